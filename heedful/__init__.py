@@ -1,0 +1,37 @@
+"""heedful trains, looks into and ships Transformers with Keras 3; JAX is the default backend."""
+
+import importlib
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+__version__ = "0.1.0"
+
+# Public name -> module. Loaded when first used, so that `heedful --help` does not wait for Keras.
+_HOMES = {
+    "Transformer": "heedful.models",
+    "MultiHeadAttention": "heedful.layers",
+    "EncoderBlock": "heedful.layers",
+    "DecoderBlock": "heedful.layers",
+    "Trace": "heedful.layers",
+    "Tokenizer": "heedful.data.tokenizer",
+    "Config": "heedful.config",
+    "TokenCrossentropy": "heedful.training.loss",
+    "TokenAccuracy": "heedful.training.metrics",
+    "Perplexity": "heedful.training.metrics",
+    "Translator": "heedful.generation.translator",
+    "load": "heedful.generation.translator",
+    "train": "heedful.training.trainer",
+}
+
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 - the names are strings
+
+
+def __getattr__(name):
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'heedful' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(__all__)

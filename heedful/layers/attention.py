@@ -1,0 +1,178 @@
+"""Multi-head scaled dot-product attention with an optional key/value cache.
+
+Axes: B batch, T query length, S key length, N query heads, K key heads (K divides N), H head size, D d_model.
+"""
+
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from heedful.layers.positions import rotate
+
+
+class KeyValues(NamedTuple):
+    """Projected keys and values of all positions seen so far, each (B, S, K, H)."""
+
+    keys: object
+    values: object
+
+    def write(self, position, keys, values):
+        """Return the cache with `keys` and `values` stored from `position` on."""
+        start = (0, position, 0, 0)
+        return KeyValues(ops.slice_update(self.keys, start, keys), ops.slice_update(self.values, start, values))
+
+
+class Trace:
+    """What a forward pass leaves behind for whoever looks inside: attention weights by the path of their layer.
+
+    Hand one to a model's call and read it afterwards: `trace["decoder/block_3/cross_attention"]` is (B, N, T, S).
+    It is an object and not a dict because Keras copies the dicts that pass through a layer.
+    """
+
+    def __init__(self):
+        self.weights = {}
+
+    def record(self, layer, weights):
+        """Keep `weights` under the layer's path inside its model."""
+        self.weights[layer.path.split("/", 1)[-1]] = weights
+
+    def __getitem__(self, path):
+        return self.weights[path]
+
+    def __iter__(self):
+        return iter(self.weights)
+
+
+def attention_weights(query, keys, visible=None):
+    """Say how much each query reads from each key: softmax(q k / sqrt(H)) (Vaswani et al. 2017, section 3.2.1).
+
+    Args:
+        query: (B, T, N, H).
+        keys: (B, S, K, H); each key head serves N / K query heads.
+        visible: boolean, broadcastable to (B, N, T, S), or None.
+
+    Returns:
+        Weights (B, N, T, S) in float32; each row sums to 1.
+    """
+    groups = query.shape[2] // keys.shape[2]
+    keys = ops.repeat(keys, groups, axis=2) if groups > 1 else keys
+    scores = ops.einsum("btnh,bsnh->bnts", query, keys)
+    scores = ops.cast(scores, "float32") * query.shape[-1] ** -0.5
+    if visible is not None:
+        scores = ops.where(visible, scores, -1e30)  # exp() of it is exactly 0, so what is hidden cannot leak
+    return ops.softmax(scores, axis=-1)
+
+
+@keras.saving.register_keras_serializable("heedful")
+class MultiHeadAttention(keras.layers.Layer):
+    """Let each query position read from the key positions visible to it (Vaswani et al. 2017, section 3.2).
+
+    Projections that read the same input are one matrix product: query, key and value in self-attention, key and value
+    in cross-attention.
+
+    Args:
+        d_model: width D of the inputs and of the output.
+        num_heads: query heads N; must divide `d_model`.
+        num_kv_heads: key and value heads K; must divide `num_heads`. Fewer heads make the cache smaller
+            (Ainslie et al. 2023).
+        cross: attend to a memory instead of to the queries themselves.
+        rotary: turn queries and keys by their positions (self-attention only).
+        dropout: share of attention weights dropped in training.
+    """
+
+    def __init__(self, d_model, num_heads, num_kv_heads=None, cross=False, rotary=False, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        num_kv_heads = num_kv_heads or num_heads
+        if d_model % num_heads or num_heads % num_kv_heads:
+            raise ValueError(
+                f"d_model ({d_model}) must be a multiple of num_heads ({num_heads}), "
+                f"and num_heads a multiple of num_kv_heads ({num_kv_heads})."
+            )
+        if rotary and (cross or (d_model // num_heads) % 2):
+            raise ValueError(f"Rotary positions need self-attention and an even head size ({d_model // num_heads}).")
+        self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads
+        self.cross, self.rotary = cross, rotary
+        self.head_dim = d_model // num_heads
+        self.query_width, self.kv_width = num_heads * self.head_dim, num_kv_heads * self.head_dim
+        if cross:
+            self.query_projection = self._dense(self.query_width, "query")
+            self.key_value_projection = self._dense(2 * self.kv_width, "key_value", like=self.kv_width)
+        else:
+            joint_width = self.query_width + 2 * self.kv_width
+            self.joint_projection = self._dense(joint_width, "query_key_value", like=self.query_width)
+        self.output_projection = self._dense(d_model, "output")
+        self.dropout = keras.layers.Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+
+    def build(self, queries_shape=None, memory_shape=None):
+        inputs = [self.query_projection, self.key_value_projection] if self.cross else [self.joint_projection]
+        for projection in (*inputs, self.output_projection):
+            projection.build((None, None, self.d_model))
+
+    def call(self, queries, memory=None, visible=None, cache=None, position=0, trace=None):
+        """Attend from `queries` to themselves, or to `memory` in cross-attention.
+
+        Args:
+            queries: (B, T, D).
+            memory: for cross-attention: (B, S, D), or its `KeyValues` projected before by `project_memory`.
+            visible: boolean, broadcastable to (B, N, T, S); True where a query may look. None means everywhere.
+            cache: for self-attention: `KeyValues` holding earlier positions, or None when training.
+            position: index of the first query.
+            trace: a `Trace` that keeps the attention weights, or None.
+
+        Returns:
+            The attended vectors (B, T, D), and the cache with the new positions added (None if none was given).
+        """
+        if self.cross:
+            query = self._split(self.query_projection(queries), self.num_heads)  # (B, T, N, H)
+            keys, values = memory if isinstance(memory, KeyValues) else self.project_memory(memory)
+        else:
+            joint = self.joint_projection(queries)  # (B, T, (N + 2K) H)
+            query = self._split(joint[..., : self.query_width], self.num_heads)
+            keys, values = self._split_pair(joint[..., self.query_width :])  # (B, T, K, H)
+            if self.rotary:
+                positions = position + ops.arange(ops.shape(queries)[1])
+                query, keys = rotate(query, positions), rotate(keys, positions)
+            if cache is not None:
+                cache = cache.write(position, keys, values)
+                keys, values = cache
+        mixed = self._mix(query, keys, values, visible, trace)  # (B, T, N, H)
+        return self.output_projection(ops.reshape(mixed, (-1, ops.shape(mixed)[1], self.d_model))), cache
+
+    def project_memory(self, memory):
+        """Project `memory` (B, S, D) once, for every later query."""
+        return self._split_pair(self.key_value_projection(memory))
+
+    def empty_cache(self, batch_size, length):
+        """Return room for the keys and values of `length` positions."""
+        shape = (batch_size, length, self.num_kv_heads, self.head_dim)
+        return KeyValues(ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype))
+
+    def _mix(self, query, keys, values, visible, trace):
+        if trace is None and self.dropout.rate == 0:
+            return ops.dot_product_attention(query, keys, values, mask=visible)
+        weights = attention_weights(query, keys, visible)
+        if trace is not None:
+            trace.record(self, weights)
+        groups = self.num_heads // self.num_kv_heads
+        values = ops.repeat(values, groups, axis=2) if groups > 1 else values
+        weights = self.dropout(ops.cast(weights, values.dtype))
+        return ops.einsum("bnts,bsnh->btnh", weights, values)
+
+    def _dense(self, units, name, like=None):
+        # Glorot's bound as if each of the fused projections stood alone with `like` outputs.
+        scale = (self.d_model + units) / (self.d_model + (like or units))
+        initializer = keras.initializers.VarianceScaling(scale, mode="fan_avg", distribution="uniform")
+        return keras.layers.Dense(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
+
+    def _split(self, x, heads):
+        return ops.reshape(x, (-1, ops.shape(x)[1], heads, self.head_dim))
+
+    def _split_pair(self, pair):
+        keys, values = pair[..., : self.kv_width], pair[..., self.kv_width :]
+        return KeyValues(self._split(keys, self.num_kv_heads), self._split(values, self.num_kv_heads))
+
+    def get_config(self):
+        sizes = {"d_model": self.d_model, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads}
+        options = {"cross": self.cross, "rotary": self.rotary, "dropout": self.dropout.rate}
+        return super().get_config() | sizes | options

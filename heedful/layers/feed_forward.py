@@ -1,0 +1,46 @@
+"""The position-wise feed-forward networks.
+
+Axes: B batch, T length, D d_model, F d_ff.
+"""
+
+import keras
+
+ACTIVATIONS = ("relu", "gelu", "geglu", "swiglu")
+
+
+@keras.saving.register_keras_serializable("heedful")
+class FeedForward(keras.layers.Layer):
+    """Two projections with a bend between them, the same at every position (Vaswani et al. 2017, section 3.3).
+
+    Args:
+        d_model: width D of input and output.
+        d_ff: inner width F.
+        activation: `relu` (the paper), `gelu` (GPT, BERT), or a gated form, `geglu` or `swiglu`, in which a second
+            projection decides how much of the first passes (Shazeer 2020).
+    """
+
+    def __init__(self, d_model, d_ff, activation="relu", **kwargs):
+        super().__init__(**kwargs)
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
+        self.d_model, self.d_ff, self.activation = d_model, d_ff, activation
+        bend = {"geglu": "gelu", "swiglu": "silu"}.get(activation, activation)
+        self.inner = keras.layers.Dense(d_ff, activation=bend, name="inner", dtype=self.dtype_policy)
+        self.gate = None
+        if activation.endswith("glu"):
+            self.gate = keras.layers.Dense(d_ff, name="gate", dtype=self.dtype_policy)
+        self.outer = keras.layers.Dense(d_model, name="outer", dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
+        self.inner.build((None, None, self.d_model))
+        if self.gate:
+            self.gate.build((None, None, self.d_model))
+        self.outer.build((None, None, self.d_ff))
+
+    def call(self, x):
+        """Map (B, T, D) to (B, T, D)."""
+        inner = self.inner(x)  # (B, T, F)
+        return self.outer(inner * self.gate(x) if self.gate else inner)
+
+    def get_config(self):
+        return super().get_config() | {"d_model": self.d_model, "d_ff": self.d_ff, "activation": self.activation}

@@ -1,0 +1,28 @@
+"""Every attention mask in the package is made here. True means: may look.
+
+Axes: B batch, T query length, S key length. `valid` (B, S) is True at real tokens, False at padding.
+"""
+
+from keras import ops
+
+
+def of_padding(valid):
+    """Hide padded keys: (B, S) -> (B, 1, 1, S).
+
+    A row that is nothing but padding may look everywhere: nobody reads its output, but a softmax over nothing is NaN.
+
+    >>> ops.convert_to_numpy(of_padding([[True, False], [False, False]]))[:, 0, 0].tolist()
+    [[True, False], [True, True]]
+    """
+    valid = ops.cast(valid, "bool")
+    empty = ops.logical_not(ops.any(valid, axis=-1, keepdims=True))
+    return ops.logical_or(valid, empty)[:, None, None, :]
+
+
+def of_future(query_positions, key_positions):
+    """Hide keys that come after the query: (T,), (S,) -> (1, 1, T, S).
+
+    >>> ops.convert_to_numpy(of_future(ops.arange(2), ops.arange(3)))[0, 0].tolist()
+    [[True, False, False], [True, True, False]]
+    """
+    return (key_positions[None, :] <= query_positions[:, None])[None, None]

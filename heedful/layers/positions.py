@@ -1,0 +1,80 @@
+"""How a model knows where a token stands: sinusoidal, learned and rotary positions.
+
+Axes: B batch, T length, N heads, H head size, D d_model.
+"""
+
+import keras
+from keras import ops
+
+
+def sinusoid(positions, d_model, concatenated=False):
+    """Return the sinusoidal encoding of `positions` (T,) as float32 (T, D) (Vaswani et al. 2017, section 3.5).
+
+    Dimension pair i turns with the wavelength 2 pi 10000^(2i / d_model). The paper interleaves sine and cosine;
+    `concatenated` puts all sines before all cosines, as the TensorFlow tutorial does. A learned layer cannot tell
+    the two apart; weights that were trained with one do not fit the other.
+    """
+    rates = 10000.0 ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)  # (D/2,)
+    angles = ops.cast(positions, "float32")[:, None] * rates[None, :]  # (T, D/2)
+    if concatenated:
+        return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+    return ops.reshape(ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1), (-1, d_model))
+
+
+def rotate(x, positions):
+    """Turn each pair of dimensions of `x` (B, T, N, H) by an angle that grows with its position (Su et al. 2021).
+
+    A dot product of two rotated vectors depends on the distance of their positions only. Dimension i is paired with
+    dimension i + H/2. `positions` is (T,).
+    """
+    half = x.shape[-1] // 2
+    rates = 10000.0 ** (-ops.arange(half, dtype="float32") / half)
+    angles = ops.cast(positions, "float32")[:, None, None] * rates  # (T, 1, H/2)
+    cos, sin = ops.cast(ops.cos(angles), x.dtype), ops.cast(ops.sin(angles), x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+@keras.saving.register_keras_serializable("heedful")
+class SinusoidalPositions(keras.layers.Layer):
+    """Add the sinusoidal encoding of each position to its vector; any length will do."""
+
+    def __init__(self, d_model, concatenated=False, **kwargs):
+        super().__init__(**kwargs)
+        if d_model % 2:
+            raise ValueError(f"Sinusoidal positions come in pairs: d_model ({d_model}) must be even.")
+        self.d_model, self.concatenated = d_model, concatenated
+
+    def call(self, x, position=0):
+        """Add to `x` (B, T, D) the encodings of the positions from `position` on."""
+        positions = position + ops.arange(ops.shape(x)[1])
+        return x + ops.cast(sinusoid(positions, self.d_model, self.concatenated), x.dtype)
+
+    def get_config(self):
+        return super().get_config() | {"d_model": self.d_model, "concatenated": self.concatenated}
+
+
+@keras.saving.register_keras_serializable("heedful")
+class LearnedPositions(keras.layers.Layer):
+    """Add a learned vector for each position up to `max_length` (Gehring et al. 2017, section 3.1)."""
+
+    def __init__(self, d_model, max_length, **kwargs):
+        super().__init__(**kwargs)
+        self.d_model, self.max_length = d_model, max_length
+
+    def build(self, input_shape=None):
+        initializer = keras.initializers.RandomNormal(stddev=0.02)  # as in BERT and GPT-2: a small hint at the start
+        self.embeddings = self.add_weight((self.max_length, self.d_model), initializer, name="embeddings")
+
+    def call(self, x, position=0):
+        """Add to `x` (B, T, D) the vectors of the positions from `position` on."""
+        length = ops.shape(x)[1]
+        if isinstance(position, int) and isinstance(length, int) and position + length > self.max_length:
+            raise ValueError(
+                f"Position {position + length} was never learned: max_length is {self.max_length}. "
+                "Shorten the text or build the model with a larger max_length."
+            )
+        return x + ops.take(self.embeddings, position + ops.arange(length), axis=0)
+
+    def get_config(self):
+        return super().get_config() | {"d_model": self.d_model, "max_length": self.max_length}

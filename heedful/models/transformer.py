@@ -1,0 +1,196 @@
+"""The encoder-decoder Transformer of "Attention Is All You Need".
+
+Axes: B batch, T target length, S source length, D d_model, V target vocabulary, L layers.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from heedful.layers import masks
+from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Stack, layer_norm
+from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.positions import LearnedPositions, SinusoidalPositions
+
+POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "rotary")
+TIES = ("none", "target", "all")
+PAD_ID = 0
+
+
+class DecodingState(NamedTuple):
+    """Where the generation of a batch stands: what `Transformer.step` needs besides the last ids."""
+
+    position: Any  # index of the next target position
+    memory_visible: Any  # (B, 1, 1, S)
+    caches: Any  # one DecoderCache a layer
+
+
+@keras.saving.register_keras_serializable("heedful")
+class Transformer(keras.Model):
+    """Encoder-decoder Transformer (Vaswani et al. 2017): ids of two texts in, logits of the next target token out.
+
+    Call it with `{"source": (B, S), "target": (B, T)}` or `(source, target)`, integer ids with 0 for padding at the
+    end; the target is what the decoder has read so far, beginning with the start token. Returns logits (B, T, V).
+    The logits carry a Keras mask, so losses and weighted metrics of Keras leave padding out by themselves.
+
+    Args:
+        source_vocab_size, target_vocab_size: sizes of the vocabularies, padding included.
+        num_layers: blocks in the encoder and in the decoder; the paper's base model has 6.
+        d_model: width of every vector.
+        num_heads: attention heads; must divide `d_model`.
+        d_ff: inner width of the feed-forward networks.
+        num_kv_heads: key and value heads; must divide `num_heads` (default: as many).
+        activation: `relu`, `gelu`, `geglu` or `swiglu`.
+        norm: `post` as in the paper, or `pre`.
+        positions: `sinusoidal` (interleaved, as in the paper), `sinusoidal_concatenated` (TensorFlow tutorial),
+            `learned` or `rotary`.
+        embedding_norm: normalise the embeddings before the first block.
+        tie: `none`; `target`: target embedding = output projection; `all`: the source embedding too (one vocabulary).
+        dropout: on embeddings and on each sublayer's output.
+        attention_dropout: on attention weights.
+        max_length: longest source or target; a limit for learned positions and for generation only.
+    """
+
+    def __init__(
+        self, source_vocab_size, target_vocab_size, *, num_layers=6, d_model=512, num_heads=8, d_ff=2048,
+        num_kv_heads=None, activation="relu", norm="post", positions="sinusoidal", embedding_norm=False, tie="target",
+        dropout=0.1, attention_dropout=0.0, max_length=256, **kwargs,
+    ):  # fmt: skip
+        super().__init__(**kwargs)
+        self._settings = {
+            "source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size, "num_layers": num_layers,
+            "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
+            "activation": activation, "norm": norm, "positions": positions, "embedding_norm": embedding_norm,
+            "tie": tie, "dropout": dropout, "attention_dropout": attention_dropout, "max_length": max_length,
+        }  # fmt: skip
+        _check_choice("positions", positions, POSITIONS)
+        _check_choice("tie", tie, TIES)
+        if tie == "all" and source_vocab_size != target_vocab_size:
+            raise ValueError(
+                f"tie='all' shares one table, but the vocabularies have {source_vocab_size} and {target_vocab_size} "
+                "entries: use a joint tokenizer or tie='target'."
+            )
+        self.supports_masking = True
+        self.d_model, self.num_layers, self.max_length = d_model, num_layers, max_length
+        block = {
+            "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
+            "activation": activation, "norm": norm, "dropout": dropout, "attention_dropout": attention_dropout,
+            "rotary": positions == "rotary",
+        }  # fmt: skip
+        policy = self.dtype_policy
+        self.target_embedding = TokenEmbedding(target_vocab_size, d_model, name="target_embedding", dtype=policy)
+        self.source_embedding = self.target_embedding
+        if tie != "all":
+            self.source_embedding = TokenEmbedding(source_vocab_size, d_model, name="source_embedding", dtype=policy)
+        self.output_projection = self.target_embedding
+        if tie == "none":
+            self.output_projection = TokenEmbedding(target_vocab_size, d_model, name="output_projection", dtype=policy)
+        self.source_positions = self._make_positions(positions, "source_positions")
+        self.target_positions = self._make_positions(positions, "target_positions")
+        self.source_norm = layer_norm("source_norm", policy) if embedding_norm else None
+        self.target_norm = layer_norm("target_norm", policy) if embedding_norm else None
+        self.source_dropout = keras.layers.Dropout(dropout, name="source_dropout", dtype=policy)
+        self.target_dropout = keras.layers.Dropout(dropout, name="target_dropout", dtype=policy)
+        self.encoder = Stack(EncoderBlock, num_layers, block, name="encoder", dtype=policy)
+        self.decoder = Stack(DecoderBlock, num_layers, block, name="decoder", dtype=policy)
+        self.build()
+
+    def build(self, input_shape=None):
+        """Create every weight; all sizes are known beforehand, so nobody has to call this."""
+        width = (None, None, self.d_model)
+        parts = (self.source_embedding, self.target_embedding, self.output_projection, self.source_positions,
+                 self.target_positions, self.source_norm, self.target_norm, self.encoder, self.decoder)  # fmt: skip
+        for part in parts:
+            if part is not None and not part.built:
+                part.build(width)
+        self.built = True
+
+    def call(self, inputs, trace=None):
+        """Return the logits (B, T, V) of the token after each target position."""
+        return self.project(self.features(inputs, trace))
+
+    def features(self, inputs, trace=None):
+        """Return the decoder's output (B, T, D), from which `project` makes logits."""
+        source, target = _unpack(inputs)
+        memory, memory_visible = self.encode(source, trace)
+        return self.decode(target, memory, memory_visible, trace=trace)[0]
+
+    def project(self, features):
+        """Score the target vocabulary: (B, T, D) -> (B, T, V)."""
+        return self.output_projection.project(features)
+
+    def encode(self, source, trace=None):
+        """Read source ids (B, S); return the memory (B, S, D) and which of it is visible (B, 1, 1, S)."""
+        visible = masks.of_padding(ops.not_equal(source, PAD_ID))
+        x = self._embed(source, self.source_embedding, self.source_positions, self.source_norm, self.source_dropout)
+        memory, _ = self.encoder(x, visible=visible, trace=trace)
+        return memory, visible
+
+    def decode(self, target, memory, memory_visible, caches=None, position=0, trace=None):
+        """Read target ids (B, T) from `position` on; return features (B, T, D) and the new caches (or Nones).
+
+        Without caches the T positions see each other's past; with them, all earlier positions too.
+        """
+        length = ops.shape(target)[1]
+        past_length = length if caches is None else caches[0].past.keys.shape[1]
+        visible = masks.of_future(position + ops.arange(length), ops.arange(past_length))
+        x = self._embed(
+            target, self.target_embedding, self.target_positions, self.target_norm, self.target_dropout, position
+        )
+        return self.decoder(
+            x, memory=memory, visible=visible, memory_visible=memory_visible, caches=caches, position=position, trace=trace
+        )
+
+    def begin(self, source, max_steps):
+        """Read source ids (B, S) and return the `DecodingState` from which up to `max_steps` tokens can be made."""
+        memory, memory_visible = self.encode(source)
+        caches = [
+            DecoderCache(
+                block.attention.empty_cache(ops.shape(source)[0], max_steps),
+                block.cross_attention.project_memory(memory),
+            )
+            for block in self.decoder.blocks
+        ]
+        return DecodingState(ops.convert_to_tensor(0, "int32"), memory_visible, caches)
+
+    def step(self, ids, state):
+        """Read one id a sentence (B,); return logits (B, V) of the next one and the next state."""
+        features, caches = self.decode(ids[:, None], None, state.memory_visible, state.caches, state.position)
+        return self.project(features)[:, 0], DecodingState(state.position + 1, state.memory_visible, caches)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """Tell Keras' losses and metrics which target positions are real: (B, T)."""
+        return ops.not_equal(_unpack(inputs)[1], PAD_ID)
+
+    def get_config(self):
+        return super().get_config() | self._settings
+
+    def build_from_config(self, config):
+        """Nothing to do: the constructor has built everything."""
+
+    def _embed(self, ids, embedding, positions, norm, dropout, position=0):
+        x = embedding(ids)
+        if positions is not None:
+            x = positions(x, position=position)
+        return dropout(norm(x) if norm else x)
+
+    def _make_positions(self, kind, name):
+        if kind == "rotary":
+            return None
+        if kind == "learned":
+            return LearnedPositions(self.d_model, self.max_length, name=name, dtype=self.dtype_policy)
+        concatenated = kind == "sinusoidal_concatenated"
+        return SinusoidalPositions(self.d_model, concatenated, name=name, dtype=self.dtype_policy)
+
+
+def _unpack(inputs):
+    if isinstance(inputs, dict):
+        return inputs["source"], inputs["target"]
+    source, target = inputs
+    return source, target
+
+
+def _check_choice(name, value, choices):
+    if value not in choices:
+        raise ValueError(f"Unknown {name} {value!r}: choose one of {', '.join(choices)}.")

@@ -1,0 +1,79 @@
+"""The only backend-specific code: compile a function over a model, feed `fit`, loop over pieces."""
+
+import os
+from pathlib import Path
+
+import keras
+from keras import ops
+
+NAME = keras.backend.backend()
+
+
+def compiled(function, model):
+    """Return `function` compiled for the backend; it may read every weight of `model` and gets arrays as arguments.
+
+    On JAX the weights are passed into the compiled program at each call, so it always sees their present values, and
+    a new program is made for each new shape of arguments. On TensorFlow one graph serves all lengths. On torch the
+    function runs as it is, without recording gradients.
+    """
+    if NAME == "jax":
+        import jax
+
+        @jax.jit
+        def pure(values, arguments):
+            with keras.StatelessScope(state_mapping=list(zip(model.variables, values, strict=True))):
+                return function(*arguments)
+
+        return lambda *arguments: pure([variable.value for variable in model.variables], arguments)
+    if NAME == "tensorflow":
+        import tensorflow
+
+        return tensorflow.function(function, reduce_retracing=True)
+    if NAME == "torch":
+        import torch
+
+        return torch.inference_mode()(function)
+    raise NotImplementedError(f"heedful runs on jax, tensorflow and torch, not on {NAME}.")
+
+
+def feed(batches, example):
+    """Return what `fit` should be given to read the iterator `batches`, whose items look like `example`.
+
+    TensorFlow guesses shapes from the first two batches and refuses a third that differs, so there they are declared:
+    every axis free.
+    """
+    if NAME != "tensorflow":
+        return batches
+    import tensorflow
+
+    signature = {
+        name: tensorflow.TensorSpec([None] * array.ndim, array.dtype) for name, array in example.items()
+    }
+    return tensorflow.data.Dataset.from_generator(lambda: batches, output_signature=signature)
+
+
+def scan(function, carry, inputs, length):
+    """Fold `function(carry, items) -> (carry, output)` over the first axis of `inputs`; stack the outputs.
+
+    One compiled loop on JAX. Elsewhere a Python loop: Keras' scan for TensorFlow takes outputs to have the carry's
+    shape, and torch has no other.
+    """
+    if NAME == "jax" and length > 1:
+        return ops.scan(function, carry, inputs, length=length)
+    outputs = []
+    for index in range(length):
+        carry, output = function(carry, tuple(x[index] for x in inputs))
+        outputs.append(output)
+    return carry, ops.stack(outputs)
+
+
+def keep_compilations(folder):
+    """Cache compiled programs in `folder`, so that a second run of the same shapes starts at once (JAX only)."""
+    if NAME != "jax":
+        return
+    import jax
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -1,0 +1,317 @@
+"""What a run is: frozen dataclasses, checked when made; TOML and JSON in, JSON out."""
+
+import dataclasses
+import difflib
+import json
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from heedful.errors import InputError
+
+FORMAT = 1
+
+# The named sizes: num_layers, d_model, num_heads, d_ff.
+SIZES = {
+    "toy": (2, 128, 8, 256),
+    "tiny": (4, 128, 4, 256),
+    "tutorial": (4, 128, 8, 512),
+    "base": (6, 512, 8, 2048),
+    "big": (6, 1024, 16, 4096),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where the text comes from and how it becomes batches."""
+
+    corpus: Literal["files", "phrasebook", "reverse"] = "files"
+    """Text files, or a built-in corpus that is generated."""
+    train: tuple[str, ...] = ()
+    """Training text: source file and target file, or one .tsv file; plain or .gz."""
+    valid: tuple[str, ...] = ()
+    """Validation text, in the same form."""
+    test: tuple[str, ...] = ()
+    """Test text, in the same form; never read during training, scored at its end."""
+    origin: str = ""
+    """Where such text comes from; printed when a file is missing."""
+    sentences: int = 40_000
+    """Size of a built-in corpus' training part."""
+    length: int = 10
+    """Length of a sequence of the `reverse` puzzle."""
+    max_tokens: int = 100
+    """Longest source or target, in tokens; longer training pairs are left out."""
+    batch_tokens: int = 4096
+    """Tokens of one batch, padding included, counted on the longer side."""
+    batch_sentences: int = 0
+    """Sentences of one batch instead of tokens; 0: go by `batch_tokens`."""
+    max_shapes: int = 10
+    """Most different batch shapes; each is compiled once."""
+
+    def __post_init__(self):
+        _positive(self, "sentences", "length", "max_tokens", "batch_tokens", "max_shapes")
+        _at_least(self, 0, "batch_sentences")
+        for name in ("train", "valid", "test"):
+            if len(getattr(self, name)) > 2:
+                raise InputError(f"data.{name} takes two files or one .tsv file, not {len(getattr(self, name))}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text becomes ids."""
+
+    kind: Literal["bpe", "wordpiece", "unigram", "word"] = "bpe"
+    """Byte-level BPE and Unigram give back any text exactly; WordPiece splits as BERT does; word: split at spaces."""
+    vocab_size: int = 8000
+    """Most entries of a vocabulary, special tokens included."""
+    joint: bool = True
+    """One vocabulary for both languages."""
+    lowercase: bool = False
+    """Lower-case the text first (WordPiece: strip accents too, as BERT does)."""
+
+    def __post_init__(self):
+        _positive(self, "vocab_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The Transformer. Sizes that are not given are those of `size`."""
+
+    size: Literal["toy", "tiny", "tutorial", "base", "big"] = "tutorial"
+    num_layers: int | None = None
+    d_model: int | None = None
+    num_heads: int | None = None
+    d_ff: int | None = None
+    num_kv_heads: int | None = None
+    """Key and value heads; fewer make the cache smaller."""
+    activation: Literal["relu", "gelu", "geglu", "swiglu"] = "relu"
+    norm: Literal["post", "pre"] = "post"
+    positions: Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary"] = "sinusoidal"
+    embedding_norm: bool = False
+    tie: Literal["none", "target", "all"] = "target"
+    """Shared tables: target embedding = output projection; all: the source embedding too."""
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    max_length: int = 256
+    """Longest sentence in tokens that the model reads or writes."""
+
+    def __post_init__(self):
+        for name, value in zip(("num_layers", "d_model", "num_heads", "d_ff"), SIZES[self.size], strict=True):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        _positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length")
+        _share(self, "dropout", "attention_dropout")
+        if self.d_model % self.num_heads:
+            below = self.d_model // self.num_heads * self.num_heads
+            choices = [str(size) for size in (below, below + self.num_heads) if size]
+            raise InputError(
+                f"d_model ({self.d_model}) must be a multiple of num_heads ({self.num_heads}): "
+                f"try {' or '.join(choices)}."
+            )
+        if self.num_kv_heads is not None and (self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads):
+            raise InputError(f"num_heads ({self.num_heads}) must be a multiple of num_kv_heads ({self.num_kv_heads}).")
+        if self.positions.startswith("sinusoidal") and self.d_model % 2:
+            raise InputError(f"d_model ({self.d_model}) must be even for sinusoidal positions.")
+        if self.positions == "rotary" and self.d_model // self.num_heads % 2:
+            raise InputError(f"d_model / num_heads ({self.d_model // self.num_heads}) must be even for rotary positions.")
+
+    def keywords(self):
+        """Return the keyword arguments of `heedful.Transformer`, without the vocabulary sizes."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "size"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How the model learns. Everything is counted in updates."""
+
+    updates: int = 8000
+    minutes: float = 0.0
+    """Stop after this many minutes of training, if that is sooner; 0: no limit. Validation time counts."""
+    schedule: Literal["paper", "inverse_square_root", "cosine", "constant"] = "paper"
+    learning_rate: float = 1.0
+    """Highest learning rate; for the paper's schedule a factor on it."""
+    final_learning_rate: float = 0.0
+    """Learning rate at the end of the cosine."""
+    warmup_updates: int = 4000
+    label_smoothing: float = 0.1
+    clip_norm: float = 0.0
+    """Largest global norm of a gradient; 0: no clipping."""
+    weight_decay: float = 0.0
+    accumulate: int = 1
+    """Batches whose gradients make one update, weighed by their tokens."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    seed: int = 1
+    validate_every: int = 500
+    """Updates between validations; the state is saved there."""
+    validate_sentences: int = 200
+    """Validation sentences that are really decoded for BLEU; 0: none."""
+    patience: int = 0
+    """Validations without a better score before training stops; 0: never."""
+    best_by: Literal["bleu", "loss"] = "bleu"
+    keep: int = 5
+    """Training states kept, the last ones."""
+    average: int = 0
+    """Average the weights of this many last states at the end; 0: take the best single state."""
+    tensorboard: bool = True
+
+    def __post_init__(self):
+        _positive(self, "updates", "accumulate", "validate_every", "keep", "learning_rate")
+        _at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
+        _at_least(self, 0, "validate_sentences", "patience", "average")
+        _share(self, "label_smoothing")
+        if self.average > self.keep:
+            raise InputError(f"train.average ({self.average}) cannot exceed train.keep ({self.keep}).")
+        if self.best_by == "bleu" and not self.validate_sentences:
+            raise InputError("train.best_by = 'bleu' needs train.validate_sentences > 0; or choose best_by = 'loss'.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeConfig:
+    """How text is generated."""
+
+    batch_size: int = 64
+    """Sentences decoded together."""
+    max_ratio: float = 2.0
+    """A translation may have this many tokens for each source token ..."""
+    max_extra: int = 10
+    """... and this many more."""
+
+    def __post_init__(self):
+        _positive(self, "batch_size", "max_ratio")
+        _at_least(self, 0, "max_extra")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A complete run."""
+
+    format: int = FORMAT
+    """Version of this format; a newer one is refused."""
+    name: str = "run"
+    """The run folder is runs/NAME unless --run says otherwise."""
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def __post_init__(self):
+        if self.format > FORMAT:
+            raise InputError(
+                f"This run has format {self.format}; this version of heedful reads up to {FORMAT}. Upgrade heedful."
+            )
+        if self.model.tie == "all" and not self.tokenizer.joint:
+            raise InputError("model.tie = 'all' needs one vocabulary: set tokenizer.joint = true, or tie = 'target'.")
+
+    @classmethod
+    def from_toml(cls, path):
+        """Read a recipe.
+
+        Raises:
+            InputError: the file is missing, is no TOML, or holds an unknown key or a value out of range.
+        """
+        text = _read(path)
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{path} is not valid TOML: {error}.") from error
+        table.setdefault("name", Path(path).stem)
+        return from_dict(cls, table, str(path))
+
+    @classmethod
+    def from_json(cls, path):
+        """Read the `config.json` of a run folder; errors as in `from_toml`."""
+        try:
+            table = json.loads(_read(path))
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path} is not valid JSON: {error}.") from error
+        if isinstance(table, dict) and isinstance(table.get("format"), int) and table["format"] > FORMAT:
+            table = {"format": table["format"]}  # its keys are not ours to judge; the version is
+        return from_dict(cls, table, str(path))
+
+    def to_json(self):
+        """Return the whole config as JSON text, defaults included."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+
+def from_dict(cls, table, origin, section=""):
+    """Make a dataclass from a table, with every key and type checked; `origin` and `section` are for messages."""
+    where = f"{origin}, section [{section}]" if section else origin
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: expected a table of settings, found {table!r}.")
+    fields = {item.name: item for item in dataclasses.fields(cls)}
+    hints = typing.get_type_hints(cls)
+    values = {}
+    for key, value in table.items():
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1, cutoff=0)[0]
+            raise InputError(f"{where}: unknown key {key!r}; did you mean {near!r}?")
+        if dataclasses.is_dataclass(hints[key]):
+            values[key] = from_dict(hints[key], value, origin, f"{section}.{key}" if section else key)
+        else:
+            values[key] = _typed(value, hints[key], f"{where}: {key}")
+    try:
+        return cls(**values)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _typed(value, hint, where):
+    """Return `value` as the type that `hint` asks for, or say that it is none."""
+    kind = typing.get_origin(hint)
+    if kind is Literal:
+        if value in typing.get_args(hint):
+            return value
+        raise InputError(f"{where} = {value!r} is none of {', '.join(map(repr, typing.get_args(hint)))}.")
+    if kind is tuple:
+        values = [value] if isinstance(value, str) else value
+        if isinstance(values, list) and all(isinstance(item, str) for item in values):
+            return tuple(values)
+        raise InputError(f"{where} = {value!r} is not a list of texts.")
+    if kind in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        hint = next(item for item in typing.get_args(hint) if item is not type(None))
+    if hint is float and type(value) is int:
+        value = float(value)
+    if type(value) is not hint:
+        raise InputError(f"{where} = {value!r} is not {_TYPE_NAMES[hint]}.")
+    return value
+
+
+_TYPE_NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+}
+
+
+def _read(path):
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8: byte {error.start}.") from error
+
+
+def _positive(config, *names):
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise InputError(f"{name} ({getattr(config, name)}) must be greater than 0.")
+
+
+def _at_least(config, bound, *names):
+    for name in names:
+        if not getattr(config, name) >= bound:
+            raise InputError(f"{name} ({getattr(config, name)}) must be at least {bound}.")
+
+
+def _share(config, *names):
+    for name in names:
+        if not 0 <= getattr(config, name) < 1:
+            raise InputError(f"{name} ({getattr(config, name)}) must be at least 0 and less than 1.")

@@ -1,0 +1,222 @@
+"""Which sentences make batch number n: length buckets planned before training, an order that only the seed decides.
+
+Axes: K shapes, S source length, T target length (both with their end token).
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+# A padded target token costs about twice a source token: the decoder has one more attention, and the vocabulary.
+TARGET_COST = 2
+EDGES = 48  # length limits tried on each axis; corpora with more distinct lengths are planned on quantiles
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A static batch shape and the share of the corpus that goes into it."""
+
+    sentences: int  # rows of a batch
+    source_length: int
+    target_length: int
+    rows: np.ndarray  # indices of the pairs
+
+    @property
+    def lengths(self):
+        return self.source_length, self.target_length
+
+
+class BatchPlan:
+    """An endless sequence of batches over a corpus; batch n is a pure function of (seed, n).
+
+    Every shape reads its sentences round and round, shuffled anew each time, and gives as many batches an epoch as
+    its sentences fill: no batch is padded with empty rows, no sentence is left out.
+
+    Args:
+        source_lengths, target_lengths: of each pair, end token included.
+        batch_tokens: tokens of a batch on its longer side, padding included.
+        batch_sentences: sentences of a batch instead, if not 0.
+        max_shapes: most shapes K.
+        shape_price: what one more shape must save in padded tokens an epoch; the price of compiling it.
+        seed: of the order.
+    """
+
+    def __init__(
+        self, source_lengths, target_lengths, *, batch_tokens, batch_sentences=0, max_shapes=10, shape_price=0, seed=0
+    ):
+        source_lengths, target_lengths = np.asarray(source_lengths), np.asarray(target_lengths)
+        self.seed = seed
+        self.source_lengths, self.target_lengths = source_lengths, target_lengths
+        self.shapes = []
+        for source, target, rows in cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price):
+            sentences = batch_sentences or max(1, batch_tokens // max(source, target))
+            self.shapes.append(Shape(sentences, source, target, rows))
+
+    def batch(self, number):
+        """Return batch `number` as (shape, indices of its pairs)."""
+        epoch, within = self._locate(number)
+        index, turn = self._order(epoch)[within]
+        shape = self.shapes[index]
+        places = turn * shape.sentences + np.arange(shape.sentences)
+        rounds = places // len(shape.rows)
+        rows = np.empty(len(places), np.int64)
+        for pass_number in range(rounds[0], rounds[-1] + 1):
+            here = rounds == pass_number
+            rows[here] = self._shuffled(index, pass_number)[places[here] % len(shape.rows)]
+        return shape, rows
+
+    def target_tokens(self, number):
+        """Return how many real target tokens batch `number` has."""
+        return int(self.target_lengths[self.batch(number)[1]].sum())
+
+    @property
+    def batches_per_epoch(self):
+        """Mean number of batches in which every pair is seen once."""
+        return sum(len(shape.rows) / shape.sentences for shape in self.shapes)
+
+    @property
+    def padding_share(self):
+        """Share of all source and target places that are padding."""
+        places = sum(len(shape.rows) * (shape.source_length + shape.target_length) for shape in self.shapes)
+        return 1 - (self.source_lengths.sum() + self.target_lengths.sum()) / places
+
+    def finite(self):
+        """Yield (shape, indices) so that every pair comes exactly once; index -1 fills the last batch of a shape."""
+        for shape in self.shapes:
+            for start in range(0, len(shape.rows), shape.sentences):
+                rows = np.full(shape.sentences, -1)
+                chosen = shape.rows[start : start + shape.sentences]
+                rows[: len(chosen)] = chosen
+                yield shape, rows
+
+    def __str__(self):
+        tokens = self.target_lengths.sum() / self.batches_per_epoch
+        lines = [
+            f"{len(self.shapes)} batch shapes, {self.padding_share:.1%} padding, "
+            f"{self.batches_per_epoch:.1f} batches an epoch, {tokens:,.0f} target tokens a batch"
+        ]
+        lines += [
+            f"  {shape.sentences:5d} sentences x {shape.source_length:3d} source x {shape.target_length:3d} target"
+            f"   {len(shape.rows) / len(self.source_lengths):6.1%} of the pairs"
+            for shape in self.shapes
+        ]
+        return "\n".join(lines)
+
+    def _before(self, index, epoch):
+        """Return how many batches a shape has given before an epoch."""
+        shape = self.shapes[index]
+        return epoch * len(shape.rows) // shape.sentences
+
+    def _locate(self, number):
+        """Return (epoch, number within it)."""
+
+        def first(epoch):
+            return sum(self._before(index, epoch) for index in range(len(self.shapes)))
+
+        low, high = 0, int(number / self.batches_per_epoch) + len(self.shapes) + 2
+        while first(high) <= number:
+            high *= 2
+        while high - low > 1:  # the last epoch that begins at or before `number`
+            middle = (low + high) // 2
+            low, high = (middle, high) if first(middle) <= number else (low, middle)
+        return low, number - first(low)
+
+    @functools.lru_cache(maxsize=2)  # noqa: B019 - a plan lives as long as its training
+    def _order(self, epoch):
+        turns = [
+            (index, turn)
+            for index in range(len(self.shapes))
+            for turn in range(self._before(index, epoch), self._before(index, epoch + 1))
+        ]
+        order = np.random.default_rng((self.seed, 0, epoch)).permutation(len(turns))
+        return [turns[i] for i in order]
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019
+    def _shuffled(self, index, pass_number):
+        return np.random.default_rng((self.seed, 1, index, pass_number)).permutation(self.shapes[index].rows)
+
+
+def cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price=0):
+    """Cut the plane of (source length, target length) into at most `max_shapes` buckets with the least padding.
+
+    First into bands of target lengths, then each band into ranges of source lengths, both by dynamic programming, so
+    the cut is the best of its kind on the length limits tried. The cost of a bucket is its sentences times its padded
+    lengths, target tokens at `TARGET_COST`; each bucket adds `shape_price`.
+
+    Returns:
+        A list of (source length, target length, indices of the pairs), without empty buckets.
+    """
+    source_edges, target_edges = _edges(source_lengths), _edges(target_lengths)
+    source_bins = np.searchsorted(source_edges, source_lengths)
+    target_bins = np.searchsorted(target_edges, target_lengths)
+    counts = np.zeros((len(target_edges), len(source_edges)))
+    np.add.at(counts, (target_bins, source_bins), 1)
+    below = np.concatenate([np.zeros((1, len(source_edges))), counts.cumsum(0)])  # (target bin + 1, source bin)
+
+    size = len(target_edges)
+    bands = {}  # (first bin, last bin + 1) -> (cost by number of buckets, cuts by number of buckets)
+    for low in range(size):
+        for high in range(low + 1, size + 1):
+            price_per_sentence = source_edges + TARGET_COST * target_edges[high - 1]
+            bands[low, high] = _cut_line(below[high] - below[low], price_per_sentence, max_shapes, shape_price)
+
+    best = np.full((max_shapes + 1, size + 1), np.inf)  # buckets used, target bins covered
+    best[0, 0] = 0
+    choice = {}
+    for high in range(1, size + 1):
+        for low in range(high):
+            costs = bands[low, high][0]
+            for used in range(1, max_shapes + 1):
+                for mine in range(1, used + 1):
+                    cost = best[used - mine, low] + costs[mine]
+                    if cost < best[used, high]:
+                        best[used, high] = cost
+                        choice[used, high] = low, mine
+    used, high = int(best[:, size].argmin()), size
+    buckets = []
+    while high:
+        low, mine = choice[used, high]
+        edges = bands[low, high][1](mine)
+        for left, right in zip(edges[:-1], edges[1:], strict=True):
+            inside = (target_bins >= low) & (target_bins < high) & (source_bins >= left) & (source_bins < right)
+            rows = np.flatnonzero(inside)
+            if len(rows):
+                buckets.append((int(source_lengths[rows].max()), int(target_lengths[rows].max()), rows))
+        used, high = used - mine, low
+    return buckets[::-1]
+
+
+def _edges(lengths):
+    """Return the length limits to try: all distinct lengths, or their quantiles where there are too many."""
+    distinct = np.unique(lengths)
+    if len(distinct) <= EDGES:
+        return distinct
+    return np.unique(np.quantile(lengths, np.linspace(0, 1, EDGES + 1)[1:], method="higher"))
+
+
+def _cut_line(counts, price, max_cuts, bucket_price):
+    """Cut bins (G,) into m ranges, m up to `max_cuts`: sentences x the price of the range's last bin, at the least.
+
+    Returns the cost for each m (index 0 is infinite), and a function from m to the edges of the ranges.
+    """
+    size = len(counts)
+    total = np.concatenate([[0], counts.cumsum()])
+    # cost[i, j]: bins i .. j-1 as one range
+    cost = (total[None, :] - total[:, None]) * np.concatenate([[0], price])[None, :] + bucket_price
+    cost[np.tril_indices(size + 1)] = np.inf
+    best = np.full((max_cuts + 1, size + 1), np.inf)
+    best[0, 0] = 0
+    back = np.zeros((max_cuts + 1, size + 1), np.int64)
+    for m in range(1, max_cuts + 1):
+        candidates = best[m - 1][:, None] + cost
+        back[m] = candidates.argmin(0)
+        best[m] = candidates.min(0)
+
+    def edges(m):
+        ends = [size]
+        for k in range(m, 0, -1):
+            ends.append(int(back[k, ends[-1]]))
+        return ends[::-1]
+
+    return best[:, size], edges

@@ -1,0 +1,123 @@
+"""Pairs of sentences from files: read as a stream, checked line by line, and fingerprinted."""
+
+import gzip
+import hashlib
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from heedful.errors import InputError
+
+
+def resolve(path):
+    """Return `path`, or the file of that name under the folder HEEDFUL_DATA (default `./data`)."""
+    path = Path(path).expanduser()
+    if path.is_absolute() or path.exists():
+        return path
+    return Path(os.environ.get("HEEDFUL_DATA", "data")) / path
+
+
+def read_lines(path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text file, plain or .gz, without their ends.
+
+    Only the line feed ends a line (a carriage return before it goes too), so that two sides of a corpus stay parallel
+    whatever other separators they contain.
+
+    Raises:
+        InputError: the file is missing, is not what its ending says, or is not UTF-8 (names the line).
+    """
+    path = Path(path)
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):  # noqa: B007 - the error below names it
+                yield raw.rstrip(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8: line {number}, byte {error.start} (0x{error.object[error.start]:02x})."
+        ) from error
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path} is a folder, not a text file.") from error
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise InputError(f"{path} is not a whole .gz file: {error}.") from error
+
+
+def read_pairs(paths) -> Iterator[tuple[str, str]]:
+    """Yield (source, target) from two parallel files, or from one file with a tab between them.
+
+    Raises:
+        InputError: as `read_lines`; the sides differ in length (names both counts); a line without exactly one tab.
+    """
+    if len(paths) == 1:
+        yield from _read_tsv(paths[0])
+        return
+    sides = [read_lines(path) for path in paths]
+    missing = object()
+    for number, pair in enumerate(itertools.zip_longest(*sides, fillvalue=missing)):
+        if missing in pair:
+            counts = [number + (line is not missing) + sum(1 for _ in side) for line, side in zip(pair, sides, strict=True)]
+            raise InputError(
+                f"The two sides differ in length: {paths[0]} has {counts[0]} lines, {paths[1]} has {counts[1]}."
+            )
+        yield pair
+
+
+def _read_tsv(path):
+    for number, line in enumerate(read_lines(path), start=1):
+        columns = line.split("\t")
+        if len(columns) != 2:
+            raise InputError(f"{path}, line {number}: expected source, tab, target; found {len(columns)} columns.")
+        yield columns[0], columns[1]
+
+
+class Corpus:
+    """A parallel text that can be read again and again, and the fingerprint of its content.
+
+    Args:
+        read: a function that returns a fresh iterator of (source, target).
+        fingerprint: text that changes when the content does.
+        name: for messages.
+    """
+
+    def __init__(self, read, fingerprint, name):
+        self._read, self.fingerprint, self.name = read, fingerprint, name
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._read())
+
+    @classmethod
+    def from_files(cls, paths, origin=""):
+        """Open two parallel files or one .tsv.
+
+        Raises:
+            InputError: a file is missing; the message names all that are, and `origin`, where such text comes from.
+        """
+        found = [resolve(path) for path in paths]
+        missing = [str(path) for path in found if not path.is_file()]
+        if missing:
+            advice = f" {origin}" if origin else ""
+            raise InputError(
+                f"Missing text: {', '.join(missing)}.{advice} Relative paths are looked up here and in HEEDFUL_DATA."
+            )
+        return cls(lambda: read_pairs(found), fingerprint_files(found), " + ".join(map(str, found)))
+
+    @classmethod
+    def from_pairs(cls, pairs: Iterable[tuple[str, str]], name):
+        """Keep pairs that are in memory already."""
+        pairs = list(pairs)
+        digest = hashlib.sha256()
+        for source, target in pairs:
+            digest.update(f"{source}\t{target}\n".encode())
+        return cls(lambda: pairs, digest.hexdigest(), name)
+
+
+def fingerprint_files(paths):
+    """Return the SHA-256 of the files' bytes, in order."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with Path(path).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

@@ -1,0 +1,166 @@
+"""A parallel corpus as ids: encoded once as a stream, filtered by length, cached on disk, read through memory maps."""
+
+import hashlib
+import itertools
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from heedful.errors import InputError
+
+CHUNK = 20_000  # lines encoded at a time: enough to keep the tokenizer's threads busy, little memory
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """What the length filter did, in pairs."""
+
+    kept: int
+    too_long: int
+    empty: int
+
+    def __str__(self):
+        total = self.kept + self.too_long + self.empty
+        dropped = self.too_long + self.empty
+        text = f"{self.kept:,} of {total:,} pairs kept"
+        if dropped:
+            text += f" ({dropped / total:.2%} dropped: {self.too_long:,} too long, {self.empty:,} with an empty side)"
+        return text
+
+
+class Ragged:
+    """Many id sequences of different length in one flat array.
+
+    Args:
+        flat: all ids, one sequence after the other.
+        offsets: where each begins, and at last where the last one ends.
+    """
+
+    def __init__(self, flat, offsets):
+        self.flat, self.offsets = flat, offsets
+
+    @classmethod
+    def of(cls, sequences):
+        """Pack a list of id lists."""
+        sequences = list(sequences)
+        offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in sequences], dtype=np.int64)])
+        return cls(np.fromiter(itertools.chain.from_iterable(sequences), np.int32, count=offsets[-1]), offsets)
+
+    @property
+    def lengths(self):
+        """Number of ids of each sequence."""
+        return np.diff(self.offsets)
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index):
+        return np.asarray(self.flat[self.offsets[index] : self.offsets[index + 1]])
+
+    def padded(self, rows, length):
+        """Return the sequences `rows` as an array (len(rows), length), 0 behind their ends; row -1 is empty."""
+        rows = np.asarray(rows)
+        starts = np.where(rows < 0, 0, self.offsets[rows])
+        lengths = np.where(rows < 0, 0, self.offsets[rows + 1] - starts)
+        columns = np.arange(length)
+        real = columns < lengths[:, None]
+        out = np.zeros((len(rows), length), np.int32)
+        out[real] = self.flat[(starts[:, None] + columns)[real]]
+        return out
+
+
+@dataclass(frozen=True)
+class EncodedPairs:
+    """Source and target ids of a corpus, and what the filter left out."""
+
+    source: Ragged
+    target: Ragged
+    filtered: Filtered
+
+    def __len__(self):
+        return len(self.source)
+
+
+def encode(corpus, source_tokenizer, target_tokenizer, max_tokens, cache=None):
+    """Encode `corpus`, leaving out pairs with an empty side or more than `max_tokens` on a side.
+
+    Args:
+        corpus: a `Corpus`; read as a stream.
+        source_tokenizer, target_tokenizer: may be the same.
+        max_tokens: longest sequence kept, its end token included.
+        cache: folder for encoded corpora; the same text, tokenizers and limit are encoded only once.
+
+    Raises:
+        InputError: no pair is left.
+    """
+    key = hashlib.sha256()
+    for part in (corpus.fingerprint, source_tokenizer.to_json(), target_tokenizer.to_json(), str(max_tokens), "1"):
+        key.update(hashlib.sha256(part.encode()).digest())
+    folder = Path(cache) / key.hexdigest()[:32] if cache else None
+    if folder is None or not folder.is_dir():
+        parent = Path(cache) if cache else None
+        if parent:
+            parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=parent) as temporary:
+            made = Path(temporary) / "encoded"
+            filtered = _write(corpus, source_tokenizer, target_tokenizer, max_tokens, made)
+            _refuse_nothing(filtered, corpus, max_tokens)
+            if folder is None:
+                return _read(made, mapped=False)
+            try:
+                made.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another run was faster, with the same content
+                    raise
+    return _read(folder, mapped=True)
+
+
+def _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder):
+    folder.mkdir()
+    too_long = empty = 0
+    offsets = [[0], [0]]
+    with (folder / "source.bin").open("wb") as source_file, (folder / "target.bin").open("wb") as target_file:
+        pairs = iter(corpus)
+        while chunk := list(itertools.islice(pairs, CHUNK)):
+            sides = zip(*chunk, strict=True)
+            encoded = [t.encode_batch(side) for t, side in zip((source_tokenizer, target_tokenizer), sides, strict=True)]
+            for source, target in zip(*encoded, strict=True):
+                if not source or not target:
+                    empty += 1
+                elif max(len(source), len(target)) >= max_tokens:  # the end token needs a place too
+                    too_long += 1
+                else:
+                    for file, ends, ids in ((source_file, offsets[0], source), (target_file, offsets[1], target)):
+                        file.write(np.asarray(ids, np.int32).tobytes())
+                        ends.append(ends[-1] + len(ids))
+    for name, ends in zip(("source", "target"), offsets, strict=True):
+        np.save(folder / f"{name}_offsets.npy", np.asarray(ends, np.int64))
+    filtered = Filtered(len(offsets[0]) - 1, too_long, empty)
+    (folder / "filtered.json").write_text(json.dumps(asdict(filtered)))
+    return filtered
+
+
+def _read(folder, mapped):
+    def ragged(name):
+        offsets = np.load(folder / f"{name}_offsets.npy")
+        path = folder / f"{name}.bin"
+        return Ragged(np.memmap(path, np.int32, "r") if mapped else np.fromfile(path, np.int32), offsets)
+
+    filtered = Filtered(**json.loads((folder / "filtered.json").read_text()))
+    return EncodedPairs(ragged("source"), ragged("target"), filtered)
+
+
+def _refuse_nothing(filtered, corpus, max_tokens):
+    if filtered.kept:
+        return
+    if not filtered.too_long and not filtered.empty:
+        raise InputError(f"{corpus.name} is empty.")
+    raise InputError(
+        f"No pair of {corpus.name} is left: {filtered.too_long:,} are longer than data.max_tokens ({max_tokens}), "
+        f"{filtered.empty:,} have an empty side."
+    )
+
+

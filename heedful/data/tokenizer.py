@@ -1,0 +1,193 @@
+"""Text to ids and back, on the `tokenizers` library; special ids by name."""
+
+import json
+from pathlib import Path
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from heedful.errors import InputError
+
+PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[START]", "[END]"
+SPECIAL = (PAD, UNKNOWN, START, END)
+KINDS = ("bpe", "wordpiece", "unigram", "word")
+
+
+class Tokenizer:
+    """A trained vocabulary with its way of splitting text.
+
+    `pad_id` is always 0; `unknown_id`, `start_id` and `end_id` follow. `encode` adds no special tokens by itself.
+    """
+
+    def __init__(self, inner):
+        self._inner = inner
+        self._inner.no_padding()
+        self._inner.no_truncation()
+        self._inner.encode_special_tokens = True  # "[END]" in a text is five characters, not the end
+        self._looks_up_words = isinstance(inner.model, models.WordLevel)  # ... but there it would be a known word
+        ids = [inner.token_to_id(token) for token in SPECIAL]
+        if ids[0] != 0 or None in ids:
+            raise InputError(f"This tokenizer lacks the special tokens {', '.join(SPECIAL)}, or [PAD] is not id 0.")
+        self.pad_id, self.unknown_id, self.start_id, self.end_id = ids
+
+    @classmethod
+    def train(cls, lines, kind="bpe", vocab_size=8000, lowercase=False):
+        """Learn a vocabulary from an iterable of lines.
+
+        Args:
+            lines: text; read once, as a stream.
+            kind: `bpe` (byte-level, cased, reversible), `wordpiece` (BERT's splitting), `unigram` (reversible for
+                characters it has seen; falls back to bytes), `word` (split at spaces).
+            vocab_size: most entries, special tokens included.
+            lowercase: lower-case first; WordPiece strips accents too.
+
+        Raises:
+            InputError: the kind is unknown, the vocabulary too small for the kind, or there is no text.
+        """
+        if kind not in KINDS:
+            raise InputError(f"Unknown tokenizer {kind!r}: choose one of {', '.join(KINDS)}.")
+        bytes_needed = 256 if kind in ("bpe", "unigram") else 0
+        if vocab_size <= bytes_needed + len(SPECIAL):
+            raise InputError(f"A {kind} vocabulary needs more than {bytes_needed + len(SPECIAL)} entries.")
+        inner, trainer = _KIND[kind](vocab_size, lowercase)
+        seen = 0
+
+        def counted():
+            nonlocal seen
+            for line in lines:
+                seen += bool(line.strip())
+                yield line
+
+        inner.train_from_iterator(counted(), trainer)
+        if not seen:
+            raise InputError("There is no text to learn a vocabulary from.")
+        return cls(inner)
+
+    @classmethod
+    def from_vocab(cls, path, lowercase=True):
+        """Read a WordPiece `vocab.txt`: one token a line, its id the line's number.
+
+        Our special tokens must be there, [PAD] first.
+        """
+        tokens = Path(path).read_text(encoding="utf-8").splitlines()
+        inner, _ = _wordpiece(len(tokens), lowercase)
+        inner.model = models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNKNOWN)
+        inner.add_special_tokens([token for token in SPECIAL if token in tokens])
+        return cls(inner)
+
+    def save_vocab(self, path):
+        """Write the tokens one a line, in the order of their ids."""
+        Path(path).write_text("\n".join(map(self.lookup, range(len(self)))) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path):
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: the file is missing or is no tokenizer.
+        """
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise InputError(f"{path} does not exist.") from error
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not UTF-8.") from error
+
+    @classmethod
+    def from_json(cls, text):
+        """Make a tokenizer of its JSON text; `InputError` when it is none."""
+        try:
+            json.loads(text)
+            return cls(tokenizers.Tokenizer.from_str(text))
+        except InputError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the library raises bare Exception on bad content
+            raise InputError(f"not a tokenizer: {error}.") from error
+
+    def to_json(self):
+        """Return all there is to know about the tokenizer as JSON text."""
+        return self._inner.to_str(pretty=True)
+
+    def save(self, path):
+        """Write a JSON file that `load` and the `tokenizers` library read."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    def encode(self, text):
+        """Return the ids of a text."""
+        return self._plain(self._inner.encode(text, add_special_tokens=False).ids)
+
+    def encode_batch(self, texts):
+        """Return the ids of each of many texts, in parallel."""
+        encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._plain(encoding.ids) for encoding in encodings]
+
+    def decode(self, ids):
+        """Return the text of `ids`, special tokens left out."""
+        return self._inner.decode([int(i) for i in ids], skip_special_tokens=True)
+
+    def lookup(self, token):
+        """Return the id of a token (None if unknown), or the token of an id."""
+        return self._inner.token_to_id(token) if isinstance(token, str) else self._inner.id_to_token(int(token))
+
+    def pieces(self, ids):
+        """Return ids as short readable texts, for the axes of a figure."""
+        shown = []
+        for i in ids:
+            token = self.lookup(i)
+            shown.append(token if token in SPECIAL else self._inner.decode([int(i)]) or token)
+        return shown
+
+    def _plain(self, ids):
+        return [i if i > self.end_id else self.unknown_id for i in ids] if self._looks_up_words else ids
+
+    def __len__(self):
+        return self._inner.get_vocab_size()
+
+
+def _bpe(vocab_size, lowercase):
+    inner = tokenizers.Tokenizer(models.BPE())
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    return inner, trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+    )
+
+
+def _wordpiece(vocab_size, lowercase):
+    inner = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=lowercase)
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    inner.decoder = decoders.WordPiece()
+    return inner, trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=False
+    )
+
+
+def _unigram(vocab_size, lowercase):
+    # On the byte-level alphabet: every text has pieces, so nothing is unknown and the round trip is exact.
+    inner = tokenizers.Tokenizer(models.Unigram())
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    return inner, trainers.UnigramTrainer(
+        vocab_size=vocab_size, special_tokens=list(SPECIAL), unk_token=UNKNOWN, initial_alphabet=alphabet,
+        show_progress=False,
+    )  # fmt: skip
+
+
+def _word(vocab_size, lowercase):
+    inner = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return inner, trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=False)
+
+
+_KIND = {"bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram, "word": _word}

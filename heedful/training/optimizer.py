@@ -1,0 +1,74 @@
+"""Adam as in the paper, and learning rates as functions of the update."""
+
+import math
+
+import keras
+from keras import ops
+
+SCHEDULES = ("paper", "inverse_square_root", "cosine", "constant")
+
+
+@keras.saving.register_keras_serializable("heedful")
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The learning rate at each update, after a linear warm-up from zero.
+
+    - `paper`: d_model^-0.5 min(u^-0.5, u warmup^-1.5) (Vaswani et al. 2017, section 5.3), times `peak` (1 there).
+    - `inverse_square_root`: rises to `peak`, then falls with the square root of the update.
+    - `cosine`: rises to `peak`, then falls along half a cosine to `final` at `updates`.
+    - `constant`: rises to `peak` and stays.
+
+    Args:
+        kind: one of the names above.
+        peak: highest learning rate; for `paper` a factor.
+        warmup_updates: length of the warm-up.
+        d_model: for `paper`.
+        updates: end of the cosine.
+        final: learning rate at the end of the cosine.
+        micro_batches: calls that make one update; Keras counts calls when gradients accumulate.
+    """
+
+    def __init__(self, kind, peak=1.0, warmup_updates=4000, d_model=512, updates=None, final=0.0, micro_batches=1):
+        if kind not in SCHEDULES:
+            raise ValueError(f"Unknown schedule {kind!r}: choose one of {', '.join(SCHEDULES)}.")
+        if kind == "cosine" and not updates:
+            raise ValueError("A cosine schedule needs the number of updates at which it ends.")
+        self.kind, self.peak, self.warmup_updates, self.d_model = kind, peak, warmup_updates, d_model
+        self.updates, self.final, self.micro_batches = updates, final, micro_batches
+
+    def __call__(self, step):
+        """Return the learning rate of the update after `step` earlier ones."""
+        # The first update is number 1: at 0 the paper's rate would be 0, and a whole update lost.
+        update = ops.cast(step // self.micro_batches, "float32") + 1.0
+        warmup = max(self.warmup_updates, 1)
+        rising = ops.minimum(update / warmup, 1.0)
+        if self.kind == "paper":
+            return self.peak * self.d_model**-0.5 * ops.minimum(update**-0.5, update * warmup**-1.5)
+        if self.kind == "inverse_square_root":
+            return self.peak * rising * ops.sqrt(warmup / ops.maximum(update, warmup))
+        if self.kind == "cosine":
+            done = ops.clip((update - warmup) / max(self.updates - warmup, 1), 0.0, 1.0)
+            falling = self.final + (self.peak - self.final) * 0.5 * (1.0 + ops.cos(math.pi * done))
+            return ops.where(update < warmup, self.peak * rising, falling)
+        return self.peak * rising
+
+    def get_config(self):
+        names = ("kind", "peak", "warmup_updates", "d_model", "updates", "final", "micro_batches")
+        return {name: getattr(self, name) for name in names}
+
+
+def adam(schedule, clip_norm=None, micro_batches=1, weight_decay=0.0):
+    """Return Adam with the paper's betas and epsilon (section 5.3).
+
+    Args:
+        schedule: learning rate, a number or a `Schedule`.
+        clip_norm: largest global norm of a gradient, or None.
+        micro_batches: batches whose gradients make one update.
+        weight_decay: decoupled decay of matrices (AdamW); biases, norms and embeddings' scales are left alone.
+    """
+    options = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9, "global_clipnorm": clip_norm or None}
+    options["gradient_accumulation_steps"] = micro_batches if micro_batches > 1 else None
+    if not weight_decay:
+        return keras.optimizers.Adam(schedule, **options)
+    optimizer = keras.optimizers.AdamW(schedule, weight_decay=weight_decay, **options)
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    return optimizer

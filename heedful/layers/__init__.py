@@ -5,6 +5,7 @@ from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Resi
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions, rotate, sinusoid
+from heedful.layers.projection import Projection
 
 __all__ = [
     "DecoderBlock",
@@ -14,6 +15,7 @@ __all__ = [
     "KeyValues",
     "LearnedPositions",
     "MultiHeadAttention",
+    "Projection",
     "Residual",
     "SinusoidalPositions",
     "Stack",

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from heedful.layers.positions import rotate
+from heedful.layers.projection import Projection
 
 
 class KeyValues(NamedTuple):
@@ -163,7 +164,7 @@ class MultiHeadAttention(keras.layers.Layer):
         # Glorot's bound as if each of the fused projections stood alone with `like` outputs.
         scale = (self.d_model + units) / (self.d_model + (like or units))
         initializer = keras.initializers.VarianceScaling(scale, mode="fan_avg", distribution="uniform")
-        return keras.layers.Dense(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
+        return Projection(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
 
     def _split(self, x, heads):
         return ops.reshape(x, (-1, ops.shape(x)[1], heads, self.head_dim))

@@ -5,6 +5,8 @@ Axes: B batch, T length, D d_model, F d_ff.
 
 import keras
 
+from heedful.layers.projection import Projection
+
 ACTIVATIONS = ("relu", "gelu", "geglu", "swiglu")
 
 
@@ -25,11 +27,11 @@ class FeedForward(keras.layers.Layer):
             raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
         self.d_model, self.d_ff, self.activation = d_model, d_ff, activation
         bend = {"geglu": "gelu", "swiglu": "silu"}.get(activation, activation)
-        self.inner = keras.layers.Dense(d_ff, activation=bend, name="inner", dtype=self.dtype_policy)
+        self.inner = Projection(d_ff, activation=bend, name="inner", dtype=self.dtype_policy)
         self.gate = None
         if activation.endswith("glu"):
-            self.gate = keras.layers.Dense(d_ff, name="gate", dtype=self.dtype_policy)
-        self.outer = keras.layers.Dense(d_model, name="outer", dtype=self.dtype_policy)
+            self.gate = Projection(d_ff, name="gate", dtype=self.dtype_policy)
+        self.outer = Projection(d_model, name="outer", dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         self.inner.build((None, None, self.d_model))

@@ -1,0 +1,376 @@
+"""The built-in Portuguese-English corpus: a grammar that writes pairs of sentences.
+
+Nouns have gender and number, articles and adjectives agree, some adjectives stand before the noun, verbs change with
+person and tense and may drop their subject, prepositions melt into articles (do, na), relative clauses nest. Every
+sentence exists in one part of the corpus only, and some combinations of words only in the part `unseen`.
+"""
+
+import hashlib
+import random
+from dataclasses import dataclass, field
+
+# portuguese singular, plural, gender, english singular, plural, kind; "-" has no plural
+_NOUNS = """
+homem homens m man men person|mulher mulheres f woman women person|menino meninos m boy boys person
+menina meninas f girl girls person|professor professores m teacher teachers person|médica médicas f doctor doctors person
+vizinho vizinhos m neighbour neighbours person|cozinheiro cozinheiros m cook cooks person
+cantora cantoras f singer singers person|irmã irmãs f sister sisters person|irmão irmãos m brother brothers person
+amigo amigos m friend friends person|avó avós f grandmother grandmothers person|rei reis m king kings person
+gato gatos m cat cats animal|cão cães m dog dogs animal|cavalo cavalos m horse horses animal
+vaca vacas f cow cows animal|pássaro pássaros m bird birds animal|ovelha ovelhas f sheep sheep animal
+maçã maçãs f apple apples food|laranja laranjas f orange oranges food|bolo bolos m cake cakes food
+ovo ovos m egg eggs food|peixe peixes m fish fish food|batata batatas f potato potatoes food
+pão - m bread - food|arroz - m rice - food|queijo - m cheese - food|carne - f meat - food
+água - f water - drink|leite - m milk - drink|café - m coffee - drink|vinho - m wine - drink|chá - m tea - drink
+livro livros m book books text|carta cartas f letter letters text|jornal jornais m newspaper newspapers text
+poema poemas m poem poems text|história histórias f story stories text|lista listas f list lists text
+carro carros m car cars thing|bicicleta bicicletas f bicycle bicycles thing|barco barcos m boat boats thing
+mesa mesas f table tables thing|cadeira cadeiras f chair chairs thing|relógio relógios m clock clocks thing
+camisa camisas f shirt shirts thing|chapéu chapéus m hat hats thing|vestido vestidos m dress dresses thing
+caixa caixas f box boxes thing|chave chaves f key keys thing|garrafa garrafas f bottle bottles thing
+casa casas f house houses place|escola escolas f school schools place|jardim jardins m garden gardens place
+cidade cidades f city cities place|igreja igrejas f church churches place|mercado mercados m market markets place
+cozinha cozinhas f kitchen kitchens place|rua ruas f street streets place|parque parques m park parks place
+museu museus m museum museums place|floresta florestas f forest forests place|quarto quartos m room rooms place
+"""
+
+# masculine, feminine, masculine plural, feminine plural, english, kinds, place
+_ADJECTIVES = """
+preto preta pretos pretas black animal,thing after|branco branca brancos brancas white animal,thing,place after
+vermelho vermelha vermelhos vermelhas red thing,place after|azul azul azuis azuis blue thing,place after
+verde verde verdes verdes green thing,place after|pequeno pequena pequenos pequenas small animal,thing,place,food after
+velho velha velhos velhas old person,animal,thing,place,text after|novo nova novos novas new thing,place,text after
+caro cara caros caras expensive thing,food,drink after|barato barata baratos baratas cheap thing,food,drink after
+feliz feliz felizes felizes happy person,animal after|cansado cansada cansados cansadas tired person,animal after
+frio fria frios frias cold food,drink,place after|quente quente quentes quentes hot food,drink after
+inteligente inteligente inteligentes inteligentes intelligent person,animal after
+longo longa longos longas long text after|bom boa bons boas good person,food,drink,text,thing before
+belo bela belos belas beautiful person,animal,place,thing,text before
+famoso famosa famosos famosas famous person,place,text after|escuro escura escuros escuras dark place after
+jovem jovem jovens jovens young person,animal after|triste triste tristes tristes sad person,text after
+"""
+
+# infinitive, english base, third person, past, subjects, objects
+_VERBS = """
+comprar buy buys bought person thing,food,drink,text,animal,place|vender sell sells sold person thing,food,drink,animal
+comer eat eats ate person,animal food|beber drink drinks drank person,animal drink
+abrir open opens opened person thing:caixa,thing:garrafa,place:casa,place:escola,place:museu,text:livro,text:carta
+lavar wash washes washed person thing:carro,thing:camisa,thing:vestido,thing:mesa,thing:bicicleta,animal
+encontrar find finds found person,animal thing,food,animal,text,person|pintar paint paints painted person thing,place,person
+limpar clean cleans cleaned person thing,place|visitar visit visits visited person place,person
+ajudar help helps helped person person,animal|chamar call calls called person person,animal
+escrever write writes wrote person text|receber receive receives received person thing,text,food
+ler read reads read person text|ver see sees saw person,animal person,animal,thing,place
+perder lose loses lost person thing,text|amar love loves loved person person,animal,place,text,food
+desenhar draw draws drew person person,animal,thing,place|seguir follow follows followed person,animal person,animal,thing:carro
+"""
+
+# present and preterite of eu, ele, nós, eles where the rule does not hold
+_IRREGULAR = {
+    ("ler", "present"): "leio lê lemos leem",
+    ("ler", "past"): "li leu lemos leram",
+    ("ver", "present"): "vejo vê vemos veem",
+    ("ver", "past"): "vi viu vimos viram",
+    ("perder", "present"): "perco perde perdemos perdem",
+    ("seguir", "present"): "sigo segue seguimos seguem",
+    ("ser", "present"): "sou é somos são",
+    ("ser", "past"): "fui foi fomos foram",
+    ("ser", "habit"): "era era éramos eram",
+    ("estar", "present"): "estou está estamos estão",
+    ("estar", "habit"): "estava estava estávamos estavam",
+}
+_ENDINGS = {
+    ("ar", "present"): "o a amos am", ("ar", "past"): "ei ou amos aram", ("ar", "habit"): "ava ava ávamos avam",
+    ("er", "present"): "o e emos em", ("er", "past"): "i eu emos eram", ("er", "habit"): "ia ia íamos iam",
+    ("ir", "present"): "o e imos em", ("ir", "past"): "i iu imos iram", ("ir", "habit"): "ia ia íamos iam",
+}  # fmt: skip
+_PERSONS = ("eu", "ele", "nós", "eles")
+_PRONOUNS = [("eu", "I", "eu"), ("ele", "he", "ele"), ("ela", "she", "ele"), ("você", "you", "ele"), ("nós", "we", "nós"),
+             ("eles", "they", "eles"), ("elas", "they", "eles")]  # fmt: skip
+_NUMBERS = ["dois two", "três three", "quatro four", "cinco five", "seis six", "sete seven", "oito eight", "nove nine",
+            "dez ten", "doze twelve", "vinte twenty"]  # fmt: skip
+_NAMES = ["Maria", "João", "Ana", "Pedro", "Clara", "Tiago"]
+_STATES = {"feliz", "cansado", "triste"}  # estar; the others are qualities: ser
+
+
+def conjugate(infinitive, tense):
+    """Return the forms of eu, ele, nós, eles; tenses are `present`, `past`, `habit` (imperfect) and `future`."""
+    if (infinitive, tense) in _IRREGULAR:
+        return dict(zip(_PERSONS, _IRREGULAR[infinitive, tense].split(), strict=True))
+    if tense == "future":
+        return {person: infinitive + end for person, end in zip(_PERSONS, ("ei", "á", "emos", "ão"), strict=True)}
+    stem, conjugation = infinitive[:-2], infinitive[-2:]
+    return {p: stem + end for p, end in zip(_PERSONS, _ENDINGS[conjugation, tense].split(), strict=True)}
+
+
+def _table(text):
+    return [row.split() for line in text.strip().splitlines() for row in line.split("|")]
+
+
+_NOUN_ROWS = _table(_NOUNS)
+_ADJECTIVE_ROWS = _table(_ADJECTIVES)
+_VERB_ROWS = _table(_VERBS)
+
+
+@dataclass
+class Phrase:
+    """Some words in both languages, and what a sentence has to know about them."""
+
+    source: str
+    target: str
+    person: str = "ele"  # eu, ele, nós, eles: what the Portuguese verb agrees with
+    gender: str = "m"
+    kind: str = ""
+    english: str = "it"  # I, you, it, we, they: what the English verb agrees with
+    bonds: set = field(default_factory=set)  # pairs of words that this phrase brings together
+
+
+class Grammar:
+    """Writes sentence pairs from one source of chance.
+
+    Args:
+        chance: a `random.Random`.
+    """
+
+    def __init__(self, chance):
+        self.chance = chance
+
+    def sentence(self):
+        """Return (Portuguese, English, bonds)."""
+        kinds = [self.statement, self.copula, self.question, self.who_question, self.where_question]
+        write = self.chance.choices(kinds, weights=(60, 18, 12, 5, 5))[0]
+        source, target, bonds = write()
+        return source[0].upper() + source[1:], target[0].upper() + target[1:], bonds
+
+    def statement(self):
+        verb = self.chance.choice(_VERB_ROWS)
+        subject = self.subject(verb[4])
+        thing = self.object(verb)
+        tense = self.chance.choice(["present", "past", "habit", "future", "going"])
+        negative = self.chance.random() < 0.2
+        source_verb, target_verb = self.verb(verb, subject, tense, negative)
+        source, target = f"{source_verb} {thing.source}", f"{target_verb} {thing.target}"
+        if self.chance.random() < 0.35:
+            place = self.place()
+            source, target = f"{source} {place.source}", f"{target} {place.target}"
+            thing.bonds |= place.bonds
+        source, target = self.when(source, target, tense, subject.person)
+        # The ending of a verb tells `eu` and `nós`; the imperfect of `eu` is also that of `ele`.
+        dropped = subject.source == "nós" or (subject.source == "eu" and tense != "habit")
+        if not (dropped and self.chance.random() < 0.6):
+            source = f"{subject.source} {source}"
+        return f"{source}.", f"{subject.target} {target}.", subject.bonds | thing.bonds
+
+    def copula(self):
+        subject = self.noun_phrase(self.chance.choice(["person", "animal", "thing", "place", "food", "text", "drink"]), definite=True)
+        row = self.adjective(subject.kind)
+        infinitive = "estar" if row[0] in _STATES else "ser"
+        tense = self.chance.choice(["present", "habit"])
+        no, no_en = ("não ", " not") if self.chance.random() < 0.2 else ("", "")
+        be = {"present": ("is", "are"), "habit": ("was", "were")}[tense][subject.english == "they"]
+        quality = _agree(row, subject)
+        source = f"{subject.source} {no}{conjugate(infinitive, tense)[subject.person]} {quality}"
+        return f"{source}.", f"{subject.target} {be}{no_en} {row[4]}.", subject.bonds
+
+    def question(self):
+        verb = self.chance.choice(_VERB_ROWS)
+        subject = self.subject(verb[4])
+        thing = self.object(verb)
+        tense = self.chance.choice(["present", "past", "future"])
+        helper = self.helper(tense, subject)
+        form = conjugate(verb[0], tense)[subject.person]
+        source = f"{subject.source} {form} {thing.source}"
+        if subject.person == "nós" and tense == "past":  # compramos is both tenses
+            return f"{source} ontem?", f"{helper} {subject.target} {verb[1]} {thing.target} yesterday?", thing.bonds
+        return f"{source}?", f"{helper} {subject.target} {verb[1]} {thing.target}?", subject.bonds | thing.bonds
+
+    def who_question(self):
+        verb = self.chance.choice(_VERB_ROWS)
+        thing = self.object(verb)
+        tense = self.chance.choice(["present", "past", "future"])
+        english = {"present": verb[2], "past": verb[3], "future": f"will {verb[1]}"}[tense]
+        return f"quem {conjugate(verb[0], tense)['ele']} {thing.source}?", f"who {english} {thing.target}?", thing.bonds
+
+    def where_question(self):
+        thing = self.noun_phrase(self.chance.choice(["person", "animal", "thing", "text"]), definite=True)
+        be = "are" if thing.english == "they" else "is"
+        verb = conjugate("estar", "present")[thing.person]
+        return f"onde {verb} {thing.source}?", f"where {be} {thing.target}?", thing.bonds
+
+    def subject(self, kinds):
+        """Return a pronoun, a name or a noun phrase that can do something."""
+        draw = self.chance.random()
+        if draw < 0.35:
+            source, target, person = self.chance.choice(_PRONOUNS)
+            english = {"he": "it", "she": "it"}.get(target, target)
+            return Phrase(source, target, person, english=english, kind="person")
+        if draw < 0.45:
+            name = self.chance.choice(_NAMES)
+            return Phrase(name, name, "ele", kind="person")
+        return self.noun_phrase(self.chance.choice(kinds.split(",")), relative=self.chance.random() < 0.12)
+
+    def object(self, verb):
+        """Return what the verb acts upon, and the bond between the two."""
+        kind, _, word = self.chance.choice(verb[5].split(",")).partition(":")
+        row = next(row for row in _NOUN_ROWS if row[0] == word) if word else None
+        phrase = self.noun_phrase(kind, row=row, relative=self.chance.random() < 0.08)
+        head = self._head
+        phrase.bonds.add((verb[0], head))
+        return phrase
+
+    def noun_phrase(self, kind, row=None, definite=False, relative=False):
+        """Return a determiner, a noun of a kind, perhaps adjectives, an owner and a relative clause."""
+        row = row or self.chance.choice([row for row in _NOUN_ROWS if row[5] == kind])
+        singular, plural, gender, english, english_plural, kind = row
+        mass = plural == "-"
+        many = not mass and self.chance.random() < 0.35
+        phrase = Phrase("", "", "eles" if many else "ele", gender, kind, "they" if many else "it")
+        source, target = (plural, english_plural) if many else (singular, english)
+        if self.chance.random() < 0.35:
+            adjective = self.adjective(kind)
+            word = _agree(adjective, phrase)
+            source = f"{word} {source}" if adjective[6] == "before" else f"{source} {word}"
+            target = f"{adjective[4]} {target}"
+            phrase.bonds.add((singular, adjective[0]))
+        article, article_en = self.determiner(phrase, mass, definite, target)
+        phrase.source, phrase.target = f"{article} {source}".strip(), f"{article_en} {target}".strip()
+        if kind in ("thing", "text", "place") and article == _article(phrase) and self.chance.random() < 0.25:
+            self.own(phrase, target)
+        if relative:
+            self.relate(phrase)
+        self._head = singular
+        return phrase
+
+    def determiner(self, phrase, mass, definite, following):
+        many, feminine = phrase.person == "eles", phrase.gender == "f"
+        choices = ["the"] * 4 + ([] if mass else ["this", "that"]) + ["my", "our"]
+        if not definite:
+            choices += [""] if mass else (["number"] * 2 if many else ["a"] * 2)
+        choice = self.chance.choice(choices)
+        index = 2 * many + feminine
+        if choice == "the":
+            return _article(phrase), "the"
+        if choice == "a":
+            return ("uma" if feminine else "um"), ("an" if following[0] in "aeio" else "a")
+        if choice == "number":
+            source, target = self.chance.choice(_NUMBERS).split()
+            return ("duas" if feminine and source == "dois" else source), target
+        forms = {
+            "this": "este esta estes estas", "that": "aquele aquela aqueles aquelas",
+            "my": "meu minha meus minhas", "our": "nosso nossa nossos nossas", "": "",
+        }  # fmt: skip
+        english = {"this": ("this", "these"), "that": ("that", "those")}.get(choice, (choice, choice))[many]
+        return (forms[choice].split()[index] if choice else ""), english
+
+    def own(self, phrase, target):
+        """Say whose it is: a casa do médico, the doctor's house."""
+        row = self.chance.choice([row for row in _NOUN_ROWS if row[5] == "person"])
+        many = self.chance.random() < 0.3
+        owner = Phrase("", "", "eles" if many else "ele", row[2])
+        name = row[4] if many else row[3]
+        possessive = f"{name}'" if many and name.endswith("s") else f"{name}'s"
+        phrase.source += f" d{_article(owner)} {row[1] if many else row[0]}"
+        phrase.target = f"the {possessive} {target}"
+
+    def relate(self, phrase):
+        """Add a relative clause whose subject is the phrase: que comprou o livro."""
+        actor = phrase.kind if phrase.kind in ("person", "animal") else None
+        if actor is None:
+            return
+        verb = self.chance.choice([verb for verb in _VERB_ROWS if actor in verb[4].split(",")])
+        tense = self.chance.choice(["present", "past"])
+        many = phrase.english == "they"
+        english = verb[3] if tense == "past" else verb[1] if many else verb[2]
+        thing = self.object(verb)
+        pronoun = "who" if actor == "person" else "that"
+        phrase.source += f" que {conjugate(verb[0], tense)[phrase.person]} {thing.source}"
+        phrase.target += f" {pronoun} {english} {thing.target}"
+        phrase.bonds |= thing.bonds
+
+    def place(self):
+        row = self.chance.choice([row for row in _NOUN_ROWS if row[5] == "place"])
+        many = self.chance.random() < 0.2
+        phrase = Phrase("", "", "eles" if many else "ele", row[2], "place")
+        source, target = (row[1], row[4]) if many else (row[0], row[3])
+        if self.chance.random() < 0.25:
+            adjective = self.adjective("place")
+            word = _agree(adjective, phrase)
+            source = f"{word} {source}" if adjective[6] == "before" else f"{source} {word}"
+            target = f"{adjective[4]} {target}"
+            phrase.bonds.add((row[0], adjective[0]))
+        return Phrase(f"n{_article(phrase)} {source}", f"in the {target}", bonds=phrase.bonds)
+
+    def adjective(self, kind):
+        return self.chance.choice([row for row in _ADJECTIVE_ROWS if kind in row[5].split(",")])
+
+    def verb(self, verb, subject, tense, negative):
+        """Return the conjugated verb in both languages."""
+        base, third, past = verb[1:4]
+        alone = subject.english == "it"
+        be = {"I": "am", "it": "is"}.get(subject.english, "are")
+        no, no_en = ("não ", " not") if negative else ("", "")
+        if tense == "going":
+            go = dict(zip(_PERSONS, ("vou", "vai", "vamos", "vão"), strict=True))[subject.person]
+            return f"{no}{go} {verb[0]}", f"{be}{no_en} going to {base}"
+        form = conjugate(verb[0], tense)[subject.person]
+        if tense == "future":
+            return f"{no}{form}", f"will{no_en} {base}"
+        if tense == "habit":
+            return f"{no}{form}", f"did not use to {base}" if negative else f"used to {base}"
+        if negative:
+            return f"{no}{form}", f"{self.helper(tense, subject)} not {base}"
+        return form, past if tense == "past" else third if alone else base
+
+    def helper(self, tense, subject):
+        return {"past": "did", "future": "will"}.get(tense, "does" if subject.english == "it" else "do")
+
+    def when(self, source, target, tense, person):
+        """Perhaps say when; always where the Portuguese form alone does not tell the past from the present."""
+        words = {
+            "present": [("agora", "now"), ("todos os dias", "every day")],
+            "past": [("ontem", "yesterday")],
+            "habit": [("antigamente", "in the old days")],
+            "future": [("amanhã", "tomorrow")],
+            "going": [("hoje", "today"), ("amanhã", "tomorrow")],
+        }[tense]
+        if self.chance.random() < 0.2 or (person == "nós" and tense == "past"):
+            source_word, target_word = self.chance.choice(words)
+            if target_word == "now":  # "now" goes badly with the simple present
+                source_word, target_word = "todos os dias", "every day"
+            return f"{source} {source_word}", f"{target} {target_word}"
+        return source, target
+
+
+def _agree(adjective, phrase):
+    return adjective[2 * (phrase.person == "eles") + (phrase.gender == "f")]
+
+
+def _article(phrase):
+    return ("o", "a", "os", "as")[2 * (phrase.person == "eles") + (phrase.gender == "f")]
+
+
+def part_of(source, bonds):
+    """Return the part that a sentence belongs to: `train`, `valid`, `test`, or `unseen`.
+
+    A twentieth of all pairs of words that can meet (noun and adjective, verb and object) meet in `unseen` only; the
+    rest is divided 96 : 2 : 2 by a hash of the sentence, so the parts cannot overlap.
+    """
+    if any(_hash(" ".join(bond)) % 20 == 0 for bond in bonds):
+        return "unseen"
+    place = _hash(source) % 100
+    return "train" if place < 96 else "valid" if place < 98 else "test"
+
+
+def _hash(text):
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def phrasebook(part, count, seed=0):
+    """Return `count` distinct (Portuguese, English) pairs of a part: `train`, `valid`, `test` or `unseen`."""
+    grammar = Grammar(random.Random(f"{seed}/{part}"))
+    pairs = {}
+    while len(pairs) < count:
+        source, target, bonds = grammar.sentence()
+        if part_of(source, bonds) == part:
+            pairs.setdefault(source, target)
+    return list(pairs.items())

@@ -1,0 +1,192 @@
+"""A run folder: config, tokenizers, weights, exact training state. Legible, complete, and written atomically."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import safetensors
+from safetensors.numpy import save as to_safetensors
+
+from heedful.config import Config
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+
+CONFIG, WEIGHTS, SOURCE, TARGET = "config.json", "model.safetensors", "source.tokenizer.json", "target.tokenizer.json"
+
+
+def write_atomically(path, content):
+    """Write bytes to `path` so that a crash or a full disk leaves the old file or the new one, never a part.
+
+    Raises:
+        OSError: the disk is full or not writable; what was at `path` is untouched.
+    """
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)  # the new name must survive a power cut too
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class Run:
+    """A run folder on disk.
+
+    Args:
+        path: the folder.
+        config: its `Config`.
+        source_tokenizer, target_tokenizer: the same object when the vocabulary is joint.
+    """
+
+    def __init__(self, path, config, source_tokenizer, target_tokenizer):
+        self.path, self.config = Path(path), config
+        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
+
+    @classmethod
+    def create(cls, path, config, source_tokenizer, target_tokenizer):
+        """Write config and tokenizers into a new folder."""
+        run = cls(path, config, source_tokenizer, target_tokenizer)
+        (run.path / "state").mkdir(parents=True, exist_ok=True)
+        write_atomically(run.path / SOURCE, source_tokenizer.to_json().encode())
+        write_atomically(run.path / TARGET, target_tokenizer.to_json().encode())
+        write_atomically(run.path / CONFIG, config.to_json().encode())  # last: it makes the folder a run
+        return run
+
+    @classmethod
+    def open(cls, path):
+        """Read config and tokenizers of a run folder.
+
+        Raises:
+            InputError: it is missing, incomplete or of a newer format.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise InputError(f"There is no run folder {path}.")
+        missing = [name for name in (CONFIG, SOURCE, TARGET) if not (path / name).is_file()]
+        if missing:
+            raise InputError(f"{path} is not a complete run folder: {', '.join(missing)} missing.")
+        config = Config.from_json(path / CONFIG)
+        source = Tokenizer.load(path / SOURCE)
+        target = source if config.tokenizer.joint else Tokenizer.load(path / TARGET)
+        return cls(path, config, source, target)
+
+    def build_model(self):
+        """Return the run's `Transformer` with fresh weights, in the precision of its config."""
+        from heedful.models import Transformer
+
+        policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[self.config.train.precision]
+        sizes = len(self.source_tokenizer), len(self.target_tokenizer)
+        return Transformer(*sizes, **self.config.model.keywords(), name="transformer", dtype=policy)
+
+    def load_model(self):
+        """Return the trained model.
+
+        Raises:
+            InputError: there are no weights yet, they are damaged, or they do not fit config and tokenizers.
+        """
+        model = self.build_model()
+        path = self.path / WEIGHTS
+        if not path.is_file():
+            raise InputError(f"{self.path} has no {WEIGHTS} yet: train it first, or resume with --resume {self.path}.")
+        load_weights(model, read_arrays(path)[0], path)
+        return model
+
+    def save_model(self, values=None, model=None):
+        """Write `model.safetensors`, what every later verb loads, from arrays by name or from a model."""
+        if values is None:
+            values = weights_by_name(model)
+        write_atomically(self.path / WEIGHTS, to_safetensors(values, {"format": "1"}))
+
+    def save_state(self, arrays, progress, keep):
+        """Write the exact training state after `progress["update"]` updates, and forget all but the last `keep`."""
+        path = self.path / "state" / f"{progress['update']:08d}.safetensors"
+        write_atomically(path, to_safetensors(arrays, {"progress": json.dumps(progress)}))
+        for old in self.states()[:-keep]:
+            old.unlink()
+        return path
+
+    def states(self):
+        """Return the files of the training states kept, oldest first."""
+        return sorted((self.path / "state").glob("[0-9]*.safetensors"))
+
+    def last_state(self, report=print):
+        """Return (arrays, progress) of the newest whole state; damaged ones are reported and passed over.
+
+        Raises:
+            InputError: there is none.
+        """
+        for path in reversed(self.states()):
+            try:
+                arrays, metadata = read_arrays(path)
+                return arrays, json.loads(metadata["progress"])
+            except (InputError, KeyError, json.JSONDecodeError) as error:
+                report(f"{path} cannot be used ({error}); falling back to the state before it.")
+        raise InputError(f"{self.path} holds no training state to resume from.")
+
+    def append_log(self, entry):
+        """Add a line to log.jsonl."""
+        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def read_log(self):
+        """Return the entries of log.jsonl."""
+        path = self.path / "log.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def read_arrays(path):
+    """Read a safetensors file: (arrays by name, metadata).
+
+    Raises:
+        InputError: the file is missing, truncated or malformed.
+    """
+    try:
+        with safetensors.safe_open(str(path), framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.") from error
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{path} is damaged: {error}.") from error
+
+
+def weights_by_name(model):
+    """Return the model's weights as float32 arrays by path inside the model."""
+    return {variable.path.split("/", 1)[1]: np.asarray(_numpy(variable), np.float32) for variable in model.weights}
+
+
+def load_weights(model, arrays, origin):
+    """Put arrays by name into a model.
+
+    Raises:
+        InputError: names or shapes differ from the model's; says which.
+    """
+    own = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
+    for title, names in (("lacks", own.keys() - arrays.keys()), ("has unknown", arrays.keys() - own.keys())):
+        if names:
+            raise InputError(f"{origin} does not fit the run's config: it {title} {len(names)} weights, {min(names)!r}.")
+    for name, variable in own.items():
+        if tuple(variable.shape) != arrays[name].shape:
+            raise InputError(
+                f"{origin} does not fit the run's config or tokenizer: "
+                f"{name} is {arrays[name].shape}, expected {tuple(variable.shape)}."
+            )
+    for name, variable in own.items():
+        variable.assign(arrays[name])
+
+
+def _numpy(variable):
+    from keras import ops
+
+    return ops.convert_to_numpy(variable.value)

@@ -4,6 +4,7 @@ import importlib
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Keras may load TensorFlow, which talks
 
 __version__ = "0.1.0"
 
@@ -21,7 +22,8 @@ _HOMES = {
     "Perplexity": "heedful.training.metrics",
     "Translator": "heedful.generation.translator",
     "load": "heedful.generation.translator",
-    "train": "heedful.training.trainer",
+    "train": "heedful.translation",
+    "resume": "heedful.translation",
 }
 
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 - the names are strings

@@ -79,25 +79,6 @@ def keep_compilations(folder):
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
-def hold_memory():
-    """Keep freed memory in the process instead of handing it back to Linux after every update.
-
-    A compiled update allocates its activations anew each time. The C library would map fresh pages for them, and the
-    kernel clear each page: 50,000 page faults an update, a third of its time. One arena, no mapping and no trimming
-    leave the pages where they are; an update of size `tutorial` with 4,096 tokens fell from 520 to 350 ms. Call it
-    before the first computation. Does nothing where the C library is not glibc.
-    """
-    import ctypes
-    import platform
-
-    if platform.libc_ver()[0] != "glibc":
-        return
-    libc = ctypes.CDLL("libc.so.6")
-    arena_max, mmap_max, trim_threshold, top_pad = -8, -4, -1, -2  # the names M_... of <malloc.h>
-    for option, value in ((mmap_max, 0), (trim_threshold, 2**31 - 1), (top_pad, 64 << 20), (arena_max, 1)):
-        libc.mallopt(option, value)
-
-
 def to_numpy(array):
     """Return an array of the backend as a NumPy array."""
     return ops.convert_to_numpy(array)

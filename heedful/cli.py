@@ -1,0 +1,334 @@
+"""The command line: each verb imports what it needs, so that `heedful --help` is instant."""
+
+import argparse
+import ast
+import dataclasses
+import os
+import sys
+import tomllib
+import typing
+from pathlib import Path
+
+from heedful.config import Config, from_dict
+from heedful.errors import InputError
+from heedful.memory import hold_memory
+
+RECIPES = Path(__file__).parent / "recipes"
+
+
+def main(arguments=None):
+    """Run a verb; return the exit code: 0, 2 for a user's mistake, 128 + number after a signal."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and not getattr(options, "overrides", False):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    hold_memory()
+    try:
+        return options.verb(options, rest) or 0
+    except InputError as error:
+        print(f"heedful: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
+        return 0
+    except OSError as error:
+        print(f"heedful: {error.strerror}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("heedful: stopped.", file=sys.stderr)
+        return 130
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="heedful", description="Train, look into and ship Transformers.")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    def add(name, function, text, overrides=False, epilog=None):
+        formatter = argparse.RawDescriptionHelpFormatter
+        verb = verbs.add_parser(name, help=text, description=text, epilog=epilog, formatter_class=formatter)
+        verb.set_defaults(verb=function, overrides=overrides)
+        return verb
+
+    quick = add("quickstart", quickstart, "train on the built-in Portuguese-English corpus, translate, show attention")
+    quick.add_argument("--run", type=Path, default=Path("runs/quickstart"), help="run folder (made anew)")
+
+    settings = "settings (also keys of a recipe): --SECTION.KEY VALUE\n" + "\n".join(_describe_settings())
+    verb = add("train", train, "train a run from a recipe, or resume one", overrides=True, epilog=settings)
+    verb.add_argument("recipe", nargs="?", help=f"a TOML file, or one of {', '.join(recipe_names())}")
+    verb.add_argument("--run", type=Path, help="run folder (default: runs/NAME)")
+    verb.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, exactly")
+    verb.add_argument("--force", action="store_true", help="overwrite a run folder that holds a run")
+    verb.add_argument("--plan", action="store_true", help="print vocabulary, batch shapes and padding, and stop")
+
+    verb = add("translate", translate, "translate lines: one line out for each line in")
+    verb.add_argument("run", type=Path)
+    verb.add_argument("files", nargs="*", type=Path, help="text files, plain or .gz (default: standard input)")
+    verb.add_argument("--batch-size", type=int, help="sentences decoded together")
+
+    verb = add("evaluate", evaluate, "score a run on parallel text: BLEU, chrF, loss, perplexity, speed")
+    verb.add_argument("run", type=Path)
+    verb.add_argument("files", nargs="*", help="source and reference, or one .tsv (default: the test text of the run)")
+    verb.add_argument("--json", action="store_true", help="print JSON for machines")
+
+    verb = add("inspect", inspect, "draw attention maps, the positional encoding, the learning rate")
+    verb.add_argument("run", type=Path)
+    verb.add_argument("sentence", nargs="?", help="a source sentence")
+    verb.add_argument("--target", help="its translation (default: the model's own)")
+    verb.add_argument("--layer", type=int, help="layer, from 1 (default: all)")
+    verb.add_argument("--head", type=int, help="one head, from 1 (default: all on a sheet)")
+    verb.add_argument("--kind", choices=("encoder self", "decoder self", "cross"), help="default: all three")
+    verb.add_argument("--positions", action="store_true", help="draw the positional encoding")
+    verb.add_argument("--schedule", action="store_true", help="draw the learning rate")
+    verb.add_argument("--out", type=Path, help="folder for the figures (default: RUN/figures)")
+    return parser
+
+
+def quickstart(options, rest):
+    """Train on the phrasebook, translate, draw attention."""
+    from heedful.generation.translator import load
+    from heedful.inspection import AttentionMaps
+    from heedful.translation import train as train_run
+
+    config = Config.from_toml(RECIPES / "quickstart.toml")
+    _watched(lambda: train_run(config, options.run, _say, force=True))
+    translator = load(options.run)
+    sentence = "Os meninos felizes não comeram o bolo da avó."
+    maps = AttentionMaps(translator, sentence)
+    sheet = maps.sheet(options.run / "figures" / "attention.png")
+    _say(f"{sentence}  ->  {maps.translation}")
+    _say(f"attention: {sheet}")
+    _say(f'Now try:  echo "O gato preto bebe leite." | heedful translate {options.run}')
+
+
+def train(options, rest):
+    """Train or resume."""
+    from heedful import translation
+
+    if bool(options.recipe) == bool(options.resume):
+        raise InputError("Name a recipe to train, or a run folder after --resume.")
+    if options.resume:
+        from heedful.run import Run
+
+        config = override(Run.open(options.resume).config, rest)
+        return _watched(lambda: translation.resume(options.resume, _say, config))
+    config = override(Config.from_toml(find_recipe(options.recipe)), rest)
+    if options.plan:
+        corpus = translation.corpora(config)["train"]
+        tokenizers = translation.train_tokenizers(config, corpus)
+        pairs = translation.encode(corpus, *tokenizers, config.data.max_tokens)
+        print(f"vocabulary: {', '.join(f'{len(t):,}' for t in dict.fromkeys(tokenizers))}")
+        print(pairs.filtered)
+        print(translation.plan_batches(config, pairs))
+        return 0
+    return _watched(lambda: translation.train(config, options.run, _say, options.force))
+
+
+def translate(options, rest):
+    """Translate standard input or files to standard output."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from heedful.data.corpus import read_lines
+    from heedful.generation.translator import load
+    from heedful.translation import keep_compilations
+
+    lines = _lines(options.files, read_lines)
+    translator = load(options.run)
+    if options.batch_size is not None:
+        translator.decode = dataclasses.replace(translator.decode, batch_size=options.batch_size)
+    keep_compilations()
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("lines", total=None)
+        for line in translator.stream(lines, warn=_warn):
+            # A translation may contain what some programs take for the end of a line; one line in, one line out.
+            sys.stdout.write(" ".join(line.split("\n")) + "\n")
+            bar.advance(task)
+        sys.stdout.flush()
+
+
+def evaluate(options, rest):
+    """Score a run."""
+    import json
+
+    from heedful import translation
+    from heedful.data.corpus import Corpus
+    from heedful.run import Run
+
+    run = Run.open(options.run)
+    if len(options.files) > 2:
+        raise InputError("Give a source file and a reference file, or one .tsv.")
+    if options.files:
+        corpus = Corpus.from_files(options.files)
+    else:
+        parts = translation.corpora(run.config)
+        if "test" not in parts:
+            raise InputError("This run names no test text: give a source file and a reference file.")
+        corpus = parts["test"]
+    translation.keep_compilations()
+    scores = translation.evaluate(run, corpus)
+    if options.json:
+        print(json.dumps(scores, ensure_ascii=False))
+        return
+    for name in ("bleu", "chrf", "exact", "loss", "perplexity", "accuracy", "output_tokens_per_second"):
+        print(f"{name:26s}{scores[name]:.4f}")
+    for name, signature in scores["signatures"].items():
+        print(f"{name + ' signature':26s}{signature}")
+
+
+def inspect(options, rest):
+    """Draw figures and print their paths."""
+    from heedful.run import Run
+
+    run = Run.open(options.run)
+    if not (options.sentence or options.positions or options.schedule):
+        raise InputError("Give a sentence, --positions or --schedule.")
+    from heedful import inspection
+    from heedful.training.optimizer import Schedule
+
+    out = options.out or run.path / "figures"
+    model, settings = run.config.model, run.config.train
+    if options.positions:
+        concatenated = model.positions == "sinusoidal_concatenated"
+        print(inspection.plot_positions(out / "positions.png", model.d_model, concatenated=concatenated))
+    if options.schedule:
+        schedule = Schedule(
+            settings.schedule, settings.learning_rate, settings.warmup_updates, model.d_model, settings.updates,
+            settings.final_learning_rate,
+        )  # fmt: skip
+        print(inspection.plot_schedule(out / "schedule.png", schedule, settings.updates))
+    if options.sentence:
+        from heedful.generation.translator import Translator
+
+        maps = inspection.AttentionMaps(Translator.from_run(run), options.sentence, options.target)
+        print(maps.translation)
+        for kind in [options.kind] if options.kind else inspection.KINDS:
+            for layer in [options.layer] if options.layer else range(1, maps.num_layers + 1):
+                name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
+                print(maps.sheet(out / f"{name}.png", kind, layer, options.head))
+
+
+def recipe_names():
+    """Return the names of the recipes that come with the package."""
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def find_recipe(name):
+    """Return the path of a recipe: a file, or one that comes with the package."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    own = RECIPES / f"{path.stem}.toml"
+    if path.suffix in ("", ".toml") and own.is_file():
+        return own
+    raise InputError(f"{name} does not exist, and is none of the recipes {', '.join(recipe_names())}.")
+
+
+def override(config, arguments):
+    """Return a config with `--section.key value` arguments applied, checked as a recipe's keys are.
+
+    Raises:
+        InputError: an unknown key, a value of the wrong kind or out of range, a flag without a value.
+    """
+    table = dataclasses.asdict(config)
+    if any(argument.startswith("--model.size") for argument in arguments):
+        for name in ("num_layers", "d_model", "num_heads", "d_ff"):
+            table["model"][name] = None  # a new size brings its own
+    words = [word for argument in arguments for word in _split_flag(argument)]
+    for flag, value in zip(words[::2], [*words[1::2], None], strict=False):
+        if not flag.startswith("--"):
+            raise InputError(f"Unexpected argument {flag!r}.")
+        if value is None:
+            raise InputError(f"{flag} needs a value.")
+        *sections, key = flag.removeprefix("--").split(".")
+        place = table
+        for section in sections:
+            if not isinstance(place.get(section), dict):
+                raise InputError(f"Unknown setting {flag}; the sections are {', '.join(_sections())}.")
+            place = place[section]
+        place[key] = _value(value)
+    return from_dict(Config, _lists(table), "command line")
+
+
+def _split_flag(argument):
+    return argument.split("=", 1) if argument.startswith("--") and "=" in argument else [argument]
+
+
+def _value(text):
+    """Read a value as TOML does; what is no TOML value is a text."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _lists(table):
+    return {
+        key: _lists(value) if isinstance(value, dict) else list(value) if isinstance(value, tuple) else value
+        for key, value in table.items()
+    }
+
+
+def _sections():
+    return [item.name for item in dataclasses.fields(Config) if dataclasses.is_dataclass(item.type)]
+
+
+def _describe_settings():
+    """Yield a line for each setting: name, default, meaning (the text under the field in config.py)."""
+    source = (Path(__file__).parent / "config.py").read_text(encoding="utf-8")
+    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+    hints = typing.get_type_hints(Config)
+    for section in _sections():
+        body = classes[hints[section].__name__].body
+        defaults = hints[section]()
+        for node, following in zip(body, [*body[1:], None], strict=True):
+            if isinstance(node, ast.AnnAssign):
+                name = node.target.id
+                text = ""
+                if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                    text = " ".join(following.value.value.split())
+                default = getattr(defaults, name)
+                kind = ast.unparse(node.annotation).replace("Literal", "")
+                yield f"  --{section}.{name:22s} {kind} (default {default!r})" + (f"  {text}" if text else "")
+
+
+def _lines(files, read_lines):
+    if files:
+        for file in files:
+            if not file.is_file():
+                raise InputError(f"{file} does not exist.")
+        return (line for file in files for line in read_lines(file))
+    return _standard_input()
+
+
+def _standard_input():
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield raw.rstrip(b"\n").removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input is not UTF-8: line {number}, byte {error.start}.") from error
+
+
+def _watched(work):
+    """Run a training; a signal ends it with the exit code that shells expect."""
+    from heedful.training.trainer import Interrupted
+
+    try:
+        work()
+    except Interrupted as stop:
+        print(f"heedful: {stop}", file=sys.stderr)
+        return 128 + stop.signal_number
+    return 0
+
+
+def _say(text):
+    print(text, flush=True)
+
+
+def _warn(text):
+    print(f"heedful: warning: {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

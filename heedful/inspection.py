@@ -1,0 +1,128 @@
+"""Looking inside: attention maps, the positional encoding, the learning rate, the curves of a training.
+
+Axes: N heads, T target length, S source length.
+"""
+
+import math
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from heedful import backend
+from heedful.data.examples import END_ID, START_ID
+from heedful.errors import InputError
+from heedful.layers import Trace, sinusoid
+
+KINDS = ("encoder self", "decoder self", "cross")
+
+
+class AttentionMaps:
+    """The attention weights of every layer for one sentence and its translation.
+
+    Args:
+        translator: a `Translator`.
+        source: a text.
+        target: its translation, or None to translate it.
+    """
+
+    def __init__(self, translator, source, target=None):
+        room = translator.model.max_length - 1
+        source_ids = translator.source_tokenizer.encode(source)[:room]
+        if not source_ids:
+            raise InputError("There is nothing to look at in an empty sentence.")
+        if target is None:
+            target_ids = translator.decode_ids([source_ids])[0]
+        else:
+            target_ids = translator.target_tokenizer.encode(target)[:room]
+        self.translation = translator.target_tokenizer.decode(target_ids)
+        source_ids, read_ids = [*source_ids, END_ID], [START_ID, *target_ids]
+        self.source_tokens = translator.source_tokenizer.pieces(source_ids)
+        self.read_tokens = translator.target_tokenizer.pieces(read_ids)
+        self.written_tokens = translator.target_tokenizer.pieces([*target_ids, END_ID])
+        trace = Trace()
+        translator.model((np.array([source_ids]), np.array([read_ids])), trace=trace)
+        self.weights = {path: backend.to_numpy(trace[path])[0] for path in trace}  # (N, T, S)
+        self.num_layers = translator.model.num_layers
+
+    def weights_of(self, kind, layer):
+        """Return (weights (N, T, S), names of the rows, names of the columns) of a layer, counted from 1."""
+        if kind not in KINDS:
+            raise InputError(f"Unknown kind of attention {kind!r}: choose one of {', '.join(KINDS)}.")
+        if not 1 <= layer <= self.num_layers:
+            raise InputError(f"There is no layer {layer}: the model has layers 1 to {self.num_layers}.")
+        path = {"encoder self": "encoder/block_{}/self_attention", "decoder self": "decoder/block_{}/self_attention",
+                "cross": "decoder/block_{}/cross_attention"}[kind].format(layer - 1)  # fmt: skip
+        rows = self.source_tokens if kind == "encoder self" else self.written_tokens
+        columns = self.read_tokens if kind == "decoder self" else self.source_tokens
+        return self.weights[path], rows, columns
+
+    def sheet(self, path, kind="cross", layer=None, head=None):
+        """Draw all heads of a layer, or one head, into a PNG with the tokens on both axes; return its path."""
+        layer = layer or self.num_layers
+        weights, rows, columns = self.weights_of(kind, layer)
+        heads = range(len(weights)) if head is None else [head - 1]
+        if head is not None and not 1 <= head <= len(weights):
+            raise InputError(f"There is no head {head}: layer {layer} has heads 1 to {len(weights)}.")
+        across = min(4, len(heads))
+        down = math.ceil(len(heads) / across)
+        size = 1.2 + 0.26 * len(columns), 1.0 + 0.26 * len(rows)
+        figure, axes = plt.subplots(down, across, figsize=(size[0] * across, size[1] * down), squeeze=False)
+        for axis in axes.flat[len(heads) :]:
+            axis.axis("off")
+        for axis, index in zip(axes.flat, heads, strict=False):
+            axis.imshow(weights[index], vmin=0, vmax=1, cmap="viridis")
+            axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=8)
+            axis.set_yticks(range(len(rows)), rows, fontsize=8)
+            axis.set_xlabel(f"head {index + 1}")
+        figure.suptitle(f"{kind} attention, layer {layer}: each row shows what the writing of its token reads")
+        return _save(figure, path)
+
+
+def plot_positions(path, d_model=128, length=128, concatenated=False):
+    """Draw the sinusoidal encoding: positions down, dimensions across."""
+    encoding = backend.to_numpy(sinusoid(np.arange(length), d_model, concatenated))
+    figure, axis = plt.subplots(figsize=(8, 5))
+    mesh = axis.pcolormesh(encoding, cmap="RdBu", vmin=-1, vmax=1)
+    axis.set_xlabel("dimension")
+    axis.set_ylabel("position")
+    figure.colorbar(mesh)
+    return _save(figure, path)
+
+
+def plot_schedule(path, schedule, updates):
+    """Draw the learning rate over the updates."""
+    at = np.unique(np.linspace(0, updates - 1, 500).astype(int))
+    figure, axis = plt.subplots(figsize=(7, 4))
+    axis.plot(at + 1, [float(backend.to_numpy(schedule(int(step) * schedule.micro_batches))) for step in at])
+    axis.set_xlabel("update")
+    axis.set_ylabel("learning rate")
+    axis.grid(alpha=0.3)
+    return _save(figure, path)
+
+
+def plot_curves(path, log):
+    """Draw loss, BLEU and speed over the updates from the entries of a run's log."""
+    panels = (("loss", "valid_loss"), ("valid_bleu", "valid_chrf"), ("target_tokens_per_second",))
+    figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.6))
+    for axis, names in zip(axes, panels, strict=True):
+        for name in names:
+            points = [(entry["update"], entry[name]) for entry in log if name in entry]
+            if points:
+                axis.plot(*zip(*points, strict=True), marker=".", label=name.replace("_", " "))
+        axis.set_xlabel("update")
+        axis.legend()
+        axis.grid(alpha=0.3)
+    return _save(figure, path)
+
+
+def _save(figure, path):
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight", dpi=110)
+    plt.close(figure)
+    return path

@@ -1,0 +1,29 @@
+"""How the process gets its memory from Linux."""
+
+import ctypes
+import os
+
+# The names M_... of <malloc.h>
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
+
+
+def hold_memory():
+    """Keep freed memory in the process instead of handing it back to Linux after every update.
+
+    A compiled update allocates its activations anew each time. By itself the C library maps fresh pages for them, and
+    the kernel clears each page: 50,000 page faults an update, a third of its time. One arena, no mapping and no
+    trimming leave the pages where they are; an update of size `tutorial` with 4,096 tokens fell from 520 to 350 ms.
+
+    Call it before the first thread starts, since threads keep the arenas that they have: the command line does so
+    first of all. Does nothing where the C library is not glibc.
+    """
+    try:
+        glibc = os.confstr("CS_GNU_LIBC_VERSION")
+    except (AttributeError, ValueError, OSError):
+        return
+    if not glibc:
+        return
+    library = ctypes.CDLL("libc.so.6")
+    settings = {_MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1, _TOP_PAD: 64 << 20, _ARENA_MAX: 1}
+    for option, value in settings.items():
+        library.mallopt(option, value)

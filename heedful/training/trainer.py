@@ -1,0 +1,335 @@
+"""Training in updates: fit, validate, log, save the exact state, stop and resume without a trace."""
+
+import contextlib
+import math
+import signal
+import time
+
+import keras
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from heedful import backend
+from heedful.data.examples import translation
+from heedful.errors import InputError
+from heedful.run import load_weights, read_arrays
+from heedful.training.board import Board
+from heedful.training.objective import Objective
+from heedful.training.optimizer import Schedule, adam
+
+
+class Interrupted(Exception):  # noqa: N818 - it is a message, not an error
+    """Training was asked to stop by a signal, and has saved its state."""
+
+    def __init__(self, signal_number, message):
+        super().__init__(message)
+        self.signal_number = signal_number
+
+
+class Trainer:
+    """Fits a model of a run, from its last state on.
+
+    Args:
+        run: a `Run`; its config says how to train.
+        model: fresh from `run.build_model()`.
+        pairs: `EncodedPairs` to learn from.
+        plan: their `BatchPlan`.
+        validate: called with nothing, returns scores (at least `loss`, and `bleu` if that decides) and, under
+            `samples`, texts to show.
+        report: called with each line for the user.
+    """
+
+    def __init__(self, run, model, pairs, plan, validate, report):
+        self.run, self.model, self.pairs, self.plan = run, model, pairs, plan
+        self.config = run.config.train
+        self.validate, self.report = validate, report
+        settings = self.config
+        schedule = Schedule(
+            settings.schedule, settings.learning_rate, settings.warmup_updates, run.config.model.d_model,
+            settings.updates, settings.final_learning_rate, settings.accumulate,
+        )  # fmt: skip
+        self.objective = Objective(model, settings.label_smoothing, settings.accumulate)
+        self.objective.compile(adam(schedule, settings.clip_norm, settings.accumulate, settings.weight_decay))
+        self.objective.optimizer.build(self.objective.trainable_variables)
+        self.schedule = schedule
+        self.update = 0
+        self.progress = {"update": 0, "seconds": 0.0, "best": None, "best_update": 0, "waited": 0}
+
+    def restore(self):
+        """Continue from the newest whole state of the run, exactly: weights, optimizer, dropout seeds, data order."""
+        arrays, self.progress = self.run.last_state(self.report)
+        variables = self._variables()
+        fits = len(arrays) == len(variables) and all(
+            arrays[name].shape == tuple(variable.shape) for name, variable in variables.items() if name in arrays
+        )
+        if not fits or variables.keys() != arrays.keys():
+            raise InputError(f"The training state of {self.run.path} does not fit its config.")
+        for name, variable in variables.items():
+            variable.assign(arrays[name])
+        self.update = self.progress["update"]
+        entries = [entry for entry in self.run.read_log() if entry["update"] <= self.update]
+        log = self.run.path / "log.jsonl"
+        log.unlink(missing_ok=True)  # what was logged after the state will be lived through again
+        for entry in entries:
+            self.run.append_log(entry)
+
+    def train(self):
+        """Train to the configured number of updates, and leave the best weights in the run folder.
+
+        Raises:
+            Interrupted: a signal came; the state is saved.
+            InputError: the loss is not a number any more, or the state cannot be saved.
+        """
+        config, meter = self.config, Meter(self)
+        board = Board(self.run.path / "tensorboard") if config.tensorboard else None
+        with Signals() as signals, meter.shown(), contextlib.closing(board) if board else contextlib.nullcontext():
+            started = time.monotonic() - self.progress["seconds"]
+            deadline = started + config.minutes * 60 if config.minutes else math.inf
+            if not self.run.states():
+                self._save()  # from here on there is always something to resume from
+            while self.update < config.updates and not self._lost_patience() and time.monotonic() < deadline:
+                goal = min(config.updates, (self.update // config.validate_every + 1) * config.validate_every)
+                logs = self._fit(goal, meter, signals, deadline)
+                self.progress["seconds"] = time.monotonic() - started
+                if signals.received is None:
+                    self._validate(logs, meter, board)
+                self.progress |= {"update": self.update, "seconds": time.monotonic() - started}
+                self._save()
+                if signals.received is not None:
+                    raise Interrupted(
+                        signals.received,
+                        f"Stopped at update {self.update}; the state is saved. "
+                        f"Go on with: heedful train --resume {self.run.path}",
+                    )
+        self._finish()
+
+    def _fit(self, goal, meter, signals, deadline):
+        """Run `fit` from the present update to `goal`, or to where it is told to stop; return its means."""
+        per_update = self.config.accumulate
+        first = self.update
+        watch = _Watch(self, meter, signals, deadline)
+        data = backend.feed(self._batches(first), self._batch(0, 1))
+        history = self.objective.fit(
+            data, steps_per_epoch=(goal - first) * per_update, epochs=1, verbose=0, shuffle=False, callbacks=[watch]
+        )
+        self.update = int(backend.to_numpy(self.objective.optimizer.iterations))
+        logs = {name: float(values[-1]) for name, values in history.history.items()}
+        if not math.isfinite(logs["loss"]) or watch.diverged:
+            raise InputError(
+                f"The loss is not a number any more at update {watch.diverged or self.update}. "
+                f"The state of update {self.progress['update']} is kept: lower train.learning_rate, lengthen "
+                "train.warmup_updates or set train.clip_norm, and start again."
+            )
+        return logs
+
+    def _batches(self, update):
+        number = update * self.config.accumulate
+        while True:
+            tokens = sum(self.plan.target_tokens(number + i) for i in range(self.config.accumulate))
+            for _ in range(self.config.accumulate):
+                yield self._batch(number, tokens)
+                number += 1
+
+    def _batch(self, number, update_tokens):
+        shape, rows = self.plan.batch(number)
+        batch = translation(self.pairs, rows, shape.lengths)
+        return batch | {"update_tokens": np.array([update_tokens], np.float32)}
+
+    def _validate(self, logs, meter, board):
+        began = time.monotonic()
+        scores = dict(self.validate())
+        samples = scores.pop("samples", [])
+        by = self.config.best_by
+        better = self.progress["best"] is None or (
+            scores[by] > self.progress["best"] if by == "bleu" else scores[by] < self.progress["best"]
+        )
+        if better:
+            self.progress |= {"best": scores[by], "best_update": self.update, "waited": 0}
+            self._keeping(lambda: self.run.save_model(model=self.model))
+        else:
+            self.progress["waited"] += 1
+        entry = {"update": self.update} | logs | {f"valid_{name}": score for name, score in scores.items()}
+        entry |= meter.figures() | {
+            "learning_rate": float(backend.to_numpy(self.schedule((self.update - 1) * self.config.accumulate))),
+            "seconds": round(self.progress["seconds"], 2),
+            "validation_seconds": round(time.monotonic() - began, 2),
+        }
+        self._keeping(lambda: self.run.append_log(entry))
+        self._keeping(lambda: self._write_samples(samples))
+        if board:
+            board.write(self.update, {name: value for name, value in entry.items() if name != "update"})
+        self.report(
+            f"update {self.update:6d}  loss {logs['loss']:.3f}  "
+            + "  ".join(f"valid {name} {score:.4g}" for name, score in scores.items())
+            + f"  {entry['target_tokens_per_second']:,.0f} tokens/s"
+            + ("  best" if better else "")
+        )
+        for sample in samples:
+            self.report(f"    {sample}")
+        meter.restart()
+
+    def _write_samples(self, samples):
+        with (self.run.path / "samples.txt").open("a", encoding="utf-8") as file:
+            file.write("\n".join([f"update {self.update}", *samples, "", ""]))
+
+    def _lost_patience(self):
+        lost = bool(self.config.patience) and self.progress["waited"] >= self.config.patience
+        if lost:
+            self.report(f"No better {self.config.best_by} in {self.config.patience} validations: stopping early.")
+        return lost
+
+    def _save(self):
+        arrays = {name: backend.to_numpy(variable.value) for name, variable in self._variables().items()}
+        self._keeping(lambda: self.run.save_state(arrays, self.progress, self.config.keep))
+
+    def _keeping(self, write):
+        try:
+            write()
+        except OSError as error:
+            states = self.run.states()
+            kept = f"the last state, {states[-1]}, is whole" if states else "no state was saved yet"
+            raise InputError(
+                f"Cannot save to {self.run.path}: {error.strerror}; {kept}. "
+                f"Make room and go on with: heedful train --resume {self.run.path}"
+            ) from error
+
+    def _variables(self):
+        """Return every variable that training changes, by a name that tells its place: weights, seeds, optimizer."""
+        kinds = {"model": self.model.variables, "optimizer": self.objective.optimizer.variables}
+        return {
+            f"{kind}/{index:04d}/{variable.path}": variable
+            for kind, variables in kinds.items()
+            for index, variable in enumerate(variables)
+        }
+
+    def _finish(self):
+        """Choose between the best single state and the average of the last ones."""
+        if self.config.average > 1 and self.update:
+            best = self.progress["best"]
+            states = self.run.states()[-self.config.average :]
+            own = {f"model/{i:04d}/{v.path}": v for i, v in enumerate(self.model.variables)}
+            names = {name: v.path.split("/", 1)[1] for name, v in own.items() if v in self.model.weights}
+            average = average_states(states, names)
+            load_weights(self.model, average, "the average of the last states")
+            scores = self.validate()
+            by = self.config.best_by
+            wins = best is None or (scores[by] >= best if by == "bleu" else scores[by] <= best)
+            self.report(
+                f"average of the last {len(states)} states: valid {by} {scores[by]:.4g} "
+                f"(best single state {best:.4g}): {'kept' if wins else 'not kept'}"
+            )
+            if wins:
+                self._keeping(lambda: self.run.save_model(average))
+                self.progress["best"] = scores[by]
+
+
+def average_states(paths, names):
+    """Return the mean over training states of the arrays `names` (name in the state -> name in the result)."""
+    total = {}
+    for path in paths:
+        arrays, _ = read_arrays(path)
+        for name, short in names.items():
+            total[short] = total.get(short, 0) + arrays[name].astype(np.float64)
+    return {name: (value / len(paths)).astype(np.float32) for name, value in total.items()}
+
+
+class Signals:
+    """While this is open, the first Ctrl-C or SIGTERM is noted in `received`; a second one stops at once."""
+
+    def __enter__(self):
+        self.received = None
+        self._before = {}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Signals can be handled in the main thread only; elsewhere they stay with whoever runs that.
+            with contextlib.suppress(ValueError):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number, frame):
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = number
+
+
+class Meter:
+    """Counts real target tokens (padding is none) and time; the first step of each shape is compile time."""
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+        self._seen = set()
+        self.restart()
+        console = Console(stderr=True)
+        self.bar = Progress(
+            TextColumn("update"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
+        )  # fmt: skip
+        self.task = None
+
+    @contextlib.contextmanager
+    def shown(self):
+        """Show the progress bar while open, on stderr and only on a terminal."""
+        with self.bar:
+            total = self.trainer.config.updates
+            self.task = self.bar.add_task("", total=total, completed=self.trainer.update, rate="")
+            yield self
+
+    def restart(self):
+        """Count anew."""
+        self.tokens, self.seconds, self.compile_seconds = 0, 0.0, 0.0
+
+    def count(self, number, seconds):
+        """Count batch `number`, which took `seconds`."""
+        shape, _ = self.trainer.plan.batch(number)
+        key = (shape.sentences, *shape.lengths)
+        if key in self._seen:
+            self.tokens += self.trainer.plan.target_tokens(number)
+            self.seconds += seconds
+        else:
+            self._seen.add(key)
+            self.compile_seconds += seconds
+        if self.task is not None:
+            update = (number + 1) // self.trainer.config.accumulate
+            self.bar.update(self.task, completed=update, rate=f"{self.rate:,.0f} tokens/s")
+
+    @property
+    def rate(self):
+        """Real target tokens per second, compilations left out."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    def figures(self):
+        """Return what goes into the log."""
+        return {
+            "target_tokens_per_second": round(self.rate, 1),
+            "compile_seconds": round(self.compile_seconds, 2),
+        }
+
+
+class _Watch(keras.callbacks.Callback):
+    """Meters every batch of a `fit`, and stops it at an update's end: on a signal, at the deadline, on NaN."""
+
+    def __init__(self, trainer, meter, signals, deadline):
+        super().__init__()
+        self.trainer, self.meter, self.signals, self.deadline = trainer, meter, signals, deadline
+        self.number = trainer.update * trainer.config.accumulate
+        self.diverged = None
+        self.since = time.monotonic()
+
+    def on_train_batch_end(self, batch, logs=None):
+        loss = float(logs["loss"])  # waits for the update, so that times are those of the work
+        now = time.monotonic()
+        self.meter.count(self.number, now - self.since)
+        self.since = now
+        self.number += 1
+        update, rest = divmod(self.number, self.trainer.config.accumulate)
+        if rest:
+            return
+        if not math.isfinite(loss):
+            self.diverged = update
+        if self.diverged or self.signals.received is not None or now > self.deadline:
+            self.model.stop_training = True
+

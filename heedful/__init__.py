@@ -26,7 +26,7 @@ _HOMES = {
     "resume": "heedful.translation",
 }
 
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604 - the names are strings
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name):

@@ -46,9 +46,7 @@ def feed(batches, example):
         return ((batch,) for batch in batches)
     import tensorflow
 
-    signature = {
-        name: tensorflow.TensorSpec([None] * array.ndim, array.dtype) for name, array in example.items()
-    }
+    signature = {name: tensorflow.TensorSpec([None] * array.ndim, array.dtype) for name, array in example.items()}
     return tensorflow.data.Dataset.from_generator(lambda: batches, output_signature=signature)
 
 

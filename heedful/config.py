@@ -116,7 +116,9 @@ class ModelConfig:
         if self.positions.startswith("sinusoidal") and self.d_model % 2:
             raise InputError(f"d_model ({self.d_model}) must be even for sinusoidal positions.")
         if self.positions == "rotary" and self.d_model // self.num_heads % 2:
-            raise InputError(f"d_model / num_heads ({self.d_model // self.num_heads}) must be even for rotary positions.")
+            raise InputError(
+                f"d_model / num_heads ({self.d_model // self.num_heads}) must be even for rotary positions."
+            )
 
     def keywords(self):
         """Return the keyword arguments of `heedful.Transformer`, without the vocabulary sizes."""

@@ -71,7 +71,9 @@ class AttentionMaps:
         across = min(4, len(heads))
         down = math.ceil(len(heads) / across)
         size = 1.2 + 0.26 * len(columns), 1.0 + 0.26 * len(rows)
-        figure, axes = plt.subplots(down, across, figsize=(size[0] * across, size[1] * down), squeeze=False)
+        figure, axes = plt.subplots(
+            down, across, figsize=(size[0] * across, size[1] * down), squeeze=False, layout="constrained"
+        )
         for axis in axes.flat[len(heads) :]:
             axis.axis("off")
         for axis, index in zip(axes.flat, heads, strict=False):

@@ -175,7 +175,9 @@ def load_weights(model, arrays, origin):
     own = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
     for title, names in (("lacks", own.keys() - arrays.keys()), ("has unknown", arrays.keys() - own.keys())):
         if names:
-            raise InputError(f"{origin} does not fit the run's config: it {title} {len(names)} weights, {min(names)!r}.")
+            raise InputError(
+                f"{origin} does not fit the run's config: it {title} {len(names)} weights, {min(names)!r}."
+            )
     for name, variable in own.items():
         if tuple(variable.shape) != arrays[name].shape:
             raise InputError(

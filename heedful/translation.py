@@ -131,11 +131,11 @@ class TranslationJob:
         keep_compilations()
         model = self.run.build_model()
         self.report(f"model: {model.count_params():,} parameters, {backend.NAME}")
-        self._translator = Translator(
-            model, self.run.source_tokenizer, self.run.target_tokenizer, self.config.decode
-        )
+        self._translator = Translator(model, self.run.source_tokenizer, self.run.target_tokenizer, self.config.decode)
         self._token_scores = TokenScores(model, self.valid_pairs, self.config.data.batch_tokens)
-        trainer = Trainer(self.run, model, self.pairs, self.plan, self._validate, self.report)
+        trainer = Trainer(
+            self.run, model, self.pairs, self.plan, self._validate, self.report, self.corpora["train"].fingerprint
+        )
         if resume:
             trainer.restore()
             self.report(f"resuming at update {trainer.update}")

@@ -1,0 +1,1 @@
+"""From text to arrays, in NumPy: no backend is needed here."""

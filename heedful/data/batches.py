@@ -4,6 +4,7 @@ Axes: K shapes, S source length, T target length (both with their end token).
 """
 
 import functools
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -178,7 +179,7 @@ def cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price=0):
     while high:
         low, mine = choice[used, high]
         edges = bands[low, high][1](mine)
-        for left, right in zip(edges[:-1], edges[1:], strict=True):
+        for left, right in itertools.pairwise(edges):
             inside = (target_bins >= low) & (target_bins < high) & (source_bins >= left) & (source_bins < right)
             rows = np.flatnonzero(inside)
             if len(rows):

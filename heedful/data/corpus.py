@@ -58,11 +58,14 @@ def read_pairs(paths) -> Iterator[tuple[str, str]]:
     missing = object()
     for number, pair in enumerate(itertools.zip_longest(*sides, fillvalue=missing)):
         if missing in pair:
-            counts = [number + (line is not missing) + sum(1 for _ in side) for line, side in zip(pair, sides, strict=True)]
+            counts = [
+                number + (line is not missing) + sum(1 for _ in side) for line, side in zip(pair, sides, strict=True)
+            ]
             raise InputError(
                 f"The two sides differ in length: {paths[0]} has {counts[0]} lines, {paths[1]} has {counts[1]}."
             )
-        yield pair
+        source, target = pair
+        yield str(source), str(target)
 
 
 def _read_tsv(path):

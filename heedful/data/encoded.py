@@ -126,7 +126,9 @@ def _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder):
         pairs = iter(corpus)
         while chunk := list(itertools.islice(pairs, CHUNK)):
             sides = zip(*chunk, strict=True)
-            encoded = [t.encode_batch(side) for t, side in zip((source_tokenizer, target_tokenizer), sides, strict=True)]
+            encoded = [
+                t.encode_batch(side) for t, side in zip((source_tokenizer, target_tokenizer), sides, strict=True)
+            ]
             for source, target in zip(*encoded, strict=True):
                 if not source or not target:
                     empty += 1
@@ -162,5 +164,3 @@ def _refuse_nothing(filtered, corpus, max_tokens):
         f"No pair of {corpus.name} is left: {filtered.too_long:,} are longer than data.max_tokens ({max_tokens}), "
         f"{filtered.empty:,} have an empty side."
     )
-
-

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 # portuguese singular, plural, gender, english singular, plural, kind; "-" has no plural
 _NOUNS = """
 homem homens m man men person|mulher mulheres f woman women person|menino meninos m boy boys person
-menina meninas f girl girls person|professor professores m teacher teachers person|médica médicas f doctor doctors person
+menina meninas f girl girls person|professor professores m teacher teachers person
+médica médicas f doctor doctors person
 vizinho vizinhos m neighbour neighbours person|cozinheiro cozinheiros m cook cooks person
 cantora cantoras f singer singers person|irmã irmãs f sister sisters person|irmão irmãos m brother brothers person
 amigo amigos m friend friends person|avó avós f grandmother grandmothers person|rei reis m king kings person
@@ -56,13 +57,15 @@ comprar buy buys bought person thing,food,drink,text,animal,place|vender sell se
 comer eat eats ate person,animal food|beber drink drinks drank person,animal drink
 abrir open opens opened person thing:caixa,thing:garrafa,place:casa,place:escola,place:museu,text:livro,text:carta
 lavar wash washes washed person thing:carro,thing:camisa,thing:vestido,thing:mesa,thing:bicicleta,animal
-encontrar find finds found person,animal thing,food,animal,text,person|pintar paint paints painted person thing,place,person
+encontrar find finds found person,animal thing,food,animal,text,person
+pintar paint paints painted person thing,place,person
 limpar clean cleans cleaned person thing,place|visitar visit visits visited person place,person
 ajudar help helps helped person person,animal|chamar call calls called person person,animal
 escrever write writes wrote person text|receber receive receives received person thing,text,food
 ler read reads read person text|ver see sees saw person,animal person,animal,thing,place
 perder lose loses lost person thing,text|amar love loves loved person person,animal,place,text,food
-desenhar draw draws drew person person,animal,thing,place|seguir follow follows followed person,animal person,animal,thing:carro
+desenhar draw draws drew person person,animal,thing,place
+seguir follow follows followed person,animal person,animal,thing:carro
 """
 
 # present and preterite of eu, ele, nós, eles where the rule does not hold
@@ -85,8 +88,10 @@ _ENDINGS = {
     ("ir", "present"): "o e imos em", ("ir", "past"): "i iu imos iram", ("ir", "habit"): "ia ia íamos iam",
 }  # fmt: skip
 _PERSONS = ("eu", "ele", "nós", "eles")
-_PRONOUNS = [("eu", "I", "eu"), ("ele", "he", "ele"), ("ela", "she", "ele"), ("você", "you", "ele"), ("nós", "we", "nós"),
-             ("eles", "they", "eles"), ("elas", "they", "eles")]  # fmt: skip
+_PRONOUNS = [
+    ("eu", "I", "eu"), ("ele", "he", "ele"), ("ela", "she", "ele"), ("você", "you", "ele"), ("nós", "we", "nós"),
+    ("eles", "they", "eles"), ("elas", "they", "eles"),
+]  # fmt: skip
 _NUMBERS = ["dois two", "três three", "quatro four", "cinco five", "seis six", "sete seven", "oito eight", "nove nine",
             "dez ten", "doze twelve", "vinte twenty"]  # fmt: skip
 _NAMES = ["Maria", "João", "Ana", "Pedro", "Clara", "Tiago"]
@@ -162,7 +167,9 @@ class Grammar:
         return f"{source}.", f"{subject.target} {target}.", subject.bonds | thing.bonds
 
     def copula(self):
-        subject = self.noun_phrase(self.chance.choice(["person", "animal", "thing", "place", "food", "text", "drink"]), definite=True)
+        subject = self.noun_phrase(
+            self.chance.choice(["person", "animal", "thing", "place", "food", "text", "drink"]), definite=True
+        )
         row = self.adjective(subject.kind)
         infinitive = "estar" if row[0] in _STATES else "ser"
         tense = self.chance.choice(["present", "habit"])

@@ -103,7 +103,7 @@ class Tokenizer:
             return cls(tokenizers.Tokenizer.from_str(text))
         except InputError:
             raise
-        except Exception as error:  # noqa: BLE001 - the library raises bare Exception on bad content
+        except Exception as error:
             raise InputError(f"not a tokenizer: {error}.") from error
 
     def to_json(self):
@@ -163,9 +163,7 @@ def _wordpiece(vocab_size, lowercase):
     inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=lowercase)
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     inner.decoder = decoders.WordPiece()
-    return inner, trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=False
-    )
+    return inner, trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=False)
 
 
 def _unigram(vocab_size, lowercase):

@@ -1,0 +1,1 @@
+"""From a model to text: search, and the translator around it."""

@@ -101,9 +101,7 @@ class Translator:
         if max_steps not in self._programs:
 
             def search(source, limits):
-                return greedy(
-                    self.model, source, limits, max_steps=max_steps, start_id=START_ID, end_id=END_ID
-                )
+                return greedy(self.model, source, limits, max_steps=max_steps, start_id=START_ID, end_id=END_ID)
 
             self._programs[max_steps] = backend.compiled(search, self.model)
         return self._programs[max_steps]

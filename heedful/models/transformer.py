@@ -139,7 +139,13 @@ class Transformer(keras.Model):
             target, self.target_embedding, self.target_positions, self.target_norm, self.target_dropout, position
         )
         return self.decoder(
-            x, memory=memory, visible=visible, memory_visible=memory_visible, caches=caches, position=position, trace=trace
+            x,
+            memory=memory,
+            visible=visible,
+            memory_visible=memory_visible,
+            caches=caches,
+            position=position,
+            trace=trace,
         )
 
     def begin(self, source, max_steps):

@@ -19,7 +19,7 @@ from heedful.training.objective import Objective
 from heedful.training.optimizer import Schedule, adam
 
 
-class Interrupted(Exception):  # noqa: N818 - it is a message, not an error
+class Interrupted(Exception):
     """Training was asked to stop by a signal, and has saved its state."""
 
     def __init__(self, signal_number, message):
@@ -38,9 +38,10 @@ class Trainer:
         validate: called with nothing, returns scores (at least `loss`, and `bleu` if that decides) and, under
             `samples`, texts to show.
         report: called with each line for the user.
+        data_fingerprint: of the training text; a state is continued on the same text only.
     """
 
-    def __init__(self, run, model, pairs, plan, validate, report):
+    def __init__(self, run, model, pairs, plan, validate, report, data_fingerprint=""):
         self.run, self.model, self.pairs, self.plan = run, model, pairs, plan
         self.config = run.config.train
         self.validate, self.report = validate, report
@@ -55,10 +56,17 @@ class Trainer:
         self.schedule = schedule
         self.update = 0
         self.progress = {"update": 0, "seconds": 0.0, "best": None, "best_update": 0, "waited": 0}
+        self.progress["data"] = data_fingerprint
 
     def restore(self):
         """Continue from the newest whole state of the run, exactly: weights, optimizer, dropout seeds, data order."""
-        arrays, self.progress = self.run.last_state(self.report)
+        arrays, progress = self.run.last_state(self.report)
+        if progress["data"] != self.progress["data"]:
+            raise InputError(
+                f"The training text has changed since {self.run.path} was begun; resuming would not be exact. "
+                "Bring the old text back, or train a new run."
+            )
+        self.progress = progress
         variables = self._variables()
         fits = len(arrays) == len(variables) and all(
             arrays[name].shape == tuple(variable.shape) for name, variable in variables.items() if name in arrays
@@ -115,9 +123,9 @@ class Trainer:
         )
         self.update = int(backend.to_numpy(self.objective.optimizer.iterations))
         logs = {name: float(values[-1]) for name, values in history.history.items()}
-        if not math.isfinite(logs["loss"]) or watch.diverged:
+        if watch.diverged:
             raise InputError(
-                f"The loss is not a number any more at update {watch.diverged or self.update}. "
+                f"The loss is not a number any more at update {watch.diverged}. "
                 f"The state of update {self.progress['update']} is kept: lower train.learning_rate, lengthen "
                 "train.warmup_updates or set train.clip_norm, and start again."
             )
@@ -332,4 +340,3 @@ class _Watch(keras.callbacks.Callback):
             self.diverged = update
         if self.diverged or self.signals.received is not None or now > self.deadline:
             self.model.stop_training = True
-

@@ -1,0 +1,129 @@
+"""What all tests share. Sizes in tests are different primes, or products of them: a swapped axis cannot pass."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from heedful.data.corpus import Corpus
+
+
+def pytest_report_header():
+    return f"keras {keras.__version__} on {keras.backend.backend()}"
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def normal(rng):
+    return lambda *shape: rng.normal(size=shape).astype("float32")
+
+
+@pytest.fixture
+def numpy():
+    return ops.convert_to_numpy
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    """Tests keep their encoded text and compiled programs to themselves."""
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    monkeypatch.setenv("HEEDFUL_CACHE", str(folder))
+    return folder
+
+
+PAIRS = [
+    ("o gato bebe", "the cat drinks"),
+    ("a vaca come", "the cow eats"),
+    ("o gato come", "the cat eats"),
+    ("a vaca bebe água", "the cow drinks water"),
+    ("o rei vê a vaca", "the king sees the cow"),
+    ("o rei come pão", "the king eats bread"),
+    ("a menina vê o rei", "the girl sees the king"),
+    ("a menina bebe leite", "the girl drinks milk"),
+    ("o gato vê a menina", "the cat sees the girl"),
+    ("a vaca vê o gato", "the cow sees the cat"),
+] * 2
+
+
+@pytest.fixture
+def corpus():
+    return Corpus.from_pairs(PAIRS, "twenty sentences")
+
+
+@pytest.fixture
+def text_files(tmp_path):
+    """Two parallel files of twenty sentences."""
+    for side, name in enumerate(("text.pt", "text.en")):
+        lines = "".join(f"{pair[side]}\n" for pair in PAIRS)
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    return tmp_path / "text.pt", tmp_path / "text.en"
+
+
+SMALL = """
+name = "small"
+[data]
+train = ["{0}", "{1}"]
+valid = ["{0}", "{1}"]
+test = ["{0}", "{1}"]
+max_tokens = 20
+batch_sentences = 5
+max_shapes = 2
+[tokenizer]
+kind = "word"
+vocab_size = 60
+[model]
+size = "toy"
+num_layers = 1
+d_model = 16
+num_heads = 2
+d_ff = 24
+tie = "all"
+dropout = 0.2
+max_length = 24
+[train]
+updates = 6
+schedule = "constant"
+learning_rate = 1e-2
+warmup_updates = 2
+validate_every = 3
+validate_sentences = 7
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path, text_files):
+    """A recipe that trains in seconds on twenty sentences."""
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL.format(*text_files), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def cli(tmp_path):
+    """Run the command line in a process of its own; returns the completed process."""
+
+    def run(*arguments, stdin="", **environment):
+        return subprocess.run(
+            [sys.executable, "-m", "heedful.cli", *map(str, arguments)],
+            input=stdin if isinstance(stdin, bytes) else stdin.encode(),
+            capture_output=True,
+            env=os.environ | environment,
+            cwd=tmp_path,
+            check=False,
+            timeout=300,
+        )
+
+    return run

@@ -1,0 +1,41 @@
+"""Write golden.npz: logits and loss of small models, made on JAX, for every backend to agree with.
+
+Run `KERAS_BACKEND=jax python -m tests.make_golden` after a change that is meant to change the numbers.
+"""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+
+import heedful
+from heedful.training.loss import projected_crossentropy
+
+PATH = Path(__file__).parent / "golden.npz"
+MODELS = {
+    "paper": {},
+    "modern": {"norm": "pre", "positions": "rotary", "activation": "swiglu", "num_kv_heads": 2, "tie": "none"},
+}
+
+
+def outputs(options):
+    """Return logits and summed losses of a model with weights drawn by NumPy, the same on all backends."""
+    rng = np.random.default_rng(5)
+    model = heedful.Transformer(31, 37, num_layers=2, d_model=24, num_heads=6, d_ff=20, **options)
+    for weight in model.weights:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    batch = {"source": rng.integers(4, 31, (3, 7)), "target": rng.integers(4, 37, (3, 5))}
+    batch["source"][1, 4:] = 0
+    labels, weights = rng.integers(4, 37, (3, 5)), np.ones((3, 5), "float32")
+    table = model.output_projection.embeddings
+    sums = projected_crossentropy(model.features(batch), table, labels, weights, 0.1, piece=4)
+    return ops.convert_to_numpy(model(batch)), ops.convert_to_numpy(sums)
+
+
+if __name__ == "__main__":
+    arrays = {}
+    for name, options in MODELS.items():
+        arrays[f"{name}/logits"], arrays[f"{name}/sums"] = outputs(options)
+    np.savez(PATH, **arrays)
+    print(f"{PATH} made on {keras.backend.backend()}")

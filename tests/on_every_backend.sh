@@ -1,0 +1,12 @@
+#!/bin/sh
+# Test on JAX, and on TensorFlow and torch too where they are installed. $PYTHON is the interpreter; arguments go to pytest.
+status=0
+for backend in jax tensorflow torch; do
+    if "${PYTHON:-python}" -c "import $backend" 2>/dev/null; then
+        echo "== $backend"
+        KERAS_BACKEND=$backend "${PYTHON:-python}" -m pytest "$@" || status=1
+    else
+        echo "== $backend is not installed: skipped"
+    fi
+done
+exit $status

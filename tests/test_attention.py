@@ -1,0 +1,151 @@
+"""Attention: who may read what, and that every path computes the same."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from heedful.layers import KeyValues, MultiHeadAttention, Trace, attention_weights, masks
+
+
+@pytest.fixture
+def layer():
+    layer = MultiHeadAttention(d_model=2 * 3 * 5, num_heads=6, num_kv_heads=2)
+    layer.build()
+    return layer
+
+
+@pytest.fixture
+def cross():
+    layer = MultiHeadAttention(d_model=2 * 3 * 5, num_heads=6, num_kv_heads=2, cross=True)
+    layer.build()
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("query", "weights", "mixed"),
+    [
+        ([0, 20, 0], [0, 1, 0, 0], [10, 0]),  # matches one key
+        ([0, 0, 20], [0, 0, 0.5, 0.5], [550, 5.5]),  # matches two keys
+        ([20, 20, 0], [0.5, 0.5, 0, 0], [5.5, 0]),  # is a mixture of two keys
+        ([0, 0, 0], [0.25] * 4, [277.75, 2.75]),  # matches none: the mean of all
+    ],
+)
+def test_examples_of_the_tutorials(query, weights, mixed, numpy):
+    """Guards the softmax axis; every number can be checked in the head."""
+    keys = np.array([[10, 0, 0], [0, 10, 0], [0, 0, 10], [0, 0, 10]], "float32")
+    values = np.array([[1, 0], [10, 0], [100, 5], [1000, 6]], "float32")
+    query = np.array(query, "float32")[None, None, None]
+    got = numpy(attention_weights(ops.convert_to_tensor(query), ops.convert_to_tensor(keys[None, :, None])))[0, 0]
+    np.testing.assert_allclose(got[0], weights, atol=1e-6)
+    np.testing.assert_allclose(got @ values, [mixed], atol=1e-3)
+
+
+def test_shape(layer, cross, normal):
+    attended, cache = layer(normal(7, 11, 30))
+    assert attended.shape == (7, 11, 30)
+    assert cache is None
+    assert cross(normal(7, 11, 30), memory=normal(7, 13, 30))[0].shape == (7, 11, 30)
+
+
+def test_matches_ten_lines_of_numpy(cross, normal, numpy):
+    """Guards the scale, the softmax axis and the order in which heads and fused projections are split and joined."""
+    x, memory = normal(2, 3, 30), normal(2, 4, 30)
+    kernels = [p.kernel for p in (cross.query_projection, cross.key_value_projection, cross.output_projection)]
+    to_query, to_pair, to_output = map(numpy, kernels)
+    query = (x @ to_query).reshape(2, 3, 6, 5)
+    keys, values = (
+        (memory @ to_pair)[..., part].reshape(2, 4, 2, 5).repeat(3, axis=2) for part in (slice(10), slice(10, 20))
+    )
+    scores = np.exp(np.einsum("btnh,bsnh->bnts", query, keys) / np.sqrt(5))
+    scores /= scores.sum(-1, keepdims=True)
+    want = np.einsum("bnts,bsnh->btnh", scores, values).reshape(2, 3, 30) @ to_output
+    np.testing.assert_allclose(numpy(cross(x, memory=memory)[0]), want, atol=1e-5)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
+def test_fused_equals_explicit(kv_heads, normal, numpy):
+    """Guards the order of grouped heads: the fused kernel and our own sum must pair the same heads."""
+    layer = MultiHeadAttention(30, 6, kv_heads)
+    layer.build()
+    x = normal(3, 7, 30)
+    visible = masks.of_future(ops.arange(7), ops.arange(7))
+    trace = Trace()
+    explicit = numpy(layer(x, visible=visible, trace=trace)[0])
+    np.testing.assert_allclose(explicit, numpy(layer(x, visible=visible)[0]), atol=1e-5)
+    (weights,) = (numpy(trace[path]) for path in trace)
+    assert weights.shape == (3, 6, 7, 7)
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+    assert not weights[:, :, 0, 1:].any()
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_padding_cannot_be_read(cross, normal, numpy, traced):
+    """Bitwise: what is hidden has a weight of exactly zero."""
+    x, memory = normal(1, 3, 30), normal(1, 5, 30)
+    visible = masks.of_padding(np.array([[1, 1, 1, 0, 0]]))
+    changed = memory.copy()
+    changed[:, 3:] += 100
+    trace = {"trace": Trace()} if traced else {}
+    seen = [numpy(cross(x, memory=m, visible=visible, **trace)[0]) for m in (memory, changed)]
+    np.testing.assert_array_equal(*seen)
+
+
+def test_a_row_of_padding_stays_finite(cross, normal, numpy):
+    """Guards against NaN from a softmax over nothing: it would poison the gradient of the whole batch."""
+    visible = masks.of_padding(np.zeros((1, 5)))
+    for trace in (None, Trace()):
+        assert np.isfinite(
+            numpy(cross(normal(1, 3, 30), memory=normal(1, 5, 30), visible=visible, trace=trace)[0])
+        ).all()
+
+
+def test_future_cannot_be_read(layer, normal, numpy):
+    x, visible = normal(1, 5, 30), masks.of_future(ops.arange(5), ops.arange(5))
+    changed = x.copy()
+    changed[:, 3:] += 100
+    before, after = (numpy(layer(y, visible=visible)[0])[:, :3] for y in (x, changed))
+    np.testing.assert_allclose(before, after, atol=1e-6)
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_cached_steps_equal_one_pass(normal, numpy, rotary):
+    """Guards the cache's write position, the mask over its unwritten tail, and the position that rotary turns by."""
+    layer = MultiHeadAttention(2 * 3 * 4, 6, 2, rotary=rotary)
+    layer.build()
+    x = normal(2, 7, 24)
+    whole = numpy(layer(x, visible=masks.of_future(ops.arange(7), ops.arange(7)))[0])
+    cache, steps = layer.empty_cache(2, 9), []
+    for t in range(7):
+        visible = masks.of_future(ops.arange(t, t + 1), ops.arange(9))
+        attended, cache = layer(x[:, t : t + 1], visible=visible, cache=cache, position=t)
+        steps.append(numpy(attended))
+    np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, atol=1e-5)
+    assert isinstance(cache, KeyValues)
+
+
+def test_rotary_sees_distances_only(normal, numpy):
+    """Shifting all positions must change nothing."""
+    layer = MultiHeadAttention(24, 6, rotary=True)
+    layer.build()
+    x = normal(2, 7, 24)
+    here, there = (numpy(layer(x, position=position)[0]) for position in (0, 11))
+    np.testing.assert_allclose(here, there, atol=1e-5)
+    mirrored = numpy(layer(x[:, ::-1])[0])[:, ::-1]
+    assert np.abs(here - mirrored).max() > 1e-3  # but not their order
+
+
+def test_attention_dropout_only_trains(normal, numpy):
+    layer = MultiHeadAttention(30, 6, dropout=0.5)
+    layer.build()
+    x = normal(2, 7, 30)
+    quiet = [numpy(layer(x, training=False)[0]) for _ in range(2)]
+    loud = [numpy(layer(x, training=True)[0]) for _ in range(2)]
+    np.testing.assert_array_equal(*quiet)
+    assert np.abs(loud[0] - loud[1]).max() > 0
+
+
+def test_bad_sizes_are_explained():
+    with pytest.raises(ValueError, match=r"d_model \(10\) must be a multiple of num_heads \(3\)"):
+        MultiHeadAttention(10, 3)
+    with pytest.raises(ValueError, match="even head size"):
+        MultiHeadAttention(30, 6, rotary=True)

@@ -1,0 +1,14 @@
+"""The three backends compute the same logits and loss from the same weights and batch."""
+
+import numpy as np
+import pytest
+
+from tests.make_golden import MODELS, PATH, outputs
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_loss_are_the_golden_ones(name):
+    golden = np.load(PATH)
+    logits, sums = outputs(MODELS[name])
+    np.testing.assert_allclose(logits, golden[f"{name}/logits"], atol=1e-5)
+    np.testing.assert_allclose(sums, golden[f"{name}/sums"], rtol=1e-5)

@@ -1,0 +1,73 @@
+"""The corpora that are generated: disjoint parts, right grammar, right answers."""
+
+import pytest
+
+from heedful.data.phrasebook import conjugate, part_of, phrasebook
+from heedful.data.puzzles import reverse, reverse_pairs
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return {part: phrasebook(part, 2000) for part in ("train", "valid", "test", "unseen")}
+
+
+def test_parts_are_disjoint_and_repeatable(parts):
+    sentences = {part: {source for source, _ in pairs} for part, pairs in parts.items()}
+    assert all(len(s) == 2000 for s in sentences.values())
+    names = list(sentences)
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            assert not sentences[one] & sentences[other]
+    assert phrasebook("test", 2000) == parts["test"]
+
+
+def test_there_are_hundreds_of_thousands():
+    assert len({source for source, _ in phrasebook("train", 200_000)}) == 200_000
+
+
+def test_unseen_combinations_are_unseen():
+    bonds = [(f"noun{i}", "adjective") for i in range(1000)]
+    held_out = [bond for bond in bonds if part_of("x", {bond}) == "unseen"]
+    assert 20 < len(held_out) < 90
+    assert part_of("y", {held_out[0], ("a", "b")}) == "unseen"
+
+
+def test_conjugation():
+    assert list(conjugate("comprar", "past").values()) == ["comprei", "comprou", "compramos", "compraram"]
+    assert list(conjugate("beber", "present").values()) == ["bebo", "bebe", "bebemos", "bebem"]
+    assert list(conjugate("abrir", "present").values()) == ["abro", "abre", "abrimos", "abrem"]
+    assert list(conjugate("abrir", "habit").values()) == ["abria", "abria", "abríamos", "abriam"]
+    assert list(conjugate("ler", "future").values()) == ["lerei", "lerá", "leremos", "lerão"]
+    assert list(conjugate("ver", "present").values()) == ["vejo", "vê", "vemos", "veem"]
+
+
+def test_the_same_portuguese_never_means_two_things(parts):
+    """Guards what a learner cannot know: ambiguous forms must carry a word that decides."""
+    meanings = {}
+    for seed in range(3):
+        for source, target in phrasebook("train", 20_000, seed):
+            assert meanings.setdefault(source, target) == target
+
+
+def test_agreement(parts):
+    for pairs in parts.values():
+        for source, target in pairs:
+            words = source.lower().rstrip(".?").split()
+            assert not {"de", "em"} & set(words), source  # they melt into the article
+            for wrong in ("do menina", "da menino", "os casa", "as carro", "uma gato", "um vaca"):
+                assert wrong not in source.lower()
+            assert "  " not in source + target
+            assert source[0].isupper()
+            assert target[0].isupper()
+
+
+def test_reversal_by_hand():
+    assert reverse("1 2 1 3 1 1".split()) == "1 X 3 1 2 X".split()
+    pairs = {part: dict(reverse_pairs(part, 500)) for part in ("train", "valid", "test")}
+    assert not pairs["train"].keys() & pairs["test"].keys()
+    assert not pairs["valid"].keys() & pairs["test"].keys()
+    for source, target in pairs["test"].items():
+        assert target.split() == reverse(source.split())
+    assert len(reverse_pairs("train", 3, length=23, vocabulary=53)[0][0].split()) == 23
+    with pytest.raises(ValueError, match="too few sequences"):
+        reverse_pairs("test", 500, length=3)

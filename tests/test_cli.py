@@ -1,0 +1,183 @@
+"""Each verb end to end on twenty sentences, and one clear line for each mistake."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import safetensors.numpy
+
+from heedful.cli import main
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run trained through the command line, to be copied."""
+    from tests.conftest import PAIRS, SMALL
+
+    folder = tmp_path_factory.mktemp("trained")
+    files = [folder / "text.pt", folder / "text.en"]
+    for side, path in enumerate(files):
+        path.write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
+    recipe = folder / "small.toml"
+    recipe.write_text(SMALL.format(*files), encoding="utf-8")
+    assert main(["train", str(recipe), "--run", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def complaint(result):
+    """Return the one line that a failed command printed, without a traceback."""
+    error = result.stderr.decode()
+    lines = [line for line in error.splitlines() if line.startswith("heedful: ")]
+    assert result.returncode == 2, error
+    assert "Traceback" not in error
+    assert len(lines) == 1, error
+    return lines[0]
+
+
+def test_translate_gives_a_line_for_each_line(cli, run):
+    result = cli("translate", run, stdin="o gato bebe\n\na vaca come\n")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.decode().split("\n")
+    assert len(lines) == 4
+    assert lines[1] == lines[3] == ""
+
+
+def test_translate_reads_files_and_small_batches_alike(cli, run, text_files):
+    whole = cli("translate", run, text_files[0])
+    single = cli("translate", run, text_files[0], "--batch-size", 1)
+    assert whole.stdout == single.stdout
+    assert whole.stdout.count(b"\n") == 20
+
+
+def test_translate_warns_of_long_lines(cli, run):
+    result = cli("translate", run, stdin="o gato\n" + "gato " * 99 + "\n")
+    assert result.returncode == 0
+    assert result.stdout.count(b"\n") == 2
+    assert b"line 2 has 99 tokens; only the first 23 are translated" in result.stderr
+
+
+def test_a_broken_pipe_ends_quietly(run, tmp_path):
+    command = f"yes 'o gato bebe' | {sys.executable} -m heedful.cli translate {run} --batch-size 2 | head -1"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=False)
+    assert result.stdout.count(b"\n") == 1
+    assert b"Traceback" not in result.stderr
+    assert b"rror" not in result.stderr
+
+
+def test_evaluate_prints_and_keeps_scores(cli, run, text_files):
+    result = cli("evaluate", run, *text_files, "--json")
+    assert result.returncode == 0, result.stderr
+    scores = json.loads(result.stdout)
+    assert scores["sentences"] == 20
+    assert scores == json.loads((run / "scores.json").read_text())[-1]
+    assert b"bleu" in cli("evaluate", run, *text_files).stdout
+
+
+def test_inspect_draws(cli, run, tmp_path):
+    result = cli("inspect", run, "o gato bebe", "--positions", "--schedule", "--out", tmp_path / "figures")
+    assert result.returncode == 0, result.stderr
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {"positions.png", "schedule.png", "encoder-self-layer1.png", "decoder-self-layer1.png",
+                     "cross-layer1.png"}  # fmt: skip
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "figures").iterdir())
+
+
+def test_plan_prints_and_stops(cli, recipe, tmp_path):
+    result = cli("train", recipe, "--plan")
+    assert b"padding" in result.stdout
+    assert b"20 of 20 pairs kept" in result.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_mistakes_in_training(cli, recipe, run, tmp_path, text_files):
+    assert "none of the recipes" in complaint(cli("train", "nothing.toml"))
+    assert "already holds a run" in complaint(cli("train", recipe, "--run", run))
+    assert "did you mean 'updates'" in complaint(cli("train", recipe, "--train.updatez", 3))
+    assert "try 10 or 15" in complaint(cli("train", recipe, "--model.d_model", 12, "--model.num_heads", 5))
+    assert "Missing text: " in complaint(cli("train", "multi30k-de-en", HEEDFUL_DATA=str(tmp_path / "none")))
+    assert "multi30k/dataset" in complaint(cli("train", "multi30k-de-en", HEEDFUL_DATA=str(tmp_path / "none")))
+    assert "Name a recipe" in complaint(cli("train"))
+    assert "There is no run folder" in complaint(cli("train", "--resume", tmp_path / "none"))
+    text_files[1].write_text("one line\n")
+    assert "has 20 lines" in complaint(cli("train", recipe))
+    text_files[1].write_bytes(b"caf\xe9\n" * 20)
+    assert "not UTF-8: line 1" in complaint(cli("train", recipe))
+    for path in text_files:
+        path.write_text("")
+    assert "no text" in complaint(cli("train", recipe))
+    for path in text_files:
+        path.write_text("gato " * 50 + "\n")
+    assert "No pair of" in complaint(cli("train", recipe))
+    assert not (tmp_path / "runs" / "small" / "model.safetensors").exists()
+
+
+def test_mistakes_in_run_folders(cli, run, tmp_path):
+    assert "There is no run folder" in complaint(cli("translate", tmp_path / "none"))
+    (tmp_path / "empty").mkdir()
+    assert "not a complete run folder: config.json" in complaint(cli("translate", tmp_path / "empty"))
+    weights, config, tokenizer = (run / name for name in ("model.safetensors", "config.json", "source.tokenizer.json"))
+
+    def damaged(path, content, *arguments, stdin="o gato\n"):
+        before = path.read_bytes()
+        path.write_bytes(content)
+        try:
+            return complaint(cli(*(arguments or ("translate", run)), stdin=stdin))
+        finally:
+            path.write_bytes(before)
+
+    assert "has format 9" in damaged(config, b'{"format": 9, "later": 1}')
+    assert "is not valid JSON" in damaged(config, b"{")
+    assert "model.safetensors is damaged" in damaged(weights, weights.read_bytes()[:-10])
+    arrays = safetensors.numpy.load(weights.read_bytes())
+    name = max(arrays)
+    assert "lacks 1 weights" in damaged(weights, safetensors.numpy.save({k: v for k, v in arrays.items() if k != name}))
+    wrong = arrays | {"target_embedding/embeddings": arrays["target_embedding/embeddings"][:-1].copy()}
+    assert "does not fit the run's config or tokenizer" in damaged(weights, safetensors.numpy.save(wrong))
+    assert "not a tokenizer" in damaged(tokenizer, b"{}")
+    assert "standard input is not UTF-8: line 2" in complaint(cli("translate", run, stdin=b"o gato\n\xff\n"))
+    assert "nothing.txt does not exist" in complaint(cli("translate", run, "nothing.txt"))
+    assert "no layer 9" in complaint(cli("inspect", run, "o gato", "--layer", 9))
+    assert "empty sentence" in complaint(cli("inspect", run, " "))
+    assert "Give a sentence" in complaint(cli("inspect", run))
+    weights.unlink()
+    assert "has no model.safetensors yet" in complaint(cli("translate", run))
+
+
+def test_sigterm_and_kill_and_resume(recipe, tmp_path, cli):
+    """Real signals to a real process: SIGTERM saves and says how to go on; after kill -9 the last state is there."""
+    slow = ["--train.updates", "100000", "--train.validate_every", "20", "--train.validate_sentences", "0",
+            "--train.best_by", "loss", "--train.tensorboard", "false"]  # fmt: skip
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        folder = tmp_path / f"run{int(number)}"
+        command = [sys.executable, "-m", "heedful.cli", "train", str(recipe), "--run", str(folder), *slow]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=os.environ)
+        until = time.monotonic() + 200
+        while len(list(folder.glob("state/*.safetensors"))) < 3 and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, error = process.communicate(timeout=100)
+        if number == signal.SIGTERM:
+            assert process.returncode == 128 + signal.SIGTERM
+            assert f"Go on with: heedful train --resume {folder}" in error.decode()
+        states = sorted(int(path.stem) for path in folder.glob("state/*.safetensors"))
+        result = cli("train", "--resume", folder, "--train.updates", states[-1] + 2)
+        assert result.returncode == 0, result.stderr.decode()
+        assert f"resuming at update {states[-1]}" in result.stdout.decode()
+
+
+def test_help_lists_verbs_and_settings(cli):
+    assert b"quickstart" in cli("--help").stdout
+    assert b"--train.warmup_updates" in cli("train", "--help").stdout
+    result = cli("translate", "--nonsense", "x")
+    assert result.returncode == 2
+    assert b"unrecognized arguments: --nonsense" in result.stderr

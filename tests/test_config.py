@@ -1,0 +1,93 @@
+"""Configs: every key and value checked, with a message that helps."""
+
+import pytest
+
+from heedful.cli import RECIPES, _describe_settings, override
+from heedful.config import SIZES, Config, from_dict
+from heedful.errors import InputError
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_is_valid_and_named_like_its_file(path):
+    assert Config.from_toml(path).name == path.stem
+
+
+def test_json_round_trip(tmp_path):
+    config = from_dict(Config, {"model": {"size": "tiny", "dropout": 0.3}, "data": {"train": ["a", "b"]}}, "test")
+    (tmp_path / "config.json").write_text(config.to_json())
+    assert Config.from_json(tmp_path / "config.json") == config
+
+
+def test_sizes_fill_what_is_not_given():
+    model = from_dict(Config, {"model": {"size": "base", "num_layers": 3}}, "test").model
+    assert (model.num_layers, model.d_model, model.num_heads, model.d_ff) == (3, *SIZES["base"][1:])
+    bigger = override(from_dict(Config, {}, "test"), ["--model.size", "big"]).model
+    assert bigger.d_model == 1024
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"train": {"updatez": 3}}, r"section \[train\]: unknown key 'updatez'; did you mean 'updates'\?"),
+        ({"modell": {}}, r"unknown key 'modell'; did you mean 'model'\?"),
+        ({"train": {"updates": 0}}, r"\[train\]: updates \(0\) must be greater than 0"),
+        ({"train": {"updates": "many"}}, r"updates = 'many' is not a whole number"),
+        ({"train": {"updates": True}}, r"updates = True is not a whole number"),
+        ({"model": {"dropout": 1.0}}, r"dropout \(1.0\) must be at least 0 and less than 1"),
+        ({"model": {"norm": "mid"}}, r"norm = 'mid' is none of 'post', 'pre'"),
+        (
+            {"model": {"d_model": 100, "num_heads": 8}},
+            r"d_model \(100\) must be a multiple of num_heads \(8\): try 96 or 104",
+        ),
+        ({"model": {"num_heads": 8, "num_kv_heads": 3}}, r"num_heads \(8\) must be a multiple of num_kv_heads \(3\)"),
+        ({"format": 2}, r"This run has format 2; this version of heedful reads up to 1"),
+        ({"model": {"tie": "all"}, "tokenizer": {"joint": False}}, r"tie = 'all' needs one vocabulary"),
+        ({"train": {"average": 9, "keep": 3}}, r"train.average \(9\) cannot exceed train.keep \(3\)"),
+        ({"data": {"train": ["a", "b", "c"]}}, r"takes two files or one .tsv file, not 3"),
+        ({"data": {"train": 3}}, r"train = 3 is not a list of texts"),
+        ({"data": 3}, r"expected a table of settings, found 3"),
+    ],
+)
+def test_mistakes_are_explained(table, message):
+    with pytest.raises(InputError, match=message):
+        from_dict(Config, table, "recipe.toml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--train.updatez", "3"], r"command line, section \[train\]: unknown key 'updatez'; did you mean 'updates'"),
+        (["--trainn.updates", "3"], r"Unknown setting --trainn.updates; the sections are data, tokenizer, model"),
+        (["--train.updates"], r"--train.updates needs a value"),
+        (["updates", "3"], r"Unexpected argument 'updates'"),
+        (["--train.updates=x"], r"updates = 'x' is not a whole number"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_explained(arguments, message):
+    with pytest.raises(InputError, match=message):
+        override(from_dict(Config, {}, "test"), arguments)
+
+
+def test_overrides_are_read_as_toml():
+    config = override(
+        from_dict(Config, {}, "test"),
+        [
+            "--train.updates",
+            "7",
+            "--model.dropout=0.25",
+            "--model.norm",
+            "pre",
+            "--data.train",
+            '["a", "b"]',
+            "--name",
+            "x",
+        ],
+    )
+    assert (config.train.updates, config.model.dropout, config.model.norm) == (7, 0.25, "pre")
+    assert (config.data.train, config.name) == (("a", "b"), "x")
+
+
+def test_every_setting_is_described():
+    lines = list(_describe_settings())
+    assert any(line.startswith("  --train.updates") and "(default 8000)" in line for line in lines)
+    assert any("Most entries of a vocabulary" in line for line in lines)

@@ -1,0 +1,185 @@
+"""Corpora, encoding, batches: order, filters, and batch n as a pure function of (seed, n)."""
+
+import gzip
+import itertools
+
+import numpy as np
+import pytest
+
+from heedful.data.batches import BatchPlan, cut_into_buckets
+from heedful.data.corpus import Corpus, read_lines, read_pairs
+from heedful.data.encoded import Ragged, encode
+from heedful.data.examples import END_ID, START_ID, translation
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+
+
+def test_reads_plain_and_gz_alike(tmp_path):
+    """Only the line feed ends a line: other separators must not shift one side against the other."""
+    text = "eins\u2028zwei\nb\x0bc\r\n\nlast"
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    (tmp_path / "a.gz").write_bytes(gzip.compress(text.encode()))
+    assert list(read_lines(tmp_path / "a.txt")) == ["eins\u2028zwei", "b\x0bc", "", "last"]
+    assert list(read_lines(tmp_path / "a.gz")) == list(read_lines(tmp_path / "a.txt"))
+
+
+def test_bad_files_are_named_with_their_line(tmp_path):
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"fine\ncaf\xe9\n")
+    with pytest.raises(InputError, match=r"bad.txt is not UTF-8: line 2, byte 3 \(0xe9\)"):
+        list(read_lines(bad))
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"text" * 100)[:-9])
+    with pytest.raises(InputError, match=r"not a whole .gz file"):
+        list(read_lines(tmp_path / "cut.gz"))
+    with pytest.raises(InputError, match=r"no\.txt does not exist"):
+        list(read_lines(tmp_path / "no.txt"))
+
+
+def test_sides_of_different_length_name_both_counts(tmp_path):
+    (tmp_path / "a").write_text("1\n2\n3\n4\n5\n")
+    (tmp_path / "b").write_text("1\n2\n3\n")
+    with pytest.raises(InputError, match=r"a has 5 lines, .*b has 3"):
+        list(read_pairs([tmp_path / "a", tmp_path / "b"]))
+    with pytest.raises(InputError, match=r"b has 3 lines, .*a has 5"):
+        list(read_pairs([tmp_path / "b", tmp_path / "a"]))
+
+
+def test_tsv(tmp_path):
+    (tmp_path / "a.tsv").write_text("um\tone\ndois\ttwo\n")
+    assert list(read_pairs([tmp_path / "a.tsv"])) == [("um", "one"), ("dois", "two")]
+    (tmp_path / "b.tsv").write_text("um\tone\ndois two\n")
+    with pytest.raises(InputError, match=r"b.tsv, line 2: .* found 1 columns"):
+        list(read_pairs([tmp_path / "b.tsv"]))
+
+
+@pytest.fixture
+def words(corpus):
+    return Tokenizer.train(itertools.chain.from_iterable(corpus), "word", 60)
+
+
+def test_encoding_filters_reports_and_caches(words, tmp_path):
+    pairs = [("o gato", "the cat"), ("", "the cow"), ("o gato", ""), ("o gato vê a vaca", "the cat"), ("a", "the")]
+    reads = []
+
+    def read():
+        reads.append(1)
+        return pairs
+
+    made = Corpus(read, "one", "pairs")
+    encoded = encode(made, words, words, 4, tmp_path)
+    assert (encoded.filtered.kept, encoded.filtered.too_long, encoded.filtered.empty) == (2, 1, 2)
+    assert str(encoded.filtered).startswith("2 of 5 pairs kept (60.00% dropped")
+    again = encode(made, words, words, 4, tmp_path)
+    assert len(reads) == 1
+    for side in ("source", "target"):
+        np.testing.assert_array_equal(getattr(again, side).flat, getattr(encoded, side).flat)
+    encode(made, words, words, 5, tmp_path)
+    assert len(reads) == 2  # another limit is another result
+
+
+def test_nothing_left_is_an_error(words):
+    with pytest.raises(InputError, match="is empty"):
+        encode(Corpus.from_pairs([], "nothing"), words, words, 9)
+    with pytest.raises(InputError, match=r"No pair of long is left: 1 are longer than data.max_tokens \(3\)"):
+        encode(Corpus.from_pairs([("o gato vê", "the cat sees")], "long"), words, words, 3)
+
+
+def test_teacher_forcing_shifts_by_one(words):
+    pairs = encode(Corpus.from_pairs([("o gato", "the cat drinks"), ("a", "the")], "two"), words, words, 9)
+    batch = translation(pairs, [0, 1, -1], (4, 5))
+    the, cat, drinks = words.encode("the cat drinks")
+    assert batch["labels"].tolist() == [[the, cat, drinks, END_ID, 0], [the, END_ID, 0, 0, 0], [0] * 5]
+    assert batch["target"].tolist() == [
+        [START_ID, the, cat, drinks, 0],
+        [START_ID, the, 0, 0, 0],
+        [START_ID, 0, 0, 0, 0],
+    ]
+    assert batch["weights"].tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0], [0] * 5]
+    assert batch["source"].tolist() == [
+        [*words.encode("o gato"), END_ID, 0],
+        [*words.encode("a"), END_ID, 0, 0],
+        [0] * 4,
+    ]
+
+
+def test_ragged_pads(rng):
+    sequences = [list(rng.integers(1, 9, n)) for n in (3, 0, 5)]
+    ragged = Ragged.of(sequences)
+    assert ragged.lengths.tolist() == [3, 0, 5]
+    assert ragged.padded([2, -1, 0], 6).tolist() == [[*sequences[2], 0], [0] * 6, [*sequences[0], 0, 0, 0]]
+
+
+@pytest.fixture
+def lengths(rng):
+    source = rng.integers(2, 41, 1009)
+    return source, np.clip(source + rng.integers(-5, 6, 1009), 2, None)
+
+
+def plan(lengths, seed=3, **options):
+    return BatchPlan(*lengths, **({"batch_tokens": 257, "max_shapes": 7, "seed": seed} | options))
+
+
+def test_batch_n_depends_on_seed_and_n_only(lengths):
+    """A plan made anew, asked out of order, gives the same batch: what makes resuming exact."""
+    first, second = plan(lengths), plan(lengths)
+    for number in (977, 0, 31, 5000):
+        (shape, rows), (other_shape, other_rows) = first.batch(number), second.batch(number)
+        assert shape.lengths == other_shape.lengths
+        np.testing.assert_array_equal(rows, other_rows)
+    assert any((plan(lengths, seed=4).batch(n)[1].tolist() != first.batch(n)[1].tolist()) for n in range(3))
+
+
+def test_every_sentence_is_seen_equally_often(lengths):
+    made = plan(lengths)
+    epochs = 6
+    seen = np.zeros(1009, int)
+    for number in range(round(made.batches_per_epoch * epochs)):
+        shape, rows = made.batch(number)
+        assert len(rows) == shape.sentences
+        assert lengths[0][rows].max() <= shape.source_length
+        assert lengths[1][rows].max() <= shape.target_length
+        seen += np.bincount(rows, minlength=1009)
+    assert seen.min() >= epochs - 2
+    assert seen.max() <= epochs + 2
+    assert seen.mean() == pytest.approx(epochs, rel=0.02)
+
+
+def test_order_changes_from_epoch_to_epoch(lengths):
+    made = plan(lengths)
+    per_epoch = round(made.batches_per_epoch)
+    assert [made.batch(n)[0].lengths for n in range(per_epoch)] != [
+        made.batch(n)[0].lengths for n in range(per_epoch, 2 * per_epoch)
+    ]
+
+
+def test_finite_gives_every_pair_once(lengths):
+    rows = np.concatenate([rows for _, rows in plan(lengths).finite()])
+    assert sorted(rows[rows >= 0]) == list(range(1009))
+
+
+def test_cutting_is_the_best_of_its_kind(rng):
+    """With one target length the cut is one-dimensional, and brute force can check it."""
+    source = rng.integers(1, 12, 40)
+    target = np.full(40, 5)
+    for shapes in (1, 2, 3):
+        got = cut_into_buckets(source, target, shapes)
+        padded = sum(length * len(rows) for length, _, rows in got)
+        best = min(
+            sum(min(edge for edge in (*cut, source.max()) if edge >= s) for s in source)
+            for cut in itertools.combinations(range(1, 12), shapes - 1)
+        )
+        assert padded == best
+        assert sorted(np.concatenate([rows for *_, rows in got])) == list(range(40))
+
+
+def test_more_shapes_pad_less_and_have_their_price(lengths):
+    shares = [plan(lengths, max_shapes=n).padding_share for n in (1, 3, 7)]
+    assert shares[0] > shares[1] > shares[2]
+    assert len(plan(lengths, shape_price=10**9).shapes) == 1
+
+
+def test_batches_hold_their_tokens(lengths):
+    for shape in plan(lengths).shapes:
+        longest = max(shape.lengths)
+        assert shape.sentences * longest <= 257 < (shape.sentences + 1) * longest
+    assert all(shape.sentences == 64 for shape in plan(lengths, batch_sentences=64).shapes)

@@ -1,0 +1,97 @@
+"""The smaller parts: positions, embeddings, feed-forward, projections, residuals."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from heedful.layers import (
+    FeedForward,
+    LearnedPositions,
+    Projection,
+    Residual,
+    SinusoidalPositions,
+    TokenEmbedding,
+    rotate,
+    sinusoid,
+)
+
+
+def test_sinusoid_is_the_papers_formula(numpy):
+    encoding = numpy(sinusoid(np.arange(11), 6))
+    want = np.empty((11, 6))
+    for position in range(11):
+        for i in range(3):
+            angle = position / 10000 ** (2 * i / 6)
+            want[position, 2 * i], want[position, 2 * i + 1] = np.sin(angle), np.cos(angle)
+    np.testing.assert_allclose(encoding, want, atol=1e-6)
+
+
+def test_concatenated_is_a_permutation_of_interleaved(numpy):
+    interleaved, concatenated = (numpy(sinusoid(np.arange(5), 6, flag)) for flag in (False, True))
+    np.testing.assert_array_equal(concatenated, interleaved[:, [0, 2, 4, 1, 3, 5]])
+
+
+@pytest.mark.parametrize("make", [lambda: SinusoidalPositions(6), lambda: LearnedPositions(6, 13)])
+def test_positions_continue_where_they_are_told(make, normal, numpy):
+    """Guards cached decoding: the fourth token alone must get the fourth position."""
+    layer, x = make(), normal(2, 7, 6)
+    whole = numpy(layer(x))
+    np.testing.assert_allclose(numpy(layer(x[:, 3:4], position=3)), whole[:, 3:4], atol=1e-6)
+
+
+def test_learned_positions_end(normal):
+    with pytest.raises(ValueError, match="max_length is 5"):
+        LearnedPositions(6, 5)(normal(2, 7, 6))
+
+
+def test_rotation_keeps_lengths_and_turns_by_the_position(normal, numpy):
+    x = normal(2, 5, 3, 4)
+    turned = numpy(rotate(ops.convert_to_tensor(x), np.arange(5)))
+    np.testing.assert_allclose(np.linalg.norm(turned, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-5)
+    np.testing.assert_allclose(turned[:, 0], x[:, 0], atol=1e-6)
+    # dimension 0 turns with dimension 2, by one radian a position
+    np.testing.assert_allclose(turned[:, 1, :, 0], x[:, 1, :, 0] * np.cos(1) - x[:, 1, :, 2] * np.sin(1), atol=1e-5)
+
+
+def test_embeddings_are_scaled_and_project_back(numpy):
+    layer = TokenEmbedding(11, 5)
+    layer.build((None, None))
+    table = numpy(layer.embeddings)
+    np.testing.assert_allclose(numpy(layer(np.array([[3, 7]])))[0], table[[3, 7]] * np.sqrt(5), rtol=1e-5)
+    np.testing.assert_allclose(
+        numpy(layer.project(ops.convert_to_tensor(table[None]))), (table @ table.T)[None], atol=1e-5
+    )
+
+
+def test_projection_is_dense(normal, numpy):
+    ours, theirs = Projection(7), keras.layers.Dense(7)
+    x = normal(2, 3, 5)
+    ours.build((None, None, 5))
+    theirs.build((None, None, 5))
+    theirs.set_weights(ours.get_weights())
+    np.testing.assert_allclose(numpy(ours(x)), numpy(theirs(x)), atol=1e-6)
+
+
+def test_gated_feed_forward_multiplies(normal, numpy):
+    layer, x = FeedForward(6, 10, "swiglu"), normal(2, 3, 6)
+    out = numpy(layer(x))
+    inner, gate = x @ numpy(layer.inner.kernel), x @ numpy(layer.gate.kernel)
+    want = (inner / (1 + np.exp(-inner)) * gate) @ numpy(layer.outer.kernel)
+    np.testing.assert_allclose(out, want, atol=1e-5)
+
+
+def test_feed_forward_refuses_an_unknown_activation():
+    with pytest.raises(ValueError, match="Unknown activation 'tanhh'"):
+        FeedForward(6, 10, "tanhh")
+
+
+def test_post_norm_normalises_the_sum_and_pre_norm_the_input(normal, numpy):
+    x, change = normal(2, 3, 30), normal(2, 3, 30)
+    post, pre = Residual("post"), Residual("pre")
+    for layer in (post, pre):
+        layer.build((None, None, 30))
+    np.testing.assert_array_equal(numpy(post.enter(x)), x)
+    assert np.abs(numpy(post.leave(x, change)).mean(-1)).max() < 1e-5
+    assert np.abs(numpy(pre.enter(x)).mean(-1)).max() < 1e-5
+    np.testing.assert_allclose(numpy(pre.leave(x, change)), x + change, atol=1e-6)

@@ -1,0 +1,158 @@
+"""Loss, metrics, optimizer: numbers by hand, the same for any batching."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from heedful.training.loss import TokenCrossentropy, projected_crossentropy
+from heedful.training.metrics import Perplexity, TokenAccuracy
+from heedful.training.objective import Objective
+from heedful.training.optimizer import Schedule, adam
+
+
+def by_hand(logits, targets, weights, smoothing):
+    """The definition, with the smoothed distribution written out."""
+    vocab_size = logits.shape[-1]
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    wanted = (1 - smoothing) * np.eye(vocab_size)[targets] + smoothing / vocab_size
+    return (-(wanted * log_probs).sum(-1) * weights).sum()
+
+
+@pytest.fixture
+def case(rng):
+    logits = rng.normal(size=(3, 7, 11))
+    targets = rng.integers(0, 11, (3, 7))
+    weights = (rng.random((3, 7)) < 0.6).astype("float32")
+    return logits, targets, weights
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_token_crossentropy_is_the_mean_over_real_tokens(case, smoothing):
+    logits, targets, weights = case
+    got = float(TokenCrossentropy(smoothing)(targets, logits.astype("float32"), sample_weight=weights))
+    assert got == pytest.approx(by_hand(logits, targets, weights, smoothing) / weights.sum(), abs=1e-5)
+
+
+def test_smoothing_can_be_checked_in_the_head():
+    """Two words with even logits: log 2, smoothed or not."""
+    assert float(TokenCrossentropy(0.3)(np.array([[1]]), np.zeros((1, 1, 2), "float32"))) == pytest.approx(np.log(2))
+
+
+def gradients(function, *arrays):
+    """Return the value and its gradients on any backend."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return jax.value_and_grad(function, argnums=tuple(range(len(arrays))))(*arrays)
+    if backend == "torch":
+        import torch
+
+        tensors = [torch.tensor(a, requires_grad=True) for a in arrays]
+        value = function(*tensors)
+        value.backward()
+        return value.detach().numpy(), [t.grad.numpy() for t in tensors]
+    import tensorflow
+
+    tensors = [tensorflow.constant(a) for a in arrays]
+    with tensorflow.GradientTape() as tape:
+        tape.watch(tensors)
+        value = function(*tensors)
+    return value.numpy(), [g.numpy() for g in tape.gradient(value, tensors)]
+
+
+@pytest.mark.parametrize("piece", [4, 5, 1000])
+def test_pieces_change_nothing(normal, rng, piece, numpy):
+    """Loss, statistics and both gradients equal the plain ones, also when the last piece is not full."""
+    features, table = normal(3, 7, 5), normal(11, 5)
+    targets, weights = rng.integers(0, 11, (3, 7)), (rng.random((3, 7)) < 0.6).astype("float32")
+
+    def plain(features, table):
+        losses = TokenCrossentropy(0.1, reduction=None)(targets, ops.matmul(features, ops.transpose(table)))
+        return ops.sum(losses * ops.convert_to_tensor(weights)) / 3
+
+    def pieces(features, table):
+        return projected_crossentropy(features, table, targets, weights, 0.1, piece)[0] / 3
+
+    want, got = gradients(plain, features, table), gradients(pieces, features, table)
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-5)
+    for ours, theirs in zip(got[1], want[1], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    smoothed, nll, right, count = numpy(projected_crossentropy(features, table, targets, weights, 0.1, piece))
+    logits = features.astype("float64") @ table.T
+    assert smoothed == pytest.approx(by_hand(logits, targets, weights, 0.1), rel=1e-5)
+    assert nll == pytest.approx(by_hand(logits, targets, weights, 0.0), rel=1e-5)
+    assert right == ((logits.argmax(-1) == targets) * weights).sum()
+    assert count == weights.sum()
+
+
+def test_metrics_divide_once(case):
+    """One right token of two in a short batch, none of nine in a long one: 1/11, not the mean of 1/2 and 0."""
+    accuracy = TokenAccuracy()
+    logits = np.zeros((1, 9, 3), "float32")
+    logits[..., 1] = 1
+    accuracy.update_state(np.array([[1, 2]]), logits[:, :2])
+    accuracy.update_state(np.full((1, 9), 2), logits)
+    assert float(accuracy.result()) == pytest.approx(1 / 11)
+
+
+def test_metrics_are_the_same_for_any_batching(case):
+    logits, targets, weights = case
+    for make in (TokenAccuracy, Perplexity):
+        whole, rows = make(), make()
+        whole.update_state(targets, logits, weights)
+        for row in range(3):
+            rows.update_state(targets[row : row + 1], logits[row : row + 1], weights[row : row + 1])
+        assert float(whole.result()) == pytest.approx(float(rows.result()), rel=1e-5)
+    assert float(whole.result()) == pytest.approx(
+        np.exp(by_hand(logits, targets, weights, 0) / weights.sum()), rel=1e-4
+    )
+
+
+def test_schedules_at_points_that_can_be_checked():
+    paper = Schedule("paper", warmup_updates=4000, d_model=512)
+    assert float(paper(3999)) == pytest.approx(512**-0.5 * 4000**-0.5, rel=1e-5)  # the peak
+    assert float(paper(0)) == pytest.approx(512**-0.5 * 4000**-1.5, rel=1e-5)
+    assert float(paper(15999)) == pytest.approx(float(paper(3999)) / 2, rel=1e-5)
+    root = Schedule("inverse_square_root", 2.0, 10)
+    assert [float(root(u)) for u in (0, 9, 39)] == pytest.approx([0.2, 2.0, 1.0])
+    cosine = Schedule("cosine", 2.0, 10, updates=110, final=0.5)
+    assert [float(cosine(u)) for u in (4, 9, 59, 109)] == pytest.approx([1.0, 2.0, 1.25, 0.5], rel=1e-5)
+    assert float(Schedule("constant", 3.0, 0)(7)) == 3.0
+
+
+class Linear(keras.Model):
+    """The least that an `Objective` needs."""
+
+    def __init__(self):
+        super().__init__(name="linear")
+        self.output_projection = keras.layers.Embedding(7, 3, name="table")
+        self.output_projection.build((None, None))
+        self.built = True
+
+    def features(self, batch):
+        return batch["x"]
+
+
+def test_accumulated_batches_equal_one_big_batch(normal, rng, numpy):
+    """Micro-batches of unlike size: a mean of means would be off by far more than rounding."""
+    x, labels = normal(4, 5, 3), rng.integers(0, 7, (4, 5))
+    weights = np.ones((4, 5), "float32")
+    weights[0, 1:] = 0  # the first two rows count 6 tokens, the last two 10
+
+    def run(parts):
+        keras.utils.set_random_seed(7)
+        objective = Objective(Linear(), 0.1, len(parts))
+        optimizer = adam(Schedule("paper", 1.0, 2, 16, micro_batches=len(parts)), micro_batches=len(parts))
+        objective.compile(optimizer)
+        tokens = np.array([weights.sum()], "float32")
+        for _ in range(3):
+            for part in parts:
+                batch = {"x": x[part], "labels": labels[part], "weights": weights[part], "update_tokens": tokens}
+                objective.train_on_batch(batch)
+        assert int(numpy(optimizer.iterations)) == 3
+        return numpy(objective.model.output_projection.embeddings)
+
+    whole = run([slice(0, 4)])
+    np.testing.assert_allclose(run([slice(0, 2), slice(2, 4)]), whole, atol=1e-5)

@@ -1,0 +1,80 @@
+"""Tokenizers: round trips, special ids, files in and out."""
+
+import itertools
+
+import pytest
+
+from heedful.data.tokenizer import KINDS, SPECIAL, Tokenizer
+from heedful.errors import InputError
+
+STRANGE = [
+    "Olá, mundo!",
+    "  two  spaces ",
+    "日本語 🙂👩‍👩‍👧",
+    "\ufeffa\x00\x7f\tb",
+    "e\u0301 \u200f \u2028",
+    "[END] [PAD]",
+    "ſ ﬁ",
+]
+
+
+@pytest.fixture(params=KINDS)
+def tokenizer(request, corpus):
+    return Tokenizer.train(itertools.chain.from_iterable(corpus), request.param, 400)
+
+
+def test_special_ids_have_names_and_never_come_from_text(tokenizer):
+    """Guards against a source line that says [END] and ends the sentence."""
+    ids = tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id, tokenizer.end_id
+    assert ids == (0, 1, 2, 3)
+    assert [tokenizer.lookup(i) for i in ids] == list(SPECIAL)
+    for text in ("[END]", "a [PAD] b", "[START][UNK]"):
+        assert not {0, 2, 3} & set(tokenizer.encode(text))
+        assert tokenizer.encode_batch([text]) == [tokenizer.encode(text)]
+
+
+def test_known_text_comes_back(tokenizer):
+    assert tokenizer.decode(tokenizer.encode("o gato vê a menina")) == "o gato vê a menina"
+    assert tokenizer.decode([2, *tokenizer.encode("o gato"), 3, 0, 0]) == "o gato"
+    assert tokenizer.encode("") == []
+
+
+def test_saved_and_loaded_is_the_same(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "t.json")
+    loaded = Tokenizer.load(tmp_path / "t.json")
+    assert len(loaded) == len(tokenizer) <= 400
+    for text in STRANGE:
+        assert loaded.encode(text) == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("text", STRANGE)
+def test_reversible_kinds_give_back_any_text(kind, text, corpus):
+    tokenizer = Tokenizer.train(itertools.chain.from_iterable(corpus), kind, 400)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_wordpiece_vocabulary_goes_out_and_in(corpus, tmp_path):
+    tokenizer = Tokenizer.train(itertools.chain.from_iterable(corpus), "wordpiece", 90, lowercase=True)
+    tokenizer.save_vocab(tmp_path / "vocab.txt")
+    loaded = Tokenizer.from_vocab(tmp_path / "vocab.txt")
+    assert loaded.encode("O GATO vê, águas?") == tokenizer.encode("o gato vê, aguas?")
+    assert loaded.decode(loaded.encode("o gato")) == "o gato"
+
+
+def test_lookup_goes_both_ways(tokenizer):
+    first = tokenizer.encode("gato")[0]
+    assert tokenizer.lookup(tokenizer.lookup(first)) == first
+    assert tokenizer.lookup("never seen, this one") is None
+
+
+def test_bad_input_is_explained(tmp_path):
+    with pytest.raises(InputError, match="no text"):
+        Tokenizer.train(["", " "], "word", 50)
+    with pytest.raises(InputError, match="needs more than 260"):
+        Tokenizer.train(["a"], "bpe", 200)
+    with pytest.raises(InputError, match="Unknown tokenizer 'bpee'"):
+        Tokenizer.train(["a"], "bpee", 500)
+    (tmp_path / "t.json").write_text("{}")
+    with pytest.raises(InputError, match=r"t\.json: not a tokenizer"):
+        Tokenizer.load(tmp_path / "t.json")

@@ -1,0 +1,199 @@
+"""Training: it learns, it resumes without a trace, it stops when told and when it must."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from heedful import translation
+from heedful.cli import override
+from heedful.config import Config
+from heedful.errors import InputError
+from heedful.run import WEIGHTS, Run, read_arrays
+from heedful.training.trainer import Interrupted, Trainer
+
+
+@pytest.fixture
+def config(recipe):
+    return Config.from_toml(recipe)
+
+
+def change(config, *arguments):
+    return override(config, arguments)
+
+
+def quiet(text):
+    """Swallow a report."""
+
+
+def last_arrays(run):
+    return run.last_state()[0]
+
+
+def assert_same_state(one, other):
+    first, second = last_arrays(one), last_arrays(other)
+    assert first.keys() == second.keys()
+    assert any("seed" in name for name in first)  # dropout seeds are part of the state
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
+    """Difference 0.0, dropout on: weights, optimizer, dropout seeds and data order all continue."""
+    config = change(config, "--train.accumulate", str(accumulate), "--train.label_smoothing", "0.1")
+    whole = translation.train(config, tmp_path / "whole", quiet)
+    translation.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
+    parts = translation.resume(tmp_path / "parts", quiet, config)
+    assert_same_state(whole, parts)
+    updates = [entry["update"] for entry in parts.read_log()]
+    assert updates == [3, 6]
+
+
+def test_resuming_forgets_what_came_after_the_state(config, tmp_path):
+    """A kill between two states: the log must not tell the lost updates twice."""
+    run = translation.train(config, tmp_path / "run", quiet)
+    want = last_arrays(run)
+    run.states()[-1].unlink()
+    resumed = translation.resume(tmp_path / "run", quiet)
+    for name, array in last_arrays(resumed).items():
+        np.testing.assert_array_equal(array, want[name])
+    assert [entry["update"] for entry in run.read_log()] == [3, 6]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypatch):
+    whole = translation.train(config, tmp_path / "whole", quiet)
+    fetch = Trainer._batch
+    calls = []
+
+    def batch(self, index, tokens):
+        calls.append(index)
+        if len(calls) == 4:
+            os.kill(os.getpid(), number)
+        return fetch(self, index, tokens)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_batch", batch)
+        with pytest.raises(Interrupted, match=r"Go on with: heedful train --resume .*stopped") as stop:
+            translation.train(config, tmp_path / "stopped", quiet)
+    assert stop.value.signal_number == number
+    assert 0 < Run.open(tmp_path / "stopped").last_state()[1]["update"] < 6
+    assert_same_state(whole, translation.resume(tmp_path / "stopped", quiet))
+
+
+def test_a_truncated_state_falls_back_to_the_one_before(config, tmp_path):
+    whole = translation.train(config, tmp_path / "whole", quiet)
+    newest = whole.states()[-1]
+    want = last_arrays(whole)
+    newest.write_bytes(newest.read_bytes()[:-100])
+    said = []
+    resumed = translation.resume(tmp_path / "whole", said.append)
+    assert any("falling back to the state before" in line for line in said)
+    for name, array in last_arrays(resumed).items():
+        np.testing.assert_array_equal(array, want[name])
+
+
+def test_a_full_disk_leaves_the_state_before(config, tmp_path, monkeypatch):
+    run = translation.train(config, tmp_path / "run", quiet)
+    before = last_arrays(run)
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match=r"No space left on device; the last state, .*00000006.safetensors, is whole"):
+        translation.resume(tmp_path / "run", quiet, change(config, "--train.updates", "9"))
+    monkeypatch.undo()
+    after = last_arrays(run)
+    assert not list(run.path.rglob("*.part"))
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+def test_not_a_number_stops_with_the_update(config, tmp_path):
+    config = change(config, "--train.learning_rate", "1e38", "--train.warmup_updates", "0", "--model.norm", "pre")
+    with pytest.raises(InputError, match=r"not a number any more at update \d+\. The state of update 0 is kept"):
+        translation.train(config, tmp_path / "run", quiet)
+
+
+def test_patience(config, tmp_path):
+    config = change(
+        config, "--train.learning_rate", "1e-30", "--train.patience", "2", "--train.updates", "50",
+        "--train.validate_every", "1", "--train.best_by", "loss",
+    )  # fmt: skip
+    said = []
+    run = translation.train(config, tmp_path / "run", said.append)
+    assert run.last_state()[1]["update"] == 3  # the first is the best, two more are waited for
+    assert any("stopping early" in line for line in said)
+
+
+def test_keeps_the_last_states_and_averages_them(config, tmp_path):
+    config = change(config, "--train.validate_every", "1", "--train.keep", "2", "--train.average", "2")
+    said = []
+    run = translation.train(config, tmp_path / "run", said.append)
+    assert [path.stem for path in run.states()] == ["00000005", "00000006"]
+    assert any(line.startswith("average of the last 2 states") for line in said)
+    if any(line.endswith(": kept") for line in said):
+        states = [read_arrays(path)[0] for path in run.states()]
+        name = next(name for name in states[0] if name.startswith("model/") and name.endswith("inner/kernel"))
+        saved, _ = read_arrays(run.path / WEIGHTS)
+        mean = (states[0][name].astype("float64") + states[1][name]) / 2
+        np.testing.assert_allclose(saved[name.split("/", 3)[3]], mean, atol=1e-7)
+
+
+def test_bfloat16_trains(config, tmp_path):
+    run = translation.train(change(config, "--train.precision", "bfloat16"), tmp_path / "run", quiet)
+    assert all(entry["loss"] < 10 for entry in run.read_log())
+
+
+def test_other_data_is_refused_on_resume(config, tmp_path, text_files):
+    translation.train(config, tmp_path / "run", quiet)
+    for path in text_files:
+        path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    with pytest.raises(InputError, match="The training text has changed"):
+        translation.resume(tmp_path / "run", quiet)
+
+
+def test_a_run_folder_is_complete_and_legible(config, tmp_path):
+    run = translation.train(config, tmp_path / "run", quiet)
+    names = {path.name for path in run.path.iterdir()}
+    assert names >= {"config.json", "source.tokenizer.json", "target.tokenizer.json", "model.safetensors", "state",
+                     "log.jsonl", "samples.txt", "scores.json", "tensorboard", "curves.png"}  # fmt: skip
+    assert Config.from_json(run.path / "config.json") == config
+    assert list((run.path / "tensorboard").glob("events.*"))
+    scores = json.loads((run.path / "scores.json").read_text())[-1]
+    assert scores["signatures"]["bleu"].startswith("nrefs:1|case:mixed")
+    assert {"data_fingerprint", "tokenizer_fingerprints", "decode"} <= scores.keys()
+
+
+def test_vocabulary_comes_from_training_text_alone(config, tmp_path):
+    """Guards against words of validation or test text in the vocabulary."""
+    for side, name in enumerate(("valid.pt", "valid.en")):
+        (tmp_path / name).write_text(("o lobo uiva", "the wolf howls")[side] + "\n", encoding="utf-8")
+    files = f'["{tmp_path / "valid.pt"}", "{tmp_path / "valid.en"}"]'
+    job = translation.TranslationJob.create(change(config, "--data.valid", files), tmp_path / "run", quiet)
+    assert job.run.source_tokenizer.lookup("lobo") is None
+    assert job.run.source_tokenizer.lookup("gato") is not None
+
+
+def test_learns_twenty_sentences_by_heart(config, tmp_path):
+    config = change(
+        config, "--train.updates", "150", "--train.validate_every", "150", "--model.dropout", "0.0",
+        "--model.norm", "pre", "--train.label_smoothing", "0.0", "--model.d_model", "32",
+    )  # fmt: skip
+    run = translation.train(config, tmp_path / "run", quiet)
+    scores = json.loads((run.path / "scores.json").read_text())[-1]
+    assert scores["exact"] == 1.0
+    assert scores["bleu"] > 99
+
+
+@pytest.mark.slow
+def test_learns_reversal(tmp_path):
+    """The annotated Transformer's puzzle, at least 99 % of unseen sequences exactly right."""
+    from heedful.cli import find_recipe
+
+    run = translation.train(Config.from_toml(find_recipe("reverse")), tmp_path / "run", quiet)
+    assert json.loads((run.path / "scores.json").read_text())[-1]["exact"] >= 0.99

@@ -1,0 +1,148 @@
+"""The whole model: what may be read, cached decoding, every option, and that it is a good Keras citizen."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import heedful
+from heedful.layers import Trace
+
+SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
+OPTIONS = [
+    {},
+    {"norm": "pre", "activation": "geglu", "embedding_norm": True},
+    {"positions": "sinusoidal_concatenated", "tie": "none", "activation": "gelu"},
+    {"positions": "learned", "num_kv_heads": 2},
+    {"positions": "rotary", "num_kv_heads": 3, "norm": "pre", "attention_dropout": 0.1},
+]
+
+
+def make(source_vocab_size=31, target_vocab_size=37, **options):
+    return heedful.Transformer(source_vocab_size, target_vocab_size, **(SIZES | options))
+
+
+@pytest.fixture
+def batch(rng):
+    source, target = rng.integers(4, 31, (5, 7)), rng.integers(4, 37, (5, 11))
+    source[1, 4:] = 0
+    target[2, 6:] = 0
+    return {"source": source, "target": target}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_invariances(options, batch, numpy):
+    """Shapes; no position reads the future; cached steps give what one pass gives; dropout is off in inference."""
+    model = make(**options)
+    logits = numpy(model(batch))
+    assert logits.shape == (5, 11, 37)
+    np.testing.assert_array_equal(logits, numpy(model((batch["source"], batch["target"]))))
+
+    changed = batch["target"].copy()
+    changed[:, 5:] = np.where(changed[:, 5:] == 4, 5, 4)
+    np.testing.assert_allclose(numpy(model((batch["source"], changed)))[:, :5], logits[:, :5], atol=1e-5)
+    assert np.abs(numpy(model((batch["source"], changed)))[:, 5:] - logits[:, 5:]).max() > 1e-3
+
+    state, steps = model.begin(batch["source"], 13), []
+    for t in range(11):
+        step, state = model.step(ops.convert_to_tensor(batch["target"][:, t]), state)
+        steps.append(numpy(step))
+    real = batch["target"] != 0
+    np.testing.assert_allclose(np.stack(steps, 1)[real], logits[real], atol=1e-4)
+
+
+def test_source_padding_cannot_be_read(batch, numpy):
+    """Bitwise, at the same shape; and to rounding, whatever the amount of padding."""
+    model = make()
+    table = model.source_embedding.embeddings
+    before = numpy(model(batch))
+    changed = numpy(table).copy()
+    changed[0] += 100
+    table.assign(changed)
+    np.testing.assert_array_equal(numpy(model(batch)), before)
+    padded = np.pad(batch["source"], ((0, 0), (0, 6)))
+    np.testing.assert_allclose(numpy(model((padded, batch["target"]))), before, atol=1e-5)
+
+
+def test_a_sentence_alone_is_the_same_sentence_in_a_batch(batch, numpy):
+    model = make()
+    together = numpy(model(batch))
+    for row in range(5):
+        length = (batch["source"][row] != 0).sum()
+        alone = numpy(model((batch["source"][row : row + 1, :length], batch["target"][row : row + 1])))
+        np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
+
+
+def test_tied_weights_are_one(batch):
+    counts = {tie: make(37, 37, tie=tie).count_params() for tie in ("none", "target", "all")}
+    assert counts["none"] - counts["target"] == counts["target"] - counts["all"] == 37 * 24
+    with pytest.raises(ValueError, match="the vocabularies have 31 and 37"):
+        make(tie="all")
+
+
+def test_trace_names_every_attention(batch):
+    trace = Trace()
+    make()(batch, trace=trace)
+    assert sorted(trace) == sorted(
+        [f"encoder/block_{i}/self_attention" for i in (0, 1)]
+        + [f"decoder/block_{i}/{kind}_attention" for i in (0, 1) for kind in ("self", "cross")]
+    )
+    assert trace["decoder/block_1/cross_attention"].shape == (5, 6, 11, 7)
+
+
+def test_padding_never_counts_with_keras_own_loss_and_metrics(batch, numpy):
+    """Guards the published mask: the mean must be over real tokens, by hand."""
+    model = make()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, weighted_metrics=["accuracy"])
+    labels = np.roll(batch["target"], -1, axis=1)
+    logits = numpy(model(batch)).astype("float64")
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    real = batch["target"] != 0
+    want = -np.take_along_axis(log_probs, labels[..., None], -1)[..., 0][real].mean()
+    right = (logits.argmax(-1) == labels)[real].mean()
+    scores = model.evaluate(batch, labels, batch_size=5, verbose=0, return_dict=True)
+    assert scores["loss"] == pytest.approx(want, abs=1e-4)
+    assert scores["accuracy"] == pytest.approx(right, abs=1e-6)
+
+
+def test_fit_predict_save_load(batch, tmp_path, numpy, capsys):
+    model = make()
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    labels = np.roll(batch["target"], -1, axis=1)
+    history = model.fit(batch, labels, epochs=30, batch_size=5, verbose=0).history["loss"]
+    assert history[-1] < history[0] / 2
+    before = model.predict(batch, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(batch, verbose=0), before)
+    model.summary()
+    assert "Total params" in capsys.readouterr().out
+
+
+def test_plot_model(tmp_path):
+    pytest.importorskip("pydot")
+    try:
+        keras.utils.plot_model(make(), tmp_path / "model.png", show_shapes=True)
+    except ImportError as error:
+        pytest.skip(str(error))  # pydot is there, graphviz is not
+    assert (tmp_path / "model.png").stat().st_size > 1000
+
+
+def test_mixed_bfloat16_is_close_and_learns(batch, numpy):
+    full, mixed = make(), make(dtype="mixed_bfloat16")
+    mixed.set_weights(full.get_weights())
+    logits = numpy(ops.cast(mixed(batch), "float32"))
+    assert "bfloat16" in str(mixed(batch).dtype)
+    assert np.abs(logits - numpy(full(batch))).max() < 0.1
+    assert all("float32" in str(weight.dtype) for weight in mixed.weights)
+    mixed.compile("adam", heedful.TokenCrossentropy(0.1), weighted_metrics=[heedful.TokenAccuracy()])
+    history = mixed.fit(batch, np.roll(batch["target"], -1, axis=1), epochs=25, batch_size=5, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0]
+
+
+def test_unknown_options_are_named():
+    with pytest.raises(ValueError, match="Unknown positions 'sinus'"):
+        make(positions="sinus")
+    with pytest.raises(ValueError, match="Unknown norm 'middle'"):
+        make(norm="middle")

@@ -78,5 +78,5 @@ def keep_compilations(folder):
 
 
 def to_numpy(array):
-    """Return an array of the backend as a NumPy array."""
-    return ops.convert_to_numpy(array)
+    """Return an array or variable of the backend as a NumPy array."""
+    return ops.convert_to_numpy(array.value if isinstance(array, keras.Variable) else array)

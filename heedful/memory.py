@@ -11,7 +11,7 @@ def hold_memory():
     """Keep freed memory in the process instead of handing it back to Linux after every update.
 
     A compiled update allocates its activations anew each time. By itself the C library maps fresh pages for them, and
-    the kernel clears each page: 50,000 page faults an update, a third of its time. One arena, no mapping and no
+    the kernel clears each page: tens of thousands of page faults an update. One arena, no mapping and no
     trimming leave the pages where they are; an update of size `tutorial` with 4,096 tokens fell from 520 to 350 ms.
 
     Call it before the first thread starts, since threads keep the arenas that they have: the command line does so

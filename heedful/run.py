@@ -163,7 +163,11 @@ def read_arrays(path):
 
 def weights_by_name(model):
     """Return the model's weights as float32 arrays by path inside the model."""
-    return {variable.path.split("/", 1)[1]: np.asarray(_numpy(variable), np.float32) for variable in model.weights}
+    from heedful import backend
+
+    return {
+        variable.path.split("/", 1)[1]: np.asarray(backend.to_numpy(variable), np.float32) for variable in model.weights
+    }
 
 
 def load_weights(model, arrays, origin):
@@ -186,9 +190,3 @@ def load_weights(model, arrays, origin):
             )
     for name, variable in own.items():
         variable.assign(arrays[name])
-
-
-def _numpy(variable):
-    from keras import ops
-
-    return ops.convert_to_numpy(variable.value)

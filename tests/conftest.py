@@ -7,8 +7,8 @@ import sys
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
+from heedful import backend
 from heedful.data.corpus import Corpus
 
 
@@ -33,7 +33,7 @@ def normal(rng):
 
 @pytest.fixture
 def numpy():
-    return ops.convert_to_numpy
+    return backend.to_numpy
 
 
 @pytest.fixture(autouse=True)

@@ -108,7 +108,7 @@ def test_padding_never_counts_with_keras_own_loss_and_metrics(batch, numpy):
 
 def test_fit_predict_save_load(batch, tmp_path, numpy, capsys):
     model = make()
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     labels = np.roll(batch["target"], -1, axis=1)
     history = model.fit(batch, labels, epochs=30, batch_size=5, verbose=0).history["loss"]
     assert history[-1] < history[0] / 2
@@ -146,3 +146,15 @@ def test_unknown_options_are_named():
         make(positions="sinus")
     with pytest.raises(ValueError, match="Unknown norm 'middle'"):
         make(norm="middle")
+
+
+def test_dropout_is_on_in_fit_and_off_elsewhere(batch, numpy):
+    """Guards `training` in the signature of `call`: without it Keras leaves dropout off in `fit`, silently."""
+    model = make(dropout=0.5)
+    labels = np.roll(batch["target"], -1, axis=1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.0), loss)
+    fitted = [model.fit(batch, labels, batch_size=5, verbose=0).history["loss"][0] for _ in range(2)]
+    evaluated = [model.evaluate(batch, labels, batch_size=5, verbose=0) for _ in range(2)]
+    assert evaluated[0] == evaluated[1]
+    assert fitted[0] != fitted[1] != evaluated[0]

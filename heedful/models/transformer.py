@@ -106,8 +106,11 @@ class Transformer(keras.Model):
                 part.build(width)
         self.built = True
 
-    def call(self, inputs, trace=None):
-        """Return the logits (B, T, V) of the token after each target position."""
+    def call(self, inputs, training=None, trace=None):
+        """Return the logits (B, T, V) of the token after each target position.
+
+        `training` is not read here, but must be in the signature: only then does `fit` switch dropout on below.
+        """
         return self.project(self.features(inputs, trace))
 
     def features(self, inputs, trace=None):

@@ -35,8 +35,11 @@ class Objective(keras.Model):
     def build(self, input_shape=None):
         """Nothing to do: the model is built already."""
 
-    def call(self, batch):
-        """Return the four sums of `projected_crossentropy` (4,)."""
+    def call(self, batch, training=None):
+        """Return the four sums of `projected_crossentropy` (4,).
+
+        `training` is not read here, but must be in the signature: only then does `fit` switch dropout on below.
+        """
         features = self.model.features(batch)
         table = self.model.output_projection.embeddings
         return projected_crossentropy(features, table, batch["labels"], batch["weights"], self.label_smoothing)

@@ -188,7 +188,7 @@ class Trainer:
         return lost
 
     def _save(self):
-        arrays = {name: backend.to_numpy(variable.value) for name, variable in self._variables().items()}
+        arrays = {name: backend.to_numpy(variable) for name, variable in self._variables().items()}
         self._keeping(lambda: self.run.save_state(arrays, self.progress, self.config.keep))
 
     def _keeping(self, write):
@@ -216,8 +216,12 @@ class Trainer:
         if self.config.average > 1 and self.update:
             best = self.progress["best"]
             states = self.run.states()[-self.config.average :]
-            own = {f"model/{i:04d}/{v.path}": v for i, v in enumerate(self.model.variables)}
-            names = {name: v.path.split("/", 1)[1] for name, v in own.items() if v in self.model.weights}
+            weights = {id(weight) for weight in self.model.weights}
+            names = {
+                name: variable.path.split("/", 1)[1]
+                for name, variable in self._variables().items()
+                if id(variable) in weights
+            }
             average = average_states(states, names)
             load_weights(self.model, average, "the average of the last states")
             scores = self.validate()

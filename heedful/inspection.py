@@ -117,7 +117,8 @@ def plot_curves(path, log):
             if points:
                 axis.plot(*zip(*points, strict=True), marker=".", label=name.replace("_", " "))
         axis.set_xlabel("update")
-        axis.legend()
+        if axis.lines:
+            axis.legend()
         axis.grid(alpha=0.3)
     return _save(figure, path)
 

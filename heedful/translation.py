@@ -21,8 +21,8 @@ from heedful.inspection import plot_curves
 from heedful.run import CONFIG, Run, load_weights, read_arrays, write_atomically
 from heedful.training.trainer import Trainer
 
-# What a shape costs to compile, in tokens that could be trained on meanwhile: about 5 seconds at 6,000 tokens/s.
-COMPILE_TOKENS = 30_000
+# What a shape costs to compile, in tokens that could be trained on meanwhile: about 7 seconds at 7,000 tokens/s.
+COMPILE_TOKENS = 50_000
 HELD_OUT = 2000  # sentences in the validation and test parts of a built-in corpus
 SAMPLES = 3  # translations shown at a validation
 

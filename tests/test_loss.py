@@ -131,7 +131,7 @@ class Linear(keras.Model):
         self.output_projection.build((None, None))
         self.built = True
 
-    def features(self, batch):
+    def features(self, batch, training=None):
         return batch["x"]
 
 

@@ -149,7 +149,7 @@ def test_unknown_options_are_named():
 
 
 def test_dropout_is_on_in_fit_and_off_elsewhere(batch, numpy):
-    """Guards `training` in the signature of `call`: without it Keras leaves dropout off in `fit`, silently."""
+    """Guards `training` on its way down: where it is lost, Keras leaves dropout off in `fit`, silently."""
     model = make(dropout=0.5)
     labels = np.roll(batch["target"], -1, axis=1)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -107,30 +107,32 @@ class Transformer(keras.Model):
         self.built = True
 
     def call(self, inputs, training=None, trace=None):
-        """Return the logits (B, T, V) of the token after each target position.
+        """Return the logits (B, T, V) of the token after each target position."""
+        return self.project(self.features(inputs, training, trace))
 
-        `training` is not read here, but must be in the signature: only then does `fit` switch dropout on below.
+    def features(self, inputs, training=None, trace=None):
+        """Return the decoder's output (B, T, D), from which `project` makes logits.
+
+        `training` is handed down by name all the way: on JAX `fit` calls `call` itself, and layers find no context
+        from which they could learn it. Dropout would then be off, silently.
         """
-        return self.project(self.features(inputs, trace))
-
-    def features(self, inputs, trace=None):
-        """Return the decoder's output (B, T, D), from which `project` makes logits."""
         source, target = _unpack(inputs)
-        memory, memory_visible = self.encode(source, trace)
-        return self.decode(target, memory, memory_visible, trace=trace)[0]
+        memory, memory_visible = self.encode(source, training, trace)
+        return self.decode(target, memory, memory_visible, training=training, trace=trace)[0]
 
     def project(self, features):
         """Score the target vocabulary: (B, T, D) -> (B, T, V)."""
         return self.output_projection.project(features)
 
-    def encode(self, source, trace=None):
+    def encode(self, source, training=None, trace=None):
         """Read source ids (B, S); return the memory (B, S, D) and which of it is visible (B, 1, 1, S)."""
         visible = masks.of_padding(ops.not_equal(source, PAD_ID))
-        x = self._embed(source, self.source_embedding, self.source_positions, self.source_norm, self.source_dropout)
-        memory, _ = self.encoder(x, visible=visible, trace=trace)
+        parts = self.source_embedding, self.source_positions, self.source_norm, self.source_dropout
+        x = _embed(source, *parts, training=training)
+        memory, _ = self.encoder(x, visible=visible, training=training, trace=trace)
         return memory, visible
 
-    def decode(self, target, memory, memory_visible, caches=None, position=0, trace=None):
+    def decode(self, target, memory, memory_visible, caches=None, position=0, training=None, trace=None):
         """Read target ids (B, T) from `position` on; return features (B, T, D) and the new caches (or Nones).
 
         Without caches the T positions see each other's past; with them, all earlier positions too.
@@ -138,9 +140,8 @@ class Transformer(keras.Model):
         length = ops.shape(target)[1]
         past_length = length if caches is None else caches[0].past.keys.shape[1]
         visible = masks.of_future(position + ops.arange(length), ops.arange(past_length))
-        x = self._embed(
-            target, self.target_embedding, self.target_positions, self.target_norm, self.target_dropout, position
-        )
+        parts = self.target_embedding, self.target_positions, self.target_norm, self.target_dropout
+        x = _embed(target, *parts, position=position, training=training)
         return self.decoder(
             x,
             memory=memory,
@@ -148,6 +149,7 @@ class Transformer(keras.Model):
             memory_visible=memory_visible,
             caches=caches,
             position=position,
+            training=training,
             trace=trace,
         )
 
@@ -178,12 +180,6 @@ class Transformer(keras.Model):
     def build_from_config(self, config):
         """Nothing to do: the constructor has built everything."""
 
-    def _embed(self, ids, embedding, positions, norm, dropout, position=0):
-        x = embedding(ids)
-        if positions is not None:
-            x = positions(x, position=position)
-        return dropout(norm(x) if norm else x)
-
     def _make_positions(self, kind, name):
         if kind == "rotary":
             return None
@@ -191,6 +187,13 @@ class Transformer(keras.Model):
             return LearnedPositions(self.d_model, self.max_length, name=name, dtype=self.dtype_policy)
         concatenated = kind == "sinusoidal_concatenated"
         return SinusoidalPositions(self.d_model, concatenated, name=name, dtype=self.dtype_policy)
+
+
+def _embed(ids, embedding, positions, norm, dropout, position=0, training=None):
+    x = embedding(ids)
+    if positions is not None:
+        x = positions(x, position=position)
+    return dropout(norm(x) if norm else x, training=training)
 
 
 def _unpack(inputs):

@@ -18,7 +18,7 @@ class Objective(keras.Model):
     the tokens of the batch, weighs accumulated batches by their tokens.
 
     Args:
-        model: has `features(inputs)` -> (B, T, D) and `output_projection`.
+        model: has `features(inputs, training)` -> (B, T, D) and `output_projection`.
         label_smoothing: from 0 up to 1.
         micro_batches: batches that make one update; Keras takes the mean of their gradients.
     """
@@ -36,11 +36,8 @@ class Objective(keras.Model):
         """Nothing to do: the model is built already."""
 
     def call(self, batch, training=None):
-        """Return the four sums of `projected_crossentropy` (4,).
-
-        `training` is not read here, but must be in the signature: only then does `fit` switch dropout on below.
-        """
-        features = self.model.features(batch)
+        """Return the four sums of `projected_crossentropy` (4,)."""
+        features = self.model.features(batch, training=training)
         table = self.model.output_projection.embeddings
         return projected_crossentropy(features, table, batch["labels"], batch["weights"], self.label_smoothing)
 

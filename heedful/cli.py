@@ -3,6 +3,7 @@
 import argparse
 import ast
 import dataclasses
+import itertools
 import json
 import os
 import sys
@@ -21,13 +22,11 @@ RECIPES = Path(__file__).parent / "recipes"
 def main(arguments=None):
     """Run a verb; return the exit code: 0, 2 for a user's mistake, 128 + number after a signal."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = _parser()
-    options, rest = parser.parse_known_args(arguments)
-    if rest and not getattr(options, "overrides", False):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    arguments, overrides = _take_overrides(arguments) if arguments[:1] == ["train"] else (arguments, [])
+    options = _parser().parse_args(arguments)
     hold_memory()
     try:
-        return options.verb(options, rest) or 0
+        return options.verb(options, overrides) or 0
     except InputError as error:
         print(f"heedful: {error}", file=sys.stderr)
         return 2
@@ -46,17 +45,17 @@ def _parser():
     parser = argparse.ArgumentParser(prog="heedful", description="Train, look into and ship Transformers.")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    def add(name, function, text, overrides=False, epilog=None):
+    def add(name, function, text, epilog=None):
         formatter = argparse.RawDescriptionHelpFormatter
         verb = verbs.add_parser(name, help=text, description=text, epilog=epilog, formatter_class=formatter)
-        verb.set_defaults(verb=function, overrides=overrides)
+        verb.set_defaults(verb=function)
         return verb
 
     quick = add("quickstart", quickstart, "train on the built-in Portuguese-English corpus, translate, show attention")
     quick.add_argument("--run", type=Path, default=Path("runs/quickstart"), help="run folder (made anew)")
 
     settings = "settings (also keys of a recipe): --SECTION.KEY VALUE\n" + "\n".join(_describe_settings())
-    verb = add("train", train, "train a run from a recipe, or resume one", overrides=True, epilog=settings)
+    verb = add("train", train, "train a run from a recipe, or resume one", epilog=settings)
     verb.add_argument("recipe", nargs="?", help=f"a TOML file, or one of {', '.join(recipe_names())}")
     verb.add_argument("--run", type=Path, help="run folder (default: runs/NAME)")
     verb.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, exactly")
@@ -86,7 +85,7 @@ def _parser():
     return parser
 
 
-def quickstart(options, rest):
+def quickstart(options, overrides):
     """Train on the phrasebook, translate, draw attention."""
     from heedful.generation.translator import load
     from heedful.inspection import AttentionMaps
@@ -111,7 +110,7 @@ def quickstart(options, rest):
     return 0
 
 
-def train(options, rest):
+def train(options, overrides):
     """Train or resume."""
     from heedful import translation
 
@@ -120,9 +119,9 @@ def train(options, rest):
     if options.resume:
         from heedful.run import Run
 
-        config = override(Run.open(options.resume).config, rest)
+        config = override(Run.open(options.resume).config, overrides)
         return _watched(lambda: translation.resume(options.resume, _say, config))
-    config = override(Config.from_toml(find_recipe(options.recipe)), rest)
+    config = override(Config.from_toml(find_recipe(options.recipe)), overrides)
     if options.plan:
         corpus = translation.corpora(config)["train"]
         tokenizers = translation.train_tokenizers(config, corpus)
@@ -134,7 +133,7 @@ def train(options, rest):
     return _watched(lambda: translation.train(config, options.run, _say, options.force))
 
 
-def translate(options, rest):
+def translate(options, overrides):
     """Translate standard input or files to standard output."""
     from rich.console import Console
     from rich.progress import Progress
@@ -158,7 +157,7 @@ def translate(options, rest):
         sys.stdout.flush()
 
 
-def evaluate(options, rest):
+def evaluate(options, overrides):
     """Score a run."""
     from heedful import translation
     from heedful.data.corpus import Corpus
@@ -185,7 +184,7 @@ def evaluate(options, rest):
         print(f"{name + ' signature':26s}{signature}")
 
 
-def inspect(options, rest):
+def inspect(options, overrides):
     """Draw figures and print their paths."""
     from heedful.run import Run
 
@@ -257,6 +256,21 @@ def override(config, arguments):
             place = place[section]
         place[key] = _value(value)
     return from_dict(Config, _lists(table), "command line")
+
+
+def _take_overrides(arguments):
+    """Split the arguments of `train` into its own and the settings, `--section.key value` and `--name value`."""
+    own, overrides = [], []
+    waiting = iter(arguments)
+    for argument in waiting:
+        flag = argument.split("=", 1)[0]
+        if flag.startswith("--") and ("." in flag or flag == "--name"):
+            overrides.append(argument)
+            if "=" not in argument:
+                overrides.extend(itertools.islice(waiting, 1))
+        else:
+            own.append(argument)
+    return own, overrides
 
 
 def _split_flag(argument):

@@ -1,6 +1,6 @@
 """What all tests share. Sizes in tests are different primes, or products of them: a swapped axis cannot pass."""
 
-import os
+import io
 import subprocess
 import sys
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from heedful import backend
+from heedful.cli import main
 from heedful.data.corpus import Corpus
 
 
@@ -112,18 +113,21 @@ def recipe(tmp_path, text_files):
 
 
 @pytest.fixture
-def cli(tmp_path):
-    """Run the command line in a process of its own; returns the completed process."""
+def cli(tmp_path, monkeypatch, capsysbinary):
+    """Run the command line in this process, in an empty folder; returns what a process would have given."""
 
     def run(*arguments, stdin="", **environment):
-        return subprocess.run(
-            [sys.executable, "-m", "heedful.cli", *map(str, arguments)],
-            input=stdin if isinstance(stdin, bytes) else stdin.encode(),
-            capture_output=True,
-            env=os.environ | environment,
-            cwd=tmp_path,
-            check=False,
-            timeout=300,
-        )
+        monkeypatch.chdir(tmp_path)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        content = stdin if isinstance(stdin, bytes) else stdin.encode()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        capsysbinary.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as leave:
+            code = leave.code
+        out, err = capsysbinary.readouterr()
+        return subprocess.CompletedProcess(arguments, code or 0, out, err)
 
     return run

@@ -67,7 +67,7 @@ def test_translate_warns_of_long_lines(cli, run):
 
 
 def test_a_broken_pipe_ends_quietly(run, tmp_path):
-    command = f"yes 'o gato bebe' | {sys.executable} -m heedful.cli translate {run} --batch-size 2 | head -1"
+    command = f"yes 'o gato bebe' | {sys.executable} -m heedful.cli translate {run} --batch-size 1 | head -1"
     result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=False)
     assert result.stdout.count(b"\n") == 1
     assert b"Traceback" not in result.stderr

@@ -203,10 +203,13 @@ class Trainer:
             ) from error
 
     def _variables(self):
-        """Return every variable that training changes, by a name that tells its place: weights, seeds, optimizer."""
+        """Return every variable that training changes, by its place and path: weights, seeds, optimizer.
+
+        The first part of a path is left out: Keras numbers optimizers and seed generators through the whole process.
+        """
         kinds = {"model": self.model.variables, "optimizer": self.objective.optimizer.variables}
         return {
-            f"{kind}/{index:04d}/{variable.path}": variable
+            f"{kind}/{index:04d}/{variable.path.split('/', 1)[-1]}": variable
             for kind, variables in kinds.items()
             for index, variable in enumerate(variables)
         }

@@ -10,6 +10,7 @@ from keras import ops
 
 from heedful.layers import masks
 from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Stack, layer_norm
+from heedful.layers.dropout import dropout as new_dropout
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 
@@ -24,6 +25,19 @@ class DecodingState(NamedTuple):
     position: Any  # index of the next target position
     memory_visible: Any  # (B, 1, 1, S)
     caches: Any  # one DecoderCache a layer
+
+
+class PublishedMask(keras.layers.Layer):
+    """Give logits (B, T, V) the mask that Keras' losses and metrics look for: real where the target (B, T) is.
+
+    A layer of its own, because on JAX `fit` runs a model's `call` without asking the model for its mask.
+    """
+
+    def call(self, inputs):
+        return inputs[0]
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return ops.not_equal(inputs[1], PAD_ID)
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -71,7 +85,6 @@ class Transformer(keras.Model):
                 f"tie='all' shares one table, but the vocabularies have {source_vocab_size} and {target_vocab_size} "
                 "entries: use a joint tokenizer or tie='target'."
             )
-        self.supports_masking = True
         self.d_model, self.num_layers, self.max_length = d_model, num_layers, max_length
         block = {
             "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
@@ -90,10 +103,11 @@ class Transformer(keras.Model):
         self.target_positions = self._make_positions(positions, "target_positions")
         self.source_norm = layer_norm("source_norm", policy) if embedding_norm else None
         self.target_norm = layer_norm("target_norm", policy) if embedding_norm else None
-        self.source_dropout = keras.layers.Dropout(dropout, name="source_dropout", dtype=policy)
-        self.target_dropout = keras.layers.Dropout(dropout, name="target_dropout", dtype=policy)
+        self.source_dropout = new_dropout(dropout, "source_dropout", policy)
+        self.target_dropout = new_dropout(dropout, "target_dropout", policy)
         self.encoder = Stack(EncoderBlock, num_layers, block, name="encoder", dtype=policy)
         self.decoder = Stack(DecoderBlock, num_layers, block, name="decoder", dtype=policy)
+        self.publish = PublishedMask(name="published_mask", dtype=policy)
         self.build()
 
     def build(self, input_shape=None):
@@ -108,7 +122,8 @@ class Transformer(keras.Model):
 
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token after each target position."""
-        return self.project(self.features(inputs, training, trace))
+        logits = self.project(self.features(inputs, training, trace))
+        return self.publish((logits, _unpack(inputs)[1]))
 
     def features(self, inputs, training=None, trace=None):
         """Return the decoder's output (B, T, D), from which `project` makes logits.
@@ -169,10 +184,6 @@ class Transformer(keras.Model):
         """Read one id a sentence (B,); return logits (B, V) of the next one and the next state."""
         features, caches = self.decode(ids[:, None], None, state.memory_visible, state.caches, state.position)
         return self.project(features)[:, 0], DecodingState(state.position + 1, state.memory_visible, caches)
-
-    def compute_mask(self, inputs, previous_mask=None):
-        """Tell Keras' losses and metrics which target positions are real: (B, T)."""
-        return ops.not_equal(_unpack(inputs)[1], PAD_ID)
 
     def get_config(self):
         return super().get_config() | self._settings

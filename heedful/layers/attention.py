@@ -8,6 +8,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from heedful import backend
 from heedful.layers.dropout import dropout as new_dropout
 from heedful.layers.positions import rotate
 from heedful.layers.projection import Projection
@@ -63,7 +64,7 @@ def attention_weights(query, keys, visible=None):
     scores = ops.cast(scores, "float32") * query.shape[-1] ** -0.5
     if visible is not None:
         scores = ops.where(visible, scores, -1e30)  # exp() of it is exactly 0, so what is hidden cannot leak
-    return ops.softmax(scores, axis=-1)
+    return ops.exp(scores - ops.logsumexp(scores, axis=-1, keepdims=True))
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -152,6 +153,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _mix(self, query, keys, values, visible, trace):
         if trace is None and self.dropout.rate == 0:
+            if self.num_kv_heads == 1 and backend.NAME == "tensorflow":  # whose kernel refuses a single shared head
+                keys, values = (ops.repeat(x, self.num_heads, axis=2) for x in (keys, values))
             return ops.dot_product_attention(query, keys, values, mask=visible)
         weights = attention_weights(query, keys, visible)
         if trace is not None:

@@ -184,8 +184,9 @@ def test_vocabulary_comes_from_training_text_alone(config, tmp_path):
 
 def test_learns_twenty_sentences_by_heart(config, tmp_path):
     config = change(
-        config, "--train.updates", "150", "--train.validate_every", "150", "--model.dropout", "0.0",
+        config, "--train.updates", "400", "--train.validate_every", "400", "--model.dropout", "0.0",
         "--model.norm", "pre", "--train.label_smoothing", "0.0", "--model.d_model", "32",
+        "--train.learning_rate", "3e-3",
     )  # fmt: skip
     run = translation.train(config, tmp_path / "run", quiet)
     scores = json.loads((run.path / "scores.json").read_text())[-1]

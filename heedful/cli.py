@@ -1,18 +1,15 @@
 """The command line: each verb imports what it needs, so that `heedful --help` is instant."""
 
 import argparse
-import ast
 import dataclasses
-import itertools
 import json
 import os
 import sys
 import time
-import tomllib
-import typing
 from pathlib import Path
 
-from heedful.config import Config, from_dict
+from heedful import settings
+from heedful.config import Config
 from heedful.errors import InputError
 from heedful.memory import hold_memory
 
@@ -22,7 +19,7 @@ RECIPES = Path(__file__).parent / "recipes"
 def main(arguments=None):
     """Run a verb; return the exit code: 0, 2 for a user's mistake, 128 + number after a signal."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    arguments, overrides = _take_overrides(arguments) if arguments[:1] == ["train"] else (arguments, [])
+    arguments, overrides = settings.take(arguments) if arguments[:1] == ["train"] else (arguments, [])
     options = _parser().parse_args(arguments)
     hold_memory()
     try:
@@ -54,8 +51,8 @@ def _parser():
     quick = add("quickstart", quickstart, "train on the built-in Portuguese-English corpus, translate, show attention")
     quick.add_argument("--run", type=Path, default=Path("runs/quickstart"), help="run folder (made anew)")
 
-    settings = "settings (also keys of a recipe): --SECTION.KEY VALUE\n" + "\n".join(_describe_settings())
-    verb = add("train", train, "train a run from a recipe, or resume one", epilog=settings)
+    listing = "settings (also keys of a recipe): --SECTION.KEY VALUE\n" + "\n".join(settings.describe())
+    verb = add("train", train, "train a run from a recipe, or resume one", epilog=listing)
     verb.add_argument("recipe", nargs="?", help=f"a TOML file, or one of {', '.join(recipe_names())}")
     verb.add_argument("--run", type=Path, help="run folder (default: runs/NAME)")
     verb.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, exactly")
@@ -93,7 +90,7 @@ def quickstart(options, overrides):
 
     began = time.monotonic()
     config = Config.from_toml(RECIPES / "quickstart.toml")
-    if code := _watched(lambda: train_run(config, options.run, _say, force=True)):
+    if code := _watched(lambda: train_run(config, options.run, _say, force=True), options.run):
         return code
     translator = load(options.run)
     sentence = "Os meninos felizes não comeram o bolo da avó."
@@ -119,9 +116,9 @@ def train(options, overrides):
     if options.resume:
         from heedful.run import Run
 
-        config = override(Run.open(options.resume).config, overrides)
-        return _watched(lambda: translation.resume(options.resume, _say, config))
-    config = override(Config.from_toml(find_recipe(options.recipe)), overrides)
+        config = settings.override(Run.open(options.resume).config, overrides)
+        return _watched(lambda: translation.resume(options.resume, _say, config), options.resume)
+    config = settings.override(Config.from_toml(find_recipe(options.recipe)), overrides)
     if options.plan:
         corpus = translation.corpora(config)["train"]
         tokenizers = translation.train_tokenizers(config, corpus)
@@ -130,7 +127,8 @@ def train(options, overrides):
         print(pairs.filtered)
         print(translation.plan_batches(config, pairs))
         return 0
-    return _watched(lambda: translation.train(config, options.run, _say, options.force))
+    folder = options.run or translation.default_folder(config)
+    return _watched(lambda: translation.train(config, folder, _say, options.force), folder)
 
 
 def translate(options, overrides):
@@ -195,16 +193,13 @@ def inspect(options, overrides):
     from heedful.training.optimizer import Schedule
 
     out = options.out or run.path / "figures"
-    model, settings = run.config.model, run.config.train
+    model, learning = run.config.model, run.config.train
     if options.positions:
         concatenated = model.positions == "sinusoidal_concatenated"
         print(inspection.plot_positions(out / "positions.png", model.d_model, concatenated=concatenated))
     if options.schedule:
-        schedule = Schedule(
-            settings.schedule, settings.learning_rate, settings.warmup_updates, model.d_model, settings.updates,
-            settings.final_learning_rate,
-        )  # fmt: skip
-        print(inspection.plot_schedule(out / "schedule.png", schedule, settings.updates))
+        schedule = Schedule.from_config(learning, model.d_model)
+        print(inspection.plot_schedule(out / "schedule.png", schedule, learning.updates))
     if options.sentence:
         from heedful.generation.translator import Translator
 
@@ -232,89 +227,6 @@ def find_recipe(name):
     raise InputError(f"{name} does not exist, and is none of the recipes {', '.join(recipe_names())}.")
 
 
-def override(config, arguments):
-    """Return a config with `--section.key value` arguments applied, checked as a recipe's keys are.
-
-    Raises:
-        InputError: an unknown key, a value of the wrong kind or out of range, a flag without a value.
-    """
-    table = dataclasses.asdict(config)
-    if any(argument.startswith("--model.size") for argument in arguments):
-        for name in ("num_layers", "d_model", "num_heads", "d_ff"):
-            table["model"][name] = None  # a new size brings its own
-    words = [word for argument in arguments for word in _split_flag(argument)]
-    for flag, value in zip(words[::2], [*words[1::2], None], strict=False):
-        if not flag.startswith("--"):
-            raise InputError(f"Unexpected argument {flag!r}.")
-        if value is None:
-            raise InputError(f"{flag} needs a value.")
-        *sections, key = flag.removeprefix("--").split(".")
-        place = table
-        for section in sections:
-            if not isinstance(place.get(section), dict):
-                raise InputError(f"Unknown setting {flag}; the sections are {', '.join(_sections())}.")
-            place = place[section]
-        place[key] = _value(value)
-    return from_dict(Config, _lists(table), "command line")
-
-
-def _take_overrides(arguments):
-    """Split the arguments of `train` into its own and the settings, `--section.key value` and `--name value`."""
-    own, overrides = [], []
-    waiting = iter(arguments)
-    for argument in waiting:
-        flag = argument.split("=", 1)[0]
-        if flag.startswith("--") and ("." in flag or flag == "--name"):
-            overrides.append(argument)
-            if "=" not in argument:
-                overrides.extend(itertools.islice(waiting, 1))
-        else:
-            own.append(argument)
-    return own, overrides
-
-
-def _split_flag(argument):
-    return argument.split("=", 1) if argument.startswith("--") and "=" in argument else [argument]
-
-
-def _value(text):
-    """Read a value as TOML does; what is no TOML value is a text."""
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _lists(table):
-    return {
-        key: _lists(value) if isinstance(value, dict) else list(value) if isinstance(value, tuple) else value
-        for key, value in table.items()
-    }
-
-
-def _sections():
-    return [item.name for item in dataclasses.fields(Config) if dataclasses.is_dataclass(item.type)]
-
-
-def _describe_settings():
-    """Yield a line for each setting: name, default, meaning (the text under the field in config.py)."""
-    source = (Path(__file__).parent / "config.py").read_text(encoding="utf-8")
-    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    hints = typing.get_type_hints(Config)
-    for section in _sections():
-        body = classes[hints[section].__name__].body
-        defaults = hints[section]()
-        for node, following in zip(body, [*body[1:], None], strict=True):
-            if isinstance(node, ast.AnnAssign):
-                name = node.target.id
-                text = ""
-                if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                    text = " ".join(following.value.value.split())
-                default = getattr(defaults, name)
-                kind = ast.unparse(node.annotation).replace("Literal", "")
-                yield f"  --{section}.{name:22s} {kind} (default {default!r})" + (f"  {text}" if text else "")
-
-
 def _lines(files, read_lines):
     if files:
         for file in files:
@@ -332,15 +244,21 @@ def _standard_input():
             raise InputError(f"standard input is not UTF-8: line {number}, byte {error.start}.") from error
 
 
-def _watched(work):
+def _watched(work, folder):
     """Run a training; a signal ends it with the exit code that shells expect."""
-    from heedful.training.trainer import Interrupted
+    from heedful.run import saved_states
+    from heedful.training.signals import Interrupted
 
     try:
         work()
     except Interrupted as stop:
         print(f"heedful: {stop}", file=sys.stderr)
         return 128 + stop.signal_number
+    except KeyboardInterrupt:
+        last = saved_states(folder)[-1:]
+        kept = f"; {last[0]} is kept. Go on with: heedful train --resume {folder}" if last else " before any training."
+        print(f"heedful: stopped at once{kept}", file=sys.stderr)
+        return 130
     return 0
 
 

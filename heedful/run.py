@@ -117,7 +117,7 @@ class Run:
 
     def states(self):
         """Return the files of the training states kept, oldest first."""
-        return sorted((self.path / "state").glob("[0-9]*.safetensors"))
+        return saved_states(self.path)
 
     def last_state(self, report=print):
         """Return (arrays, progress) of the newest whole state; damaged ones are reported and passed over.
@@ -144,6 +144,11 @@ class Run:
         if not path.exists():
             return []
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def saved_states(folder):
+    """Return the files of the training states in a run folder, oldest first; none if there is no such folder."""
+    return sorted((Path(folder) / "state").glob("[0-9]*.safetensors"))
 
 
 def read_arrays(path):

@@ -213,9 +213,14 @@ def evaluate(run, corpus, translator=None):
     return scores
 
 
+def default_folder(config):
+    """Return where a run goes that was given no folder: runs/NAME."""
+    return Path("runs") / config.name
+
+
 def train(config, path=None, report=print, force=False):
     """Train a run from a `Config` and return it; `path` defaults to runs/NAME."""
-    return TranslationJob.create(config, path or Path("runs") / config.name, report, force).train()
+    return TranslationJob.create(config, path or default_folder(config), report, force).train()
 
 
 def resume(path, report=print, config=None):

@@ -4,7 +4,7 @@ status=0
 for backend in jax tensorflow torch; do
     if "${PYTHON:-python}" -c "import $backend" 2>/dev/null; then
         echo "== $backend"
-        KERAS_BACKEND=$backend "${PYTHON:-python}" -m pytest "$@" || status=1
+        KERAS_BACKEND=$backend "${PYTHON:-python}" -m pytest -n auto "$@" || status=1
     else
         echo "== $backend is not installed: skipped"
     fi

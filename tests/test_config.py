@@ -2,9 +2,10 @@
 
 import pytest
 
-from heedful.cli import RECIPES, _describe_settings, override
+from heedful.cli import RECIPES
 from heedful.config import SIZES, Config, from_dict
 from heedful.errors import InputError
+from heedful.settings import describe, override
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
@@ -88,6 +89,6 @@ def test_overrides_are_read_as_toml():
 
 
 def test_every_setting_is_described():
-    lines = list(_describe_settings())
+    lines = list(describe())
     assert any(line.startswith("  --train.updates") and "(default 8000)" in line for line in lines)
     assert any("Most entries of a vocabulary" in line for line in lines)

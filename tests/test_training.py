@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from heedful import translation
-from heedful.cli import override
 from heedful.config import Config
 from heedful.errors import InputError
 from heedful.run import WEIGHTS, Run, read_arrays
-from heedful.training.trainer import Interrupted, Trainer
+from heedful.settings import override
+from heedful.training.signals import Interrupted
+from heedful.training.trainer import Trainer
 
 
 @pytest.fixture
@@ -133,18 +134,22 @@ def test_patience(config, tmp_path):
     assert any("stopping early" in line for line in said)
 
 
-def test_keeps_the_last_states_and_averages_them(config, tmp_path):
+@pytest.mark.parametrize(("scores", "wins"), [([1, 2, 3, 4, 5, 6, 7], True), ([7, 6, 5, 4, 3, 2, 1], False)])
+def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path, monkeypatch, scores, wins):
+    waiting = iter(scores)
+    monkeypatch.setattr(
+        translation.TranslationJob, "_validate", lambda job: {"loss": 1.0, "bleu": next(waiting), "chrf": 1.0}
+    )
     config = change(config, "--train.validate_every", "1", "--train.keep", "2", "--train.average", "2")
-    said = []
-    run = translation.train(config, tmp_path / "run", said.append)
+    run = translation.train(config, tmp_path / "run", quiet)
     assert [path.stem for path in run.states()] == ["00000005", "00000006"]
-    assert any(line.startswith("average of the last 2 states") for line in said)
-    if any(line.endswith(": kept") for line in said):
-        states = [read_arrays(path)[0] for path in run.states()]
-        name = next(name for name in states[0] if name.startswith("model/") and name.endswith("inner/kernel"))
-        saved, _ = read_arrays(run.path / WEIGHTS)
+    states = [read_arrays(path)[0] for path in run.states()]
+    saved, _ = read_arrays(run.path / WEIGHTS)
+    names = {name: name.split("/", 2)[2] for name in states[0] if name.split("/", 2)[2] in saved}
+    assert len(names) == len(saved)
+    for name, short in names.items():
         mean = (states[0][name].astype("float64") + states[1][name]) / 2
-        np.testing.assert_allclose(saved[name.split("/", 2)[2]], mean, atol=1e-7)
+        assert np.allclose(saved[short], mean, atol=1e-7) == wins, name
 
 
 def test_bfloat16_trains(config, tmp_path):

@@ -35,6 +35,13 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         self.kind, self.peak, self.warmup_updates, self.d_model = kind, peak, warmup_updates, d_model
         self.updates, self.final, self.micro_batches = updates, final, micro_batches
 
+    @classmethod
+    def from_config(cls, config, d_model):
+        """Return the schedule that a `TrainConfig` asks for."""
+        rates = {"peak": config.learning_rate, "final": config.final_learning_rate}
+        lengths = {"warmup_updates": config.warmup_updates, "updates": config.updates}
+        return cls(config.schedule, d_model=d_model, micro_batches=config.accumulate, **rates, **lengths)
+
     def __call__(self, step):
         """Return the learning rate of the update after `step` earlier ones."""
         # The first update is number 1: at 0 the paper's rate would be 0, and a whole update lost.

@@ -2,29 +2,20 @@
 
 import contextlib
 import math
-import signal
 import time
 
 import keras
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from heedful import backend
 from heedful.data.examples import translation
 from heedful.errors import InputError
 from heedful.run import load_weights, read_arrays
 from heedful.training.board import Board
+from heedful.training.meter import Meter
 from heedful.training.objective import Objective
 from heedful.training.optimizer import Schedule, adam
-
-
-class Interrupted(Exception):
-    """Training was asked to stop by a signal, and has saved its state."""
-
-    def __init__(self, signal_number, message):
-        super().__init__(message)
-        self.signal_number = signal_number
+from heedful.training.signals import Interrupted, Signals
 
 
 class Trainer:
@@ -46,10 +37,7 @@ class Trainer:
         self.config = run.config.train
         self.validate, self.report = validate, report
         settings = self.config
-        schedule = Schedule(
-            settings.schedule, settings.learning_rate, settings.warmup_updates, run.config.model.d_model,
-            settings.updates, settings.final_learning_rate, settings.accumulate,
-        )  # fmt: skip
+        schedule = Schedule.from_config(settings, run.config.model.d_model)
         self.objective = Objective(model, settings.label_smoothing, settings.accumulate)
         self.objective.compile(adam(schedule, settings.clip_norm, settings.accumulate, settings.weight_decay))
         self.objective.optimizer.build(self.objective.trainable_variables)
@@ -247,81 +235,6 @@ def average_states(paths, names):
         for name, short in names.items():
             total[short] = total.get(short, 0) + arrays[name].astype(np.float64)
     return {name: (value / len(paths)).astype(np.float32) for name, value in total.items()}
-
-
-class Signals:
-    """While this is open, the first Ctrl-C or SIGTERM is noted in `received`; a second one stops at once."""
-
-    def __enter__(self):
-        self.received = None
-        self._before = {}
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # Signals can be handled in the main thread only; elsewhere they stay with whoever runs that.
-            with contextlib.suppress(ValueError):
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_):
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number, frame):
-        if self.received is not None:
-            raise KeyboardInterrupt
-        self.received = number
-
-
-class Meter:
-    """Counts real target tokens (padding is none) and time; the first step of each shape is compile time."""
-
-    def __init__(self, trainer):
-        self.trainer = trainer
-        self._seen = set()
-        self.restart()
-        console = Console(stderr=True)
-        self.bar = Progress(
-            TextColumn("update"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
-        )  # fmt: skip
-        self.task = None
-
-    @contextlib.contextmanager
-    def shown(self):
-        """Show the progress bar while open, on stderr and only on a terminal."""
-        with self.bar:
-            total = self.trainer.config.updates
-            self.task = self.bar.add_task("", total=total, completed=self.trainer.update, rate="")
-            yield self
-
-    def restart(self):
-        """Count anew."""
-        self.tokens, self.seconds, self.compile_seconds = 0, 0.0, 0.0
-
-    def count(self, number, seconds):
-        """Count batch `number`, which took `seconds`."""
-        shape, _ = self.trainer.plan.batch(number)
-        key = (shape.sentences, *shape.lengths)
-        if key in self._seen:
-            self.tokens += self.trainer.plan.target_tokens(number)
-            self.seconds += seconds
-        else:
-            self._seen.add(key)
-            self.compile_seconds += seconds
-        if self.task is not None:
-            update = (number + 1) // self.trainer.config.accumulate
-            self.bar.update(self.task, completed=update, rate=f"{self.rate:,.0f} tokens/s")
-
-    @property
-    def rate(self):
-        """Real target tokens per second, compilations left out."""
-        return self.tokens / self.seconds if self.seconds else 0.0
-
-    def figures(self):
-        """Return what goes into the log."""
-        return {
-            "target_tokens_per_second": round(self.rate, 1),
-            "compile_seconds": round(self.compile_seconds, 2),
-        }
 
 
 class _Watch(keras.callbacks.Callback):

@@ -21,6 +21,7 @@ def main(arguments=None):
     arguments = sys.argv[1:] if arguments is None else arguments
     arguments, overrides = settings.take(arguments) if arguments[:1] == ["train"] else (arguments, [])
     options = _parser().parse_args(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # where TensorFlow is installed it greets on standard error
     hold_memory()
     try:
         return options.verb(options, overrides) or 0

@@ -19,6 +19,7 @@ from heedful.evaluation import TokenScores, score_text
 from heedful.generation.translator import Translator
 from heedful.inspection import plot_curves
 from heedful.run import CONFIG, Run, load_weights, read_arrays, write_atomically
+from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 
 # What a shape costs to compile, in tokens that could be trained on meanwhile: about 7 seconds at 7,000 tokens/s.
@@ -141,11 +142,21 @@ class TranslationJob:
             self.report(f"resuming at update {trainer.update}")
         try:
             trainer.train()
-        finally:
-            if log := self.run.read_log():
-                plot_curves(self.run.path / "curves.png", log)
+        except Interrupted:
+            self._draw_curves()
+            raise
+        self._draw_curves()
         self._score_tests(model)
         return self.run
+
+    def _draw_curves(self):
+        log = self.run.read_log()
+        if not log:
+            return
+        try:
+            plot_curves(self.run.path / "curves.png", log)
+        except OSError as error:  # a picture must not cost a training
+            self.report(f"The curves could not be drawn: {error}.")
 
     def _validate(self):
         scores = self._token_scores()

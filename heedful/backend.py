@@ -9,12 +9,12 @@ from keras import ops
 NAME = keras.backend.backend()
 
 
-def compiled(function, model):
+def compiled(function, model, fixed_shapes=False):
     """Return `function` compiled for the backend; it may read every weight of `model` and gets arrays as arguments.
 
     On JAX the weights are passed into the compiled program at each call, so it always sees their present values, and
-    a new program is made for each new shape of arguments. On TensorFlow one graph serves all lengths. On torch the
-    function runs as it is, without recording gradients.
+    a new program is made for each new shape of arguments. On TensorFlow one graph serves all lengths, unless the
+    function wants `fixed_shapes`. On torch the function runs as it is, without recording gradients.
     """
     if NAME == "jax":
         import jax
@@ -28,7 +28,7 @@ def compiled(function, model):
     if NAME == "tensorflow":
         import tensorflow
 
-        return tensorflow.function(function, reduce_retracing=True)
+        return tensorflow.function(function, reduce_retracing=not fixed_shapes)
     if NAME == "torch":
         import torch
 

@@ -1,7 +1,6 @@
 """The command line: each verb imports what it needs, so that `heedful --help` is instant."""
 
 import argparse
-import dataclasses
 import json
 import os
 import sys
@@ -63,12 +62,16 @@ def _parser():
     verb = add("translate", translate, "translate lines: one line out for each line in")
     verb.add_argument("run", type=Path)
     verb.add_argument("files", nargs="*", type=Path, help="text files, plain or .gz (default: standard input)")
-    verb.add_argument("--batch-size", type=int, help="sentences decoded together")
+    verb.add_argument("--with", dest="others", nargs="+", type=Path, metavar="RUN", help="more runs, which vote too")
+    verb.add_argument("--scores", action="store_true", help="write number, score and text of each candidate, by tabs")
+    verb.add_argument("--prefixes", type=Path, metavar="FILE", help="what each translation must begin with")
+    settings.add_options(verb, "decode")
 
     verb = add("evaluate", evaluate, "score a run on parallel text: BLEU, chrF, loss, perplexity, speed")
     verb.add_argument("run", type=Path)
     verb.add_argument("files", nargs="*", help="source and reference, or one .tsv (default: the test text of the run)")
     verb.add_argument("--json", action="store_true", help="print JSON for machines")
+    settings.add_options(verb, "decode")
 
     verb = add("inspect", inspect, "draw attention maps, the positional encoding, the learning rate")
     verb.add_argument("run", type=Path)
@@ -138,20 +141,26 @@ def translate(options, overrides):
     from rich.progress import Progress
 
     from heedful.data.corpus import read_lines
-    from heedful.generation.translator import load
+    from heedful.generation.translator import Translator
+    from heedful.run import Run
     from heedful.translation import keep_compilations
 
     lines = _lines(options.files, read_lines)
-    translator = load(options.run)
-    if options.batch_size is not None:
-        translator.decode = dataclasses.replace(translator.decode, batch_size=options.batch_size)
+    prefixes = _lines([options.prefixes], read_lines) if options.prefixes else None
+    runs = [Run.open(path) for path in [options.run, *(options.others or [])]]
+    decode = settings.given_options(runs[0].config, "decode", options)
     keep_compilations()
+    translator = Translator.from_runs(runs)
+    translator.decode = decode
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("lines", total=None)
-        for line in translator.stream(lines, warn=_warn):
-            # A translation may contain what some programs take for the end of a line; one line in, one line out.
-            sys.stdout.write(" ".join(line.split("\n")) + "\n")
+        found = translator.stream_candidates(lines, _warn, options.scores, prefixes)
+        for number, candidates in enumerate(found, start=1):
+            for text, score in candidates:
+                # A translation may contain what some programs take for the end of a line; one line in, one line out.
+                line = " ".join(text.split("\n"))
+                sys.stdout.write(f"{number}\t{score:.4f}\t{line}\n" if options.scores else f"{line}\n")
             bar.advance(task)
         sys.stdout.flush()
 
@@ -160,6 +169,7 @@ def evaluate(options, overrides):
     """Score a run."""
     from heedful import translation
     from heedful.data.corpus import Corpus
+    from heedful.generation.translator import Translator
     from heedful.run import Run
 
     run = Run.open(options.run)
@@ -173,7 +183,9 @@ def evaluate(options, overrides):
             raise InputError("This run names no test text: give a source file and a reference file.")
         corpus = parts["test"]
     translation.keep_compilations()
-    scores = translation.evaluate(run, corpus)
+    translator = Translator.from_run(run)
+    translator.decode = settings.given_options(run.config, "decode", options)
+    scores = translation.evaluate(run, corpus, translator)
     if options.json:
         print(json.dumps(scores, ensure_ascii=False))
         return

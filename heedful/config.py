@@ -175,15 +175,65 @@ class DecodeConfig:
     """How text is generated."""
 
     batch_size: int = 64
-    """Sentences decoded together."""
+    """Sentences worked on together."""
+    beam_size: int = 1
+    """Hypotheses kept; 1 is greedy search."""
+    n_best: int = 1
+    """Translations given for each line, best first."""
+    length_penalty: float = 1.0
+    """Strength a of the length normalisation of beam search; 0: plain log-probabilities, which favours short text."""
+    length_norm: Literal["gnmt", "average"] = "average"
+    """Scores are divided by ((5 + length) / 6)^a (gnmt) or length^a (average)."""
+    coverage_penalty: float = 0.0
+    """Strength of the penalty for source tokens that got little attention (Wu et al. 2016)."""
+    stop: Literal["attainable", "width"] = "attainable"
+    """Beam search ends when nothing better can come, or when as many hypotheses as the beam is wide have ended."""
+    sample: bool = False
+    """Draw tokens at random instead of searching for the likeliest."""
+    temperature: float = 1.0
+    """Sampling: below 1 sharpens the distribution, above 1 flattens it."""
+    top_k: int = 0
+    """Sampling: only from this many best words; 0: all."""
+    top_p: float = 1.0
+    """Sampling: only from the fewest words that have this probability together."""
+    min_p: float = 0.0
+    """Sampling: only from words at least this share as likely as the best one."""
+    seed: int = 1
+    """Sampling: the same seed draws the same text, whatever the batch size."""
+    repetition_penalty: float = 1.0
+    """Above 1: makes tokens that were already written less likely."""
+    no_repeat_ngram: int = 0
+    """No sequence of this many tokens occurs twice; 0: no rule."""
+    forbidden: tuple[str, ...] = ()
+    """Tokens, as the vocabulary spells them, that are never written."""
+    min_length: int = 0
+    """Fewest tokens of a translation ..."""
+    min_ratio: float = 0.0
+    """... and fewest for each source token."""
+    max_length: int = 0
+    """Most tokens of a translation; 0: what the model can write."""
     max_ratio: float = 2.0
     """A translation may have this many tokens for each source token ..."""
     max_extra: int = 10
     """... and this many more."""
 
     def __post_init__(self):
-        _positive(self, "batch_size", "max_ratio")
-        _at_least(self, 0, "max_extra")
+        _positive(self, "batch_size", "beam_size", "n_best", "max_ratio", "temperature", "repetition_penalty")
+        _at_least(self, 0, "max_extra", "length_penalty", "coverage_penalty", "top_k", "no_repeat_ngram", "seed")
+        _at_least(self, 0, "min_length", "max_length", "min_ratio")
+        _share(self, "min_p")
+        if not 0 < self.top_p <= 1:
+            raise InputError(f"top_p ({self.top_p}) must be above 0 and at most 1.")
+        if self.max_length and self.min_length > self.max_length:
+            raise InputError(f"min_length ({self.min_length}) cannot exceed max_length ({self.max_length}).")
+        if self.min_ratio > self.max_ratio:
+            raise InputError(f"min_ratio ({self.min_ratio}) cannot exceed max_ratio ({self.max_ratio}).")
+        if self.sample and self.beam_size > 1:
+            raise InputError("Sampling has no beam: set beam_size = 1, or sample = false.")
+        if not self.sample and self.n_best > self.beam_size:
+            raise InputError(
+                f"n_best ({self.n_best}) cannot exceed beam_size ({self.beam_size}), unless tokens are sampled."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

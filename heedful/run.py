@@ -1,5 +1,6 @@
 """A run folder: config, tokenizers, weights, exact training state. Legible, complete, and written atomically."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -79,6 +80,13 @@ class Run:
         source = Tokenizer.load(path / SOURCE)
         target = source if config.tokenizer.joint else Tokenizer.load(path / TARGET)
         return cls(path, config, source, target)
+
+    def fingerprints(self):
+        """Return SHA-256 fingerprints of the source and the target tokenizer."""
+        return [
+            hashlib.sha256(t.to_json().encode()).hexdigest()[:16]
+            for t in (self.source_tokenizer, self.target_tokenizer)
+        ]
 
     def build_model(self):
         """Return the run's `Transformer` with fresh weights, in the precision of its config."""
@@ -193,5 +201,7 @@ def load_weights(model, arrays, origin):
                 f"{origin} does not fit the run's config or tokenizer: "
                 f"{name} is {arrays[name].shape}, expected {tuple(variable.shape)}."
             )
+        if not np.isfinite(arrays[name]).all():
+            raise InputError(f"{origin} cannot be used: {name} holds values that are not numbers (NaN or infinity).")
     for name, variable in own.items():
         variable.assign(arrays[name])

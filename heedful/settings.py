@@ -76,19 +76,47 @@ def _sections():
 
 
 def describe():
-    """Yield a line for each setting: name, default, meaning (the text under the field in config.py)."""
+    """Yield a line for each setting: name, kind, default, meaning."""
+    for section in _sections():
+        for name, kind, default, text in _fields(section):
+            yield f"  --{section}.{name:22s} {kind} (default {default!r})" + (f"  {text}" if text else "")
+
+
+def add_options(parser, section):
+    """Give a verb's parser an option for each setting of a section: `beam_size` becomes `--beam-size`."""
+    group = parser.add_argument_group(f"settings of the run's section [{section}] for this call")
+    for name, kind, _, text in _fields(section):
+        options = {"action": "store_const", "const": "true"} if kind == "bool" else {"metavar": "VALUE"}
+        flag = f"--{name.replace('_', '-')}"
+        group.add_argument(flag, dest=f"{section}.{name}", help=(text or kind).replace("%", "%%"), **options)
+
+
+def given_options(config, section, options):
+    """Return the section of a config with the options of `add_options` that were given, checked.
+
+    Raises:
+        InputError: a value of the wrong kind or out of range, or values that contradict each other.
+    """
+    old = getattr(config, section)
+    given = {
+        key.split(".", 1)[1]: _value(value)
+        for key, value in vars(options).items()
+        if key.startswith(f"{section}.") and value is not None
+    }
+    return from_dict(type(old), _lists(dataclasses.asdict(old) | given), "command line")
+
+
+def _fields(section):
+    """Yield name, kind, default and meaning (the text under the field in config.py) of a section's settings."""
     source = (Path(__file__).parent / "config.py").read_text(encoding="utf-8")
     classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    hints = typing.get_type_hints(Config)
-    for section in _sections():
-        body = classes[hints[section].__name__].body
-        defaults = hints[section]()
-        for node, following in zip(body, [*body[1:], None], strict=True):
-            if isinstance(node, ast.AnnAssign):
-                name = node.target.id
-                text = ""
-                if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                    text = " ".join(following.value.value.split())
-                default = getattr(defaults, name)
-                kind = ast.unparse(node.annotation).replace("Literal", "")
-                yield f"  --{section}.{name:22s} {kind} (default {default!r})" + (f"  {text}" if text else "")
+    kind_of_section = typing.get_type_hints(Config)[section]
+    body = classes[kind_of_section.__name__].body
+    defaults = kind_of_section()
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign):
+            text = ""
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                text = " ".join(following.value.value.split())
+            kind = ast.unparse(node.annotation).replace("Literal", "")
+            yield node.target.id, kind, getattr(defaults, node.target.id), text

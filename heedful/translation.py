@@ -212,10 +212,8 @@ def evaluate(run, corpus, translator=None):
         "output_tokens_per_second": round(tokens / seconds, 1),
         "data": corpus.name,
         "data_fingerprint": corpus.fingerprint,
-        "tokenizer_fingerprints": [
-            Corpus.from_pairs([(t.to_json(), "")], "").fingerprint for t in (run.source_tokenizer, run.target_tokenizer)
-        ],
-        "decode": dataclasses.asdict(run.config.decode) | {"search": "greedy"},
+        "tokenizer_fingerprints": run.fingerprints(),
+        "decode": dataclasses.asdict(translator.decode),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     path = run.path / "scores.json"

@@ -1,8 +1,11 @@
 """What all tests share. Sizes in tests are different primes, or products of them: a swapped axis cannot pass."""
 
 import io
+import os
 import subprocess
 import sys
+
+os.environ.setdefault("KERAS_BACKEND", "jax")  # as heedful would choose, whoever imports Keras first
 
 import keras
 import numpy as np

@@ -117,7 +117,8 @@ def test_cached_steps_equal_one_pass(normal, numpy, rotary):
     cache, steps = layer.empty_cache(2, 9), []
     for t in range(7):
         visible = masks.of_future(ops.arange(t, t + 1), ops.arange(9))
-        attended, cache = layer(x[:, t : t + 1], visible=visible, cache=cache, position=t)
+        positions = ops.arange(t, t + 1)
+        attended, cache = layer(x[:, t : t + 1], visible=visible, cache=cache, place=t, positions=positions)
         steps.append(numpy(attended))
     np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, atol=1e-5)
     assert isinstance(cache, KeyValues)
@@ -128,7 +129,7 @@ def test_rotary_sees_distances_only(normal, numpy):
     layer = MultiHeadAttention(24, 6, rotary=True)
     layer.build()
     x = normal(2, 7, 24)
-    here, there = (numpy(layer(x, position=position)[0]) for position in (0, 11))
+    here, there = (numpy(layer(x, positions=start + ops.arange(7))[0]) for start in (0, 11))
     np.testing.assert_allclose(here, there, atol=1e-5)
     mirrored = numpy(layer(x[:, ::-1])[0])[:, ::-1]
     assert np.abs(here - mirrored).max() > 1e-3  # but not their order

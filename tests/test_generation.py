@@ -1,4 +1,4 @@
-"""Greedy search and the translator: cached equals uncached, and neighbours change nothing."""
+"""The translator: neighbours change nothing, lines keep their order, and what can be asked of a translation."""
 
 import itertools
 
@@ -7,9 +7,8 @@ import pytest
 
 import heedful
 from heedful.config import DecodeConfig
-from heedful.data.examples import END_ID, START_ID
 from heedful.data.tokenizer import Tokenizer
-from heedful.generation.search import greedy
+from heedful.errors import InputError
 from heedful.generation.translator import Translator
 
 
@@ -24,47 +23,104 @@ def model(tokenizer):
     return heedful.Transformer(size, size, num_layers=2, d_model=24, num_heads=6, d_ff=20, max_length=19, tie="none")
 
 
-def uncached(model, source, limit, numpy):
-    """Greedy search the slow way: the whole model again for each token, one sentence at a time."""
-    target = [START_ID]
-    while len(target) <= limit:
-        logits = numpy(model((source[None], np.array([target]))))[0, -1]
-        target.append(int(logits.argmax()))
-        if target[-1] == END_ID:
-            break
-    return target[1:]
-
-
-def test_cached_loop_equals_the_slow_way(model, rng, numpy):
-    """Guards position, cache, end token and limits in the loop; random weights, so nothing is learned by heart."""
-    source = rng.integers(4, 20, (5, 7))
-    source[1, 3:] = 0
-    limits = np.array([11, 7, 0, 3, 11])
-    ids = numpy(greedy(model, source, limits, max_steps=11, start_id=START_ID, end_id=END_ID))
-    assert ids.shape == (5, 11)
-    for row in range(5):
-        want = uncached(model, source[row], limits[row], numpy) if limits[row] else []
-        assert ids[row, : len(want)].tolist() == want
-        assert not ids[row, len(want) :].any()
-
-
 @pytest.fixture
 def lines(rng):
     words = "o a gato vaca rei menina bebe come vê água pão leite".split()
     return [" ".join(rng.choice(words, n)) for n in rng.integers(0, 13, 23)]
 
 
-def test_neighbours_and_order_change_nothing(model, tokenizer, lines):
+SEARCHES = [
+    {},
+    {"beam_size": 3, "min_length": 2},
+    {"sample": True, "top_p": 0.9, "seed": 7},
+]
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=["greedy", "beam", "sampling"])
+def test_neighbours_and_order_change_nothing(model, tokenizer, lines, options):
     """The same translation alone, in any batch size and in any order; empty lines stay empty."""
     results = {}
     for batch_size in (1, 3, 64):
-        translator = Translator(model, tokenizer, tokenizer, DecodeConfig(batch_size=batch_size))
+        translator = Translator(model, tokenizer, tokenizer, DecodeConfig(batch_size=batch_size, **options))
         results[batch_size] = translator.translate(lines)
     assert results[1] == results[3] == results[64]
+    if options.get("sample"):  # random numbers belong to the place of a line
+        assert translator.translate(lines, seed=8) != results[1]
+        return
     assert translator.translate(lines[::-1]) == results[1][::-1]
     assert len(set(results[1])) > 3
     assert all((out == "") for line, out in zip(lines, results[1], strict=True) if not line)
     assert translator.translate(lines[1]) == results[1][1]
+
+
+@pytest.fixture
+def translator(model, tokenizer):
+    return Translator(model, tokenizer, tokenizer)
+
+
+def test_n_best_is_sorted_and_scored(translator, tokenizer, lines):
+    """Each score is the log-probability that scoring the text afterwards finds."""
+    made = translator.n_best(lines, beam_size=4, n_best=3, length_penalty=0.0)
+    for line, candidates in zip(lines, made, strict=True):
+        if not line:
+            assert candidates == [("", 0.0)]
+            continue
+        scores = [score for _, score in candidates]
+        assert len(candidates) == 3
+        assert scores == sorted(scores, reverse=True)
+    decoder = translator._decoder(False, beam_size=4, n_best=3, length_penalty=0.0)
+    source = tokenizer.encode(max(lines, key=len))
+    for ids, score in decoder([source])[0]:
+        if len(ids) < decoder.most(len(source)):  # it has an end token, which is scored too
+            scored = translator._scorer or (translator.score(["o"], ["o"]) and translator._scorer)
+            np.testing.assert_allclose(scored([source], [ids])[0].sum(), score, atol=1e-3)
+
+
+def test_score_names_every_token(translator, tokenizer, model, numpy):
+    scores = translator.score(["o gato", "a vaca come"], ["the cat", ""])
+    assert [len(x) for x in scores] == [3, 1]
+    source, target = [*tokenizer.encode("o gato"), 3], [2, *tokenizer.encode("the cat")]
+    logits = numpy(model((np.array([source]), np.array([target]))))[0].astype("float64")
+    want = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+    np.testing.assert_allclose(scores[0], want[np.arange(3), [*target[1:], 3]], atol=1e-4)
+
+
+def test_prefixes_begin_the_translation(translator):
+    made = list(translator.stream_candidates(["o gato", "a vaca"], prefixes=["the king", ""]))
+    assert made[0][0][0].startswith("the king")
+    assert made[1][0][0] == translator.translate("a vaca")
+    with pytest.raises(InputError, match="The prefix has 4 tokens; this source's translation may have at most 3"):
+        list(translator.stream_candidates(["o gato"], prefixes=["the king sees bread"], max_length=3))
+
+
+def test_alternatives_begin_with_different_tokens(translator):
+    found = translator.alternatives("o gato bebe", prefix="the", count=4)
+    assert len({piece for piece, _, _ in found}) == 4
+    assert [score for _, score, _ in found] == sorted((score for _, score, _ in found), reverse=True)
+    assert all(text.split()[0] == "the" for _, _, text in found)
+    assert found[0][1] < 0
+
+
+def test_tokens_one_by_one_are_the_whole(translator, lines):
+    line = max(lines, key=len)
+    assert "".join(translator.stream_tokens(line)) == translator.translate(line)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 60}, "beam_size .60. must be below the vocabulary's"),
+        ({"forbidden": ("wolf",)}, "'wolf' is not a token of the vocabulary"),
+        ({"min_length": 9, "max_length": 8}, "min_length .9. cannot exceed max_length .8."),
+        ({"min_ratio": 3.0}, "min_ratio .3.0. cannot exceed max_ratio"),
+        ({"n_best": 3}, "n_best .3. cannot exceed beam_size .1."),
+        ({"sample": True, "beam_size": 2}, "Sampling has no beam"),
+        ({"top_p": 0.0}, "top_p .0.0. must be above 0"),
+    ],
+)
+def test_mistakes(translator, options, message):
+    with pytest.raises(InputError, match=message):
+        translator.translate("o gato", **options)
 
 
 def test_long_lines_are_cut_with_a_warning_that_names_them(model, tokenizer):

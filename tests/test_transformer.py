@@ -43,12 +43,14 @@ def test_invariances(options, batch, numpy):
     np.testing.assert_allclose(numpy(model((batch["source"], changed)))[:, :5], logits[:, :5], atol=1e-5)
     assert np.abs(numpy(model((batch["source"], changed)))[:, 5:] - logits[:, 5:]).max() > 1e-3
 
-    state, steps = model.begin(batch["source"], 13), []
+    memory, past, steps = model.begin(batch["source"]), model.room(5, 13), []
     for t in range(11):
-        step, state = model.step(ops.convert_to_tensor(batch["target"][:, t]), state)
+        visible = masks.of_future(ops.arange(t, t + 1), ops.arange(13))
+        ids = ops.convert_to_tensor(batch["target"][:, t : t + 1])
+        step, past = model.step(ids, memory, past, place=t, positions=ops.arange(t, t + 1), visible=visible)
         steps.append(numpy(step))
     real = batch["target"] != 0
-    np.testing.assert_allclose(np.stack(steps, 1)[real], logits[real], atol=1e-4)
+    np.testing.assert_allclose(np.concatenate(steps, 1)[real], logits[real], atol=1e-4)
 
 
 def test_source_padding_cannot_be_read(batch, numpy):

@@ -1,42 +1,184 @@
-"""From a model that scores the next token to whole sequences. A model is known only as `begin` and `step`.
+"""From a model that scores the next token to whole sequences, in one compiled loop.
 
-Axes: B batch, T steps, V vocabulary.
+The model is known by three methods only: `begin` reads sources, `room` gives empty caches, `step` reads one token of
+each hypothesis and scores the next. How a token is chosen is a strategy's business, what may be chosen the rules'.
+
+Axes: W sentences, B slots in which sentences are worked on, K hypotheses of each, C places for tokens, S source
+length, V vocabulary, P results of a sentence.
 """
 
+from typing import Any, NamedTuple
+
+import keras
 from keras import ops
 
+from heedful.generation.strategies import Step
+from heedful.layers import Trace
 
-def greedy(model, source, limits, *, max_steps, start_id, end_id):
-    """Take the likeliest token at each step, in one loop, until every sentence has ended.
 
-    A sentence that has ended is given padding and waits; what is made of it does not depend on the others.
+class Found(NamedTuple):
+    """The results of a search, in the order of the sources."""
+
+    tokens: Any  # (W, P, C), zeros behind the last
+    scores: Any  # (W, P)
+    complete: Any  # (W,), False where C places were too few for a sentence that may be longer
+
+
+class _Slots(NamedTuple):
+    """The state of the loop. A slot holds one sentence until it is done, then the next that waits."""
+
+    clock: Any
+    sentence: Any  # (B,), W where there is nothing left to do
+    age: Any  # (B,), tokens written
+    memory: Any  # of the sentences in the slots
+    past: Any
+    hypotheses: Any
+    waiting: Any  # number of the next sentence
+    found: Any  # as `Found`, with a row more
+
+
+def search(model, source, limits, strategy, rules=None, *, slots=None, room):
+    """Write the best continuation of every sentence.
+
+    A sentence that is done makes place for one that waits, so no sentence waits for a longer one. Nothing that happens
+    in one slot depends on the others.
+
+    The caches are rings: at each tick of the clock every slot stores its new token at the same place, and reads as
+    many places back as its sentence is old. So a slot starts anew without anything being moved or cleared.
 
     Args:
-        model: has `begin(source, max_steps) -> state` and `step(ids, state) -> (logits (B, V), state)`.
-        source: what `begin` takes, its first axis B.
-        limits: most tokens of each sentence (B,), at most `max_steps`.
-        max_steps: room for tokens, a Python number.
-        start_id, end_id: of the target vocabulary.
+        model: has `begin(source) -> memory`, whose arrays have W as their first axis; `room(B, places) -> past`; and
+            `step(ids (B, K), memory, past, place=, positions=, visible=, trace=) -> (logits (B, K, V), past)`.
+        source: what `begin` takes, its first axis W.
+        limits: most tokens of each sentence (W,).
+        strategy: `Greedy`, `BeamSearch` or `Sampling`.
+        rules: `Rules`, or None.
+        slots: how many sentences are worked on at a time, a Python number; None: all.
+        room: places C for tokens, a Python number.
 
     Returns:
-        Ids (B, max_steps): the tokens, the end token if there was room for it, then zeros.
+        `Found`.
     """
-    batch_size = ops.shape(source)[0]
-    state = model.begin(source, max_steps)
-    ids = ops.zeros((batch_size, max_steps), "int32")
-    last = ops.zeros((batch_size,), "int32") + start_id
-    limits = ops.cast(limits, "int32")
+    count = source.shape[0]
+    slots = min(slots or count, count)
+    refill = slots < count
+    width = strategy.width
+    memory = model.begin(source)
+    limits = ops.concatenate([ops.cast(limits, "int32"), ops.zeros((1,), "int32")])  # a row for "no sentence"
+    fresh = strategy.start(1, room, source.shape[-1])
+    places = ops.arange(room, dtype="int32")
+    hidden = ops.logical_not(memory.visible[:, 0]) if strategy.attention else None  # (W, 1, S)
 
-    def unfinished(t, ids, last, done, state):
-        return ops.logical_and(t < max_steps, ops.logical_not(ops.all(done)))
+    def unfinished(state):
+        return ops.any(state.sentence < count)
 
-    def extend(t, ids, last, done, state):
-        logits, state = model.step(last, state)
-        best = ops.cast(ops.argmax(logits, axis=-1), "int32")
-        best = ops.where(done, 0, best)
-        ids = ops.slice_update(ids, (0, t), best[:, None])
-        done = ops.logical_or(done, ops.logical_or(ops.equal(best, end_id), t + 1 >= limits))
-        return t + 1, ids, best, done, state
+    def tick(state):
+        place = state.clock % room if refill else state.clock
+        in_time = (place - places) % room <= state.age[:, None]  # (B, C)
+        hypotheses, visible = _see(state.hypotheses, in_time, place, width)
+        positions = ops.minimum(state.age, room - 1)[:, None]  # idle slots grow older without end
+        logits, past, attention = _read(model, hypotheses.last, state, place * width, positions, visible, strategy)
+        logits = ops.cast(logits, "float32")
+        if attention is not None:
+            padding = ops.take(hidden, ops.minimum(state.sentence, count - 1), axis=0)
+            attention = ops.where(padding, 1.0, attention)  # nobody has to look there
+        if rules is not None:
+            logits = rules.apply(logits, hypotheses.tokens, state.age, state.sentence)
+        limit = ops.take(limits, state.sentence, axis=0)
+        last = state.age + 1 >= ops.minimum(limit, room)
+        step = Step(state.age, limit, last, state.sentence, attention)
+        hypotheses, done = strategy.extend(hypotheses, logits, step)
+        done = ops.logical_and(done, state.sentence < count)
+        state = state._replace(clock=state.clock + 1, past=past, hypotheses=hypotheses)
+        state = hand_over(state, done)
+        return state._replace(age=state.age + 1)
 
-    start = (ops.convert_to_tensor(0, "int32"), ids, last, limits <= 0, state)
-    return ops.while_loop(unfinished, extend, start)[1]
+    def hand_over(state, done):
+        """Put the results of done sentences away, and give their slots to those that wait."""
+
+        def one(state, done):
+            slot = ops.cast(ops.argmax(ops.cast(done, "int32")), "int32")
+            at = slot[None]
+            number = ops.take(state.sentence, at, axis=0)[0]
+            tokens, scores = strategy.results(_map(lambda x: ops.take(x, at, axis=0), state.hypotheses))
+            age = ops.take(state.age, at, axis=0) + 1
+            complete = ops.logical_or(ops.take(limits, number[None], axis=0) <= room, age < room)
+            result = Found(tokens, scores, complete)
+            found = _map(lambda all_rows, row: _set_row(all_rows, number, row), state.found, result)
+            following = ops.minimum(state.waiting, count)
+            state = state._replace(
+                found=found,
+                sentence=_set_row(state.sentence, slot, following[None]),
+                waiting=state.waiting + 1,
+            )
+            if refill:
+                source_row = ops.minimum(following, count - 1)[None]
+                state = state._replace(
+                    age=_set_row(state.age, slot, ops.full((1,), -1, "int32")),  # 0 after this tick
+                    hypotheses=_map(lambda x, row: _set_row(x, slot, row), state.hypotheses, fresh),
+                    memory=_map(
+                        lambda x, rows: _set_row(x, slot, ops.take(rows, source_row, axis=0)), state.memory, memory
+                    ),
+                )
+            return state, ops.logical_and(done, ops.not_equal(ops.arange(slots, dtype="int32"), slot))
+
+        return ops.while_loop(lambda state, done: ops.any(done), one, (state, done))[0]
+
+    nothing, score = strategy.results(fresh)
+    state = _Slots(
+        clock=ops.convert_to_tensor(0, "int32"),
+        sentence=ops.arange(slots, dtype="int32"),
+        age=ops.zeros((slots,), "int32"),
+        memory=_map(lambda x: x[:slots], memory) if refill else memory,
+        past=model.room(slots, room * width),
+        hypotheses=strategy.start(slots, room, source.shape[-1]),
+        waiting=ops.convert_to_tensor(slots, "int32"),
+        found=Found(
+            ops.repeat(nothing, count + 1, axis=0),
+            ops.repeat(score, count + 1, axis=0),
+            ops.ones((count + 1,), "bool"),
+        ),
+    )
+    found = ops.while_loop(lambda state: unfinished(state), lambda state: (tick(state),), (state,))[0].found
+    within = places < limits[:count, None, None]
+    return Found(ops.where(within, found.tokens[:count], 0), found.scores[:count], found.complete[:count])
+
+
+def _see(hypotheses, in_time, place, width):
+    """Return the hypotheses, and what each may read: (B, 1, K, C x K).
+
+    The cache holds K tokens at each place. A hypothesis sees the one that its ancestor wrote.
+    """
+    if width == 1:
+        return hypotheses, in_time[:, None, None, :]
+    own = ops.arange(width, dtype="int32")
+    room = in_time.shape[-1]
+    if hasattr(hypotheses, "ancestors"):
+        here = ops.equal(ops.arange(room, dtype="int32"), place)
+        ancestors = ops.where(here, own[:, None], hypotheses.ancestors)
+        hypotheses = hypotheses._replace(ancestors=ancestors)
+    else:
+        ancestors = ops.broadcast_to(own[None, :, None], (1, width, room))
+    mine = ops.equal(ancestors[..., None], own)  # (B, K, C, K)
+    visible = ops.logical_and(mine, in_time[:, None, :, None])
+    return hypotheses, ops.reshape(visible, (-1, 1, width, room * width))
+
+
+def _read(model, ids, state, place, positions, visible, strategy):
+    """Let the model read `ids`; return logits, caches, and what it read of the source (B, K, S) if that is wanted."""
+    arguments = {"place": place, "positions": positions, "visible": visible}
+    if not strategy.attention:
+        return (*model.step(ids, state.memory, state.past, **arguments), None)
+    trace = Trace()
+    logits, past = model.step(ids, state.memory, state.past, **arguments, trace=trace)
+    name = [name for name in trace if name.endswith("cross_attention")][-1]  # of the last layer
+    return logits, past, ops.mean(trace[name], axis=1)
+
+
+def _map(function, *structures):
+    return keras.tree.map_structure(function, *structures)
+
+
+def _set_row(x, index, row):
+    """Return `x` with `row` (1, ...) at `index` of its first axis."""
+    return ops.slice_update(x, (index, *[0] * (len(x.shape) - 1)), ops.cast(row, x.dtype))

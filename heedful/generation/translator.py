@@ -1,34 +1,38 @@
-"""Text in, text out: lines are tokenized, sorted by length, decoded in batches, and come back in their order."""
+"""Text in, text out: lines are tokenized, decoded and come back in their order."""
 
+import dataclasses
 import itertools
 
 import numpy as np
+from keras import ops
 
 from heedful import backend
 from heedful.config import DecodeConfig
-from heedful.data.encoded import Ragged
-from heedful.data.examples import END_ID, START_ID, source_ids
-from heedful.generation.search import greedy
+from heedful.data.examples import END_ID, START_ID
+from heedful.errors import InputError
+from heedful.generation.decoder import Decoder
+from heedful.generation.scoring import Scorer
+from heedful.models.ensemble import Ensemble
 from heedful.run import Run
 
 WINDOW = 50  # batches read ahead, so that sentences of like length can be decoded together
-LENGTH_STEP = 16  # source lengths are rounded up to this: few shapes to compile, little padding
 
 
-def load(path):
-    """Return a `Translator` with the weights of the run folder `path`.
+def load(*paths):
+    """Return a `Translator` with the weights of a run folder; of several, the ensemble.
 
     Raises:
-        InputError: the folder is missing, incomplete, of a newer format, or its weights do not fit its config.
+        InputError: a folder is missing, incomplete, of a newer format, its weights do not fit its config, or the runs
+            have different vocabularies.
     """
-    return Translator.from_run(Run.open(path))
+    return Translator.from_runs([Run.open(path) for path in paths])
 
 
 class Translator:
     """Translates lines of text with a trained encoder-decoder model.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer`, or an `Ensemble`.
         source_tokenizer, target_tokenizer: what it was trained with.
         decode: a `DecodeConfig`.
     """
@@ -36,33 +40,123 @@ class Translator:
     def __init__(self, model, source_tokenizer, target_tokenizer, decode=None):
         self.model, self.decode = model, decode or DecodeConfig()
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
-        self._programs = {}
+        self._decoders, self._scorer, self._reader = {}, None, None
 
     @classmethod
     def from_run(cls, run):
         """Load the model of a `Run`."""
-        return cls(run.load_model(), run.source_tokenizer, run.target_tokenizer, run.config.decode)
+        return cls.from_runs([run])
 
-    def translate(self, lines, warn=None):
+    @classmethod
+    def from_runs(cls, runs):
+        """Load the models of one or several `Run`s; several vote on each token."""
+        first = runs[0]
+        for run in runs[1:]:
+            if run.fingerprints() != first.fingerprints():
+                raise InputError(f"{first.path} and {run.path} have different vocabularies: they cannot vote.")
+        models = [run.load_model() for run in runs]
+        model = models[0] if len(models) == 1 else Ensemble(models)
+        return cls(model, first.source_tokenizer, first.target_tokenizer, first.config.decode)
+
+    def translate(self, lines, warn=None, **options):
         """Translate a text, or a list of lines.
 
         Args:
             lines: a text gives a text; an iterable of lines gives a list of as many lines. Empty lines stay empty.
             warn: called with a message for each line that is longer than the model reads.
+            options: settings of `DecodeConfig` for this call, such as `beam_size=4`.
         """
         if isinstance(lines, str):
-            return next(self.stream([lines], warn))
-        return list(self.stream(lines, warn))
+            return next(self.stream([lines], warn, **options))
+        return list(self.stream(lines, warn, **options))
 
-    def stream(self, lines, warn=None):
+    def stream(self, lines, warn=None, **options):
         """Yield a translation for each line of an iterable, in its order; reads some batches ahead."""
-        lines = iter(lines)
+        for candidates in self.stream_candidates(lines, warn, **options):
+            yield candidates[0][0]
+
+    def n_best(self, lines, warn=None, **options):
+        """Return for each line a list of (translation, score), best first: `n_best` of them, one for an empty line.
+
+        Scores are log-probabilities in nats, normalised as the settings say.
+        """
+        return list(self.stream_candidates(lines, warn, scored=True, **options))
+
+    def stream_candidates(self, lines, warn=None, scored=False, prefixes=None, **options):
+        """Yield for each line its list of (translation, score).
+
+        Args:
+            lines, warn, options: as in `translate`.
+            scored: have greedy search add up scores too; they are 0 without.
+            prefixes: for each line the text that its translation must begin with; None: nothing.
+        """
+        decoder = self._decoder(scored, **options)
+        lines, prefixes = iter(lines), itertools.repeat("") if prefixes is None else iter(prefixes)
         first = 1
-        while window := list(itertools.islice(lines, WINDOW * self.decode.batch_size)):
-            yield from self._translate_window(window, first, warn)
+        while window := list(itertools.islice(lines, WINDOW * decoder.decode.batch_size)):
+            begun = list(itertools.islice(prefixes, len(window)))
+            yield from self._translate_window(decoder, window, begun, first, warn)
             first += len(window)
 
-    def _translate_window(self, lines, first, warn):
+    def decode_ids(self, sources, **options):
+        """Translate lists of source ids, without end tokens, to lists of target ids."""
+        return [candidates[0].ids for candidates in self._decoder(**options)(sources)]
+
+    def score(self, lines, references):
+        """Return the log-probability in nats of each token of each reference, the end token last: a list of arrays."""
+        self._scorer = self._scorer or Scorer(self.model, self.decode.batch_size)
+        return self._scorer(self._read(lines), self.target_tokenizer.encode_batch(references))
+
+    def alternatives(self, line, prefix="", count=5, **options):
+        """Say what else could stand behind `prefix` in the translation of `line`, and how it would go on.
+
+        Returns:
+            `count` tuples, likeliest first: the next token, its log-probability in nats, and the whole translation that
+            begins with it.
+        """
+        source = self._read([line])[0]
+        begun = self.target_tokenizer.encode(prefix)
+        logits = self.model((np.array([[*source, END_ID]]), np.array([[START_ID, *begun]])))
+        scores = backend.to_numpy(logits)[0, -1].astype("float64")
+        scores -= np.logaddexp.reduce(scores)
+        best = [int(token) for token in np.argsort(-scores)[: count + 1] if token != END_ID][:count]
+        made = self._decoder(**options)([source] * len(best), prefixes=[[*begun, token] for token in best])
+        texts = [self.target_tokenizer.decode(candidates[0].ids) for candidates in made]
+        pieces = self.target_tokenizer.pieces(best)
+        return [(piece, float(scores[token]), text) for piece, token, text in zip(pieces, best, texts, strict=True)]
+
+    def stream_tokens(self, line):
+        """Yield the greedy translation of one line piece by piece, as it is made."""
+        source = np.array([[*self._read([line])[0], END_ID]], np.int32)
+        limit = self._decoder().most(source.shape[1] - 1)
+        if self._reader is None:
+            self._reader = _Reader(self.model)
+        memory, past = self._reader.begin(source)
+        ids, told, last = [], "", START_ID
+        while len(ids) < limit:
+            last, past = self._reader.step(last, memory, past, len(ids))
+            if last == END_ID:
+                return
+            ids.append(last)
+            text = self.target_tokenizer.decode(ids)
+            if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half of a character is not told yet
+                yield text[len(told) :]
+                told = text
+
+    def _translate_window(self, decoder, lines, prefixes, first, warn):
+        sources = self._read(lines, first, warn)
+        waiting = [index for index, ids in enumerate(sources) if ids]
+        begun = self.target_tokenizer.encode_batch([prefixes[index] for index in waiting])
+        made = decoder(
+            [sources[index] for index in waiting], [first + index for index in waiting], begun if any(begun) else None
+        )
+        results = [[("", 0.0)] for _ in lines]
+        for index, candidates in zip(waiting, made, strict=True):
+            results[index] = [(self.target_tokenizer.decode(ids), score) for ids, score in candidates]
+        return results
+
+    def _read(self, lines, first=1, warn=None):
+        """Return the source ids of lines, cut to what the model reads."""
         room = self.model.max_length - 1  # the end token takes a place
         sources = self.source_tokenizer.encode_batch(lines)
         for index, ids in enumerate(sources):
@@ -70,49 +164,34 @@ class Translator:
                 if warn:
                     warn(f"line {first + index} has {len(ids)} tokens; only the first {room} are translated.")
                 sources[index] = ids[:room]
-        waiting = [i for i in np.argsort([len(ids) for ids in sources], kind="stable")[::-1] if sources[i]]
-        results = [""] * len(lines)
-        for start in range(0, len(waiting), self.decode.batch_size):
-            rows = waiting[start : start + self.decode.batch_size]
-            made = self.decode_ids([sources[i] for i in rows])
-            for row, ids in zip(rows, made, strict=True):
-                results[row] = self.target_tokenizer.decode(ids)
-        return results
+        return sources
 
-    def decode_ids(self, sources):
-        """Translate lists of source ids (without end tokens) to lists of target ids, in one batch."""
-        lengths = np.array([len(ids) for ids in sources])
-        longest = min(-(-(lengths.max() + 1) // LENGTH_STEP) * LENGTH_STEP, self.model.max_length)
-        batch_size = _round_up(len(sources), self.decode.batch_size)
-        rows = np.full(batch_size, -1)
-        rows[: len(sources)] = np.arange(len(sources))
-        limits = np.zeros(batch_size, np.int32)
-        limits[: len(sources)] = self._limit(lengths)
-        source = source_ids(Ragged.of(sources), rows, longest)
-        max_steps = int(self._limit(longest))
-        made = np.asarray(backend.to_numpy(self._program(max_steps)(source, limits)))
-        return [_until_end(ids) for ids in made[: len(sources)]]
-
-    def _limit(self, lengths):
-        wanted = lengths * self.decode.max_ratio + self.decode.max_extra
-        return np.minimum(wanted, self.model.max_length).astype(np.int32)
-
-    def _program(self, max_steps):
-        if max_steps not in self._programs:
-
-            def search(source, limits):
-                return greedy(self.model, source, limits, max_steps=max_steps, start_id=START_ID, end_id=END_ID)
-
-            self._programs[max_steps] = backend.compiled(search, self.model)
-        return self._programs[max_steps]
+    def _decoder(self, scored=False, **options):
+        decode = dataclasses.replace(self.decode, **options)
+        if (decode, scored) not in self._decoders:
+            self._decoders[decode, scored] = Decoder(self.model, decode, self.target_tokenizer, scored)
+        return self._decoders[decode, scored]
 
 
-def _round_up(count, batch_size):
-    """Return the batch size to compile for: the full one, or the next power of two for a few sentences."""
-    return min(batch_size, 1 << (count - 1).bit_length())
+class _Reader:
+    """Greedy search one token at a time, for whoever watches; a sentence alone."""
 
+    def __init__(self, model):
+        room = model.max_length
+        places = ops.arange(room)[None, None, None]
 
-def _until_end(ids):
-    """Cut off the end token or padding and all behind it."""
-    stop = np.flatnonzero((ids == END_ID) | (ids == 0))
-    return ids[: stop[0]].tolist() if len(stop) else ids.tolist()
+        def begin(source):
+            return model.begin(source), model.room(1, room)
+
+        def step(last, memory, past, place):
+            visible = places <= place
+            logits, past = model.step(last, memory, past, place=place, positions=place[None], visible=visible)
+            return ops.argmax(logits[0, 0]), past
+
+        self.begin = backend.compiled(begin, model, fixed_shapes=True)
+        self._step = backend.compiled(step, model, fixed_shapes=True)
+
+    def step(self, last, memory, past, place):
+        """Read the id `last` at `place`; return the next id and the caches."""
+        ids, past = self._step(np.array([[last]], np.int32), memory, past, np.array(place, np.int32))
+        return int(backend.to_numpy(ids)), past

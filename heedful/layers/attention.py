@@ -15,15 +15,41 @@ from heedful.layers.projection import Projection
 
 
 class KeyValues(NamedTuple):
-    """Projected keys and values of all positions seen so far, each (B, S, K, H)."""
+    """Projected keys and values that later queries read: each (B, K, S, H).
+
+    The heads stand before the positions, so that what one head reads lies in one stretch of memory.
+    """
 
     keys: object
     values: object
 
-    def write(self, position, keys, values):
-        """Return the cache with `keys` and `values` stored from `position` on."""
-        start = (0, position, 0, 0)
-        return KeyValues(ops.slice_update(self.keys, start, keys), ops.slice_update(self.values, start, values))
+    @classmethod
+    def of(cls, keys, values):
+        """Make a cache of keys and values (B, S, K, H)."""
+        return cls(ops.swapaxes(keys, 1, 2), ops.swapaxes(values, 1, 2))
+
+    def write(self, place, keys, values):
+        """Return the cache with keys and values (B, T, K, H) stored from `place` on."""
+        start, new = (0, 0, place, 0), KeyValues.of(keys, values)
+        return KeyValues(ops.slice_update(self.keys, start, new.keys), ops.slice_update(self.values, start, new.values))
+
+    def attend(self, query, visible=None):
+        """Let `query` (B, T, N, H) read; return what it gets (B, T, N, H) and the weights (B, N, T, S).
+
+        The N / K queries that share a key head are rows of one matrix product; keys are never repeated.
+        """
+        length, heads, size = query.shape[1:]
+        groups = heads // self.keys.shape[1]
+        query = ops.swapaxes(query, 1, 2)  # (B, N, T, H)
+        query = ops.reshape(query, (-1, heads // groups, groups * length, size))  # (B, K, N / K x T, H)
+        scores = ops.matmul(query, ops.swapaxes(self.keys, 2, 3))  # (B, K, N / K x T, S)
+        scores = ops.reshape(scores, (-1, heads, length, self.keys.shape[2]))
+        weights = softmax(ops.cast(scores, "float32") * size**-0.5, visible)
+        rows = ops.reshape(
+            ops.cast(weights, self.values.dtype), (-1, heads // groups, groups * length, scores.shape[3])
+        )
+        mixed = ops.reshape(ops.matmul(rows, self.values), (-1, heads, length, size))
+        return ops.swapaxes(mixed, 1, 2), weights
 
 
 class Trace:
@@ -61,10 +87,15 @@ def attention_weights(query, keys, visible=None):
     groups = query.shape[2] // keys.shape[2]
     keys = ops.repeat(keys, groups, axis=2) if groups > 1 else keys
     scores = ops.einsum("btnh,bsnh->bnts", query, keys)
-    scores = ops.cast(scores, "float32") * query.shape[-1] ** -0.5
+    return softmax(ops.cast(scores, "float32") * query.shape[-1] ** -0.5, visible)
+
+
+def softmax(scores, visible=None):
+    """Turn float32 scores (..., S) into weights that sum to 1; what is not `visible` gets exactly 0."""
     if visible is not None:
-        scores = ops.where(visible, scores, -1e30)  # exp() of it is exactly 0, so what is hidden cannot leak
-    return ops.exp(scores - ops.logsumexp(scores, axis=-1, keepdims=True))
+        scores = ops.where(visible, scores, -1e30)
+    exponentials = ops.exp(scores - ops.max(scores, axis=-1, keepdims=True))
+    return exponentials / ops.sum(exponentials, axis=-1, keepdims=True)
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -112,15 +143,16 @@ class MultiHeadAttention(keras.layers.Layer):
         for projection in (*inputs, self.output_projection):
             projection.build((None, None, self.d_model))
 
-    def call(self, queries, memory=None, visible=None, cache=None, position=0, trace=None):
+    def call(self, queries, memory=None, visible=None, cache=None, place=0, positions=None, trace=None):
         """Attend from `queries` to themselves, or to `memory` in cross-attention.
 
         Args:
             queries: (B, T, D).
-            memory: for cross-attention: (B, S, D), or its `KeyValues` projected before by `project_memory`.
+            memory: for cross-attention: (B, S, D), or the `KeyValues` that `project_memory` made of it.
             visible: boolean, broadcastable to (B, N, T, S); True where a query may look. None means everywhere.
-            cache: for self-attention: `KeyValues` holding earlier positions, or None when training.
-            position: index of the first query.
+            cache: for self-attention: `KeyValues` with room for all positions, or None when training.
+            place: where in the cache the keys and values of the queries are stored.
+            positions: of the queries, (T,) or (B, T), for rotary positions; 0 to T - 1 if none are given.
             trace: a `Trace` that keeps the attention weights, or None.
 
         Returns:
@@ -128,27 +160,31 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         if self.cross:
             query = self._split(self.query_projection(queries), self.num_heads)  # (B, T, N, H)
-            keys, values = memory if isinstance(memory, KeyValues) else self.project_memory(memory)
+            past = memory if isinstance(memory, KeyValues) else None
+            keys, values = self._split_pair(self.key_value_projection(memory)) if past is None else past
         else:
             joint = self.joint_projection(queries)  # (B, T, (N + 2K) H)
             query = self._split(joint[..., : self.query_width], self.num_heads)
             keys, values = self._split_pair(joint[..., self.query_width :])  # (B, T, K, H)
             if self.rotary:
-                positions = position + ops.arange(ops.shape(queries)[1])
+                positions = ops.arange(ops.shape(queries)[1]) if positions is None else positions
                 query, keys = rotate(query, positions), rotate(keys, positions)
-            if cache is not None:
-                cache = cache.write(position, keys, values)
-                keys, values = cache
-        mixed = self._mix(query, keys, values, visible, trace)  # (B, T, N, H)
+            past = cache = None if cache is None else cache.write(place, keys, values)
+        if past is not None:
+            mixed, weights = past.attend(query, visible)  # (B, T, N, H)
+            if trace is not None:
+                trace.record(self, weights)
+        else:
+            mixed = self._mix(query, keys, values, visible, trace)
         return self.output_projection(ops.reshape(mixed, (-1, ops.shape(mixed)[1], self.d_model))), cache
 
     def project_memory(self, memory):
         """Project `memory` (B, S, D) once, for every later query."""
-        return self._split_pair(self.key_value_projection(memory))
+        return KeyValues.of(*self._split_pair(self.key_value_projection(memory)))
 
     def empty_cache(self, batch_size, length):
         """Return room for the keys and values of `length` positions."""
-        shape = (batch_size, length, self.num_kv_heads, self.head_dim)
+        shape = (batch_size, self.num_kv_heads, length, self.head_dim)
         return KeyValues(ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype))
 
     def _mix(self, query, keys, values, visible, trace):
@@ -174,8 +210,8 @@ class MultiHeadAttention(keras.layers.Layer):
         return ops.reshape(x, (-1, ops.shape(x)[1], heads, self.head_dim))
 
     def _split_pair(self, pair):
-        keys, values = pair[..., : self.kv_width], pair[..., self.kv_width :]
-        return KeyValues(self._split(keys, self.num_kv_heads), self._split(values, self.num_kv_heads))
+        halves = pair[..., : self.kv_width], pair[..., self.kv_width :]
+        return tuple(self._split(half, self.num_kv_heads) for half in halves)  # each (B, S, K, H)
 
     def get_config(self):
         sizes = {"d_model": self.d_model, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads}

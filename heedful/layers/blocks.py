@@ -83,10 +83,12 @@ class EncoderBlock(keras.layers.Layer):
         for part in (self.attention, self.attention_residual, self.feed_forward, self.feed_forward_residual):
             part.build((None, None, self.d_model))
 
-    def call(self, x, visible=None, cache=None, position=0, trace=None):
+    def call(self, x, visible=None, cache=None, place=0, positions=None, trace=None):
         """Map `x` (B, S, D) to (B, S, D), and the cache (`KeyValues` or None) to its next state."""
         around = self.attention_residual
-        attended, cache = self.attention(around.enter(x), visible=visible, cache=cache, position=position, trace=trace)
+        attended, cache = self.attention(
+            around.enter(x), visible=visible, cache=cache, place=place, positions=positions, trace=trace
+        )
         x = around.leave(x, attended)
         around = self.feed_forward_residual
         return around.leave(x, self.feed_forward(around.enter(x))), cache
@@ -111,11 +113,13 @@ class DecoderBlock(EncoderBlock):
         self.cross_attention.build()
         self.cross_residual.build((None, None, self.d_model))
 
-    def call(self, x, memory=None, visible=None, memory_visible=None, cache=None, position=0, trace=None):
+    def call(self, x, memory=None, visible=None, memory_visible=None, cache=None, place=0, positions=None, trace=None):
         """Map `x` (B, T, D) to (B, T, D), reading `memory` (B, S, D); the cache is a `DecoderCache` or None."""
         past, memory = (None, memory) if cache is None else cache
         around = self.attention_residual
-        attended, past = self.attention(around.enter(x), visible=visible, cache=past, position=position, trace=trace)
+        attended, past = self.attention(
+            around.enter(x), visible=visible, cache=past, place=place, positions=positions, trace=trace
+        )
         x = around.leave(x, attended)
         around = self.cross_residual
         attended, _ = self.cross_attention(around.enter(x), memory=memory, visible=memory_visible, trace=trace)
@@ -147,7 +151,7 @@ class Stack(keras.layers.Layer):
         if self.final_norm:
             self.final_norm.build((None, None, self.blocks[0].d_model))
 
-    def call(self, x, visible=None, memory=None, memory_visible=None, caches=None, position=0, trace=None):
+    def call(self, x, visible=None, memory=None, memory_visible=None, caches=None, place=0, positions=None, trace=None):
         """Send `x` (B, T, D) through every block; `caches` holds one cache a block, or is None.
 
         `memory` and `memory_visible` are for decoder blocks. Returns the output and the list of new caches.
@@ -156,6 +160,6 @@ class Stack(keras.layers.Layer):
         caches = caches or [None] * len(self.blocks)
         news = []
         for block, cache in zip(self.blocks, caches, strict=True):
-            x, cache = block(x, visible=visible, cache=cache, position=position, trace=trace, **cross)
+            x, cache = block(x, visible=visible, cache=cache, place=place, positions=positions, trace=trace, **cross)
             news.append(cache)
         return (self.final_norm(x) if self.final_norm else x), news

@@ -8,28 +8,29 @@ from keras import ops
 
 
 def sinusoid(positions, d_model, concatenated=False):
-    """Return the sinusoidal encoding of `positions` (T,) as float32 (T, D) (Vaswani et al. 2017, section 3.5).
+    """Return the sinusoidal encoding of `positions` (..., T) as float32 (..., T, D) (Vaswani et al. 2017, section 3.5).
 
     Dimension pair i turns with the wavelength 2 pi 10000^(2i / d_model). The paper interleaves sine and cosine;
     `concatenated` puts all sines before all cosines, as the TensorFlow tutorial does. A learned layer cannot tell
     the two apart; weights that were trained with one do not fit the other.
     """
     rates = 10000.0 ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)  # (D/2,)
-    angles = ops.cast(positions, "float32")[:, None] * rates[None, :]  # (T, D/2)
+    angles = ops.cast(positions, "float32")[..., None] * rates  # (..., T, D/2)
+    sines, cosines = ops.sin(angles), ops.cos(angles)
     if concatenated:
-        return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
-    return ops.reshape(ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1), (-1, d_model))
+        return ops.concatenate([sines, cosines], axis=-1)
+    return ops.reshape(ops.stack([sines, cosines], axis=-1), (*ops.shape(positions), d_model))
 
 
 def rotate(x, positions):
     """Turn each pair of dimensions of `x` (B, T, N, H) by an angle that grows with its position (Su et al. 2021).
 
     A dot product of two rotated vectors depends on the distance of their positions only. Dimension i is paired with
-    dimension i + H/2. `positions` is (T,).
+    dimension i + H/2. `positions` is (T,) or (B, T).
     """
     half = x.shape[-1] // 2
     rates = 10000.0 ** (-ops.arange(half, dtype="float32") / half)
-    angles = ops.cast(positions, "float32")[:, None, None] * rates  # (T, 1, H/2)
+    angles = ops.cast(positions, "float32")[..., None, None] * rates  # (T, 1, H/2) or (B, T, 1, H/2)
     cos, sin = ops.cast(ops.cos(angles), x.dtype), ops.cast(ops.sin(angles), x.dtype)
     first, second = x[..., :half], x[..., half:]
     return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
@@ -45,9 +46,9 @@ class SinusoidalPositions(keras.layers.Layer):
             raise ValueError(f"Sinusoidal positions come in pairs: d_model ({d_model}) must be even.")
         self.d_model, self.concatenated = d_model, concatenated
 
-    def call(self, x, position=0):
-        """Add to `x` (B, T, D) the encodings of the positions from `position` on."""
-        positions = position + ops.arange(ops.shape(x)[1])
+    def call(self, x, positions=None):
+        """Add to `x` (B, T, D) the encodings of `positions`, (T,) or (B, T); 0 to T - 1 if none are given."""
+        positions = ops.arange(ops.shape(x)[1]) if positions is None else positions
         return x + ops.cast(sinusoid(positions, self.d_model, self.concatenated), x.dtype)
 
     def get_config(self):
@@ -66,15 +67,17 @@ class LearnedPositions(keras.layers.Layer):
         initializer = keras.initializers.RandomNormal(stddev=0.02)  # as in BERT and GPT-2: a small hint at the start
         self.embeddings = self.add_weight((self.max_length, self.d_model), initializer, name="embeddings")
 
-    def call(self, x, position=0):
-        """Add to `x` (B, T, D) the vectors of the positions from `position` on."""
+    def call(self, x, positions=None):
+        """Add to `x` (B, T, D) the vectors of `positions`, (T,) or (B, T); 0 to T - 1 if none are given."""
         length = ops.shape(x)[1]
-        if isinstance(position, int) and isinstance(length, int) and position + length > self.max_length:
-            raise ValueError(
-                f"Position {position + length} was never learned: max_length is {self.max_length}. "
-                "Shorten the text or build the model with a larger max_length."
-            )
-        return x + ops.take(self.embeddings, position + ops.arange(length), axis=0)
+        if positions is None:
+            if isinstance(length, int) and length > self.max_length:
+                raise ValueError(
+                    f"Position {length} was never learned: max_length is {self.max_length}. "
+                    "Shorten the text or build the model with a larger max_length."
+                )
+            positions = ops.arange(length)
+        return x + ops.cast(ops.take(self.embeddings, positions, axis=0), x.dtype)
 
     def get_config(self):
         return super().get_config() | {"d_model": self.d_model, "max_length": self.max_length}

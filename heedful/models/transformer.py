@@ -19,12 +19,11 @@ TIES = ("none", "target", "all")
 PAD_ID = 0
 
 
-class DecodingState(NamedTuple):
-    """Where the generation of a batch stands: what `Transformer.step` needs besides the last ids."""
+class Memory(NamedTuple):
+    """What the encoder leaves of each sentence for the decoder; the first axis of every array is B."""
 
-    position: Any  # index of the next target position
-    memory_visible: Any  # (B, 1, 1, S)
-    caches: Any  # one DecoderCache a layer
+    visible: Any  # (B, 1, 1, S)
+    layers: Any  # the `KeyValues` of one decoder block each
 
 
 class PublishedMask(keras.layers.Layer):
@@ -133,7 +132,7 @@ class Transformer(keras.Model):
         """
         source, target = _unpack(inputs)
         memory, memory_visible = self.encode(source, training, trace)
-        return self.decode(target, memory, memory_visible, training=training, trace=trace)[0]
+        return self.decode(target, memory, memory_visible, training, trace)
 
     def project(self, features):
         """Score the target vocabulary: (B, T, D) -> (B, T, V)."""
@@ -147,43 +146,50 @@ class Transformer(keras.Model):
         memory, _ = self.encoder(x, visible=visible, training=training, trace=trace)
         return memory, visible
 
-    def decode(self, target, memory, memory_visible, caches=None, position=0, training=None, trace=None):
-        """Read target ids (B, T) from `position` on; return features (B, T, D) and the new caches (or Nones).
-
-        Without caches the T positions see each other's past; with them, all earlier positions too.
-        """
-        length = ops.shape(target)[1]
-        past_length = length if caches is None else caches[0].past.keys.shape[1]
-        visible = masks.of_future(position + ops.arange(length), ops.arange(past_length))
+    def decode(self, target, memory, memory_visible, training=None, trace=None):
+        """Read target ids (B, T), each position seeing those before it; return features (B, T, D)."""
+        positions = ops.arange(ops.shape(target)[1])
         parts = self.target_embedding, self.target_positions, self.target_norm, self.target_dropout
-        x = _embed(target, *parts, position=position, training=training)
-        return self.decoder(
-            x,
-            memory=memory,
-            visible=visible,
-            memory_visible=memory_visible,
-            caches=caches,
-            position=position,
-            training=training,
+        x = _embed(target, *parts, training=training)
+        visible = masks.of_future(positions, positions)
+        options = {"memory_visible": memory_visible, "training": training, "trace": trace}
+        return self.decoder(x, memory=memory, visible=visible, **options)[0]
+
+    def begin(self, source):
+        """Read source ids (B, S) for generation; return their `Memory`."""
+        memory, visible = self.encode(source)
+        return Memory(visible, [block.cross_attention.project_memory(memory) for block in self.decoder.blocks])
+
+    def room(self, batch_size, places):
+        """Return empty caches with room for `places` tokens of each sentence."""
+        return [block.attention.empty_cache(batch_size, places) for block in self.decoder.blocks]
+
+    def step(self, ids, memory, past, *, place, positions, visible, trace=None):
+        """Read one more id of each of K hypotheses of a sentence; score what may come next.
+
+        The hypotheses of a sentence are queries side by side: they share its memory and its cache, and `visible` says
+        which of the cached tokens belong to whose past. Nothing is copied when hypotheses part or end.
+
+        Args:
+            ids: (B, K).
+            memory: the sentences' `Memory`.
+            past: caches from `room`, or from the step before.
+            place: where in the caches the K new tokens are stored.
+            positions: of the new tokens in their sentences, (1,) or (B, 1).
+            visible: (B, 1, K, places), True at a hypothesis' own past, the new token included.
+            trace: a `Trace`, or None.
+
+        Returns:
+            Logits (B, K, V) and the new caches.
+        """
+        parts = self.target_embedding, self.target_positions, self.target_norm, self.target_dropout
+        x = _embed(ids, *parts, positions=positions)
+        caches = [DecoderCache(*pair) for pair in zip(past, memory.layers, strict=True)]
+        features, caches = self.decoder(
+            x, visible=visible, memory_visible=memory.visible, caches=caches, place=place, positions=positions,
             trace=trace,
-        )
-
-    def begin(self, source, max_steps):
-        """Read source ids (B, S) and return the `DecodingState` from which up to `max_steps` tokens can be made."""
-        memory, memory_visible = self.encode(source)
-        caches = [
-            DecoderCache(
-                block.attention.empty_cache(ops.shape(source)[0], max_steps),
-                block.cross_attention.project_memory(memory),
-            )
-            for block in self.decoder.blocks
-        ]
-        return DecodingState(ops.convert_to_tensor(0, "int32"), memory_visible, caches)
-
-    def step(self, ids, state):
-        """Read one id a sentence (B,); return logits (B, V) of the next one and the next state."""
-        features, caches = self.decode(ids[:, None], None, state.memory_visible, state.caches, state.position)
-        return self.project(features)[:, 0], DecodingState(state.position + 1, state.memory_visible, caches)
+        )  # fmt: skip
+        return self.project(features), [cache.past for cache in caches]
 
     def get_config(self):
         return super().get_config() | self._settings
@@ -200,10 +206,10 @@ class Transformer(keras.Model):
         return SinusoidalPositions(self.d_model, concatenated, name=name, dtype=self.dtype_policy)
 
 
-def _embed(ids, embedding, positions, norm, dropout, position=0, training=None):
+def _embed(ids, embedding, encode_positions, norm, dropout, positions=None, training=None):
     x = embedding(ids)
-    if positions is not None:
-        x = positions(x, position=position)
+    if encode_positions is not None:
+        x = encode_positions(x, positions=positions)
     return dropout(norm(x) if norm else x, training=training)
 
 

@@ -1,0 +1,204 @@
+"""Token ids in, token ids out: sources are sorted by length, given to the search in few shapes, and put back in order.
+
+Axes: W sentences of one call of the search, S source length, K hypotheses, P results.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from heedful import backend
+from heedful.data.encoded import Ragged
+from heedful.data.examples import END_ID, START_ID, source_ids
+from heedful.errors import InputError
+from heedful.generation.rules import Rules
+from heedful.generation.search import search
+from heedful.generation.strategies import BeamSearch, Greedy, Sampling
+
+QUEUE = 4  # sentences handed to one call for each slot: the more, the less often slots stand empty at its end
+SOURCE_STEP = 8  # source lengths are rounded up to this: few shapes to compile, little padding
+
+
+class Candidate(NamedTuple):
+    """One result for one source: its ids, without the end token, and its score in nats."""
+
+    ids: list
+    score: float
+
+
+class Decoder:
+    """Runs a search over many sources.
+
+    Args:
+        model: an encoder-decoder model, or an `Ensemble` of several.
+        decode: a `DecodeConfig`.
+        tokenizer: of the target side; names the forbidden tokens and the size of the vocabulary.
+        scored: whether greedy search adds up scores too; the others always do.
+
+    Raises:
+        InputError: a beam larger than the vocabulary, or an unknown forbidden token.
+    """
+
+    def __init__(self, model, decode, tokenizer, scored=False):
+        self.model, self.decode, self.scored = model, decode, scored
+        if decode.beam_size >= len(tokenizer):
+            raise InputError(f"beam_size ({decode.beam_size}) must be below the vocabulary's {len(tokenizer)} entries.")
+        ids = {token: tokenizer.lookup(token) for token in decode.forbidden}
+        if unknown := [token for token, found in ids.items() if found is None]:
+            raise InputError(f"decode.forbidden: {unknown[0]!r} is not a token of the vocabulary.")
+        self.forbidden = tuple(ids.values())
+        self._programs = {}
+
+    def __call__(self, sources, numbers=None, prefixes=None):
+        """Continue every source.
+
+        Args:
+            sources: lists of ids, without end tokens, none empty.
+            numbers: of the sentences, for the random numbers of sampling; 0, 1, ... if none are given.
+            prefixes: lists of ids that the results must begin with, or None.
+
+        Returns:
+            For each source a list of `n_best` `Candidate`s, best first.
+
+        Raises:
+            InputError: a prefix leaves no room.
+        """
+        jobs = [
+            _Job(index, ids, index if numbers is None else numbers[index], prefixes[index] if prefixes else [])
+            for index, ids in enumerate(sources)
+        ]
+        for job in jobs:
+            if len(job.prefix) >= self.most(len(job.source)):
+                raise InputError(
+                    f"The prefix has {len(job.prefix)} tokens; this source's translation may have at most "
+                    f"{self.most(len(job.source))}."
+                )
+        results = [None] * len(sources)
+        waiting = sorted(jobs, key=lambda job: len(job.source), reverse=True)
+        factor = 1
+        while waiting:  # with more room each time, for the few that needed more than expected
+            again = []
+            for chunk in _chunks(waiting, QUEUE * self.decode.batch_size):
+                for job, candidates in zip(chunk, self._run(chunk, factor), strict=True):
+                    if candidates is None:
+                        again.append(job)
+                    else:
+                        results[job.index] = candidates
+            waiting, factor = again, factor * 2
+        return results
+
+    def _run(self, jobs, factor):
+        """Search for one chunk; give None for what found no end in the room."""
+        lengths = np.array([len(job.source) for job in jobs])
+        count = _round_up(len(jobs), QUEUE * self.decode.batch_size)
+        longest = _multiple(lengths.max() + 1, SOURCE_STEP)
+        rows = np.where(np.arange(count) < len(jobs), np.arange(count), -1)
+        source = source_ids(Ragged.of([job.source for job in jobs]), rows, longest)
+        limits, minimums = np.zeros(count, np.int32), np.zeros(count + 1, np.int32)
+        limits[: len(jobs)] = [self.most(length) for length in lengths]
+        least = np.maximum(self.decode.min_length, np.ceil(self.decode.min_ratio * lengths))
+        minimums[: len(jobs)] = np.minimum(least, limits[: len(jobs)] - 1)
+        width = max((len(job.prefix) for job in jobs), default=0)
+        expected = _multiple(1.25 * longest + 6 + width, SOURCE_STEP)
+        room = min(expected * factor, self.most(longest))
+        prefix = None
+        if width:
+            prefix = np.zeros((count + 1, _multiple(width, SOURCE_STEP)), np.int32)
+            for row, job in enumerate(jobs):
+                prefix[row, : len(job.prefix)] = job.prefix
+        randoms = self._randoms(jobs, count, room) if self.decode.sample else None
+        arguments = {"source": source, "limits": limits}
+        if minimums.any():
+            arguments["minimums"] = minimums
+        if prefix is not None:
+            arguments["prefix"] = prefix
+        if randoms is not None:
+            arguments["randoms"] = randoms
+        names = tuple(arguments)
+        found = self._program(room, names)(*arguments.values())
+        tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in found)
+        return [
+            [Candidate(until_end(ids), float(score)) for ids, score in zip(tokens[row], scores[row], strict=True)]
+            if complete[row]
+            else None
+            for row in range(len(jobs))
+        ]
+
+    def _program(self, room, names):
+        if (room, names) not in self._programs:
+
+            def run(*values):
+                given = dict(zip(names, values, strict=True))
+                rules = Rules(
+                    END_ID, self.forbidden, given.get("minimums"), given.get("prefix"),
+                    self.decode.repetition_penalty, self.decode.no_repeat_ngram,
+                )  # fmt: skip
+                strategy = self._strategy(given.get("randoms"))
+                slots = self.decode.batch_size
+                return tuple(
+                    search(self.model, given["source"], given["limits"], strategy, rules, slots=slots, room=room)
+                )
+
+            self._programs[room, names] = backend.compiled(run, self.model, fixed_shapes=True)
+        return self._programs[room, names]
+
+    def _strategy(self, randoms):
+        decode = self.decode
+        if decode.sample:
+            return Sampling(
+                START_ID, END_ID, scored=True, numbers=randoms, width=decode.n_best, temperature=decode.temperature,
+                top_k=decode.top_k, top_p=decode.top_p, min_p=decode.min_p,
+            )  # fmt: skip
+        if decode.beam_size == 1:
+            return Greedy(START_ID, END_ID, self.scored)
+        return BeamSearch(
+            START_ID, END_ID, decode.beam_size, decode.n_best, decode.length_penalty, decode.length_norm,
+            decode.coverage_penalty, decode.stop,
+        )  # fmt: skip
+
+    def _randoms(self, jobs, count, room):
+        """Return a uniform number for each token that may be drawn: (W + 1, K, C).
+
+        They hang on the seed and on the number of the sentence alone (a counter-based generator, keyed by both).
+        """
+        numbers = np.zeros((count + 1, self.decode.n_best, room), np.float32)
+        for row, job in enumerate(jobs):
+            key = np.array([self.decode.seed, job.number], np.uint64)
+            draws = np.random.Generator(np.random.Philox(key=key)).random((room, self.decode.n_best), np.float32)
+            numbers[row] = draws.T
+        return numbers
+
+    def most(self, length):
+        """Return the most tokens that a source of `length` tokens may become."""
+        decode = self.decode
+        most = min(int(length * decode.max_ratio + decode.max_extra), self.model.max_length)
+        return min(most, decode.max_length) if decode.max_length else most
+
+
+class _Job(NamedTuple):
+    """A source on its way through the decoder."""
+
+    index: int
+    source: list
+    number: int
+    prefix: list
+
+
+def until_end(ids):
+    """Return the ids before the end token or padding, as a list."""
+    stop = np.flatnonzero((ids == END_ID) | (ids == 0))
+    return ids[: stop[0]].tolist() if len(stop) else ids.tolist()
+
+
+def _chunks(items, size):
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _round_up(count, most):
+    """Return the next power of two, or `most`: few shapes to compile."""
+    return min(most, 1 << (count - 1).bit_length())
+
+
+def _multiple(number, step):
+    return math.ceil(number / step) * step

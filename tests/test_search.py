@@ -1,0 +1,332 @@
+"""Every search against a slow and obvious one: uncached, one sentence at a time, in plain Python."""
+
+import itertools
+import math
+import weakref
+
+import numpy as np
+import pytest
+from keras import ops
+
+import heedful
+from heedful import backend
+from heedful.generation.rules import Rules
+from heedful.generation.search import search
+from heedful.generation.strategies import BeamSearch, Greedy, Sampling
+from heedful.generation.top import top_k
+from heedful.layers import Trace
+from heedful.models.ensemble import Ensemble
+
+START, END, VOCABULARY = 2, 3, 11
+
+
+@pytest.fixture
+def make():
+    def build(vocabulary=VOCABULARY, **options):
+        sizes = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19}
+        model = heedful.Transformer(vocabulary, vocabulary, **(sizes | {"norm": "pre", "tie": "none"} | options))
+        for weight in model.trainable_weights:  # so that texts vary, and hypotheses differ in more than rounding
+            if "kernel" in weight.path or "output_projection" in weight.path:
+                weight.assign(weight * 2.0)
+            if "target_embedding" in weight.path:
+                weight.assign(weight * 3.0)
+        return model
+
+    return build
+
+
+@pytest.fixture
+def model(make):
+    return make()
+
+
+@pytest.fixture
+def source(rng):
+    source = rng.integers(4, VOCABULARY, (7, 5))
+    for row, length in enumerate((5, 3, 5, 1, 4, 2, 5)):
+        source[row, length:] = 0
+    return source.astype("int32")
+
+
+LIMITS = np.array([8, 6, 3, 7, 1, 8, 5])
+
+
+def run(model, source, limits, strategy, rules=None, **options):
+    options.setdefault("room", int(max(limits)))
+    found = search(model, ops.convert_to_tensor(source), ops.convert_to_tensor(limits), strategy, rules, **options)
+    return [ops.convert_to_numpy(x) for x in found]
+
+
+FORWARD = weakref.WeakKeyDictionary()  # the compiled forward pass of each model
+
+
+def log_probabilities(model, source, target, room=8):
+    """Return the log-probabilities of what follows `target`, by the whole model, uncached."""
+    if model not in FORWARD:
+        FORWARD[model] = backend.compiled(lambda source, target: model((source, target)), model)
+    padded = np.zeros((1, room + 1), "int32")  # one shape for all: nothing to compile anew
+    padded[0, : len(target)] = target
+    logits = ops.convert_to_numpy(FORWARD[model](source[None], padded))[0, len(target) - 1].astype("float64")
+    return logits - np.logaddexp.reduce(logits)
+
+
+def coverage(model, source, target, room=8):
+    """Return the attention that each source token has had while `target` was read, and 1 at padding."""
+    padded = np.zeros((1, room + 1), "int32")
+    padded[0, : len(target)] = target
+    trace = Trace()
+    model((source[None], padded), trace=trace)
+    weights = ops.convert_to_numpy(trace["decoder/block_1/cross_attention"])[0].mean(0)[: len(target)].sum(0)
+    return np.where(source == 0, 1.0, weights)
+
+
+def normalised(score, length, strategy, cover=None):
+    norm = (5 + length) / 6 if strategy.length_norm == "gnmt" else length
+    score = score / norm**strategy.length_penalty
+    if strategy.coverage_penalty:
+        score += strategy.coverage_penalty * np.log(np.clip(cover, 1e-20, 1)).sum()
+    return score
+
+
+def slow_beam(model, source, limit, strategy):
+    """Beam search as a sentence would tell it."""
+    live, done, ended = [(0.0, [START])], [], 0
+    for length in range(1, limit + 1):
+        candidates = []
+        for score, target in live:
+            scores = score + log_probabilities(model, source, target)
+            candidates += [(scores[word], target, word) for word in range(VOCABULARY)]
+        candidates = sorted(candidates, key=lambda c: -c[0])[: 2 * strategy.width]
+
+        ending = [candidate for candidate in candidates[: strategy.width] if candidate[2] == END]
+        going = [candidate for candidate in candidates if candidate[2] != END][: strategy.width]
+        ended += len(ending)
+        for score, target, word in ending + (going if length == limit else []):
+            cover = coverage(model, source, target) if strategy.coverage_penalty else None
+            done.append((normalised(score, length, strategy, cover), [*target[1:], word]))
+        done = sorted(done, key=lambda d: -d[0])[: strategy.kept]
+        live = [(score, [*target, word]) for score, target, word in going]
+        if strategy.stop == "width" and ended >= strategy.width:
+            break
+        best = normalised(live[0][0], limit, strategy, np.ones(1))
+        if strategy.stop == "attainable" and len(done) == strategy.kept and done[-1][0] >= best:
+            break
+    return done
+
+
+@pytest.mark.parametrize("size", [13, 2049, 8000])
+@pytest.mark.parametrize("k", [1, 2, 8])
+def test_top_k_sorts_nothing_and_finds_the_same(rng, numpy, size, k):
+    scores = rng.permutation(np.arange(3 * size, dtype="float32")).reshape(3, size)
+    values, places = (numpy(x) for x in top_k(ops.convert_to_tensor(scores), k))
+    want = np.argsort(-scores, axis=-1)[:, :k]
+    np.testing.assert_array_equal(places, want)
+    np.testing.assert_array_equal(values, np.take_along_axis(scores, want, axis=-1))
+
+
+def test_greedy_equals_the_slow_way(model, source):
+    """Guards position, cache, end token, limits and scores."""
+    tokens, scores, complete = run(model, source, LIMITS, Greedy(START, END, scored=True))
+    assert tokens.shape == (7, 1, 8)
+    assert complete.all()
+    for row, limit in enumerate(LIMITS):
+        target, score = [START], 0.0
+        while len(target) <= limit and target[-1] != END:
+            following = log_probabilities(model, source[row], target)
+            target.append(int(following.argmax()))
+            score += following.max()
+        assert tokens[row, 0, : len(target) - 1].tolist() == target[1:]
+        assert not tokens[row, 0, len(target) - 1 :].any()
+        np.testing.assert_allclose(scores[row, 0], score, atol=1e-4)
+
+
+BEAMS = [
+    {"width": 3},
+    {"width": 4, "kept": 3, "length_penalty": 1.0},
+    {"width": 4, "kept": 4, "length_penalty": 0.7, "length_norm": "average", "stop": "width"},
+    {"width": 3, "kept": 2, "length_penalty": 0.8, "coverage_penalty": 0.3},
+]
+
+
+@pytest.mark.parametrize("options", BEAMS)
+def test_beam_search_equals_the_slow_way(model, source, options):
+    """Guards ancestors in the shared cache, candidates, ended hypotheses, penalties and both ways to stop."""
+    strategy = BeamSearch(START, END, **options)
+    tokens, scores, _ = run(model, source, LIMITS, strategy)
+    for row, limit in enumerate(LIMITS):
+        want = slow_beam(model, source[row], limit, strategy)
+        for place, (score, target) in enumerate(want):
+            assert tokens[row, place, : len(target)].tolist() == target, (row, place)
+            np.testing.assert_allclose(scores[row, place], score, atol=1e-3)
+            assert not tokens[row, place, len(target) :].any()
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+def test_a_wide_beam_equals_brute_force(make, length_penalty):
+    """All sequences up to four tokens over seven words; the best one must be found, and its score must be right."""
+    model, limit = make(vocabulary=7), 4
+    source = np.array([[4, 6, 5], [5, 4, 0]], "int32")
+    strategy = BeamSearch(START, END, 216, length_penalty=length_penalty)
+    tokens, scores, _ = run(model, source, [limit, limit], strategy)
+    for row in range(2):
+        known = {}
+
+        def follow(target, row=row, known=known):
+            if target not in known:
+                known[target] = log_probabilities(model, source[row], [START, *target], limit)
+            return known[target]
+
+        best = (-math.inf, None)
+        for length in range(1, limit + 1):
+            for words in itertools.product(range(7), repeat=length):
+                if END in words[:-1] or (length < limit and words[-1] != END):
+                    continue
+                score = sum(follow(words[:place])[word] for place, word in enumerate(words))
+                best = max(best, (normalised(score, length, strategy), words))
+        found = tokens[row, 0].tolist()
+        assert found == [*best[1], *[0] * (limit - len(best[1]))]
+        np.testing.assert_allclose(scores[row, 0], best[0], atol=1e-3)
+
+
+STRATEGIES = [
+    Greedy(START, END, scored=True),
+    BeamSearch(START, END, 3, 2, length_penalty=1.0),
+    BeamSearch(START, END, 2, coverage_penalty=0.2),
+]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=["greedy", "beam", "coverage"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+def test_slots_that_are_used_again_change_nothing(make, source, strategy, positions):
+    """Seven sentences in two slots give what seven slots give: rings, positions, refilled memories and results."""
+    model = make(positions=positions, num_kv_heads=2)
+    rules = Rules(END, minimums=ops.convert_to_tensor(np.array([5, 3, 0, 5, 0, 4, 2, 0])))  # not too many end at once
+    whole = run(model, source, LIMITS, strategy, rules)
+    refilled = run(model, source, LIMITS, strategy, rules, slots=2)
+    np.testing.assert_array_equal(refilled[0], whole[0])
+    np.testing.assert_allclose(refilled[1], whole[1], atol=1e-4)
+    assert len({tuple(row.ravel()) for row in whole[0]}) > 3
+
+
+def test_too_little_room_is_told(model, source):
+    """What found its end within the room is as good as ever; what did not is marked."""
+    strategy = BeamSearch(START, END, 3, length_penalty=1.0)
+    whole, _, all_complete = run(model, source, LIMITS, strategy)
+    cut, _, complete = run(model, source, LIMITS, strategy, room=4)
+    assert all_complete.all()
+    assert 0 < complete.sum() < 7
+    np.testing.assert_array_equal(cut[complete], whole[complete][:, :, :4])
+    assert not whole[complete][:, :, 4:].any()
+
+
+def uniform(rng, width, steps=8):
+    return rng.random((8, width, steps)).astype("float32")
+
+
+def test_sampling_draws_by_the_distribution(model, source, rng):
+    """Frequencies of a thousand first tokens against the model's probabilities."""
+    width = 1000
+    tokens, *_ = run(model, source[:1], [1], Sampling(START, END, numbers=uniform(rng, width, 1), width=width))
+    want = np.exp(log_probabilities(model, source[0], [START]))
+    have = np.bincount(tokens[0, :, 0], minlength=VOCABULARY) / width
+    np.testing.assert_allclose(have, want, atol=4 * 0.5 / width**0.5)
+    assert np.abs(have - want).max() > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [
+        ({"top_k": 3}, lambda p: p >= np.sort(p)[-3]),
+        ({"top_p": 0.8}, lambda p: np.array([p[p > x].sum() < 0.8 for x in p])),
+        ({"min_p": 0.3}, lambda p: p >= 0.3 * p.max()),
+        ({"temperature": 1e-3}, lambda p: p == p.max()),
+    ],
+    ids=["top_k", "top_p", "min_p", "temperature"],
+)
+def test_sampling_keeps_to_the_better_part(model, source, rng, options, allowed):
+    width = 500
+    strategy = Sampling(START, END, numbers=uniform(rng, width, 1), width=width, **options)
+    tokens, *_ = run(model, source[:1], [1], strategy)
+    probabilities = np.exp(log_probabilities(model, source[0], [START]))
+    assert set(tokens[0, :, 0]) <= set(np.flatnonzero(allowed(probabilities)))
+    assert set(tokens[0, :, 0]) >= set(np.flatnonzero(allowed(probabilities) & (probabilities > 0.03)))
+
+
+def test_samples_of_a_sentence_depend_on_its_numbers_alone(model, source, rng):
+    numbers = uniform(rng, 2)
+    tokens, scores, _ = run(model, source, LIMITS, Sampling(START, END, True, numbers=numbers, width=2))
+    one = np.stack([numbers[4], numbers[7]])
+    alone, alone_scores, _ = run(
+        model, source[4:5], LIMITS[4:5], Sampling(START, END, True, numbers=one, width=2), room=8
+    )
+    np.testing.assert_array_equal(alone[0], tokens[4])
+    np.testing.assert_allclose(alone_scores[0], scores[4], atol=1e-4)
+    refilled, *_ = run(model, source, LIMITS, Sampling(START, END, True, numbers=numbers, width=2), slots=2)
+    np.testing.assert_array_equal(refilled, tokens)
+
+
+def lengths(tokens):
+    return (tokens[:, 0] != 0).sum(-1)
+
+
+@pytest.mark.parametrize("strategy", [Greedy(START, END), BeamSearch(START, END, 3)], ids=["greedy", "beam"])
+def test_rules(model, source, strategy):
+    """Each rule changes the text, and holds in every result."""
+    limits = np.full(7, 8)
+    free, *_ = run(model, source, limits, strategy)
+    forbidden = tuple({int(token) for token in free[:, 0, 0]} - {END})[:2]
+    kept, *_ = run(model, source, limits, strategy, Rules(END, forbidden=forbidden))
+    assert set(forbidden) <= set(free.ravel().tolist())
+    assert not set(forbidden) & set(kept.ravel().tolist())
+
+    minimums = np.array([5, 0, 7, 2, 3, 0, 6, 0])
+    longer, *_ = run(model, source, limits, strategy, Rules(END, minimums=ops.convert_to_tensor(minimums)))
+    assert (lengths(free) <= minimums[:7]).any()
+    for row in range(7):
+        assert END not in longer[row, 0, : minimums[row]]
+
+    prefix = np.zeros((8, 3), "int32")
+    prefix[0], prefix[2, :2] = (5, 9, 4), (7, 7)
+    begun, *_ = run(model, source, limits, strategy, Rules(END, prefix=ops.convert_to_tensor(prefix)))
+    assert begun[0, 0, :3].tolist() == [5, 9, 4]
+    assert begun[2, 0, :2].tolist() == [7, 7]
+    np.testing.assert_array_equal(begun[1], free[1])
+
+    long = np.full(8, 8)
+    endless = Rules(END, minimums=ops.convert_to_tensor(long))
+    repeated, *_ = run(model, source, limits, strategy, endless)
+    pairs = [list(itertools.pairwise(row[0].tolist())) for row in repeated]
+    assert any(len(set(row)) < len(row) for row in pairs)
+    once = Rules(END, minimums=ops.convert_to_tensor(long), no_repeat_ngram=2)
+    unrepeated, *_ = run(model, source, limits, strategy, once)
+    assert all(len(set(row)) == len(row) for row in (list(itertools.pairwise(x[0].tolist())) for x in unrepeated))
+
+    mild = Rules(END, minimums=ops.convert_to_tensor(long), repetition_penalty=3.0)
+    varied, *_ = run(model, source, limits, strategy, mild)
+    assert sum(len(set(row[0])) for row in varied) > sum(len(set(row[0])) for row in repeated)
+
+
+def test_repetition_penalty_by_hand(numpy):
+    logits = ops.convert_to_tensor(np.array([[[2.0, -2.0, 4.0, -4.0, 1.0]]], "float32"))
+    tokens = ops.convert_to_tensor(np.array([[[1, 2, 0]]], "int32"))
+    age, sentence = (ops.convert_to_tensor(np.array([x], "int32")) for x in (2, 0))
+    changed = numpy(Rules(END, repetition_penalty=2.0).apply(logits, tokens, age, sentence))
+    np.testing.assert_allclose(changed[0, 0], [2.0, -4.0, 2.0, -4.0, 1.0])
+
+
+def test_an_ensemble_takes_the_mean_of_probabilities(make, source):
+    one, other = make(), make(num_layers=1, positions="rotary")
+    both = Ensemble([one, other])
+    strategy = Greedy(START, END, scored=True)
+    tokens, scores, _ = run(both, source, LIMITS, strategy)
+    for row, limit in enumerate(LIMITS):
+        target, total = [START], 0.0
+        while len(target) <= limit and target[-1] != END:
+            each = [log_probabilities(model, source[row], target) for model in (one, other)]
+            mean = np.logaddexp(*each) - math.log(2)
+            target.append(int(mean.argmax()))
+            total += mean.max()
+        assert tokens[row, 0, : len(target) - 1].tolist() == target[1:]
+        np.testing.assert_allclose(scores[row, 0], total, atol=1e-4)
+    twice = run(Ensemble([one, one]), source, LIMITS, BeamSearch(START, END, 3))
+    np.testing.assert_array_equal(twice[0], run(one, source, LIMITS, BeamSearch(START, END, 3))[0])

@@ -39,7 +39,9 @@ def test_positions_continue_where_they_are_told(make, normal, numpy):
     whole = numpy(layer(x))
     np.testing.assert_allclose(numpy(layer(x[:, 3:4], positions=ops.arange(3, 4))), whole[:, 3:4], atol=1e-6)
     each = ops.convert_to_tensor([[3], [5]])  # sentences of different age
-    np.testing.assert_allclose(numpy(layer(x[:, 3:4], positions=each))[1], numpy(layer(x[:, 3:4], positions=each[1]))[1])
+    np.testing.assert_allclose(
+        numpy(layer(x[:, 3:4], positions=each))[1], numpy(layer(x[:, 3:4], positions=each[1]))[1]
+    )
 
 
 def test_learned_positions_end(normal):

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import heedful
-from heedful.layers import Trace
+from heedful.layers import Trace, masks
 
 SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
 OPTIONS = [

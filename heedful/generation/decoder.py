@@ -3,7 +3,9 @@
 Axes: W sentences of one call of the search, S source length, K hypotheses, P results.
 """
 
+import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +19,8 @@ from heedful.generation.search import search
 from heedful.generation.strategies import BeamSearch, Greedy, Sampling
 
 QUEUE = 4  # sentences handed to one call for each slot: the more, the less often slots stand empty at its end
-SOURCE_STEP = 8  # source lengths are rounded up to this: few shapes to compile, little padding
+TOO_MANY_AGAIN = 0.05  # share of sentences that may need more room than expected, and a second call
+SOURCE_STEP = 4  # source lengths are rounded up to this: few shapes to compile, little padding
 
 
 class Candidate(NamedTuple):
@@ -48,6 +51,7 @@ class Decoder:
         if unknown := [token for token, found in ids.items() if found is None]:
             raise InputError(f"decode.forbidden: {unknown[0]!r} is not a token of the vocabulary.")
         self.forbidden = tuple(ids.values())
+        self._growth = 1.0  # tokens expected for each source token; more where a text shows that it takes more
         self._programs = {}
 
     def __call__(self, sources, numbers=None, prefixes=None):
@@ -79,12 +83,16 @@ class Decoder:
         factor = 1
         while waiting:  # with more room each time, for the few that needed more than expected
             again = []
-            for chunk in _chunks(waiting, QUEUE * self.decode.batch_size):
-                for job, candidates in zip(chunk, self._run(chunk, factor), strict=True):
+            chunks = _chunks(waiting, QUEUE * self.decode.batch_size)
+            with ThreadPoolExecutor(backend.workers()) as pool:
+                made = pool.map(lambda chunk, factor=factor: self._run(chunk, factor), chunks)
+                for job, candidates in zip(waiting, itertools.chain.from_iterable(made), strict=True):
                     if candidates is None:
                         again.append(job)
                     else:
                         results[job.index] = candidates
+            if len(again) > len(waiting) * TOO_MANY_AGAIN:
+                self._growth *= 1.5
             waiting, factor = again, factor * 2
         return results
 
@@ -100,7 +108,7 @@ class Decoder:
         least = np.maximum(self.decode.min_length, np.ceil(self.decode.min_ratio * lengths))
         minimums[: len(jobs)] = np.minimum(least, limits[: len(jobs)] - 1)
         width = max((len(job.prefix) for job in jobs), default=0)
-        expected = _multiple(1.25 * longest + 6 + width, SOURCE_STEP)
+        expected = _multiple((longest + width) * self._growth + 4, 4)
         room = min(expected * factor, self.most(longest))
         prefix = None
         if width:
@@ -140,7 +148,7 @@ class Decoder:
                     search(self.model, given["source"], given["limits"], strategy, rules, slots=slots, room=room)
                 )
 
-            self._programs[room, names] = backend.compiled(run, self.model, fixed_shapes=True)
+            self._programs[room, names] = backend.compiled(run, self.model, loop=True)
         return self._programs[room, names]
 
     def _strategy(self, randoms):

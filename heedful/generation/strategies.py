@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from heedful.generation.top import NEVER, top_k
+from heedful.generation.top import NEVER, argmax, top_k
 
 BETWEEN_SORTS = 1e-20  # a probability that never decides anything, and whose logarithm is finite
 
@@ -94,7 +94,7 @@ class Greedy:
         return state.tokens, state.scores
 
     def _choose(self, logits, step):
-        return ops.cast(ops.argmax(logits, axis=-1), "int32")
+        return argmax(logits)
 
 
 @dataclass(frozen=True)
@@ -197,14 +197,10 @@ class BeamSearch:
 
     def extend(self, state, logits, step):
         """Go on with the best continuations; return the next state and which sentences are done (B,)."""
-        k = self.width
-        values, words = top_k(logits, min(2 * k, logits.shape[-1]))  # (B, K, 2K)
-        values = state.scores[..., None] + values - log_normaliser(logits)[..., None]
-        each = values.shape[-1]
-        flat = ops.reshape(values, (-1, k * each))
-        scores, places = top_k(flat, min(2 * k, k * each))  # (B, 2K)
-        parents = places // each
-        words = ops.take_along_axis(ops.reshape(words, (-1, k * each)), places, axis=-1)
+        k, vocab_size = self.width, logits.shape[-1]
+        continued = logits + (state.scores - log_normaliser(logits))[..., None]  # (B, K, V)
+        scores, places = top_k(ops.reshape(continued, (-1, k * vocab_size)), 2 * k)  # (B, 2K)
+        parents, words = places // vocab_size, places % vocab_size
         ends = ops.equal(words, self.end_id)
         coverage = state.coverage if step.attention is None else state.coverage + step.attention
 

@@ -40,6 +40,8 @@ class Translator:
     def __init__(self, model, source_tokenizer, target_tokenizer, decode=None):
         self.model, self.decode = model, decode or DecodeConfig()
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
+        self.max_length = model.max_length if model else None
+        self._make_decoder = lambda decode, scored: Decoder(model, decode, target_tokenizer, scored)
         self._decoders, self._scorer, self._reader = {}, None, None
 
     @classmethod
@@ -57,6 +59,13 @@ class Translator:
         models = [run.load_model() for run in runs]
         model = models[0] if len(models) == 1 else Ensemble(models)
         return cls(model, first.source_tokenizer, first.target_tokenizer, first.config.decode)
+
+    @classmethod
+    def with_decoder(cls, run, make_decoder, decode):
+        """Return a translator of a `Run` whose decoders come from `make_decoder(decode, scored)`: another engine."""
+        translator = cls(None, run.source_tokenizer, run.target_tokenizer, decode)
+        translator.max_length, translator._make_decoder = run.config.model.max_length, make_decoder
+        return translator
 
     def translate(self, lines, warn=None, **options):
         """Translate a text, or a list of lines.
@@ -157,7 +166,7 @@ class Translator:
 
     def _read(self, lines, first=1, warn=None):
         """Return the source ids of lines, cut to what the model reads."""
-        room = self.model.max_length - 1  # the end token takes a place
+        room = self.max_length - 1  # the end token takes a place
         sources = self.source_tokenizer.encode_batch(lines)
         for index, ids in enumerate(sources):
             if len(ids) > room:
@@ -169,7 +178,7 @@ class Translator:
     def _decoder(self, scored=False, **options):
         decode = dataclasses.replace(self.decode, **options)
         if (decode, scored) not in self._decoders:
-            self._decoders[decode, scored] = Decoder(self.model, decode, self.target_tokenizer, scored)
+            self._decoders[decode, scored] = self._make_decoder(decode, scored)
         return self._decoders[decode, scored]
 
 
@@ -188,8 +197,8 @@ class _Reader:
             logits, past = model.step(last, memory, past, place=place, positions=place[None], visible=visible)
             return ops.argmax(logits[0, 0]), past
 
-        self.begin = backend.compiled(begin, model, fixed_shapes=True)
-        self._step = backend.compiled(step, model, fixed_shapes=True)
+        self.begin = backend.compiled(begin, model, loop=True)
+        self._step = backend.compiled(step, model, loop=True)
 
     def step(self, last, memory, past, place):
         """Read the id `last` at `place`; return the next id and the caches."""

@@ -1,0 +1,106 @@
+"""CTranslate2 in place of our own search: the same call, lists of ids in, candidates out."""
+
+from pathlib import Path
+
+from heedful.errors import InputError
+from heedful.generation.decoder import Candidate
+
+
+def ctranslate2():
+    """Return the module.
+
+    Raises:
+        InputError: it is not installed; says how to install it.
+    """
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise InputError("CTranslate2 is not installed: pip install 'heedful[ctranslate2]'.") from error
+    return ctranslate2
+
+
+class CTranslate2Decoder:
+    """Runs the searches of CTranslate2 on an exported model; called as a `Decoder` is.
+
+    CTranslate2 has one limit of length for a whole batch and its own rule for when a beam has found enough, so with a
+    length penalty a few translations differ from ours.
+
+    Args:
+        run: the `Run` that was exported; its tokenizers name the ids.
+        folder: the exported model.
+        decode: a `DecodeConfig`.
+        compute_type: as CTranslate2 names it; `default` keeps the type of the weights.
+        threads: (workers, threads of each); by default a worker for each core.
+
+    Raises:
+        InputError: there is no exported model, or a setting that CTranslate2 does not know.
+    """
+
+    def __init__(self, run, folder, decode, compute_type="default", threads=None):
+        engine = ctranslate2()
+        if not (Path(folder) / "model.bin").is_file():
+            raise InputError(
+                f"{folder} holds no CTranslate2 model: make one with heedful export {run.path} --to ctranslate2."
+            )
+        missing = {
+            "decode.min_p": decode.min_p > 0,
+            "decode.length_norm = 'gnmt'": decode.beam_size > 1 and decode.length_penalty and decode.length_norm == "gnmt",
+            "decode.min_ratio": decode.min_ratio > 0,
+        }  # fmt: skip
+        for name, wanted in missing.items():
+            if wanted:
+                raise InputError(f"CTranslate2 has no {name}: leave it out, or translate with our own engine.")
+        self.run, self.decode = run, decode
+        workers, each = threads or (_cores(), 1)
+        self.translator = engine.Translator(
+            str(folder), device="cpu", inter_threads=workers, intra_threads=each, compute_type=compute_type
+        )
+
+    def most(self, length):
+        """Return the most tokens that a source of `length` tokens may become."""
+        decode = self.decode
+        most = min(int(length * decode.max_ratio + decode.max_extra), self.run.config.model.max_length)
+        return min(most, decode.max_length) if decode.max_length else most
+
+    def __call__(self, sources, numbers=None, prefixes=None):
+        """Continue every source; arguments and result as of `Decoder`."""
+        if not sources:
+            return []
+        decode, tokenizer = self.decode, self.run.target_tokenizer
+        options = {
+            "beam_size": decode.beam_size,
+            "num_hypotheses": decode.n_best,
+            "length_penalty": decode.length_penalty,
+            "coverage_penalty": decode.coverage_penalty,
+            "repetition_penalty": decode.repetition_penalty,
+            "no_repeat_ngram_size": decode.no_repeat_ngram,
+            "suppress_sequences": [[token] for token in decode.forbidden] or None,
+            "min_decoding_length": decode.min_length,
+            "max_decoding_length": self.most(max(map(len, sources))),
+            "max_input_length": 0,
+            "return_scores": True,
+            "max_batch_size": decode.batch_size,
+        }
+        if decode.sample:
+            options |= {
+                "sampling_topk": decode.top_k,
+                "sampling_topp": decode.top_p,
+                "sampling_temperature": decode.temperature,
+            }
+        if prefixes:
+            options["target_prefix"] = [[tokenizer.lookup(token) for token in prefix] for prefix in prefixes]
+        spelled = [[self.run.source_tokenizer.lookup(token) for token in ids] for ids in sources]
+        found = self.translator.translate_batch(spelled, **options)
+        return [
+            [
+                Candidate([tokenizer.lookup(token) for token in tokens], score)
+                for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+            ]
+            for result in found
+        ]
+
+
+def _cores():
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

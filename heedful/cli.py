@@ -12,6 +12,7 @@ from heedful.config import Config
 from heedful.errors import InputError
 from heedful.memory import hold_memory
 
+ENGINES = ("heedful", "ctranslate2")
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -63,6 +64,7 @@ def _parser():
     verb.add_argument("run", type=Path)
     verb.add_argument("files", nargs="*", type=Path, help="text files, plain or .gz (default: standard input)")
     verb.add_argument("--with", dest="others", nargs="+", type=Path, metavar="RUN", help="more runs, which vote too")
+    verb.add_argument("--engine", choices=ENGINES, default="heedful", help="what searches; export for it first")
     verb.add_argument("--scores", action="store_true", help="write number, score and text of each candidate, by tabs")
     verb.add_argument("--prefixes", type=Path, metavar="FILE", help="what each translation must begin with")
     settings.add_options(verb, "decode")
@@ -72,6 +74,16 @@ def _parser():
     verb.add_argument("files", nargs="*", help="source and reference, or one .tsv (default: the test text of the run)")
     verb.add_argument("--json", action="store_true", help="print JSON for machines")
     settings.add_options(verb, "decode")
+
+    verb = add("export", export, "write a run for another engine, and check that it translates as heedful does")
+    verb.add_argument("run", type=Path)
+    verb.add_argument("--to", choices=ENGINES[1:], required=True)
+    verb.add_argument("--out", type=Path, help="folder (default: RUN/ctranslate2)")
+    verb.add_argument("--quantization", default="float32", help="float32, int8, int16, float16, ... (default: float32)")
+    verb.add_argument(
+        "--files", nargs="+", help="source and reference to check with (default: the test text of the run)"
+    )
+    verb.add_argument("--sentences", type=int, default=500, help="how many of them (default: 500)")
 
     verb = add("inspect", inspect, "draw attention maps, the positional encoding, the learning rate")
     verb.add_argument("run", type=Path)
@@ -150,8 +162,15 @@ def translate(options, overrides):
     runs = [Run.open(path) for path in [options.run, *(options.others or [])]]
     decode = settings.given_options(runs[0].config, "decode", options)
     keep_compilations()
-    translator = Translator.from_runs(runs)
-    translator.decode = decode
+    if options.engine == "heedful":
+        translator = Translator.from_runs(runs)
+        translator.decode = decode
+    else:
+        from heedful.serving.engine import ctranslate2_translator
+
+        if len(runs) > 1:
+            raise InputError("CTranslate2 translates with one run: leave out --with, or use our own engine.")
+        translator = ctranslate2_translator(runs[0], decode)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("lines", total=None)
@@ -168,20 +187,11 @@ def translate(options, overrides):
 def evaluate(options, overrides):
     """Score a run."""
     from heedful import translation
-    from heedful.data.corpus import Corpus
     from heedful.generation.translator import Translator
     from heedful.run import Run
 
     run = Run.open(options.run)
-    if len(options.files) > 2:
-        raise InputError("Give a source file and a reference file, or one .tsv.")
-    if options.files:
-        corpus = Corpus.from_files(options.files)
-    else:
-        parts = translation.corpora(run.config)
-        if "test" not in parts:
-            raise InputError("This run names no test text: give a source file and a reference file.")
-        corpus = parts["test"]
+    corpus = _test_corpus(run, options.files)
     translation.keep_compilations()
     translator = Translator.from_run(run)
     translator.decode = settings.given_options(run.config, "decode", options)
@@ -193,6 +203,23 @@ def evaluate(options, overrides):
         print(f"{name:26s}{scores[name]:.4f}")
     for name, signature in scores["signatures"].items():
         print(f"{name + ' signature':26s}{signature}")
+
+
+def export(options, overrides):
+    """Write a run for another engine, through the parity gate."""
+    import itertools
+
+    from heedful import translation
+    from heedful.run import Run
+    from heedful.serving.engine import EXPORTED
+    from heedful.serving.export import export_checked
+
+    run = Run.open(options.run)
+    pairs = list(itertools.islice(_test_corpus(run, options.files), options.sentences))
+    if not pairs:
+        raise InputError("There is no text to check the export with.")
+    translation.keep_compilations()
+    export_checked(run, options.out or run.path / EXPORTED, pairs, options.quantization, _say)
 
 
 def inspect(options, overrides):
@@ -238,6 +265,21 @@ def find_recipe(name):
     if path.suffix in ("", ".toml") and own.is_file():
         return own
     raise InputError(f"{name} does not exist, and is none of the recipes {', '.join(recipe_names())}.")
+
+
+def _test_corpus(run, files):
+    """Return the parallel text in `files`, or the test text of the run if none are given."""
+    from heedful import translation
+    from heedful.data.corpus import Corpus
+
+    if files and len(files) > 2:
+        raise InputError("Give a source file and a reference file, or one .tsv.")
+    if files:
+        return Corpus.from_files(files)
+    parts = translation.corpora(run.config)
+    if "test" not in parts:
+        raise InputError("This run names no test text: give a source file and a reference file.")
+    return parts["test"]
 
 
 def _lines(files, read_lines):

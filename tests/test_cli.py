@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import safetensors.numpy
 
@@ -64,6 +65,42 @@ def test_translate_warns_of_long_lines(cli, run):
     assert result.returncode == 0
     assert result.stdout.count(b"\n") == 2
     assert b"line 2 has 99 tokens; only the first 23 are translated" in result.stderr
+
+
+def test_translate_searches_as_told(cli, run, tmp_path):
+    """Settings of the run's section [decode], scores by tabs, prefixes, several runs, and their mistakes."""
+    lines = "o gato bebe\na vaca come\n"
+    result = cli("translate", run, "--beam-size", 3, "--n-best", 2, "--scores", stdin=lines)
+    assert result.returncode == 0, result.stderr
+    rows = [line.split("\t") for line in result.stdout.decode().splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "2", "2"]
+    assert float(rows[0][1]) >= float(rows[1][1])
+    (tmp_path / "begun").write_text("the king\n\n")
+    begun = cli("translate", run, "--prefixes", tmp_path / "begun", "--min-length", 4, stdin=lines)
+    assert begun.stdout.decode().startswith("the king")
+    sampled = cli("translate", run, "--sample", "--seed", 5, stdin=lines)
+    assert sampled.stdout == cli("translate", run, "--sample", "--seed", 5, "--batch-size", 1, stdin=lines).stdout
+    assert cli("translate", run, "--with", run, stdin=lines).stdout == cli("translate", run, stdin=lines).stdout
+    assert b'"beam_size": 2' in cli("evaluate", run, "--beam-size", 2, "--json").stdout
+
+    assert "beam_size (600) must be below" in complaint(cli("translate", run, "--beam-size", 600, stdin=lines))
+    contradiction = cli("translate", run, "--min-length", 9, "--max-length", 3, stdin=lines)
+    assert "min_length (9) cannot exceed max_length (3)" in complaint(contradiction)
+    forbidden = cli("translate", run, "--forbidden", "wolf", stdin=lines)
+    assert "'wolf' is not a token of the vocabulary" in complaint(forbidden)
+    long = cli("translate", run, "--prefixes", tmp_path / "begun", "--max-length", 2, stdin=lines)
+    assert "The prefix has 2 tokens; this source's translation may have at most 2" in complaint(long)
+    assert "holds no CTranslate2 model" in complaint(cli("translate", run, "--engine", "ctranslate2", stdin=lines))
+
+
+def test_export_and_translate_with_the_other_engine(cli, run):
+    pytest.importorskip("ctranslate2")
+    result = cli("export", run, "--to", "ctranslate2")
+    assert result.returncode == 0, result.stderr
+    assert b"greedy: 100.00% of 20 translations identical" in result.stdout
+    lines = "o gato bebe\n\na vaca come\n"
+    other = cli("translate", run, "--engine", "ctranslate2", stdin=lines)
+    assert other.stdout == cli("translate", run, stdin=lines).stdout
 
 
 def test_a_broken_pipe_ends_quietly(run, tmp_path):
@@ -144,6 +181,8 @@ def test_mistakes_in_run_folders(cli, run, tmp_path):
     assert "lacks 1 weights" in damaged(weights, safetensors.numpy.save({k: v for k, v in arrays.items() if k != name}))
     wrong = arrays | {"target_embedding/embeddings": arrays["target_embedding/embeddings"][:-1].copy()}
     assert "does not fit the run's config or tokenizer" in damaged(weights, safetensors.numpy.save(wrong))
+    broken = arrays | {name: np.full_like(arrays[name], np.nan)}
+    assert f"{name} holds values that are not numbers" in damaged(weights, safetensors.numpy.save(broken))
     assert "not a tokenizer" in damaged(tokenizer, b"{}")
     assert "standard input is not UTF-8: line 2" in complaint(cli("translate", run, stdin=b"o gato\n\xff\n"))
     assert "nothing.txt does not exist" in complaint(cli("translate", run, "nothing.txt"))

@@ -90,7 +90,7 @@ class Decoder:
                     if candidates is None:
                         again.append(job)
                     else:
-                        results[job.index] = candidates
+                        results[job.place] = candidates
             if len(again) > len(waiting) * TOO_MANY_AGAIN:
                 self._growth *= 1.5
             waiting, factor = again, factor * 2
@@ -187,7 +187,7 @@ class Decoder:
 class _Job(NamedTuple):
     """A source on its way through the decoder."""
 
-    index: int
+    place: int
     source: list
     number: int
     prefix: list

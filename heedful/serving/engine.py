@@ -1,9 +1,23 @@
 """CTranslate2 in place of our own search: the same call, lists of ids in, candidates out."""
 
+import os
 from pathlib import Path
 
 from heedful.errors import InputError
 from heedful.generation.decoder import Candidate
+from heedful.generation.translator import Translator
+
+EXPORTED = "ctranslate2"  # where in a run folder the exported model lies
+
+
+def ctranslate2_translator(run, decode=None, folder=None, **options):
+    """Return a `Translator` of a `Run` that searches with CTranslate2; `options` as of `CTranslate2Decoder`."""
+    folder = folder or run.path / EXPORTED
+
+    def make_decoder(decode, scored):
+        return CTranslate2Decoder(run, folder, decode, **options)
+
+    return Translator.with_decoder(run, make_decoder, decode or run.config.decode)
 
 
 def ctranslate2():
@@ -42,11 +56,12 @@ class CTranslate2Decoder:
             raise InputError(
                 f"{folder} holds no CTranslate2 model: make one with heedful export {run.path} --to ctranslate2."
             )
+        normalised = decode.beam_size > 1 and decode.length_penalty > 0
         missing = {
             "decode.min_p": decode.min_p > 0,
-            "decode.length_norm = 'gnmt'": decode.beam_size > 1 and decode.length_penalty and decode.length_norm == "gnmt",
+            "decode.length_norm = 'gnmt'": normalised and decode.length_norm == "gnmt",
             "decode.min_ratio": decode.min_ratio > 0,
-        }  # fmt: skip
+        }
         for name, wanted in missing.items():
             if wanted:
                 raise InputError(f"CTranslate2 has no {name}: leave it out, or translate with our own engine.")
@@ -101,6 +116,4 @@ class CTranslate2Decoder:
 
 
 def _cores():
-    import os
-
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -18,7 +18,7 @@ from heedful.generation.translator import Translator
 from heedful.layers import sinusoid
 from heedful.layers.blocks import EPSILON
 from heedful.run import write_atomically
-from heedful.serving.engine import CTranslate2Decoder, ctranslate2
+from heedful.serving.engine import ctranslate2, ctranslate2_translator
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 MOST_DIFFERENT = 0.01  # of the translations, which may differ where two tokens are equally likely to rounding
@@ -121,7 +121,7 @@ def check_parity(run, folder, pairs, report=print):
         )  # fmt: skip
         own = Translator.from_run(run)
         own.decode = decode
-        other = Translator.with_decoder(run, lambda decode, scored: CTranslate2Decoder(run, folder, decode), decode)
+        other = ctranslate2_translator(run, decode, folder)
         ours, theirs = own.n_best(lines), other.n_best(lines)
         same = [one[0][0] == two[0][0] for one, two in zip(ours, theirs, strict=True)]
         differences = [abs(one[0][1] - two[0][1]) for one, two, equal in zip(ours, theirs, same, strict=True) if equal]

@@ -1,0 +1,88 @@
+"""The export to CTranslate2: the same translations and scores from both engines, for every option of the model."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from heedful import backend
+from heedful.config import Config, DecodeConfig, ModelConfig
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.run import Run
+from tests.conftest import PAIRS
+
+pytest.importorskip("ctranslate2")
+
+from heedful.serving.engine import CTranslate2Decoder, ctranslate2_translator
+from heedful.serving.export import export, export_checked
+
+OPTIONS = [
+    {},
+    {"norm": "pre", "positions": "sinusoidal_concatenated", "activation": "gelu", "tie": "none"},
+    {"positions": "learned", "embedding_norm": True, "activation": "geglu", "num_kv_heads": 2},
+    {"positions": "rotary", "norm": "pre", "activation": "swiglu"},
+]
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    def make(**options):
+        model = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19} | options
+        config = Config(model=ModelConfig(**model), decode=DecodeConfig(batch_size=3, forbidden=("[PAD]", "[START]")))
+        tokenizer = Tokenizer.train((text for pair in PAIRS for text in pair), "word", 60)
+        run = Run.create(tmp_path / "run", config, tokenizer, tokenizer)
+        model = run.build_model()
+        for weight in model.trainable_weights:  # texts that vary, and norms and biases that are not what they begin as
+            noise = np.random.default_rng(0).normal(size=weight.shape) * 0.1
+            weight.assign(backend.to_numpy(weight) * (2.0 if "kernel" in weight.path else 1.5) + noise)
+        run.save_model(model=model)
+        return run
+
+    return make
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_both_engines_translate_alike(make_run, tmp_path, options):
+    run, said = make_run(**options), []
+    results = export_checked(run, tmp_path / "ct2", PAIRS[:10], report=said.append)
+    assert [result["search"] for result in results] == ["greedy", "beam 4"]
+    assert all(result["identical"] == 1 for result in results)
+    assert json.loads((tmp_path / "ct2" / "parity.json").read_text()) == results
+    made = ctranslate2_translator(run, folder=tmp_path / "ct2").translate([source for source, _ in PAIRS[:10]])
+    assert len(set(made)) > 3
+
+
+def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):
+    """The gate must see what nobody else would: here, positions that are a place too late."""
+    run = make_run()
+    from heedful.serving import export as module
+
+    right = module.sinusoid
+    monkeypatch.setattr(module, "sinusoid", lambda positions, *rest: right(positions + 1, *rest))
+    with pytest.raises(InputError, match="CTranslate2 does not translate as heedful does"):
+        export_checked(run, tmp_path / "ct2", PAIRS[:10], report=lambda text: None)
+    assert not (tmp_path / "ct2").exists()
+
+
+def test_int8_is_smaller_and_reported(make_run, tmp_path):
+    run = make_run()
+    results = export_checked(run, tmp_path / "ct2", PAIRS[:4], "int8", report=lambda text: None)
+    assert [result.get("quantization") for result in results] == [None, None, "int8", "int8"]
+
+
+def test_mistakes(make_run, tmp_path):
+    run = make_run()
+    with pytest.raises(InputError, match="holds no CTranslate2 model"):
+        ctranslate2_translator(run).translate("o gato")
+    with pytest.raises(InputError, match="Unknown quantization 'int3'"):
+        export(run, tmp_path / "ct2", "int3")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("keep me")
+    with pytest.raises(InputError, match="holds something that is no CTranslate2 model"):
+        export(run, tmp_path / "full")
+    export(run, tmp_path / "ct2")
+    decode = dataclasses.replace(run.config.decode, sample=True, min_p=0.1)
+    with pytest.raises(InputError, match=r"CTranslate2 has no decode.min_p"):
+        CTranslate2Decoder(run, tmp_path / "ct2", decode)

@@ -193,6 +193,7 @@ class _Reader:
             return model.begin(source), model.room(1, room)
 
         def step(last, memory, past, place):
+            last, place = (ops.convert_to_tensor(x, "int32") for x in (last, place))
             visible = places <= place
             logits, past = model.step(last, memory, past, place=place, positions=place[None], visible=visible)
             return ops.argmax(logits[0, 0]), past

@@ -235,6 +235,11 @@ class DecodeConfig:
                 f"n_best ({self.n_best}) cannot exceed beam_size ({self.beam_size}), unless tokens are sampled."
             )
 
+    def most(self, source_length, room):
+        """Return the most tokens that `source_length` tokens may become in a model that writes up to `room`."""
+        most = min(int(source_length * self.max_ratio + self.max_extra), room)
+        return min(most, self.max_length) if self.max_length else most
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 os.environ.setdefault("KERAS_BACKEND", "jax")  # as heedful would choose, whoever imports Keras first
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow greets on standard error
 
 import keras
 import numpy as np

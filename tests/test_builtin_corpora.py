@@ -5,6 +5,8 @@ import pytest
 from heedful.data.phrasebook import conjugate, part_of, phrasebook
 from heedful.data.puzzles import reverse, reverse_pairs
 
+pytestmark = pytest.mark.any_backend
+
 
 @pytest.fixture(scope="module")
 def parts():

@@ -14,6 +14,8 @@ import safetensors.numpy
 
 from heedful.cli import main
 
+pytestmark = pytest.mark.any_backend
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):

@@ -7,6 +7,8 @@ from heedful.config import SIZES, Config, from_dict
 from heedful.errors import InputError
 from heedful.settings import describe, override
 
+pytestmark = pytest.mark.any_backend
+
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_recipe_is_valid_and_named_like_its_file(path):

@@ -13,6 +13,8 @@ from heedful.data.examples import END_ID, START_ID, translation
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
+pytestmark = pytest.mark.any_backend
+
 
 def test_reads_plain_and_gz_alike(tmp_path):
     """Only the line feed ends a line: other separators must not shift one side against the other."""

@@ -18,6 +18,8 @@ pytest.importorskip("ctranslate2")
 from heedful.serving.engine import CTranslate2Decoder, ctranslate2_translator
 from heedful.serving.export import export, export_checked
 
+pytestmark = pytest.mark.any_backend
+
 OPTIONS = [
     {},
     {"norm": "pre", "positions": "sinusoidal_concatenated", "activation": "gelu", "tie": "none"},

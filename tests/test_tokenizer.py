@@ -7,6 +7,8 @@ import pytest
 from heedful.data.tokenizer import KINDS, SPECIAL, Tokenizer
 from heedful.errors import InputError
 
+pytestmark = pytest.mark.any_backend
+
 STRANGE = [
     "Olá, mundo!",
     "  two  spaces ",

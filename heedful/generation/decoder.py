@@ -98,33 +98,8 @@ class Decoder:
 
     def _run(self, jobs, factor):
         """Search for one chunk; give None for what found no end in the room."""
-        lengths = np.array([len(job.source) for job in jobs])
-        count = _round_up(len(jobs), QUEUE * self.decode.batch_size)
-        longest = _multiple(lengths.max() + 1, SOURCE_STEP)
-        rows = np.where(np.arange(count) < len(jobs), np.arange(count), -1)
-        source = source_ids(Ragged.of([job.source for job in jobs]), rows, longest)
-        limits, minimums = np.zeros(count, np.int32), np.zeros(count + 1, np.int32)
-        limits[: len(jobs)] = [self.most(length) for length in lengths]
-        least = np.maximum(self.decode.min_length, np.ceil(self.decode.min_ratio * lengths))
-        minimums[: len(jobs)] = np.minimum(least, limits[: len(jobs)] - 1)
-        width = max((len(job.prefix) for job in jobs), default=0)
-        expected = _multiple((longest + width) * self._growth + 4, 4)
-        room = min(expected * factor, self.most(longest))
-        prefix = None
-        if width:
-            prefix = np.zeros((count + 1, _multiple(width, SOURCE_STEP)), np.int32)
-            for row, job in enumerate(jobs):
-                prefix[row, : len(job.prefix)] = job.prefix
-        randoms = self._randoms(jobs, count, room) if self.decode.sample else None
-        arguments = {"source": source, "limits": limits}
-        if minimums.any():
-            arguments["minimums"] = minimums
-        if prefix is not None:
-            arguments["prefix"] = prefix
-        if randoms is not None:
-            arguments["randoms"] = randoms
-        names = tuple(arguments)
-        found = self._program(room, names)(*arguments.values())
+        arguments, room = self._arguments(jobs, factor)
+        found = self._program(room, tuple(arguments))(*arguments.values())
         tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in found)
         return [
             [Candidate(until_end(ids), float(score)) for ids, score in zip(tokens[row], scores[row], strict=True)]
@@ -132,6 +107,26 @@ class Decoder:
             else None
             for row in range(len(jobs))
         ]
+
+    def _arguments(self, jobs, factor):
+        """Return what the compiled search is called with, by name, and the room for tokens."""
+        count = _round_up(len(jobs), QUEUE * self.decode.batch_size)
+        lengths = np.array([len(job.source) for job in jobs])
+        longest = _multiple(lengths.max() + 1, SOURCE_STEP)
+        rows = np.where(np.arange(count) < len(jobs), np.arange(count), -1)
+        limits = _padded([self.most(length) for length in lengths], count)
+        arguments = {"source": source_ids(Ragged.of([job.source for job in jobs]), rows, longest), "limits": limits}
+        least = np.maximum(self.decode.min_length, np.ceil(self.decode.min_ratio * lengths))
+        if least.any():
+            arguments["minimums"] = _padded(np.minimum(least, limits[: len(jobs)] - 1), count + 1)
+        begun = max(len(job.prefix) for job in jobs)
+        room = min(_multiple((longest + begun) * self._growth + 4, SOURCE_STEP) * factor, self.most(longest))
+        if begun:
+            prefixes = Ragged.of([job.prefix for job in jobs])
+            arguments["prefix"] = prefixes.padded(np.append(rows, -1), _multiple(begun, SOURCE_STEP))
+        if self.decode.sample:
+            arguments["randoms"] = self._randoms(jobs, count, room)
+        return arguments, room
 
     def _program(self, room, names):
         if (room, names) not in self._programs:
@@ -179,9 +174,7 @@ class Decoder:
 
     def most(self, length):
         """Return the most tokens that a source of `length` tokens may become."""
-        decode = self.decode
-        most = min(int(length * decode.max_ratio + decode.max_extra), self.model.max_length)
-        return min(most, decode.max_length) if decode.max_length else most
+        return self.decode.most(length, self.model.max_length)
 
 
 class _Job(NamedTuple):
@@ -206,6 +199,13 @@ def _chunks(items, size):
 def _round_up(count, most):
     """Return the next power of two, or `most`: few shapes to compile."""
     return min(most, 1 << (count - 1).bit_length())
+
+
+def _padded(numbers, count):
+    """Return int32 numbers with zeros behind, `count` in all."""
+    padded = np.zeros(count, np.int32)
+    padded[: len(numbers)] = numbers
+    return padded
 
 
 def _multiple(number, step):

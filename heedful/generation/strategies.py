@@ -12,7 +12,7 @@ from keras import ops
 
 from heedful.generation.top import NEVER, argmax, top_k
 
-BETWEEN_SORTS = 1e-20  # a probability that never decides anything, and whose logarithm is finite
+LEAST_ATTENTION = 1e-20  # so that the logarithm of none is finite
 
 
 class Step(NamedTuple):
@@ -242,7 +242,7 @@ class BeamSearch:
     def _normalised(self, scores, length, coverage):
         scores = scores / self._penalty(length)[:, None]
         if self.coverage_penalty:
-            attended = ops.log(ops.clip(coverage, BETWEEN_SORTS, 1.0))
+            attended = ops.log(ops.clip(coverage, LEAST_ATTENTION, 1.0))
             scores = scores + self.coverage_penalty * ops.sum(attended, axis=-1)
         return scores
 

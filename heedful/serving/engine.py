@@ -71,12 +71,6 @@ class CTranslate2Decoder:
             str(folder), device="cpu", inter_threads=workers, intra_threads=each, compute_type=compute_type
         )
 
-    def most(self, length):
-        """Return the most tokens that a source of `length` tokens may become."""
-        decode = self.decode
-        most = min(int(length * decode.max_ratio + decode.max_extra), self.run.config.model.max_length)
-        return min(most, decode.max_length) if decode.max_length else most
-
     def __call__(self, sources, numbers=None, prefixes=None):
         """Continue every source; arguments and result as of `Decoder`."""
         if not sources:
@@ -91,7 +85,7 @@ class CTranslate2Decoder:
             "no_repeat_ngram_size": decode.no_repeat_ngram,
             "suppress_sequences": [[token] for token in decode.forbidden] or None,
             "min_decoding_length": decode.min_length,
-            "max_decoding_length": self.most(max(map(len, sources))),
+            "max_decoding_length": decode.most(max(map(len, sources)), self.run.config.model.max_length),
             "max_input_length": 0,
             "return_scores": True,
             "max_batch_size": decode.batch_size,

@@ -1,0 +1,42 @@
+"""Translations must not depend on batch size, neighbours or order: count those that do, greedy and with a beam of 4.
+
+    HEEDFUL_DATA=... python benchmarks/invariance.py RUN [--sentences 1000]
+
+RUN is a trained multi30k-de-en run; text is multi30k test_2016_flickr. Prints the number of identical translations for
+each search, all of them on the last line.
+"""
+
+import argparse
+import random
+from pathlib import Path
+
+from heedful.memory import hold_memory
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--sentences", type=int, default=1000)
+    options = parser.parse_args()
+    hold_memory()
+    import heedful
+    from heedful.data.corpus import read_lines, resolve
+    from heedful.translation import keep_compilations
+
+    keep_compilations()
+    translator = heedful.load(options.run)
+    lines = list(read_lines(resolve("multi30k/test_2016_flickr.de.gz")))[: options.sentences]
+    order = random.Random(1).sample(range(len(lines)), len(lines))
+    summary = []
+    for name, beam_size in (("greedy", 1), ("beam 4", 4)):
+        made = [translator.translate(lines, beam_size=beam_size, batch_size=size) for size in (64, 7, 1)]
+        shuffled = translator.translate([lines[place] for place in order], beam_size=beam_size)
+        restored = dict(zip(order, shuffled, strict=True))
+        same = sum(len({*texts, restored[place]}) == 1 for place, texts in enumerate(zip(*made, strict=True)))
+        summary.append(f"{name} {same} of {len(lines)}")
+        print(f"{summary[-1]} identical for batches of 64, 7, 1 and shuffled", flush=True)
+    print("identical translations: " + ", ".join(summary))
+
+
+if __name__ == "__main__":
+    main()

@@ -53,7 +53,7 @@ def test_both_engines_translate_alike(make_run, tmp_path, options):
     assert all(result["identical"] == 1 for result in results)
     assert json.loads((tmp_path / "ct2" / "parity.json").read_text()) == results
     made = ctranslate2_translator(run, folder=tmp_path / "ct2").translate([source for source, _ in PAIRS[:10]])
-    assert len(set(made)) > 3
+    assert len(set(made)) > 2
 
 
 def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):

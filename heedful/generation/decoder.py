@@ -83,8 +83,9 @@ class Decoder:
         factor = 1
         while waiting:  # with more room each time, for the few that needed more than expected
             again = []
-            chunks = _chunks(waiting, QUEUE * self.decode.batch_size)
-            with ThreadPoolExecutor(backend.workers()) as pool:
+            workers = backend.workers()
+            chunks = _chunks(waiting, min(QUEUE * self.decode.batch_size, math.ceil(len(waiting) / workers)))
+            with ThreadPoolExecutor(workers) as pool:
                 made = pool.map(lambda chunk, factor=factor: self._run(chunk, factor), chunks)
                 for job, candidates in zip(waiting, itertools.chain.from_iterable(made), strict=True):
                     if candidates is None:

@@ -203,6 +203,7 @@ def evaluate(options, overrides):
         print(f"{name:26s}{scores[name]:.4f}")
     for name, signature in scores["signatures"].items():
         print(f"{name + ' signature':26s}{signature}")
+    print(f"BLEU {scores['bleu']:.2f}  chrF {scores['chrf']:.2f}  on {scores['sentences']:,} sentences")
 
 
 def export(options, overrides):

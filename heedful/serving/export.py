@@ -171,6 +171,11 @@ def export_checked(run, folder, pairs, quantization="float32", report=print):
         results += [result | {"quantization": quantization} for result in check_parity(run, folder, pairs, report)]
     write_atomically(folder / "parity.json", (json.dumps(results, indent=2) + "\n").encode())
     report(f"parity checked in {time.monotonic() - began:.0f} s; model in {folder}")
+    report(
+        "identical translations: "
+        + ", ".join(f"{result['search']} {result['identical']:.2%}" for result in results)
+        + f" of {len(pairs):,}"
+    )
     return results
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_backend
+
 PACKAGE = Path(__file__).parent.parent / "heedful"
 # A room may import rooms of a lower rank, and its own.
 RANKS = {
@@ -53,8 +55,6 @@ def test_help_does_not_load_a_backend():
     code = """
 import sys
 from heedful.cli import main
-
-pytestmark = pytest.mark.any_backend
 try:
     main(["--help"])
 except SystemExit:

@@ -65,7 +65,11 @@ def _parser():
     verb.add_argument("files", nargs="*", type=Path, help="text files, plain or .gz (default: standard input)")
     verb.add_argument("--with", dest="others", nargs="+", type=Path, metavar="RUN", help="more runs, which vote too")
     verb.add_argument("--engine", choices=ENGINES, default="heedful", help="what searches; export for it first")
-    verb.add_argument("--scores", action="store_true", help="write number, score and text of each candidate, by tabs")
+    verb.add_argument(
+        "--scores",
+        action="store_true",
+        help="write line number, score and text of each candidate, by tabs (--n-best does so too)",
+    )
     verb.add_argument("--prefixes", type=Path, metavar="FILE", help="what each translation must begin with")
     settings.add_options(verb, "decode")
 
@@ -171,15 +175,16 @@ def translate(options, overrides):
         if len(runs) > 1:
             raise InputError("CTranslate2 translates with one run: leave out --with, or use our own engine.")
         translator = ctranslate2_translator(runs[0], decode)
+    tabs = options.scores or decode.n_best > 1  # several lines for one need its number
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("lines", total=None)
-        found = translator.stream_candidates(lines, _warn, options.scores, prefixes)
+        found = translator.stream_candidates(lines, _warn, tabs, prefixes)
         for number, candidates in enumerate(found, start=1):
             for text, score in candidates:
                 # A translation may contain what some programs take for the end of a line; one line in, one line out.
                 line = " ".join(text.split("\n"))
-                sys.stdout.write(f"{number}\t{score:.4f}\t{line}\n" if options.scores else f"{line}\n")
+                sys.stdout.write(f"{number}\t{score:.4f}\t{line}\n" if tabs else f"{line}\n")
             bar.advance(task)
         sys.stdout.flush()
 

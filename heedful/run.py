@@ -88,6 +88,13 @@ class Run:
             for t in (self.source_tokenizer, self.target_tokenizer)
         ]
 
+    def weights_fingerprint(self):
+        """Return the SHA-256 fingerprint of `model.safetensors`; `InputError` where there is none yet."""
+        if not (self.path / WEIGHTS).is_file():
+            raise InputError(f"{self.path} has no {WEIGHTS} yet: train it first, or resume with --resume {self.path}.")
+        with (self.path / WEIGHTS).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
     def build_model(self):
         """Return the run's `Transformer` with fresh weights, in the precision of its config."""
         from heedful.models import Transformer

@@ -80,6 +80,9 @@ def test_translate_searches_as_told(cli, run, tmp_path):
     (tmp_path / "begun").write_text("the king\n\n")
     begun = cli("translate", run, "--prefixes", tmp_path / "begun", "--min-length", 4, stdin=lines)
     assert begun.stdout.decode().startswith("the king")
+    few = cli("translate", run, "--prefixes", tmp_path / "begun", "--min-length", 4, stdin=lines * 2)
+    assert "There are 2 prefixes, and more lines than that" in complaint(few)
+    assert cli("translate", run, "--beam-size", 2, "--n-best", 2, stdin="o gato\n").stdout.startswith(b"1\t-")
     sampled = cli("translate", run, "--sample", "--seed", 5, stdin=lines)
     assert sampled.stdout == cli("translate", run, "--sample", "--seed", 5, "--batch-size", 1, stdin=lines).stdout
     assert cli("translate", run, "--with", run, stdin=lines).stdout == cli("translate", run, stdin=lines).stdout

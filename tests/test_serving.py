@@ -82,9 +82,16 @@ def test_mistakes(make_run, tmp_path):
         export(run, tmp_path / "ct2", "int3")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("keep me")
-    with pytest.raises(InputError, match="holds something that is no CTranslate2 model"):
+    with pytest.raises(InputError, match="holds something that heedful has not exported"):
         export(run, tmp_path / "full")
     export(run, tmp_path / "ct2")
+    sampled = dataclasses.replace(run.config.decode, sample=True, seed=3)
+    draws = [ctranslate2_translator(run, sampled, tmp_path / "ct2").translate(["o gato bebe"] * 5) for _ in range(2)]
+    assert draws[0] == draws[1]
     decode = dataclasses.replace(run.config.decode, sample=True, min_p=0.1)
     with pytest.raises(InputError, match=r"CTranslate2 has no decode.min_p"):
         CTranslate2Decoder(run, tmp_path / "ct2", decode)
+    export(run, tmp_path / "ct2")  # its own folder may be written again
+    run.save_model(model=run.build_model())
+    with pytest.raises(InputError, match="was made of other weights"):
+        CTranslate2Decoder(run, tmp_path / "ct2", run.config.decode)

@@ -16,7 +16,7 @@ def top_k(scores, k):
     """Return the `k` largest of `scores` (..., V) and their places, largest first.
 
     XLA sorts all of V on a CPU. Here the maximum of each group of 16 is taken first; the k best of all lie in the k
-    groups with the best maxima, so only those are looked at closely: 64 x 32,000 scores take a quarter of the time.
+    groups with the best maxima, so only those are looked at closely.
     """
     size = scores.shape[-1]
     groups = size // MEMBERS

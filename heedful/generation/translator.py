@@ -98,12 +98,17 @@ class Translator:
             lines, warn, options: as in `translate`.
             scored: have greedy search add up scores too; they are 0 without.
             prefixes: for each line the text that its translation must begin with; None: nothing.
+
+        Raises:
+            InputError: there are fewer prefixes than lines, or one leaves no room.
         """
         decoder = self._decoder(scored, **options)
         lines, prefixes = iter(lines), itertools.repeat("") if prefixes is None else iter(prefixes)
         first = 1
         while window := list(itertools.islice(lines, WINDOW * decoder.decode.batch_size)):
             begun = list(itertools.islice(prefixes, len(window)))
+            if len(begun) < len(window):
+                raise InputError(f"There are {first - 1 + len(begun)} prefixes, and more lines than that.")
             yield from self._translate_window(decoder, window, begun, first, warn)
             first += len(window)
 

@@ -1,5 +1,6 @@
 """CTranslate2 in place of our own search: the same call, lists of ids in, candidates out."""
 
+import json
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from heedful.generation.decoder import Candidate
 from heedful.generation.translator import Translator
 
 EXPORTED = "ctranslate2"  # where in a run folder the exported model lies
+ORIGIN = "heedful.json"  # says from which weights
 
 
 def ctranslate2_translator(run, decode=None, folder=None, **options):
@@ -18,6 +20,12 @@ def ctranslate2_translator(run, decode=None, folder=None, **options):
         return CTranslate2Decoder(run, folder, decode, **options)
 
     return Translator.with_decoder(run, make_decoder, decode or run.config.decode)
+
+
+def exported_weights(folder):
+    """Return the fingerprint of the weights that an exported model was made of; None where that is not told."""
+    path = Path(folder) / ORIGIN
+    return json.loads(path.read_text(encoding="utf-8"))["weights"] if path.is_file() else None
 
 
 def ctranslate2():
@@ -47,7 +55,8 @@ class CTranslate2Decoder:
         threads: (workers, threads of each); by default a worker for each core.
 
     Raises:
-        InputError: there is no exported model, or a setting that CTranslate2 does not know.
+        InputError: there is no exported model, it was made of other weights, or a setting that CTranslate2 does not
+            know.
     """
 
     def __init__(self, run, folder, decode, compute_type="default", threads=None):
@@ -55,6 +64,11 @@ class CTranslate2Decoder:
         if not (Path(folder) / "model.bin").is_file():
             raise InputError(
                 f"{folder} holds no CTranslate2 model: make one with heedful export {run.path} --to ctranslate2."
+            )
+        if exported_weights(folder) != run.weights_fingerprint():
+            raise InputError(
+                f"{folder} was made of other weights than {run.path} has now: make it anew with "
+                f"heedful export {run.path} --to ctranslate2."
             )
         normalised = decode.beam_size > 1 and decode.length_penalty > 0
         missing = {
@@ -91,6 +105,7 @@ class CTranslate2Decoder:
             "max_batch_size": decode.batch_size,
         }
         if decode.sample:
+            ctranslate2().set_random_seed(decode.seed)
             options |= {
                 "sampling_topk": decode.top_k,
                 "sampling_topp": decode.top_p,

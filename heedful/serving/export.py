@@ -18,7 +18,7 @@ from heedful.generation.translator import Translator
 from heedful.layers import sinusoid
 from heedful.layers.blocks import EPSILON
 from heedful.run import write_atomically
-from heedful.serving.engine import ctranslate2, ctranslate2_translator
+from heedful.serving.engine import ORIGIN, ctranslate2, ctranslate2_translator, exported_weights
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 MOST_DIFFERENT = 0.01  # of the translations, which may differ where two tokens are equally likely to rounding
@@ -36,8 +36,8 @@ def export(run, folder, quantization="float32"):
     if quantization not in QUANTIZATIONS:
         raise InputError(f"Unknown quantization {quantization!r}: choose one of {', '.join(QUANTIZATIONS)}.")
     folder = Path(folder)
-    if folder.exists() and any(folder.iterdir()) and not (folder / "model.bin").is_file():
-        raise InputError(f"{folder} holds something that is no CTranslate2 model: choose another folder.")
+    if folder.exists() and any(folder.iterdir()) and exported_weights(folder) is None:
+        raise InputError(f"{folder} holds something that heedful has not exported: choose another folder.")
     specification = specify(run, engine)
     specification.validate()
     specification.optimize(quantization=None if quantization == "float32" else quantization)
@@ -46,6 +46,7 @@ def export(run, folder, quantization="float32"):
     aside.mkdir(parents=True)
     try:
         specification.save(str(aside))
+        (aside / ORIGIN).write_text(json.dumps({"weights": run.weights_fingerprint()}) + "\n", encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
     finally:

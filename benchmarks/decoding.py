@@ -95,9 +95,9 @@ def main():
     options = parser.parse_args()
     hold_memory()
     from heedful.data.corpus import read_lines, resolve
+    from heedful.jobs.job import keep_compilations
     from heedful.run import Run
     from heedful.serving.export import export
-    from heedful.translation import keep_compilations
 
     keep_compilations()
     trained = Run.open(options.run)

@@ -21,7 +21,7 @@ def main():
     hold_memory()
     import heedful
     from heedful.data.corpus import read_lines, resolve
-    from heedful.translation import keep_compilations
+    from heedful.jobs.job import keep_compilations
 
     keep_compilations()
     translator = heedful.load(options.run)

@@ -11,6 +11,9 @@ __version__ = "0.1.0"
 # Public name -> module. Loaded when first used, so that `heedful --help` does not wait for Keras.
 _HOMES = {
     "Transformer": "heedful.models",
+    "CausalLM": "heedful.models",
+    "MaskedLM": "heedful.models",
+    "Classifier": "heedful.models",
     "MultiHeadAttention": "heedful.layers",
     "EncoderBlock": "heedful.layers",
     "DecoderBlock": "heedful.layers",
@@ -21,9 +24,12 @@ _HOMES = {
     "TokenAccuracy": "heedful.training.metrics",
     "Perplexity": "heedful.training.metrics",
     "Translator": "heedful.generation.translator",
-    "load": "heedful.generation.translator",
-    "train": "heedful.translation",
-    "resume": "heedful.translation",
+    "Generator": "heedful.generation.generator",
+    "Filler": "heedful.reading.filler",
+    "Labeller": "heedful.reading.labeller",
+    "load": "heedful.loading",
+    "train": "heedful.jobs",
+    "resume": "heedful.jobs",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -31,19 +31,33 @@ class DataConfig:
     corpus: Literal["files", "phrasebook", "reverse"] = "files"
     """Text files, or a built-in corpus that is generated."""
     train: tuple[str, ...] = ()
-    """Training text: source file and target file, or one .tsv file; plain or .gz."""
+    """Training text, plain or .gz. translate: source file and target file, or one .tsv file. classify: a label, a
+    tab or a space, and a text on each line. generate, fill: any number of files."""
     valid: tuple[str, ...] = ()
     """Validation text, in the same form."""
     test: tuple[str, ...] = ()
     """Test text, in the same form; never read during training, scored at its end."""
     origin: str = ""
     """Where such text comes from; printed when a file is missing."""
+    held_out: float = 0.1
+    """generate, fill: without validation files this share of the training text, its end, is kept for it."""
+    documents: Literal["whole", "lines", "paragraphs"] = "whole"
+    """generate, fill: a document is a whole file, a line, or what stands between blank lines."""
+    packing: Literal["stream", "documents"] = "stream"
+    """generate: windows of all text in a row, or documents that share rows and cannot see each other."""
+    mask_share: float = 0.15
+    """fill: share of the tokens that are to be found."""
+    whole_words: bool = False
+    """fill: mask all pieces of a word or none."""
+    labels: tuple[str, ...] = ()
+    """classify: the classes; none: those of the training text."""
     sentences: int = 40_000
     """Size of a built-in corpus' training part."""
     length: int = 10
     """Length of a sequence of the `reverse` puzzle."""
     max_tokens: int = 100
-    """Longest source or target, in tokens; longer training pairs are left out."""
+    """Longest source or target, in tokens; longer training pairs are left out. generate: tokens of a window or row.
+    fill: longer documents are cut. classify: longer texts are cut."""
     batch_tokens: int = 4096
     """Tokens of one batch, padding included, counted on the longer side."""
     batch_sentences: int = 0
@@ -54,17 +68,18 @@ class DataConfig:
     def __post_init__(self):
         _positive(self, "sentences", "length", "max_tokens", "batch_tokens", "max_shapes")
         _at_least(self, 0, "batch_sentences")
-        for name in ("train", "valid", "test"):
-            if len(getattr(self, name)) > 2:
-                raise InputError(f"data.{name} takes two files or one .tsv file, not {len(getattr(self, name))}.")
+        _share(self, "held_out", "mask_share")
+        if not self.mask_share:
+            raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
     """How text becomes ids."""
 
-    kind: Literal["bpe", "wordpiece", "unigram", "word"] = "bpe"
-    """Byte-level BPE and Unigram give back any text exactly; WordPiece splits as BERT does; word: split at spaces."""
+    kind: Literal["bpe", "wordpiece", "unigram", "word", "char"] = "bpe"
+    """Byte-level BPE and Unigram give back any text exactly; WordPiece splits as BERT does; word: words and punctuation
+    marks; char: characters."""
     vocab_size: int = 8000
     """Most entries of a vocabulary, special tokens included."""
     joint: bool = True
@@ -87,12 +102,22 @@ class ModelConfig:
     d_ff: int | None = None
     num_kv_heads: int | None = None
     """Key and value heads; fewer make the cache smaller."""
-    activation: Literal["relu", "gelu", "geglu", "swiglu"] = "relu"
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = "relu"
     norm: Literal["post", "pre"] = "post"
+    norm_kind: Literal["layer", "rms"] = "layer"
+    norm_epsilon: float = 1e-6
+    bias: bool = True
+    """Whether projections and layer norms have one."""
     positions: Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary"] = "sinusoidal"
     embedding_norm: bool = False
+    embedding_scale: bool = True
+    """Multiply embeddings by sqrt(d_model)."""
     tie: Literal["none", "target", "all"] = "target"
-    """Shared tables: target embedding = output projection; all: the source embedding too."""
+    """Shared tables: (target) embedding = output projection; all: the source embedding too."""
+    output_bias: bool = False
+    """Whether each word of the vocabulary has a summand of its own."""
+    pooling: Literal["mean", "first"] = "mean"
+    """classify: from the mean of all tokens' vectors, or from the first one's."""
     dropout: float = 0.1
     attention_dropout: float = 0.0
     max_length: int = 256
@@ -102,7 +127,7 @@ class ModelConfig:
         for name, value in zip(("num_layers", "d_model", "num_heads", "d_ff"), SIZES[self.size], strict=True):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        _positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length")
+        _positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon")
         _share(self, "dropout", "attention_dropout")
         if self.d_model % self.num_heads:
             below = self.d_model // self.num_heads * self.num_heads
@@ -121,14 +146,18 @@ class ModelConfig:
             )
 
     def keywords(self):
-        """Return the keyword arguments of `heedful.Transformer`, without the vocabulary sizes."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "size"}
+        """Return the `Options` of a model as keyword arguments."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in ("size", "pooling")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How the model learns. Everything is counted in updates."""
 
+    start_from: str = ""
+    """A run of task fill, whose tokenizer, sizes and encoder are taken over (translate: for the source side)."""
+    freeze: bool = False
+    """Whether what was taken over stays as it is."""
     updates: int = 8000
     minutes: float = 0.0
     """Stop after this many minutes of training, if that is sooner; 0: no limit. Validation time counts."""
@@ -142,6 +171,8 @@ class TrainConfig:
     clip_norm: float = 0.0
     """Largest global norm of a gradient; 0: no clipping."""
     weight_decay: float = 0.0
+    beta_2: float = 0.98
+    """Adam's memory of squared gradients."""
     accumulate: int = 1
     """Batches whose gradients make one update, weighed by their tokens."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -149,10 +180,13 @@ class TrainConfig:
     validate_every: int = 500
     """Updates between validations; the state is saved there."""
     validate_sentences: int = 200
-    """Validation sentences that are really decoded for BLEU; 0: none."""
+    """translate: validation sentences that are really decoded for BLEU; 0: none."""
+    prompt: str = "\n"
+    """generate: what the sample text of each validation continues."""
     patience: int = 0
     """Validations without a better score before training stops; 0: never."""
-    best_by: Literal["bleu", "loss"] = "bleu"
+    best_by: Literal["bleu", "loss", "accuracy"] | None = None
+    """What decides between states; by default bleu in translation, accuracy in classification, else loss."""
     keep: int = 5
     """Training states kept, the last ones."""
     average: int = 0
@@ -163,7 +197,7 @@ class TrainConfig:
         _positive(self, "updates", "accumulate", "validate_every", "keep", "learning_rate")
         _at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
         _at_least(self, 0, "validate_sentences", "patience", "average")
-        _share(self, "label_smoothing")
+        _share(self, "label_smoothing", "beta_2")
         if self.average > self.keep:
             raise InputError(f"train.average ({self.average}) cannot exceed train.keep ({self.keep}).")
         if self.best_by == "bleu" and not self.validate_sentences:
@@ -247,6 +281,8 @@ class Config:
 
     format: int = FORMAT
     """Version of this format; a newer one is refused."""
+    task: Literal["translate", "generate", "fill", "classify"] = "translate"
+    """What the model is for: an encoder-decoder, decoder-only, encoder-only model, or an encoder with classes."""
     name: str = "run"
     """The run folder is runs/NAME unless --run says otherwise."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -262,6 +298,24 @@ class Config:
             )
         if self.model.tie == "all" and not self.tokenizer.joint:
             raise InputError("model.tie = 'all' needs one vocabulary: set tokenizer.joint = true, or tie = 'target'.")
+        if self.train.best_by is None:
+            usual = {"translate": "bleu" if self.train.validate_sentences else "loss", "classify": "accuracy"}
+            best_by = usual.get(self.task, "loss")
+            object.__setattr__(self, "train", dataclasses.replace(self.train, best_by=best_by))
+        if self.train.best_by == "bleu" and self.task != "translate":
+            raise InputError(f"train.best_by = 'bleu' is for translation; task = {self.task!r} has loss and accuracy.")
+        for part in ("train", "valid", "test"):
+            files = getattr(self.data, part)
+            if self.task == "translate" and len(files) > 2:
+                raise InputError(f"data.{part} takes two files or one .tsv file, not {len(files)}.")
+        if self.task != "translate" and self.data.corpus != "files":
+            raise InputError(f"The built-in corpus {self.data.corpus!r} is for translation; name files in data.train.")
+        if self.task != "translate" and self.data.max_tokens > self.model.max_length:
+            raise InputError(
+                f"data.max_tokens ({self.data.max_tokens}) cannot exceed model.max_length ({self.model.max_length})."
+            )
+        if self.train.freeze and not self.train.start_from:
+            raise InputError("train.freeze needs train.start_from: there is nothing to keep as it is.")
 
     @classmethod
     def from_toml(cls, path):
@@ -332,6 +386,7 @@ def _typed(value, hint, where):
         if value is None:
             return None
         hint = next(item for item in typing.get_args(hint) if item is not type(None))
+        return _typed(value, hint, where)
     if hint is float and type(value) is int:
         value = float(value)
     if type(value) is not hint:

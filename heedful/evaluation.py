@@ -7,8 +7,8 @@ import sacrebleu
 
 from heedful import backend
 from heedful.data.batches import BatchPlan
-from heedful.data.examples import translation
-from heedful.training.loss import projected_crossentropy
+from heedful.data.examples import TranslationExamples
+from heedful.training.objective import batch_sums
 
 
 def score_text(hypotheses, references):
@@ -26,30 +26,50 @@ def score_text(hypotheses, references):
     return scores | {"signatures": {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}}
 
 
+def class_scores(found, wanted, labels):
+    """Compare the classes `found` with those `wanted`, both numbers (N,).
+
+    Returns:
+        accuracy, macro_f1 (the mean over the classes that occur, found or wanted), f1 by label, texts, and confusion:
+        for each wanted class how often each was found.
+    """
+    confusion = np.zeros((len(labels), len(labels)), np.int64)
+    np.add.at(confusion, (wanted, found), 1)
+    right, either = confusion.diagonal(), confusion.sum(0) + confusion.sum(1)
+    f1 = {label: float(2 * hits / total) for label, hits, total in zip(labels, right, either, strict=True) if total}
+    return {
+        "accuracy": float(right.sum() / len(wanted)),
+        "macro_f1": sum(f1.values()) / len(f1),
+        "f1": f1,
+        "texts": len(wanted),
+        "confusion": confusion.tolist(),
+    }
+
+
 class TokenScores:
-    """Loss, perplexity and accuracy of a model on encoded pairs: summed over all tokens, divided once.
+    """Loss, perplexity and accuracy of a model on examples: summed over all tokens, divided once.
 
     Args:
-        model: a `Transformer`.
-        pairs: `EncodedPairs`.
-        batch_tokens: tokens of a batch.
+        model: of any family.
+        examples: whose `finite()` gives batches with labels and weights.
     """
 
-    def __init__(self, model, pairs, batch_tokens=4096):
-        self.pairs = pairs
+    def __init__(self, model, examples):
+        self.examples = examples
+        self._sums = backend.compiled(lambda batch: batch_sums(model, batch), model)
+
+    @classmethod
+    def of_pairs(cls, model, pairs, batch_tokens):
+        """Score a translator on `EncodedPairs`, in batches of few shapes."""
         lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
-        self.plan = BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3)
-
-        def sums(batch):
-            table = model.output_projection.embeddings
-            return projected_crossentropy(model.features(batch), table, batch["labels"], batch["weights"])
-
-        self._sums = backend.compiled(sums, model)
+        return cls(model, TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3)))
 
     def __call__(self):
-        """Return loss (negative log-likelihood in nats per token, without smoothing), perplexity and accuracy."""
+        """Return loss (negative log-likelihood in nats per token, not smoothed), perplexity, accuracy and tokens."""
         total = np.zeros(4)
-        for shape, rows in self.plan.finite():
-            total += backend.to_numpy(self._sums(translation(self.pairs, rows, shape.lengths)))
+        for batch in self.examples.finite():
+            total += backend.to_numpy(self._sums(batch))
         _, nll, right, tokens = total
-        return {"loss": nll / tokens, "perplexity": math.exp(min(nll / tokens, 700)), "accuracy": right / tokens}
+        loss = nll / tokens
+        perplexity = math.exp(min(loss, 700))
+        return {"loss": loss, "perplexity": perplexity, "accuracy": right / tokens, "tokens": int(tokens)}

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from heedful import backend
-from heedful.data.examples import END_ID, START_ID
+from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
 from heedful.layers import Trace, sinusoid
 
@@ -109,7 +109,7 @@ def plot_schedule(path, schedule, updates):
 
 def plot_curves(path, log):
     """Draw loss, BLEU and speed over the updates from the entries of a run's log."""
-    panels = (("loss", "valid_loss"), ("valid_bleu", "valid_chrf"), ("target_tokens_per_second",))
+    panels = (("loss", "valid_loss"), ("valid_bleu", "valid_chrf", "valid_accuracy"), ("tokens_per_second",))
     figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.6))
     for axis, names in zip(axes, panels, strict=True):
         for name in names:
@@ -120,6 +120,22 @@ def plot_curves(path, log):
         if axis.lines:
             axis.legend()
         axis.grid(alpha=0.3)
+    return _save(figure, path)
+
+
+def plot_confusion(path, confusion, labels):
+    """Draw how often each class (rows) was taken for each (columns)."""
+    size = 2.5 + 0.5 * len(labels)
+    figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
+    shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    axis.imshow(shares, vmin=0, vmax=1, cmap="Blues")
+    for row, column in np.ndindex(*confusion.shape):
+        color = "white" if shares[row, column] > 0.5 else "black"
+        axis.text(column, row, f"{confusion[row, column]:,}", ha="center", va="center", color=color, fontsize=8)
+    axis.set_xticks(range(len(labels)), labels)
+    axis.set_yticks(range(len(labels)), labels)
+    axis.set_xlabel("found")
+    axis.set_ylabel("wanted")
     return _save(figure, path)
 
 

@@ -13,7 +13,8 @@ from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
-CONFIG, WEIGHTS, SOURCE, TARGET = "config.json", "model.safetensors", "source.tokenizer.json", "target.tokenizer.json"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+SOURCE, TARGET, ONE = "source.tokenizer.json", "target.tokenizer.json", "tokenizer.json"
 
 
 def write_atomically(path, content):
@@ -46,20 +47,28 @@ class Run:
     Args:
         path: the folder.
         config: its `Config`.
-        source_tokenizer, target_tokenizer: the same object when the vocabulary is joint.
+        source_tokenizer: of what is read; of all text where the task is not translation.
+        target_tokenizer: of what is written; None: the same.
     """
 
-    def __init__(self, path, config, source_tokenizer, target_tokenizer):
+    def __init__(self, path, config, source_tokenizer, target_tokenizer=None):
         self.path, self.config = Path(path), config
-        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
+        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer or source_tokenizer
+
+    @property
+    def tokenizer(self):
+        """The only tokenizer of a run that does not translate."""
+        return self.source_tokenizer
 
     @classmethod
-    def create(cls, path, config, source_tokenizer, target_tokenizer):
+    def create(cls, path, config, source_tokenizer, target_tokenizer=None):
         """Write config and tokenizers into a new folder."""
         run = cls(path, config, source_tokenizer, target_tokenizer)
         (run.path / "state").mkdir(parents=True, exist_ok=True)
-        write_atomically(run.path / SOURCE, source_tokenizer.to_json().encode())
-        write_atomically(run.path / TARGET, target_tokenizer.to_json().encode())
+        for name, tokenizer in zip(
+            _tokenizer_files(config), (run.source_tokenizer, run.target_tokenizer), strict=False
+        ):
+            write_atomically(run.path / name, tokenizer.to_json().encode())
         write_atomically(run.path / CONFIG, config.to_json().encode())  # last: it makes the folder a run
         return run
 
@@ -73,13 +82,22 @@ class Run:
         path = Path(path)
         if not path.is_dir():
             raise InputError(f"There is no run folder {path}.")
-        missing = [name for name in (CONFIG, SOURCE, TARGET) if not (path / name).is_file()]
-        if missing:
-            raise InputError(f"{path} is not a complete run folder: {', '.join(missing)} missing.")
+        if not (path / CONFIG).is_file():
+            raise InputError(f"{path} is not a complete run folder: {CONFIG} missing.")
         config = Config.from_json(path / CONFIG)
-        source = Tokenizer.load(path / SOURCE)
-        target = source if config.tokenizer.joint else Tokenizer.load(path / TARGET)
+        names = _tokenizer_files(config)
+        if missing := [name for name in names if not (path / name).is_file()]:
+            raise InputError(f"{path} is not a complete run folder: {', '.join(missing)} missing.")
+        source = Tokenizer.load(path / names[0])
+        target = source if config.tokenizer.joint or len(names) == 1 else Tokenizer.load(path / names[1])
         return cls(path, config, source, target)
+
+    def of_task(self, *tasks):
+        """Return the run if it was trained for one of `tasks`; `InputError` says what it is for."""
+        task = self.config.task
+        if task not in tasks:
+            raise InputError(f"{self.path} is a run of task {task!r}; this needs one of task {' or '.join(tasks)}.")
+        return self
 
     def fingerprints(self):
         """Return SHA-256 fingerprints of the source and the target tokenizer."""
@@ -90,18 +108,30 @@ class Run:
 
     def weights_fingerprint(self):
         """Return the SHA-256 fingerprint of `model.safetensors`; `InputError` where there is none yet."""
-        if not (self.path / WEIGHTS).is_file():
-            raise InputError(f"{self.path} has no {WEIGHTS} yet: train it first, or resume with --resume {self.path}.")
-        with (self.path / WEIGHTS).open("rb") as file:
+        with self.weights_path().open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
-    def build_model(self):
-        """Return the run's `Transformer` with fresh weights, in the precision of its config."""
-        from heedful.models import Transformer
+    def weights_path(self):
+        """Return the path of `model.safetensors`; `InputError` where there is none yet."""
+        path = self.path / WEIGHTS
+        if not path.is_file():
+            raise InputError(f"{self.path} has no {WEIGHTS} yet: train it first, or resume with --resume {self.path}.")
+        return path
 
-        policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[self.config.train.precision]
-        sizes = len(self.source_tokenizer), len(self.target_tokenizer)
-        return Transformer(*sizes, **self.config.model.keywords(), name="transformer", dtype=policy)
+    def build_model(self):
+        """Return the run's model with fresh weights, in the precision of its config."""
+        from heedful import models
+
+        config, size = self.config, len(self.source_tokenizer)
+        policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[config.train.precision]
+        options = config.model.keywords() | {"name": "transformer", "dtype": policy}
+        if config.task == "generate":
+            return models.CausalLM(size, **options)
+        if config.task == "fill":
+            return models.MaskedLM(size, **options)
+        if config.task == "classify":
+            return models.Classifier(size, len(config.data.labels), pooling=config.model.pooling, **options)
+        return models.Transformer(size, len(self.target_tokenizer), **options)
 
     def load_model(self):
         """Return the trained model.
@@ -109,10 +139,7 @@ class Run:
         Raises:
             InputError: there are no weights yet, they are damaged, or they do not fit config and tokenizers.
         """
-        model = self.build_model()
-        path = self.path / WEIGHTS
-        if not path.is_file():
-            raise InputError(f"{self.path} has no {WEIGHTS} yet: train it first, or resume with --resume {self.path}.")
+        model, path = self.build_model(), self.weights_path()
         load_weights(model, read_arrays(path)[0], path)
         return model
 
@@ -161,6 +188,10 @@ class Run:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def _tokenizer_files(config):
+    return (SOURCE, TARGET) if config.task == "translate" else (ONE,)
+
+
 def saved_states(folder):
     """Return the files of the training states in a run folder, oldest first; none if there is no such folder."""
     return sorted((Path(folder) / "state").glob("[0-9]*.safetensors"))
@@ -186,7 +217,7 @@ def weights_by_name(model):
     from heedful import backend
 
     return {
-        variable.path.split("/", 1)[1]: np.asarray(backend.to_numpy(variable), np.float32) for variable in model.weights
+        name: np.asarray(backend.to_numpy(variable), np.float32) for name, variable in _variables_by_name(model).items()
     }
 
 
@@ -196,12 +227,33 @@ def load_weights(model, arrays, origin):
     Raises:
         InputError: names or shapes differ from the model's; says which.
     """
-    own = {variable.path.split("/", 1)[1]: variable for variable in model.weights}
+    own = _variables_by_name(model)
     for title, names in (("lacks", own.keys() - arrays.keys()), ("has unknown", arrays.keys() - own.keys())):
         if names:
             raise InputError(
                 f"{origin} does not fit the run's config: it {title} {len(names)} weights, {min(names)!r}."
             )
+    _assign(own, arrays, origin)
+
+
+def load_matching(model, arrays, origin, beginnings):
+    """Put the arrays whose names begin with one of `beginnings` into a model; return how many there are.
+
+    Raises:
+        InputError: the model has weights of such names that the arrays lack, or of other shapes.
+    """
+    own = {name: variable for name, variable in _variables_by_name(model).items() if name.startswith(beginnings)}
+    if missing := own.keys() - arrays.keys():
+        raise InputError(f"{origin} does not fit: it lacks {len(missing)} weights, {min(missing)!r}.")
+    _assign(own, arrays, origin)
+    return len(own)
+
+
+def _variables_by_name(model):
+    return {variable.path.split("/", 1)[1]: variable for variable in model.weights}
+
+
+def _assign(own, arrays, origin):
     for name, variable in own.items():
         if tuple(variable.shape) != arrays[name].shape:
             raise InputError(

@@ -2,15 +2,15 @@
 
 import pytest
 
-from heedful.cli import RECIPES
 from heedful.config import SIZES, Config, from_dict
 from heedful.errors import InputError
+from heedful.recipes import FOLDER
 from heedful.settings import describe, override
 
 pytestmark = pytest.mark.any_backend
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_recipe_is_valid_and_named_like_its_file(path):
     assert Config.from_toml(path).name == path.stem
 

@@ -9,8 +9,8 @@ import pytest
 from heedful.data.batches import BatchPlan, cut_into_buckets
 from heedful.data.corpus import Corpus, read_lines, read_pairs
 from heedful.data.encoded import Ragged, encode
-from heedful.data.examples import END_ID, START_ID, translation
-from heedful.data.tokenizer import Tokenizer
+from heedful.data.examples import translation
+from heedful.data.tokenizer import END_ID, START_ID, Tokenizer
 from heedful.errors import InputError
 
 pytestmark = pytest.mark.any_backend

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from heedful.layers import TokenEmbedding
 from heedful.training.loss import TokenCrossentropy, projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy
 from heedful.training.objective import Objective
@@ -127,7 +128,7 @@ class Linear(keras.Model):
 
     def __init__(self):
         super().__init__(name="linear")
-        self.output_projection = keras.layers.Embedding(7, 3, name="table")
+        self.output_projection = TokenEmbedding(7, 3, name="table")
         self.output_projection.build((None, None))
         self.built = True
 

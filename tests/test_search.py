@@ -53,7 +53,8 @@ LIMITS = np.array([8, 6, 3, 7, 1, 8, 5])
 
 def run(model, source, limits, strategy, rules=None, **options):
     options.setdefault("room", int(max(limits)))
-    found = search(model, ops.convert_to_tensor(source), ops.convert_to_tensor(limits), strategy, rules, **options)
+    first = np.full(len(source), START)
+    found = search(model, *map(ops.convert_to_tensor, (source, first, limits)), strategy, rules, **options)
     return [ops.convert_to_numpy(x) for x in found]
 
 
@@ -126,7 +127,7 @@ def test_top_k_sorts_nothing_and_finds_the_same(rng, numpy, size, k):
 
 def test_greedy_equals_the_slow_way(model, source):
     """Guards position, cache, end token, limits and scores."""
-    tokens, scores, complete = run(model, source, LIMITS, Greedy(START, END, scored=True))
+    tokens, scores, complete = run(model, source, LIMITS, Greedy(END, scored=True))
     assert tokens.shape == (7, 1, 8)
     assert complete.all()
     for row, limit in enumerate(LIMITS):
@@ -151,7 +152,7 @@ BEAMS = [
 @pytest.mark.parametrize("options", BEAMS)
 def test_beam_search_equals_the_slow_way(model, source, options):
     """Guards ancestors in the shared cache, candidates, ended hypotheses, penalties and both ways to stop."""
-    strategy = BeamSearch(START, END, **options)
+    strategy = BeamSearch(END, **options)
     tokens, scores, _ = run(model, source, LIMITS, strategy)
     for row, limit in enumerate(LIMITS):
         want = slow_beam(model, source[row], limit, strategy)
@@ -166,7 +167,7 @@ def test_a_wide_beam_equals_brute_force(make, length_penalty):
     """All sequences up to four tokens over seven words; the best one must be found, and its score must be right."""
     model, limit = make(vocabulary=7), 4
     source = np.array([[4, 6, 5], [5, 4, 0]], "int32")
-    strategy = BeamSearch(START, END, 216, length_penalty=length_penalty)
+    strategy = BeamSearch(END, 216, length_penalty=length_penalty)
     tokens, scores, _ = run(model, source, [limit, limit], strategy)
     for row in range(2):
         known = {}
@@ -189,9 +190,9 @@ def test_a_wide_beam_equals_brute_force(make, length_penalty):
 
 
 STRATEGIES = [
-    Greedy(START, END, scored=True),
-    BeamSearch(START, END, 3, 2, length_penalty=1.0),
-    BeamSearch(START, END, 2, coverage_penalty=0.2),
+    Greedy(END, scored=True),
+    BeamSearch(END, 3, 2, length_penalty=1.0),
+    BeamSearch(END, 2, coverage_penalty=0.2),
 ]
 
 
@@ -210,7 +211,7 @@ def test_slots_that_are_used_again_change_nothing(make, source, strategy, positi
 
 def test_too_little_room_is_told(model, source):
     """What found its end within the room is as good as ever; what did not is marked."""
-    strategy = BeamSearch(START, END, 3, length_penalty=1.0)
+    strategy = BeamSearch(END, 3, length_penalty=1.0)
     whole, _, all_complete = run(model, source, LIMITS, strategy)
     cut, _, complete = run(model, source, LIMITS, strategy, room=4)
     assert all_complete.all()
@@ -226,7 +227,7 @@ def uniform(rng, width, steps=8):
 def test_sampling_draws_by_the_distribution(model, source, rng):
     """Frequencies of a thousand first tokens against the model's probabilities."""
     width = 1000
-    tokens, *_ = run(model, source[:1], [1], Sampling(START, END, numbers=uniform(rng, width, 1), width=width))
+    tokens, *_ = run(model, source[:1], [1], Sampling(END, numbers=uniform(rng, width, 1), width=width))
     want = np.exp(log_probabilities(model, source[0], [START]))
     have = np.bincount(tokens[0, :, 0], minlength=VOCABULARY) / width
     np.testing.assert_allclose(have, want, atol=4 * 0.5 / width**0.5)
@@ -245,7 +246,7 @@ def test_sampling_draws_by_the_distribution(model, source, rng):
 )
 def test_sampling_keeps_to_the_better_part(model, source, rng, options, allowed):
     width = 500
-    strategy = Sampling(START, END, numbers=uniform(rng, width, 1), width=width, **options)
+    strategy = Sampling(END, numbers=uniform(rng, width, 1), width=width, **options)
     tokens, *_ = run(model, source[:1], [1], strategy)
     probabilities = np.exp(log_probabilities(model, source[0], [START]))
     assert set(tokens[0, :, 0]) <= set(np.flatnonzero(allowed(probabilities)))
@@ -254,14 +255,12 @@ def test_sampling_keeps_to_the_better_part(model, source, rng, options, allowed)
 
 def test_samples_of_a_sentence_depend_on_its_numbers_alone(model, source, rng):
     numbers = uniform(rng, 2)
-    tokens, scores, _ = run(model, source, LIMITS, Sampling(START, END, True, numbers=numbers, width=2))
+    tokens, scores, _ = run(model, source, LIMITS, Sampling(END, True, numbers=numbers, width=2))
     one = np.stack([numbers[4], numbers[7]])
-    alone, alone_scores, _ = run(
-        model, source[4:5], LIMITS[4:5], Sampling(START, END, True, numbers=one, width=2), room=8
-    )
+    alone, alone_scores, _ = run(model, source[4:5], LIMITS[4:5], Sampling(END, True, numbers=one, width=2), room=8)
     np.testing.assert_array_equal(alone[0], tokens[4])
     np.testing.assert_allclose(alone_scores[0], scores[4], atol=1e-4)
-    refilled, *_ = run(model, source, LIMITS, Sampling(START, END, True, numbers=numbers, width=2), slots=2)
+    refilled, *_ = run(model, source, LIMITS, Sampling(END, True, numbers=numbers, width=2), slots=2)
     np.testing.assert_array_equal(refilled, tokens)
 
 
@@ -269,7 +268,7 @@ def lengths(tokens):
     return (tokens[:, 0] != 0).sum(-1)
 
 
-@pytest.mark.parametrize("strategy", [Greedy(START, END), BeamSearch(START, END, 3)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("strategy", [Greedy(END), BeamSearch(END, 3)], ids=["greedy", "beam"])
 def test_rules(model, source, strategy):
     """Each rule changes the text, and holds in every result."""
     limits = np.full(7, 8)
@@ -317,7 +316,7 @@ def test_repetition_penalty_by_hand(numpy):
 def test_an_ensemble_takes_the_mean_of_probabilities(make, source):
     one, other = make(), make(num_layers=1, positions="rotary")
     both = Ensemble([one, other])
-    strategy = Greedy(START, END, scored=True)
+    strategy = Greedy(END, scored=True)
     tokens, scores, _ = run(both, source, LIMITS, strategy)
     for row, limit in enumerate(LIMITS):
         target, total = [START], 0.0
@@ -328,5 +327,5 @@ def test_an_ensemble_takes_the_mean_of_probabilities(make, source):
             total += mean.max()
         assert tokens[row, 0, : len(target) - 1].tolist() == target[1:]
         np.testing.assert_allclose(scores[row, 0], total, atol=1e-4)
-    twice = run(Ensemble([one, one]), source, LIMITS, BeamSearch(START, END, 3))
-    np.testing.assert_array_equal(twice[0], run(one, source, LIMITS, BeamSearch(START, END, 3))[0])
+    twice = run(Ensemble([one, one]), source, LIMITS, BeamSearch(END, 3))
+    np.testing.assert_array_equal(twice[0], run(one, source, LIMITS, BeamSearch(END, 3))[0])

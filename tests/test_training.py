@@ -7,13 +7,14 @@ import signal
 import numpy as np
 import pytest
 
-from heedful import translation
+from heedful import jobs
 from heedful.config import Config
+from heedful.data.examples import TranslationExamples
 from heedful.errors import InputError
+from heedful.jobs.translation import TranslationJob
 from heedful.run import WEIGHTS, Run, read_arrays
 from heedful.settings import override
 from heedful.training.signals import Interrupted
-from heedful.training.trainer import Trainer
 
 
 @pytest.fixture
@@ -47,9 +48,9 @@ def assert_same_state(one, other):
 def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
     """Difference 0.0, dropout on: weights, optimizer, dropout seeds and data order all continue."""
     config = change(config, "--train.accumulate", str(accumulate), "--train.label_smoothing", "0.1")
-    whole = translation.train(config, tmp_path / "whole", quiet)
-    translation.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
-    parts = translation.resume(tmp_path / "parts", quiet, config)
+    whole = jobs.train(config, tmp_path / "whole", quiet)
+    jobs.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
+    parts = jobs.resume(tmp_path / "parts", quiet, config)
     assert_same_state(whole, parts)
     updates = [entry["update"] for entry in parts.read_log()]
     assert updates == [3, 6]
@@ -57,10 +58,10 @@ def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
 
 def test_resuming_forgets_what_came_after_the_state(config, tmp_path):
     """A kill between two states: the log must not tell the lost updates twice."""
-    run = translation.train(config, tmp_path / "run", quiet)
+    run = jobs.train(config, tmp_path / "run", quiet)
     want = last_arrays(run)
     run.states()[-1].unlink()
-    resumed = translation.resume(tmp_path / "run", quiet)
+    resumed = jobs.resume(tmp_path / "run", quiet)
     for name, array in last_arrays(resumed).items():
         np.testing.assert_array_equal(array, want[name])
     assert [entry["update"] for entry in run.read_log()] == [3, 6]
@@ -68,39 +69,39 @@ def test_resuming_forgets_what_came_after_the_state(config, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypatch):
-    whole = translation.train(config, tmp_path / "whole", quiet)
-    fetch = Trainer._batch
+    whole = jobs.train(config, tmp_path / "whole", quiet)
+    fetch = TranslationExamples.batch
     calls = []
 
-    def batch(self, index, tokens):
+    def batch(self, index):
         calls.append(index)
         if len(calls) == 4:
             os.kill(os.getpid(), number)
-        return fetch(self, index, tokens)
+        return fetch(self, index)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_batch", batch)
+        patch.setattr(TranslationExamples, "batch", batch)
         with pytest.raises(Interrupted, match=r"Go on with: heedful train --resume .*stopped") as stop:
-            translation.train(config, tmp_path / "stopped", quiet)
+            jobs.train(config, tmp_path / "stopped", quiet)
     assert stop.value.signal_number == number
     assert 0 < Run.open(tmp_path / "stopped").last_state()[1]["update"] < 6
-    assert_same_state(whole, translation.resume(tmp_path / "stopped", quiet))
+    assert_same_state(whole, jobs.resume(tmp_path / "stopped", quiet))
 
 
 def test_a_truncated_state_falls_back_to_the_one_before(config, tmp_path):
-    whole = translation.train(config, tmp_path / "whole", quiet)
+    whole = jobs.train(config, tmp_path / "whole", quiet)
     newest = whole.states()[-1]
     want = last_arrays(whole)
     newest.write_bytes(newest.read_bytes()[:-100])
     said = []
-    resumed = translation.resume(tmp_path / "whole", said.append)
+    resumed = jobs.resume(tmp_path / "whole", said.append)
     assert any("falling back to the state before" in line for line in said)
     for name, array in last_arrays(resumed).items():
         np.testing.assert_array_equal(array, want[name])
 
 
 def test_a_full_disk_leaves_the_state_before(config, tmp_path, monkeypatch):
-    run = translation.train(config, tmp_path / "run", quiet)
+    run = jobs.train(config, tmp_path / "run", quiet)
     before = last_arrays(run)
     (run.path / "config.json").write_text(change(config, "--train.updates", "9").to_json(), encoding="utf-8")
 
@@ -109,7 +110,7 @@ def test_a_full_disk_leaves_the_state_before(config, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match=r"No space left on device; the last state, .*00000006.safetensors, is whole"):
-        translation.resume(tmp_path / "run", quiet)
+        jobs.resume(tmp_path / "run", quiet)
     monkeypatch.undo()
     after = last_arrays(run)
     assert not list(run.path.rglob("*.part"))
@@ -120,7 +121,7 @@ def test_a_full_disk_leaves_the_state_before(config, tmp_path, monkeypatch):
 def test_not_a_number_stops_with_the_update(config, tmp_path):
     config = change(config, "--train.learning_rate", "1e38", "--train.warmup_updates", "0", "--model.norm", "pre")
     with pytest.raises(InputError, match=r"not a number any more at update \d+\. The state of update 0 is kept"):
-        translation.train(config, tmp_path / "run", quiet)
+        jobs.train(config, tmp_path / "run", quiet)
 
 
 def test_patience(config, tmp_path):
@@ -129,7 +130,7 @@ def test_patience(config, tmp_path):
         "--train.validate_every", "1", "--train.best_by", "loss",
     )  # fmt: skip
     said = []
-    run = translation.train(config, tmp_path / "run", said.append)
+    run = jobs.train(config, tmp_path / "run", said.append)
     assert run.last_state()[1]["update"] == 3  # the first is the best, two more are waited for
     assert any("stopping early" in line for line in said)
 
@@ -137,11 +138,9 @@ def test_patience(config, tmp_path):
 @pytest.mark.parametrize(("scores", "wins"), [([1, 2, 3, 4, 5, 6, 7], True), ([7, 6, 5, 4, 3, 2, 1], False)])
 def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path, monkeypatch, scores, wins):
     waiting = iter(scores)
-    monkeypatch.setattr(
-        translation.TranslationJob, "_validate", lambda job: {"loss": 1.0, "bleu": next(waiting), "chrf": 1.0}
-    )
+    monkeypatch.setattr(TranslationJob, "validate", lambda job: {"loss": 1.0, "bleu": next(waiting), "chrf": 1.0})
     config = change(config, "--train.validate_every", "1", "--train.keep", "2", "--train.average", "2")
-    run = translation.train(config, tmp_path / "run", quiet)
+    run = jobs.train(config, tmp_path / "run", quiet)
     assert [path.stem for path in run.states()] == ["00000005", "00000006"]
     states = [read_arrays(path)[0] for path in run.states()]
     saved, _ = read_arrays(run.path / WEIGHTS)
@@ -153,20 +152,20 @@ def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path
 
 
 def test_bfloat16_trains(config, tmp_path):
-    run = translation.train(change(config, "--train.precision", "bfloat16"), tmp_path / "run", quiet)
+    run = jobs.train(change(config, "--train.precision", "bfloat16"), tmp_path / "run", quiet)
     assert all(entry["loss"] < 10 for entry in run.read_log())
 
 
 def test_other_data_is_refused_on_resume(config, tmp_path, text_files):
-    translation.train(config, tmp_path / "run", quiet)
+    jobs.train(config, tmp_path / "run", quiet)
     for path in text_files:
         path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
     with pytest.raises(InputError, match="The training text has changed"):
-        translation.resume(tmp_path / "run", quiet)
+        jobs.resume(tmp_path / "run", quiet)
 
 
 def test_a_run_folder_is_complete_and_legible(config, tmp_path):
-    run = translation.train(config, tmp_path / "run", quiet)
+    run = jobs.train(config, tmp_path / "run", quiet)
     names = {path.name for path in run.path.iterdir()}
     assert names >= {"config.json", "source.tokenizer.json", "target.tokenizer.json", "model.safetensors", "state",
                      "log.jsonl", "samples.txt", "scores.json", "tensorboard", "curves.png"}  # fmt: skip
@@ -182,7 +181,7 @@ def test_vocabulary_comes_from_training_text_alone(config, tmp_path):
     for side, name in enumerate(("valid.pt", "valid.en")):
         (tmp_path / name).write_text(("o lobo uiva", "the wolf howls")[side] + "\n", encoding="utf-8")
     files = f'["{tmp_path / "valid.pt"}", "{tmp_path / "valid.en"}"]'
-    job = translation.TranslationJob.create(change(config, "--data.valid", files), tmp_path / "run", quiet)
+    job = TranslationJob.create(change(config, "--data.valid", files), tmp_path / "run", quiet)
     assert job.run.source_tokenizer.lookup("lobo") is None
     assert job.run.source_tokenizer.lookup("gato") is not None
 
@@ -193,7 +192,7 @@ def test_learns_twenty_sentences_by_heart(config, tmp_path):
         "--model.norm", "pre", "--train.label_smoothing", "0.0", "--model.d_model", "32",
         "--train.learning_rate", "3e-3",
     )  # fmt: skip
-    run = translation.train(config, tmp_path / "run", quiet)
+    run = jobs.train(config, tmp_path / "run", quiet)
     scores = json.loads((run.path / "scores.json").read_text())[-1]
     assert scores["exact"] == 1.0
     assert scores["bleu"] > 99
@@ -202,7 +201,7 @@ def test_learns_twenty_sentences_by_heart(config, tmp_path):
 @pytest.mark.slow
 def test_learns_reversal(tmp_path):
     """The annotated Transformer's puzzle, at least 99 % of unseen sequences exactly right."""
-    from heedful.cli import find_recipe
+    from heedful.recipes import find_recipe
 
-    run = translation.train(Config.from_toml(find_recipe("reverse")), tmp_path / "run", quiet)
+    run = jobs.train(Config.from_toml(find_recipe("reverse")), tmp_path / "run", quiet)
     assert json.loads((run.path / "scores.json").read_text())[-1]["exact"] >= 0.99

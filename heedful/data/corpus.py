@@ -1,4 +1,4 @@
-"""Pairs of sentences from files: read as a stream, checked line by line, and fingerprinted."""
+"""Text from files: read as a stream, checked line by line, and fingerprinted."""
 
 import gzip
 import hashlib
@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from heedful.errors import InputError
 
@@ -16,6 +17,17 @@ def resolve(path):
     if path.is_absolute() or path.exists():
         return path
     return Path(os.environ.get("HEEDFUL_DATA", "data")) / path
+
+
+def resolve_all(paths, origin=""):
+    """Return the `resolve`d paths; `InputError` names all that are missing, and `origin`, where such text is found."""
+    found = [resolve(path) for path in paths]
+    if missing := [str(path) for path in found if not path.is_file()]:
+        advice = f" {origin}" if origin else ""
+        raise InputError(
+            f"Missing text: {', '.join(missing)}.{advice} Relative paths are looked up here and in HEEDFUL_DATA."
+        )
+    return found
 
 
 def read_lines(path) -> Iterator[str]:
@@ -77,10 +89,10 @@ def _read_tsv(path):
 
 
 class Corpus:
-    """A parallel text that can be read again and again, and the fingerprint of its content.
+    """A text that can be read again and again - pairs of sentences, documents - and the fingerprint of its content.
 
     Args:
-        read: a function that returns a fresh iterator of (source, target).
+        read: a function that returns a fresh iterator of (source, target), or of what else the text consists of.
         fingerprint: text that changes when the content does.
         name: for messages.
     """
@@ -88,7 +100,7 @@ class Corpus:
     def __init__(self, read, fingerprint, name):
         self._read, self.fingerprint, self.name = read, fingerprint, name
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._read())
 
     @classmethod
@@ -98,13 +110,7 @@ class Corpus:
         Raises:
             InputError: a file is missing; the message names all that are, and `origin`, where such text comes from.
         """
-        found = [resolve(path) for path in paths]
-        missing = [str(path) for path in found if not path.is_file()]
-        if missing:
-            advice = f" {origin}" if origin else ""
-            raise InputError(
-                f"Missing text: {', '.join(missing)}.{advice} Relative paths are looked up here and in HEEDFUL_DATA."
-            )
+        found = resolve_all(paths, origin)
         return cls(lambda: read_pairs(found), fingerprint_files(found), " + ".join(map(str, found)))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A parallel corpus as ids: encoded once as a stream, filtered by length, cached on disk, read through memory maps."""
+"""Text as ids: encoded once as a stream, filtered by length, cached on disk, read through memory maps."""
 
 import hashlib
 import itertools
@@ -49,6 +49,13 @@ class Ragged:
         offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in sequences], dtype=np.int64)])
         return cls(np.fromiter(itertools.chain.from_iterable(sequences), np.int32, count=offsets[-1]), offsets)
 
+    @classmethod
+    def read(cls, folder, name, mapped):
+        """Read NAME.bin and NAME_offsets.npy; `mapped` leaves the ids on disk."""
+        path = folder / f"{name}.bin"
+        flat = np.memmap(path, np.int32, "r") if mapped else np.fromfile(path, np.int32)
+        return cls(flat, np.load(folder / f"{name}_offsets.npy"))
+
     @property
     def lengths(self):
         """Number of ids of each sequence."""
@@ -96,8 +103,26 @@ def encode(corpus, source_tokenizer, target_tokenizer, max_tokens, cache=None):
     Raises:
         InputError: no pair is left.
     """
+    parts = (corpus.fingerprint, source_tokenizer.to_json(), target_tokenizer.to_json(), str(max_tokens), "1")
+
+    def write(folder):
+        filtered = _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder)
+        _refuse_nothing(filtered, corpus, max_tokens)
+
+    return kept_in_cache(parts, cache, write, _read)
+
+
+def kept_in_cache(parts, cache, write, read):
+    """Return what `write` makes and `read` reads, from the cache where it was made before.
+
+    Args:
+        parts: texts that decide the content.
+        cache: the folder of all cached content, or None: keep nothing.
+        write: called with a new folder, to fill it.
+        read: called with the folder and whether its arrays may be mapped from disk.
+    """
     key = hashlib.sha256()
-    for part in (corpus.fingerprint, source_tokenizer.to_json(), target_tokenizer.to_json(), str(max_tokens), "1"):
+    for part in parts:
         key.update(hashlib.sha256(part.encode()).digest())
     folder = Path(cache) / key.hexdigest()[:32] if cache else None
     if folder is None or not folder.is_dir():
@@ -106,20 +131,19 @@ def encode(corpus, source_tokenizer, target_tokenizer, max_tokens, cache=None):
             parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=parent) as temporary:
             made = Path(temporary) / "encoded"
-            filtered = _write(corpus, source_tokenizer, target_tokenizer, max_tokens, made)
-            _refuse_nothing(filtered, corpus, max_tokens)
+            made.mkdir()
+            write(made)
             if folder is None:
-                return _read(made, mapped=False)
+                return read(made, mapped=False)
             try:
                 made.rename(folder)
             except OSError:
                 if not folder.is_dir():  # else another run was faster, with the same content
                     raise
-    return _read(folder, mapped=True)
+    return read(folder, mapped=True)
 
 
 def _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder):
-    folder.mkdir()
     too_long = empty = 0
     offsets = [[0], [0]]
     with (folder / "source.bin").open("wb") as source_file, (folder / "target.bin").open("wb") as target_file:
@@ -146,13 +170,8 @@ def _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder):
 
 
 def _read(folder, mapped):
-    def ragged(name):
-        offsets = np.load(folder / f"{name}_offsets.npy")
-        path = folder / f"{name}.bin"
-        return Ragged(np.memmap(path, np.int32, "r") if mapped else np.fromfile(path, np.int32), offsets)
-
     filtered = Filtered(**json.loads((folder / "filtered.json").read_text()))
-    return EncodedPairs(ragged("source"), ragged("target"), filtered)
+    return EncodedPairs(Ragged.read(folder, "source", mapped), Ragged.read(folder, "target", mapped), filtered)
 
 
 def _refuse_nothing(filtered, corpus, max_tokens):

@@ -1,13 +1,11 @@
-"""From encoded text to what a model is trained on: one function per objective.
+"""Sentence pairs as what a translator is trained on.
 
 Axes: B batch, S source length, T target length.
 """
 
 import numpy as np
 
-from heedful.data.tokenizer import SPECIAL
-
-START_ID, END_ID = SPECIAL.index("[START]"), SPECIAL.index("[END]")
+from heedful.data.tokenizer import END_ID, START_ID
 
 
 def source_ids(source, rows, length):
@@ -39,6 +37,42 @@ def translation(pairs, rows, shape):
         "labels": labels,
         "weights": (labels != 0).astype(np.float32),
     }
+
+
+class TranslationExamples:
+    """The batches of a `BatchPlan` over pairs, as arrays; batch n is a pure function of (seed, n).
+
+    What trains a model has this form: `batch(n)`, `tokens(n)` and `shape(n)`, `finite()` and a text that describes it.
+
+    Args:
+        pairs: `EncodedPairs`.
+        plan: their `BatchPlan`.
+    """
+
+    def __init__(self, pairs, plan):
+        self.pairs, self.plan = pairs, plan
+
+    def batch(self, number):
+        """Return batch `number` as `translation` makes it."""
+        shape, rows = self.plan.batch(number)
+        return translation(self.pairs, rows, shape.lengths)
+
+    def finite(self):
+        """Yield batches in which every pair comes exactly once."""
+        for shape, rows in self.plan.finite():
+            yield translation(self.pairs, rows, shape.lengths)
+
+    def tokens(self, number):
+        """Return how many real target tokens batch `number` has."""
+        return self.plan.target_tokens(number)
+
+    def shape(self, number):
+        """Return the shape of batch `number`."""
+        shape, _ = self.plan.batch(number)
+        return (shape.sentences, *shape.lengths)
+
+    def __str__(self):
+        return str(self.plan)
 
 
 def _with_end(ids, rows):

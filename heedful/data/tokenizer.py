@@ -8,15 +8,17 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from heedful.errors import InputError
 
-PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[START]", "[END]"
+PAD, UNKNOWN, START, END, MASK = "[PAD]", "[UNK]", "[START]", "[END]", "[MASK]"
 SPECIAL = (PAD, UNKNOWN, START, END)
-KINDS = ("bpe", "wordpiece", "unigram", "word")
+START_ID, END_ID = SPECIAL.index(START), SPECIAL.index(END)
+KINDS = ("bpe", "wordpiece", "unigram", "word", "char")
 
 
 class Tokenizer:
     """A trained vocabulary with its way of splitting text.
 
-    `pad_id` is always 0; `unknown_id`, `start_id` and `end_id` follow. `encode` adds no special tokens by itself.
+    `pad_id` is always 0; `unknown_id`, `start_id` and `end_id` follow, and `mask_id`, which is None where there is no
+    [MASK]. `encode` adds no special tokens by itself.
     """
 
     def __init__(self, inner):
@@ -24,22 +26,24 @@ class Tokenizer:
         self._inner.no_padding()
         self._inner.no_truncation()
         self._inner.encode_special_tokens = True  # "[END]" in a text is five characters, not the end
-        self._looks_up_words = isinstance(inner.model, models.WordLevel)  # ... but there it would be a known word
         ids = [inner.token_to_id(token) for token in SPECIAL]
         if ids[0] != 0 or None in ids:
             raise InputError(f"This tokenizer lacks the special tokens {', '.join(SPECIAL)}, or [PAD] is not id 0.")
         self.pad_id, self.unknown_id, self.start_id, self.end_id = ids
+        self.mask_id = inner.token_to_id(MASK)
 
     @classmethod
-    def train(cls, lines, kind="bpe", vocab_size=8000, lowercase=False):
+    def train(cls, lines, kind="bpe", vocab_size=8000, lowercase=False, mask=False):
         """Learn a vocabulary from an iterable of lines.
 
         Args:
             lines: text; read once, as a stream.
             kind: `bpe` (byte-level, cased, reversible), `wordpiece` (BERT's splitting), `unigram` (reversible for
-                characters it has seen; falls back to bytes), `word` (split at spaces).
+                characters it has seen; falls back to bytes), `word` (the most frequent words and punctuation marks),
+                `char` (characters).
             vocab_size: most entries, special tokens included.
             lowercase: lower-case first; WordPiece strips accents too.
+            mask: have a [MASK] token too.
 
         Raises:
             InputError: the kind is unknown, the vocabulary too small for the kind, or there is no text.
@@ -47,15 +51,16 @@ class Tokenizer:
         if kind not in KINDS:
             raise InputError(f"Unknown tokenizer {kind!r}: choose one of {', '.join(KINDS)}.")
         bytes_needed = 256 if kind in ("bpe", "unigram") else 0
-        if vocab_size <= bytes_needed + len(SPECIAL):
-            raise InputError(f"A {kind} vocabulary needs more than {bytes_needed + len(SPECIAL)} entries.")
-        inner, trainer = _KIND[kind](vocab_size, lowercase)
+        special = [*SPECIAL, MASK] if mask else list(SPECIAL)
+        if vocab_size <= bytes_needed + len(special):
+            raise InputError(f"A {kind} vocabulary needs more than {bytes_needed + len(special)} entries.")
+        inner, trainer = _KIND[kind](lowercase, {"vocab_size": vocab_size, "special_tokens": special})
         seen = 0
 
         def counted():
             nonlocal seen
             for line in lines:
-                seen += bool(line.strip())
+                seen += bool(line.strip()) or (kind == "char" and bool(line))
                 yield line
 
         inner.train_from_iterator(counted(), trainer)
@@ -70,9 +75,9 @@ class Tokenizer:
         Our special tokens must be there, [PAD] first.
         """
         tokens = Path(path).read_text(encoding="utf-8").splitlines()
-        inner, _ = _wordpiece(len(tokens), lowercase)
+        inner, _ = _wordpiece(lowercase, {})
         inner.model = models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNKNOWN)
-        inner.add_special_tokens([token for token in SPECIAL if token in tokens])
+        inner.add_special_tokens([token for token in (*SPECIAL, MASK) if token in tokens])
         return cls(inner)
 
     def save_vocab(self, path):
@@ -116,12 +121,12 @@ class Tokenizer:
 
     def encode(self, text):
         """Return the ids of a text."""
-        return self._plain(self._inner.encode(text, add_special_tokens=False).ids)
+        return self._inner.encode(text, add_special_tokens=False).ids
 
     def encode_batch(self, texts):
         """Return the ids of each of many texts, in parallel."""
         encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [self._plain(encoding.ids) for encoding in encodings]
+        return [encoding.ids for encoding in encodings]
 
     def decode(self, ids):
         """Return the text of `ids`, special tokens left out."""
@@ -139,53 +144,67 @@ class Tokenizer:
             shown.append(token if token in SPECIAL else self._inner.decode([int(i)]) or token)
         return shown
 
-    def _plain(self, ids):
-        return [i if i > self.end_id else self.unknown_id for i in ids] if self._looks_up_words else ids
+    def begins_word(self):
+        """Say of each id whether a word, or a punctuation mark, begins with it: a list of booleans."""
+        tokens = [self._inner.id_to_token(i) for i in range(len(self))]
+        if isinstance(self._inner.model, models.WordPiece):
+            return [not token.startswith("##") for token in tokens]
+        if isinstance(self._inner.model, models.WordLevel):
+            return [True] * len(tokens)
+        return [not token[0].isalnum() for token in tokens]  # byte-level: a space is a sign before the word
 
     def __len__(self):
         return self._inner.get_vocab_size()
 
 
-def _bpe(vocab_size, lowercase):
-    inner = tokenizers.Tokenizer(models.BPE())
-    if lowercase:
-        inner.normalizer = normalizers.Lowercase()
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    return inner, trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+def _bpe(lowercase, options):
+    inner = _byte_level(tokenizers.Tokenizer(models.BPE()), lowercase)
+    return inner, trainers.BpeTrainer(initial_alphabet=_alphabet(), show_progress=False, **options)
+
+
+def _unigram(lowercase, options):
+    # On the byte-level alphabet: every text has pieces, so nothing is unknown and the round trip is exact.
+    inner = _byte_level(tokenizers.Tokenizer(models.Unigram()), lowercase)
+    return inner, trainers.UnigramTrainer(
+        unk_token=UNKNOWN, initial_alphabet=_alphabet(), show_progress=False, **options
     )
 
 
-def _wordpiece(vocab_size, lowercase):
+def _wordpiece(lowercase, options):
     inner = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=lowercase)
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     inner.decoder = decoders.WordPiece()
-    return inner, trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=False)
+    return inner, trainers.WordPieceTrainer(show_progress=False, **options)
 
 
-def _unigram(vocab_size, lowercase):
-    # On the byte-level alphabet: every text has pieces, so nothing is unknown and the round trip is exact.
-    inner = tokenizers.Tokenizer(models.Unigram())
+def _word(lowercase, options):
+    inner = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()  # words, and what stands between them
+    return inner, trainers.WordLevelTrainer(show_progress=False, **options)
+
+
+def _char(lowercase, options):
+    inner = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
+    inner.decoder = decoders.Fuse()
+    return inner, trainers.WordLevelTrainer(show_progress=False, **options)
+
+
+def _byte_level(inner, lowercase):
     if lowercase:
         inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    return inner, trainers.UnigramTrainer(
-        vocab_size=vocab_size, special_tokens=list(SPECIAL), unk_token=UNKNOWN, initial_alphabet=alphabet,
-        show_progress=False,
-    )  # fmt: skip
+    return inner
 
 
-def _word(vocab_size, lowercase):
-    inner = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-    if lowercase:
-        inner.normalizer = normalizers.Lowercase()
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return inner, trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=list(SPECIAL), show_progress=False)
+def _alphabet():
+    return sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-_KIND = {"bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram, "word": _word}
+_KIND = {"bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram, "word": _word, "char": _char}

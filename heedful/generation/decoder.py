@@ -12,7 +12,8 @@ import numpy as np
 
 from heedful import backend
 from heedful.data.encoded import Ragged
-from heedful.data.examples import END_ID, START_ID, source_ids
+from heedful.data.examples import source_ids
+from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
 from heedful.generation.rules import Rules
 from heedful.generation.search import search
@@ -34,7 +35,7 @@ class Decoder:
     """Runs a search over many sources.
 
     Args:
-        model: an encoder-decoder model, or an `Ensemble` of several.
+        model: an encoder-decoder model, or an `Ensemble` of several; `Continuer` is for language models.
         decode: a `DecodeConfig`.
         tokenizer: of the target side; names the forbidden tokens and the size of the vocabulary.
         scored: whether greedy search adds up scores too; the others always do.
@@ -113,21 +114,31 @@ class Decoder:
         """Return what the compiled search is called with, by name, and the room for tokens."""
         count = _round_up(len(jobs), QUEUE * self.decode.batch_size)
         lengths = np.array([len(job.source) for job in jobs])
-        longest = _multiple(lengths.max() + 1, SOURCE_STEP)
         rows = np.where(np.arange(count) < len(jobs), np.arange(count), -1)
         limits = _padded([self.most(length) for length in lengths], count)
-        arguments = {"source": source_ids(Ragged.of([job.source for job in jobs]), rows, longest), "limits": limits}
+        source, first = self._read(jobs, rows)
+        arguments = {"source": source, "first": first, "limits": limits}
         least = np.maximum(self.decode.min_length, np.ceil(self.decode.min_ratio * lengths))
         if least.any():
             arguments["minimums"] = _padded(np.minimum(least, limits[: len(jobs)] - 1), count + 1)
         begun = max(len(job.prefix) for job in jobs)
-        room = min(_multiple((longest + begun) * self._growth + 4, SOURCE_STEP) * factor, self.most(longest))
+        room = self._room(source.shape[1] + begun, limits.max(), factor)
         if begun:
             prefixes = Ragged.of([job.prefix for job in jobs])
             arguments["prefix"] = prefixes.padded(np.append(rows, -1), _multiple(begun, SOURCE_STEP))
         if self.decode.sample:
             arguments["randoms"] = self._randoms(jobs, count, room)
         return arguments, room
+
+    def _read(self, jobs, rows):
+        """Return what the model reads before it writes (W, S), and the tokens that it reads first when it does (W,)."""
+        longest = _multiple(max(len(job.source) for job in jobs) + 1, SOURCE_STEP)
+        sources = Ragged.of([job.source for job in jobs])
+        return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
+
+    def _room(self, read, limit, factor):
+        """Return for how many tokens there shall be room where `read` are read and `limit` are the most allowed."""
+        return int(min(_multiple(read * self._growth + 4, SOURCE_STEP) * factor, limit))
 
     def _program(self, room, names):
         if (room, names) not in self._programs:
@@ -140,9 +151,8 @@ class Decoder:
                 )  # fmt: skip
                 strategy = self._strategy(given.get("randoms"))
                 slots = self.decode.batch_size
-                return tuple(
-                    search(self.model, given["source"], given["limits"], strategy, rules, slots=slots, room=room)
-                )
+                inputs = given["source"], given["first"], given["limits"]
+                return tuple(search(self.model, *inputs, strategy, rules, slots=slots, room=room))
 
             self._programs[room, names] = backend.compiled(run, self.model, loop=True)
         return self._programs[room, names]
@@ -151,13 +161,13 @@ class Decoder:
         decode = self.decode
         if decode.sample:
             return Sampling(
-                START_ID, END_ID, scored=True, numbers=randoms, width=decode.n_best, temperature=decode.temperature,
+                END_ID, scored=True, numbers=randoms, width=decode.n_best, temperature=decode.temperature,
                 top_k=decode.top_k, top_p=decode.top_p, min_p=decode.min_p,
             )  # fmt: skip
         if decode.beam_size == 1:
-            return Greedy(START_ID, END_ID, self.scored)
+            return Greedy(END_ID, self.scored)
         return BeamSearch(
-            START_ID, END_ID, decode.beam_size, decode.n_best, decode.length_penalty, decode.length_norm,
+            END_ID, decode.beam_size, decode.n_best, decode.length_penalty, decode.length_norm,
             decode.coverage_penalty, decode.stop,
         )  # fmt: skip
 
@@ -176,6 +186,28 @@ class Decoder:
     def most(self, length):
         """Return the most tokens that a source of `length` tokens may become."""
         return self.decode.most(length, self.model.max_length)
+
+
+class Continuer(Decoder):
+    """A decoder for language models: its sources are prompts, and what it writes is what follows them.
+
+    Args:
+        model: a `CausalLM`.
+        decode: a `DecodeConfig`; its `max_length` says how many tokens to write.
+        tokenizer, scored: as of `Decoder`.
+    """
+
+    def most(self, length):
+        """Return the most tokens that may follow a prompt of `length` tokens: the last one written is never read."""
+        return min(self.decode.max_length, self.model.max_length - length + 1)
+
+    def _read(self, jobs, rows):
+        longest = _multiple(max(len(job.source) for job in jobs), SOURCE_STEP)
+        before = Ragged.of([job.source[:-1] for job in jobs])
+        return before.padded(rows, longest), _padded([job.source[-1] for job in jobs], len(rows))
+
+    def _room(self, read, limit, factor):
+        return int(limit)
 
 
 class _Job(NamedTuple):

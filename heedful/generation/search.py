@@ -37,7 +37,7 @@ class _Slots(NamedTuple):
     found: Any  # as `Found`, with a row more
 
 
-def search(model, source, limits, strategy, rules=None, *, slots=None, room):
+def search(model, source, first, limits, strategy, rules=None, *, slots=None, room):
     """Write the best continuation of every sentence.
 
     A sentence that is done makes place for one that waits, so no sentence waits for a longer one. Nothing that happens
@@ -50,6 +50,7 @@ def search(model, source, limits, strategy, rules=None, *, slots=None, room):
         model: has `begin(source) -> memory`, whose arrays have W as their first axis; `room(B, places) -> past`; and
             `step(ids (B, K), memory, past, place=, positions=, visible=, trace=) -> (logits (B, K, V), past)`.
         source: what `begin` takes, its first axis W.
+        first: the token that each sentence reads first (W,).
         limits: most tokens of each sentence (W,).
         strategy: `Greedy`, `BeamSearch` or `Sampling`.
         rules: `Rules`, or None.
@@ -65,6 +66,7 @@ def search(model, source, limits, strategy, rules=None, *, slots=None, room):
     width = strategy.width
     memory = model.begin(source)
     limits = ops.concatenate([ops.cast(limits, "int32"), ops.zeros((1,), "int32")])  # a row for "no sentence"
+    first = ops.cast(first, "int32")
     fresh = strategy.start(1, room, source.shape[-1])
     places = ops.arange(room, dtype="int32")
     hidden = ops.logical_not(memory.visible[:, 0]) if strategy.attention else None  # (W, 1, S)
@@ -113,9 +115,10 @@ def search(model, source, limits, strategy, rules=None, *, slots=None, room):
             )
             if refill:
                 source_row = ops.minimum(following, count - 1)[None]
+                anew = _reading(fresh, ops.take(first, source_row, axis=0))
                 state = state._replace(
                     age=_set_row(state.age, slot, ops.full((1,), -1, "int32")),  # 0 after this tick
-                    hypotheses=_map(lambda x, row: _set_row(x, slot, row), state.hypotheses, fresh),
+                    hypotheses=_map(lambda x, row: _set_row(x, slot, row), state.hypotheses, anew),
                     memory=_map(
                         lambda x, rows: _set_row(x, slot, ops.take(rows, source_row, axis=0)), state.memory, memory
                     ),
@@ -131,7 +134,7 @@ def search(model, source, limits, strategy, rules=None, *, slots=None, room):
         age=ops.zeros((slots,), "int32"),
         memory=_map(lambda x: x[:slots], memory) if refill else memory,
         past=model.room(slots, room * width),
-        hypotheses=strategy.start(slots, room, source.shape[-1]),
+        hypotheses=_reading(strategy.start(slots, room, source.shape[-1]), first[:slots]),
         waiting=ops.convert_to_tensor(slots, "int32"),
         found=Found(
             ops.repeat(nothing, count + 1, axis=0),
@@ -173,6 +176,11 @@ def _read(model, ids, state, place, positions, visible, strategy):
     logits, past = model.step(ids, state.memory, state.past, **arguments, trace=trace)
     name = [name for name in trace if name.endswith("cross_attention")][-1]  # of the last layer
     return logits, past, ops.mean(trace[name], axis=1)
+
+
+def _reading(hypotheses, first):
+    """Return fresh hypotheses that read the tokens `first` (B,) next."""
+    return hypotheses._replace(last=ops.broadcast_to(first[:, None], ops.shape(hypotheses.last)))
 
 
 def _map(function, *structures):

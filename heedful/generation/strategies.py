@@ -29,7 +29,7 @@ class Hypotheses(NamedTuple):
     """What is being written: the state of `Greedy` and `Sampling`."""
 
     tokens: Any  # (B, K, C), zeros behind the last
-    last: Any  # (B, K), the token to be read next
+    last: Any  # (B, K), the token to be read next; the search sets the first
     scores: Any  # (B, K), summed log-probabilities in nats
     ended: Any  # (B, K), True behind the end token
 
@@ -52,11 +52,10 @@ class Greedy:
     """Take the likeliest token.
 
     Args:
-        start_id, end_id: of the target vocabulary.
+        end_id: of the target vocabulary.
         scored: add up log-probabilities, which costs a pass over the vocabulary; scores are 0 without.
     """
 
-    start_id: int
     end_id: int
     scored: bool = False
     width = kept = 1
@@ -66,7 +65,7 @@ class Greedy:
         """Return fresh hypotheses."""
         shape = (sentences, self.width)
         return Hypotheses(
-            ops.zeros((*shape, room), "int32"), ops.full(shape, self.start_id, "int32"), ops.zeros(shape, "float32"),
+            ops.zeros((*shape, room), "int32"), ops.zeros(shape, "int32"), ops.zeros(shape, "float32"),
             ops.zeros(shape, "bool"),
         )  # fmt: skip
 
@@ -156,7 +155,7 @@ class BeamSearch:
     b sum_s log(min(attention that source token s has had, 1)), which is negative (there, equation 14).
 
     Args:
-        start_id, end_id: of the target vocabulary.
+        end_id: of the target vocabulary.
         width: hypotheses K.
         kept: results of a sentence, best first.
         length_penalty: a.
@@ -166,7 +165,6 @@ class BeamSearch:
             as the beam is wide have ended.
     """
 
-    start_id: int
     end_id: int
     width: int
     kept: int = 1
@@ -186,7 +184,7 @@ class BeamSearch:
         first = ops.arange(self.width) > 0
         return Beams(
             tokens=ops.zeros((*shape, room), "int32"),
-            last=ops.full(shape, self.start_id, "int32"),
+            last=ops.zeros(shape, "int32"),
             scores=ops.zeros(shape, "float32") + ops.where(first, NEVER, 0.0),
             ancestors=ops.zeros((*shape, room), "int32"),
             coverage=ops.zeros((*shape, source_length if self.attention else 1), "float32"),

@@ -8,24 +8,13 @@ from keras import ops
 
 from heedful import backend
 from heedful.config import DecodeConfig
-from heedful.data.examples import END_ID, START_ID
+from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
 from heedful.generation.decoder import Decoder
 from heedful.generation.scoring import Scorer
 from heedful.models.ensemble import Ensemble
-from heedful.run import Run
 
 WINDOW = 50  # batches read ahead, so that sentences of like length can be decoded together
-
-
-def load(*paths):
-    """Return a `Translator` with the weights of a run folder; of several, the ensemble.
-
-    Raises:
-        InputError: a folder is missing, incomplete, of a newer format, its weights do not fit its config, or the runs
-            have different vocabularies.
-    """
-    return Translator.from_runs([Run.open(path) for path in paths])
 
 
 class Translator:

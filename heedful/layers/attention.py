@@ -38,20 +38,49 @@ class KeyValues(NamedTuple):
         )
 
     def attend(self, query, visible=None):
-        """Let `query` (B, T, N, H) read; return what it gets (B, T, N, H) and the weights (B, N, T, S).
+        """Let `query` (B, T, N, H) read; return what it gets (B, T, N, H) and the weights (B, N, T, S)."""
+        weights = softmax(self.scores(query), visible)
+        return self.mix(weights), weights
+
+    def scores(self, query):
+        """Return the float32 scores (B, N, T, S) of the keys for `query` (B, T, N, H).
 
         The N / K queries that share a key head are rows of one matrix product; keys are never repeated.
         """
         length, heads, size = query.shape[1:]
-        key_heads, source_length = self.values.shape[1:3]
-        rows = heads // key_heads * length  # N / K x T
-        query = ops.reshape(ops.swapaxes(query, 1, 2), (-1, key_heads, rows, size))
+        rows = heads // self.keys.shape[1] * length  # N / K x T
+        query = ops.reshape(ops.swapaxes(query, 1, 2), (-1, self.keys.shape[1], rows, size))
         scores = ops.matmul(query * size**-0.5, self.keys)  # (B, K, N / K x T, S)
-        scores = ops.reshape(scores, (-1, heads, length, source_length))
-        weights = softmax(ops.cast(scores, "float32"), visible)
-        read = ops.reshape(ops.cast(weights, self.values.dtype), (-1, key_heads, rows, source_length))
+        return ops.cast(ops.reshape(scores, (-1, heads, length, self.keys.shape[3])), "float32")
+
+    def mix(self, weights):
+        """Return the values mixed by `weights` (B, N, T, S): (B, T, N, H)."""
+        heads, length, source_length = weights.shape[1:]
+        key_heads, size = self.values.shape[1], self.values.shape[3]
+        read = ops.cast(weights, self.values.dtype)
+        read = ops.reshape(read, (-1, key_heads, heads // key_heads * length, source_length))
         mixed = ops.reshape(ops.matmul(read, self.values), (-1, heads, length, size))
-        return ops.swapaxes(mixed, 1, 2), weights
+        return ops.swapaxes(mixed, 1, 2)
+
+
+class Prompted(NamedTuple):
+    """A cache in two parts: what all hypotheses of a text begin with, read once, and what each has written since.
+
+    To attention it is one cache, the prompt's S positions before the others; `visible` is over both.
+    """
+
+    prompt: KeyValues
+    past: KeyValues
+
+    def write(self, place, keys, values):
+        """Return the cache with keys and values (B, T, K, H) stored from `place` of the past on."""
+        return self._replace(past=self.past.write(place, keys, values))
+
+    def attend(self, query, visible=None):
+        """As `KeyValues.attend`, over both parts."""
+        weights = softmax(ops.concatenate([part.scores(query) for part in self], axis=-1), visible)
+        length = self.prompt.values.shape[2]
+        return self.prompt.mix(weights[..., :length]) + self.past.mix(weights[..., length:]), weights
 
 
 class Trace:
@@ -115,9 +144,12 @@ class MultiHeadAttention(keras.layers.Layer):
         cross: attend to a memory instead of to the queries themselves.
         rotary: turn queries and keys by their positions (self-attention only).
         dropout: share of attention weights dropped in training.
+        bias: whether the projections have one.
     """
 
-    def __init__(self, d_model, num_heads, num_kv_heads=None, cross=False, rotary=False, dropout=0.0, **kwargs):
+    def __init__(
+        self, d_model, num_heads, num_kv_heads=None, cross=False, rotary=False, dropout=0.0, bias=True, **kwargs
+    ):
         super().__init__(**kwargs)
         num_kv_heads = num_kv_heads or num_heads
         if d_model % num_heads or num_heads % num_kv_heads:
@@ -128,7 +160,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if rotary and (cross or (d_model // num_heads) % 2):
             raise ValueError(f"Rotary positions need self-attention and an even head size ({d_model // num_heads}).")
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads
-        self.cross, self.rotary = cross, rotary
+        self.cross, self.rotary, self.bias = cross, rotary, bias
         self.head_dim = d_model // num_heads
         self.query_width, self.kv_width = num_heads * self.head_dim, num_kv_heads * self.head_dim
         if cross:
@@ -152,7 +184,7 @@ class MultiHeadAttention(keras.layers.Layer):
             queries: (B, T, D).
             memory: for cross-attention: (B, S, D), or the `KeyValues` that `project_memory` made of it.
             visible: boolean, broadcastable to (B, N, T, S); True where a query may look. None means everywhere.
-            cache: for self-attention: `KeyValues` with room for all positions, or None when training.
+            cache: for self-attention: `KeyValues` or `Prompted` with room for all positions, or None when training.
             place: where in the cache the keys and values of the queries are stored.
             positions: of the queries, (T,) or (B, T), for rotary positions; 0 to T - 1 if none are given.
             trace: a `Trace` that keeps the attention weights, or None.
@@ -208,7 +240,8 @@ class MultiHeadAttention(keras.layers.Layer):
         # Glorot's bound as if each of the fused projections stood alone with `like` outputs.
         scale = (self.d_model + units) / (self.d_model + (like or units))
         initializer = keras.initializers.VarianceScaling(scale, mode="fan_avg", distribution="uniform")
-        return Projection(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
+        options = {"use_bias": self.bias, "kernel_initializer": initializer, "dtype": self.dtype_policy}
+        return Projection(units, name=name, **options)
 
     def _split(self, x, heads):
         return ops.reshape(x, (-1, ops.shape(x)[1], heads, self.head_dim))
@@ -219,5 +252,5 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def get_config(self):
         sizes = {"d_model": self.d_model, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads}
-        options = {"cross": self.cross, "rotary": self.rotary, "dropout": self.dropout.rate}
+        options = {"cross": self.cross, "rotary": self.rotary, "dropout": self.dropout.rate, "bias": self.bias}
         return super().get_config() | sizes | options

@@ -10,9 +10,9 @@ import keras
 from heedful.layers.attention import KeyValues, MultiHeadAttention
 from heedful.layers.dropout import dropout as new_dropout
 from heedful.layers.feed_forward import FeedForward
+from heedful.layers.norms import Norm
 
 NORMS = ("post", "pre")
-EPSILON = 1e-6  # Keras' default of 1e-3 is visible in the output; the reference implementations use 1e-6 or 1e-5
 
 
 class DecoderCache(NamedTuple):
@@ -22,11 +22,6 @@ class DecoderCache(NamedTuple):
     memory: KeyValues
 
 
-def layer_norm(name, dtype=None):
-    """Return the layer normalisation used everywhere in the package."""
-    return keras.layers.LayerNormalization(epsilon=EPSILON, name=name, dtype=dtype)
-
-
 class Residual(keras.layers.Layer):
     """The residual connection and norm around a sublayer.
 
@@ -34,12 +29,12 @@ class Residual(keras.layers.Layer):
     (Xiong et al. 2020), which trains without warm-up and needs one more norm after the last block.
     """
 
-    def __init__(self, norm="post", dropout=0.0, **kwargs):
+    def __init__(self, norm="post", dropout=0.0, new_norm=Norm(), **kwargs):  # noqa: B008 - it is frozen
         super().__init__(**kwargs)
         if norm not in NORMS:
             raise ValueError(f"Unknown norm {norm!r}: choose one of {', '.join(NORMS)}.")
         self.norm_first = norm == "pre"
-        self.norm = layer_norm("norm", self.dtype_policy)
+        self.norm = new_norm("norm", self.dtype_policy)
         self.dropout = new_dropout(dropout, "dropout", self.dtype_policy)
 
     def build(self, input_shape):
@@ -64,19 +59,22 @@ class EncoderBlock(keras.layers.Layer):
         dropout: share of each sublayer's output dropped in training.
         attention_dropout: share of attention weights dropped in training.
         rotary: rotary positions in self-attention.
+        bias: whether projections have one.
+        new_norm: the `Norm` that makes the norms.
     """
 
     def __init__(
         self, d_model, num_heads, d_ff, *, num_kv_heads=None, activation="relu", norm="post", dropout=0.1,
-        attention_dropout=0.0, rotary=False, **kwargs,
+        attention_dropout=0.0, rotary=False, bias=True, new_norm=Norm(), **kwargs,  # noqa: B008 - it is frozen
     ):  # fmt: skip
         super().__init__(**kwargs)
         self.d_model = d_model
-        heads = {"num_kv_heads": num_kv_heads, "dropout": attention_dropout, "dtype": self.dtype_policy}
-        residual = {"norm": norm, "dropout": dropout, "dtype": self.dtype_policy}
+        shared = {"bias": bias, "dtype": self.dtype_policy}
+        heads = {"num_kv_heads": num_kv_heads, "dropout": attention_dropout} | shared
+        residual = {"norm": norm, "dropout": dropout, "new_norm": new_norm, "dtype": self.dtype_policy}
         self.attention = MultiHeadAttention(d_model, num_heads, rotary=rotary, name="self_attention", **heads)
         self.attention_residual = Residual(name="self_attention_residual", **residual)
-        self.feed_forward = FeedForward(d_model, d_ff, activation, name="feed_forward", dtype=self.dtype_policy)
+        self.feed_forward = FeedForward(d_model, d_ff, activation, name="feed_forward", **shared)
         self.feed_forward_residual = Residual(name="feed_forward_residual", **residual)
 
     def build(self, input_shape=None):
@@ -98,15 +96,17 @@ class DecoderBlock(EncoderBlock):
     """An encoder block with cross-attention to a memory between its two sublayers. Arguments as there."""
 
     def __init__(
-        self, d_model, num_heads, d_ff, *, num_kv_heads=None, norm="post", dropout=0.1, attention_dropout=0.0, **kwargs
-    ):
-        shared = {"num_kv_heads": num_kv_heads, "norm": norm, "dropout": dropout}
-        super().__init__(d_model, num_heads, d_ff, attention_dropout=attention_dropout, **shared, **kwargs)
+        self, d_model, num_heads, d_ff, *, num_kv_heads=None, norm="post", dropout=0.1, attention_dropout=0.0,
+        bias=True, new_norm=Norm(), **kwargs,  # noqa: B008 - it is frozen
+    ):  # fmt: skip
+        heads = {"num_kv_heads": num_kv_heads, "bias": bias}
+        residual = {"norm": norm, "dropout": dropout, "new_norm": new_norm}
+        super().__init__(d_model, num_heads, d_ff, attention_dropout=attention_dropout, **heads, **residual, **kwargs)
+        own = {"dtype": self.dtype_policy}
         self.cross_attention = MultiHeadAttention(
-            d_model, num_heads, num_kv_heads, cross=True, dropout=attention_dropout, name="cross_attention",
-            dtype=self.dtype_policy,
-        )  # fmt: skip
-        self.cross_residual = Residual(norm, dropout, name="cross_attention_residual", dtype=self.dtype_policy)
+            d_model, num_heads, cross=True, dropout=attention_dropout, name="cross_attention", **heads, **own
+        )
+        self.cross_residual = Residual(name="cross_attention_residual", **residual, **own)
 
     def build(self, input_shape=None):
         super().build(input_shape)
@@ -143,7 +143,8 @@ class Stack(keras.layers.Layer):
         if num_layers < 1:
             raise ValueError(f"num_layers ({num_layers}) must be at least 1.")
         self.blocks = [block(**options, name=f"block_{i}", dtype=self.dtype_policy) for i in range(num_layers)]
-        self.final_norm = layer_norm("final_norm", self.dtype_policy) if options.get("norm") == "pre" else None
+        new_norm = options.get("new_norm", Norm())
+        self.final_norm = new_norm("final_norm", self.dtype_policy) if options.get("norm") == "pre" else None
 
     def build(self, input_shape=None):
         for block in self.blocks:

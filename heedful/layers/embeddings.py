@@ -17,23 +17,34 @@ class TokenEmbedding(keras.layers.Embedding):
     Args:
         vocab_size: rows V of the table.
         d_model: width D of a vector.
+        scale: whether vectors are scaled; BERT and GPT-2 do without.
+        bias: whether logits get a learned summand, one a word.
     """
 
-    def __init__(self, vocab_size, d_model, **kwargs):
-        self.vocab_size, self.d_model = vocab_size, d_model
+    def __init__(self, vocab_size, d_model, scale=True, bias=False, **kwargs):
+        self.vocab_size, self.d_model, self.scale, self.has_bias = vocab_size, d_model, scale, bias
         initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5)
         super().__init__(vocab_size, d_model, embeddings_initializer=initializer, **kwargs)
+        self.bias = None
+
+    def build(self, input_shape=None):
+        super().build(input_shape)
+        if self.has_bias:
+            self.bias = self.add_weight((self.vocab_size,), "zeros", name="bias")
 
     def call(self, ids):
         """Embed ids (B, T) as (B, T, D)."""
         vectors = super().call(ids)
-        return vectors * ops.cast(self.d_model**0.5, vectors.dtype)
+        return vectors * ops.cast(self.d_model**0.5, vectors.dtype) if self.scale else vectors
 
     def project(self, features):
         """Score every word of the vocabulary: (B, T, D) -> logits (B, T, V)."""
         table = ops.cast(self.embeddings, features.dtype)
-        return ops.matmul(features, ops.transpose(table))
+        logits = ops.matmul(features, ops.transpose(table))
+        return logits if self.bias is None else logits + ops.cast(self.bias, logits.dtype)
 
     def get_config(self):
         base = keras.layers.Layer.get_config(self)
-        return base | {"vocab_size": self.vocab_size, "d_model": self.d_model}
+        return base | {
+            "vocab_size": self.vocab_size, "d_model": self.d_model, "scale": self.scale, "bias": self.has_bias,
+        }  # fmt: skip

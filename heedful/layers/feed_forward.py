@@ -7,7 +7,12 @@ import keras
 
 from heedful.layers.projection import Projection
 
-ACTIVATIONS = ("relu", "gelu", "geglu", "swiglu")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu")
+
+
+def gelu_tanh(x):
+    """Return the Gaussian error linear unit of `x`, by its approximation with tanh (Hendrycks and Gimpel 2016)."""
+    return keras.activations.gelu(x, approximate=True)
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -17,21 +22,22 @@ class FeedForward(keras.layers.Layer):
     Args:
         d_model: width D of input and output.
         d_ff: inner width F.
-        activation: `relu` (the paper), `gelu` (GPT, BERT), or a gated form, `geglu` or `swiglu`, in which a second
-            projection decides how much of the first passes (Shazeer 2020).
+        activation: `relu` (the paper), `gelu` (BERT), `gelu_tanh` (its approximation in GPT-2), `silu` (Marian), or a
+            gated form, `geglu` or `swiglu`, in which a second projection decides how much of the first passes
+            (Shazeer 2020).
+        bias: whether the projections have one.
     """
 
-    def __init__(self, d_model, d_ff, activation="relu", **kwargs):
+    def __init__(self, d_model, d_ff, activation="relu", bias=True, **kwargs):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
             raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
-        self.d_model, self.d_ff, self.activation = d_model, d_ff, activation
-        bend = {"geglu": "gelu", "swiglu": "silu"}.get(activation, activation)
-        self.inner = Projection(d_ff, activation=bend, name="inner", dtype=self.dtype_policy)
-        self.gate = None
-        if activation.endswith("glu"):
-            self.gate = Projection(d_ff, name="gate", dtype=self.dtype_policy)
-        self.outer = Projection(d_model, name="outer", dtype=self.dtype_policy)
+        self.d_model, self.d_ff, self.activation, self.bias = d_model, d_ff, activation, bias
+        bend = {"geglu": "gelu", "swiglu": "silu", "gelu_tanh": gelu_tanh}.get(activation, activation)
+        options = {"use_bias": bias, "dtype": self.dtype_policy}
+        self.inner = Projection(d_ff, activation=bend, name="inner", **options)
+        self.gate = Projection(d_ff, name="gate", **options) if activation.endswith("glu") else None
+        self.outer = Projection(d_model, name="outer", **options)
 
     def build(self, input_shape=None):
         self.inner.build((None, None, self.d_model))
@@ -45,4 +51,5 @@ class FeedForward(keras.layers.Layer):
         return self.outer(inner * self.gate(x) if self.gate else inner)
 
     def get_config(self):
-        return super().get_config() | {"d_model": self.d_model, "d_ff": self.d_ff, "activation": self.activation}
+        own = {"d_model": self.d_model, "d_ff": self.d_ff, "activation": self.activation, "bias": self.bias}
+        return super().get_config() | own

@@ -19,6 +19,15 @@ def of_padding(valid):
     return ops.logical_or(valid, empty)[:, None, None, :]
 
 
+def of_segments(segments):
+    """Hide what belongs to another segment: numbers (B, T) -> (B, 1, T, T).
+
+    >>> ops.convert_to_numpy(of_segments(ops.array([[1, 1, 2]])))[0, 0].tolist()
+    [[True, True, False], [True, True, False], [False, False, True]]
+    """
+    return ops.equal(segments[:, :, None], segments[:, None, :])[:, None]
+
+
 def of_future(query_positions, key_positions):
     """Hide keys that come after the query: (T,), (S,) -> (1, 1, T, S).
 

@@ -3,20 +3,18 @@
 Axes: B batch, T target length, S source length, D d_model, V target vocabulary, L layers.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from heedful.layers import masks
-from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Stack, layer_norm
-from heedful.layers.dropout import dropout as new_dropout
+from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Stack
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.positions import LearnedPositions, SinusoidalPositions
-
-POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "rotary")
-TIES = ("none", "target", "all")
-PAD_ID = 0
+from heedful.layers.inputs import TextInput
+from heedful.models.options import Options
+from heedful.models.published import PAD_ID, PublishedMask
 
 
 class Memory(NamedTuple):
@@ -24,19 +22,6 @@ class Memory(NamedTuple):
 
     visible: Any  # (B, 1, 1, S)
     layers: Any  # the `KeyValues` of one decoder block each
-
-
-class PublishedMask(keras.layers.Layer):
-    """Give logits (B, T, V) the mask that Keras' losses and metrics look for: real where the target (B, T) is.
-
-    A layer of its own, because on JAX `fit` runs a model's `call` without asking the model for its mask.
-    """
-
-    def call(self, inputs):
-        return inputs[0]
-
-    def compute_mask(self, inputs, previous_mask=None):
-        return ops.not_equal(inputs[1], PAD_ID)
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -49,74 +34,47 @@ class Transformer(keras.Model):
 
     Args:
         source_vocab_size, target_vocab_size: sizes of the vocabularies, padding included.
-        num_layers: blocks in the encoder and in the decoder; the paper's base model has 6.
-        d_model: width of every vector.
-        num_heads: attention heads; must divide `d_model`.
-        d_ff: inner width of the feed-forward networks.
-        num_kv_heads: key and value heads; must divide `num_heads` (default: as many).
-        activation: `relu`, `gelu`, `geglu` or `swiglu`.
-        norm: `post` as in the paper, or `pre`.
-        positions: `sinusoidal` (interleaved, as in the paper), `sinusoidal_concatenated` (TensorFlow tutorial),
-            `learned` or `rotary`.
-        embedding_norm: normalise the embeddings before the first block.
-        tie: `none`; `target`: target embedding = output projection; `all`: the source embedding too (one vocabulary).
-        dropout: on embeddings and on each sublayer's output.
-        attention_dropout: on attention weights.
-        max_length: longest source or target; a limit for learned positions and for generation only.
+        options: keyword arguments, see `Options`: `num_layers`, `d_model`, `num_heads`, `d_ff`, ...
     """
 
-    def __init__(
-        self, source_vocab_size, target_vocab_size, *, num_layers=6, d_model=512, num_heads=8, d_ff=2048,
-        num_kv_heads=None, activation="relu", norm="post", positions="sinusoidal", embedding_norm=False, tie="target",
-        dropout=0.1, attention_dropout=0.0, max_length=256, **kwargs,
-    ):  # fmt: skip
-        super().__init__(**kwargs)
-        self._settings = {
-            "source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size, "num_layers": num_layers,
-            "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
-            "activation": activation, "norm": norm, "positions": positions, "embedding_norm": embedding_norm,
-            "tie": tie, "dropout": dropout, "attention_dropout": attention_dropout, "max_length": max_length,
-        }  # fmt: skip
-        _check_choice("positions", positions, POSITIONS)
-        _check_choice("tie", tie, TIES)
-        if tie == "all" and source_vocab_size != target_vocab_size:
+    def __init__(self, source_vocab_size, target_vocab_size, *, name=None, dtype=None, trainable=True, **options):
+        super().__init__(name=name, dtype=dtype, trainable=trainable)
+        self.options = options = Options(**options)
+        self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
+        if options.tie == "all" and source_vocab_size != target_vocab_size:
             raise ValueError(
                 f"tie='all' shares one table, but the vocabularies have {source_vocab_size} and {target_vocab_size} "
                 "entries: use a joint tokenizer or tie='target'."
             )
-        self.d_model, self.num_layers, self.max_length = d_model, num_layers, max_length
-        block = {
-            "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
-            "activation": activation, "norm": norm, "dropout": dropout, "attention_dropout": attention_dropout,
-            "rotary": positions == "rotary",
-        }  # fmt: skip
+        self.d_model, self.num_layers, self.max_length = options.d_model, options.num_layers, options.max_length
         policy = self.dtype_policy
-        self.target_embedding = TokenEmbedding(target_vocab_size, d_model, name="target_embedding", dtype=policy)
+
+        def new_table(size, name, **more):
+            return TokenEmbedding(size, self.d_model, options.embedding_scale, name=name, dtype=policy, **more)
+
+        untied = options.tie == "none"
+        bias = {"bias": options.output_bias}
+        self.target_embedding = new_table(target_vocab_size, "target_embedding", **({} if untied else bias))
         self.source_embedding = self.target_embedding
-        if tie != "all":
-            self.source_embedding = TokenEmbedding(source_vocab_size, d_model, name="source_embedding", dtype=policy)
+        if options.tie != "all":
+            self.source_embedding = new_table(source_vocab_size, "source_embedding")
         self.output_projection = self.target_embedding
-        if tie == "none":
-            self.output_projection = TokenEmbedding(target_vocab_size, d_model, name="output_projection", dtype=policy)
-        self.source_positions = self._make_positions(positions, "source_positions")
-        self.target_positions = self._make_positions(positions, "target_positions")
-        self.source_norm = layer_norm("source_norm", policy) if embedding_norm else None
-        self.target_norm = layer_norm("target_norm", policy) if embedding_norm else None
-        self.source_dropout = new_dropout(dropout, "source_dropout", policy)
-        self.target_dropout = new_dropout(dropout, "target_dropout", policy)
-        self.encoder = Stack(EncoderBlock, num_layers, block, name="encoder", dtype=policy)
-        self.decoder = Stack(DecoderBlock, num_layers, block, name="decoder", dtype=policy)
+        if untied:
+            self.output_projection = new_table(target_vocab_size, "output_projection", **bias)
+        text_input = options.text_input() | {"dtype": policy}
+        self.source_input = TextInput(self.source_embedding, name="source_input", **text_input)
+        self.target_input = TextInput(self.target_embedding, name="target_input", **text_input)
+        self.encoder = Stack(EncoderBlock, self.num_layers, options.block(), name="encoder", dtype=policy)
+        self.decoder = Stack(DecoderBlock, self.num_layers, options.block(), name="decoder", dtype=policy)
         self.publish = PublishedMask(name="published_mask", dtype=policy)
         self.build()
 
     def build(self, input_shape=None):
         """Create every weight; all sizes are known beforehand, so nobody has to call this."""
-        width = (None, None, self.d_model)
-        parts = (self.source_embedding, self.target_embedding, self.output_projection, self.source_positions,
-                 self.target_positions, self.source_norm, self.target_norm, self.encoder, self.decoder)  # fmt: skip
-        for part in parts:
-            if part is not None and not part.built:
-                part.build(width)
+        tables = (self.source_embedding, self.target_embedding, self.output_projection)
+        for part in (*tables, self.source_input, self.target_input, self.encoder, self.decoder):
+            if not part.built:
+                part.build((None, None, self.d_model))
         self.built = True
 
     def call(self, inputs, training=None, trace=None):
@@ -141,16 +99,14 @@ class Transformer(keras.Model):
     def encode(self, source, training=None, trace=None):
         """Read source ids (B, S); return the memory (B, S, D) and which of it is visible (B, 1, 1, S)."""
         visible = masks.of_padding(ops.not_equal(source, PAD_ID))
-        parts = self.source_embedding, self.source_positions, self.source_norm, self.source_dropout
-        x = _embed(source, *parts, training=training)
+        x = self.source_input(source, training=training)
         memory, _ = self.encoder(x, visible=visible, training=training, trace=trace)
         return memory, visible
 
     def decode(self, target, memory, memory_visible, training=None, trace=None):
         """Read target ids (B, T), each position seeing those before it; return features (B, T, D)."""
         positions = ops.arange(ops.shape(target)[1])
-        parts = self.target_embedding, self.target_positions, self.target_norm, self.target_dropout
-        x = _embed(target, *parts, training=training)
+        x = self.target_input(target, training=training)
         visible = masks.of_future(positions, positions)
         options = {"memory_visible": memory_visible, "training": training, "trace": trace}
         return self.decoder(x, memory=memory, visible=visible, **options)[0]
@@ -182,8 +138,7 @@ class Transformer(keras.Model):
         Returns:
             Logits (B, K, V) and the new caches.
         """
-        parts = self.target_embedding, self.target_positions, self.target_norm, self.target_dropout
-        x = _embed(ids, *parts, positions=positions)
+        x = self.target_input(ids, positions=positions)
         caches = [DecoderCache(*pair) for pair in zip(past, memory.layers, strict=True)]
         features, caches = self.decoder(
             x, visible=visible, memory_visible=memory.visible, caches=caches, place=place, positions=positions,
@@ -192,25 +147,11 @@ class Transformer(keras.Model):
         return self.project(features), [cache.past for cache in caches]
 
     def get_config(self):
-        return super().get_config() | self._settings
+        sizes = {"source_vocab_size": self.source_vocab_size, "target_vocab_size": self.target_vocab_size}
+        return super().get_config() | sizes | dataclasses.asdict(self.options)
 
     def build_from_config(self, config):
         """Nothing to do: the constructor has built everything."""
-
-    def _make_positions(self, kind, name):
-        if kind == "rotary":
-            return None
-        if kind == "learned":
-            return LearnedPositions(self.d_model, self.max_length, name=name, dtype=self.dtype_policy)
-        concatenated = kind == "sinusoidal_concatenated"
-        return SinusoidalPositions(self.d_model, concatenated, name=name, dtype=self.dtype_policy)
-
-
-def _embed(ids, embedding, encode_positions, norm, dropout, positions=None, training=None):
-    x = embedding(ids)
-    if encode_positions is not None:
-        x = encode_positions(x, positions=positions)
-    return dropout(norm(x) if norm else x, training=training)
 
 
 def _unpack(inputs):
@@ -218,8 +159,3 @@ def _unpack(inputs):
         return inputs["source"], inputs["target"]
     source, target = inputs
     return source, target
-
-
-def _check_choice(name, value, choices):
-    if value not in choices:
-        raise ValueError(f"Unknown {name} {value!r}: choose one of {', '.join(choices)}.")

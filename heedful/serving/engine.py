@@ -80,7 +80,8 @@ class CTranslate2Decoder:
             if wanted:
                 raise InputError(f"CTranslate2 has no {name}: leave it out, or translate with our own engine.")
         self.run, self.decode = run, decode
-        workers, each = threads or (_cores(), 1)
+        # Who draws first would be chance with more than one worker.
+        workers, each = threads or (1 if decode.sample else _cores(), 1)
         self.translator = engine.Translator(
             str(folder), device="cpu", inter_threads=workers, intra_threads=each, compute_type=compute_type
         )

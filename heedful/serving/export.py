@@ -9,6 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
+import keras
 import numpy as np
 
 from heedful import backend
@@ -16,7 +17,6 @@ from heedful.errors import InputError
 from heedful.evaluation import score_text
 from heedful.generation.translator import Translator
 from heedful.layers import sinusoid
-from heedful.layers.blocks import EPSILON
 from heedful.run import write_atomically
 from heedful.serving.engine import ORIGIN, ctranslate2, ctranslate2_translator, exported_weights
 
@@ -58,11 +58,14 @@ def specify(run, engine):
     """Return the `TransformerSpec` of a run's trained model, vocabularies included."""
     specs = engine.specs
     config, model = run.config.model, run.load_model()
-    bends = {"relu": "RELU", "gelu": "GELU", "geglu": "GELU", "swiglu": "SWISH"}
+    bends = {
+        "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "geglu": "GELU", "swiglu": "SWISH",
+    }  # fmt: skip
     options = {
         "pre_norm": config.norm == "pre",
         "activation": getattr(specs.common_spec.Activation, bends[config.activation]),
         "ffn_glu": config.activation.endswith("glu"),
+        "rms_norm": config.norm_kind == "rms",
         "layernorm_embedding": config.embedding_norm,
         "num_heads_kv": config.num_kv_heads if config.num_kv_heads not in (None, config.num_heads) else None,
     }
@@ -78,6 +81,9 @@ def specify(run, engine):
     specification.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
     specification.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
     specification.decoder.projection.weight = _array(model.output_projection.embeddings)
+    if model.output_projection.bias is not None:
+        specification.decoder.projection.bias = _array(model.output_projection.bias)
+    specification.encoder.scale_embeddings = specification.decoder.scale_embeddings = config.embedding_scale
     for spec, block in zip(specification.encoder.layer, model.encoder.blocks, strict=True):
         _fill_block(spec, block)
     for spec, block in zip(specification.decoder.layer, model.decoder.blocks, strict=True):
@@ -93,7 +99,7 @@ def specify(run, engine):
     ):
         register([tokenizer.lookup(i) for i in range(len(tokenizer))])
     tokens = {"unk_token": "[UNK]", "bos_token": "[START]", "eos_token": "[END]", "decoder_start_token": "[START]"}
-    for name, value in (tokens | {"add_source_eos": True, "layer_norm_epsilon": EPSILON}).items():
+    for name, value in (tokens | {"add_source_eos": True, "layer_norm_epsilon": config.norm_epsilon}).items():
         setattr(specification.config, name, value)
     return specification
 
@@ -181,8 +187,8 @@ def export_checked(run, folder, pairs, quantization="float32", report=print):
 
 
 def _fill_side(spec, model, side):
-    positions = getattr(model, f"{side}_positions")
-    if positions is not None:
+    text_input = getattr(model, f"{side}_input")
+    if (positions := text_input.positions) is not None:
         length = model.max_length + 1
         learned = getattr(positions, "embeddings", None)
         if learned is not None:
@@ -190,9 +196,8 @@ def _fill_side(spec, model, side):
         else:
             table = np.asarray(backend.to_numpy(sinusoid(np.arange(length), model.d_model, positions.concatenated)))
         spec.position_encodings.encodings = table
-    norm = getattr(model, f"{side}_norm")
-    if norm is not None:
-        _fill_norm(spec.layernorm_embedding, norm)
+    if text_input.norm is not None:
+        _fill_norm(spec.layernorm_embedding, text_input.norm)
     stack = model.encoder if side == "source" else model.decoder
     if stack.final_norm is not None:
         _fill_norm(spec.layer_norm, stack.final_norm)
@@ -213,11 +218,16 @@ def _fill_block(spec, block):
 
 def _fill_linear(spec, projection):
     spec.weight = np.ascontiguousarray(_array(projection.kernel).T)
-    spec.bias = _array(projection.bias)
+    if projection.use_bias:
+        spec.bias = _array(projection.bias)
 
 
 def _fill_norm(spec, norm):
-    spec.gamma, spec.beta = _array(norm.gamma), _array(norm.beta)
+    if isinstance(norm, keras.layers.RMSNormalization):
+        spec.gamma = _array(norm.scale)
+        return
+    spec.gamma = _array(norm.gamma)
+    spec.beta = _array(norm.beta) if norm.center else np.zeros_like(spec.gamma)
 
 
 def _array(variable):

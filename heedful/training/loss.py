@@ -49,7 +49,7 @@ def token_losses(logits, targets):
     return normaliser - gold, normaliser - ops.mean(logits, axis=-1)
 
 
-def projected_crossentropy(features, table, targets, weights, label_smoothing=0.0, piece=PIECE):
+def projected_crossentropy(features, table, targets, weights, label_smoothing=0.0, piece=PIECE, bias=None):
     """Project features onto the vocabulary and sum the cross-entropy, without ever keeping all logits.
 
     Equal to projecting, then `TokenCrossentropy`, but logits live for one piece of tokens only, and the gradient of a
@@ -62,16 +62,20 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
         weights: (B, T) float32; 0 leaves a token out.
         label_smoothing: from 0 up to 1.
         piece: tokens a piece.
+        bias: of the output projection (V,), or None.
 
     Returns:
         float32 (4,), summed over tokens by weight: smoothed loss (the differentiable one), negative log-likelihood
         in nats, count of right predictions, and the weights themselves.
     """
+    table = ops.cast(table, features.dtype)
+    if bias is not None:  # one more column of the table, read by a feature that is always 1
+        table = ops.concatenate([table, ops.cast(bias, table.dtype)[:, None]], axis=-1)
+        features = ops.concatenate([features, ops.ones_like(features[..., :1])], axis=-1)
     width = features.shape[-1]
     features = ops.reshape(features, (-1, width))  # (N, D)
     targets = ops.reshape(ops.cast(targets, "int32"), (-1,))
     weights = ops.reshape(ops.cast(weights, "float32"), (-1,))
-    table = ops.cast(table, features.dtype)
     tokens = features.shape[0]
     if tokens is None or tokens <= piece:  # TensorFlow traces one graph for all lengths and has no static count
         pieces = 1

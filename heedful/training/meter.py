@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Meter:
-    """Counts real target tokens (padding is none) and time; the first step of each shape is compile time."""
+    """Counts real tokens (padding is none) and time; the first step of each shape is compile time."""
 
     def __init__(self, trainer):
         self.trainer = trainer
@@ -34,13 +34,12 @@ class Meter:
 
     def count(self, number, seconds):
         """Count batch `number`, which took `seconds`."""
-        shape, _ = self.trainer.plan.batch(number)
-        key = (shape.sentences, *shape.lengths)
-        if key in self._seen:
-            self.tokens += self.trainer.plan.target_tokens(number)
+        shape = self.trainer.examples.shape(number)
+        if shape in self._seen:
+            self.tokens += self.trainer.examples.tokens(number)
             self.seconds += seconds
         else:
-            self._seen.add(key)
+            self._seen.add(shape)
             self.compile_seconds += seconds
         if self.task is not None:
             update = (number + 1) // self.trainer.config.accumulate
@@ -48,12 +47,12 @@ class Meter:
 
     @property
     def rate(self):
-        """Real target tokens per second, compilations left out."""
+        """Real tokens (of the target, in translation) per second, compilations left out."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def figures(self):
         """Return what goes into the log."""
         return {
-            "target_tokens_per_second": round(self.rate, 1),
+            "tokens_per_second": round(self.rate, 1),
             "compile_seconds": round(self.compile_seconds, 2),
         }

@@ -10,6 +10,14 @@ from heedful.training.loss import projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
 
 
+def batch_sums(model, batch, label_smoothing=0.0, training=False):
+    """Return the four sums (4,) of `projected_crossentropy` for what a model makes of a batch with its labels."""
+    features, output = model.features(batch, training=training), model.output_projection
+    return projected_crossentropy(
+        features, output.embeddings, batch["labels"], batch["weights"], label_smoothing, bias=output.bias
+    )
+
+
 class Objective(keras.Model):
     """The training loss of a model, from features straight to summed cross-entropy.
 
@@ -37,9 +45,7 @@ class Objective(keras.Model):
 
     def call(self, batch, training=None):
         """Return the four sums of `projected_crossentropy` (4,)."""
-        features = self.model.features(batch, training=training)
-        table = self.model.output_projection.embeddings
-        return projected_crossentropy(features, table, batch["labels"], batch["weights"], self.label_smoothing)
+        return batch_sums(self.model, batch, self.label_smoothing, training)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Return the loss whose gradient makes the update, and count the metrics."""

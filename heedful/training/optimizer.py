@@ -63,19 +63,20 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return {name: getattr(self, name) for name in names}
 
 
-def adam(schedule, clip_norm=None, micro_batches=1, weight_decay=0.0):
+def adam(schedule, clip_norm=None, micro_batches=1, weight_decay=0.0, beta_2=0.98):
     """Return Adam with the paper's betas and epsilon (section 5.3).
 
     Args:
         schedule: learning rate, a number or a `Schedule`.
         clip_norm: largest global norm of a gradient, or None.
         micro_batches: batches whose gradients make one update.
-        weight_decay: decoupled decay of matrices (AdamW); biases, norms and embeddings' scales are left alone.
+        weight_decay: decoupled decay of matrices (AdamW); biases and norms are left alone.
+        beta_2: memory of squared gradients.
     """
-    options = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9, "global_clipnorm": clip_norm or None}
+    options = {"beta_1": 0.9, "beta_2": beta_2, "epsilon": 1e-9, "global_clipnorm": clip_norm or None}
     options["gradient_accumulation_steps"] = micro_batches if micro_batches > 1 else None
     if not weight_decay:
         return keras.optimizers.Adam(schedule, **options)
     optimizer = keras.optimizers.AdamW(schedule, weight_decay=weight_decay, **options)
-    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "scale"])
     return optimizer

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 
 from heedful import backend
-from heedful.data.examples import translation
 from heedful.errors import InputError
 from heedful.run import load_weights, read_arrays
 from heedful.training.board import Board
@@ -24,22 +23,23 @@ class Trainer:
     Args:
         run: a `Run`; its config says how to train.
         model: fresh from `run.build_model()`.
-        pairs: `EncodedPairs` to learn from.
-        plan: their `BatchPlan`.
-        validate: called with nothing, returns scores (at least `loss`, and `bleu` if that decides) and, under
-            `samples`, texts to show.
+        examples: what to learn from, such as `TranslationExamples`: has `batch(n)`, `tokens(n)` and `shape(n)`.
+        validate: called with nothing, returns scores, the one that decides among them, and, under `samples`, texts
+            to show.
         report: called with each line for the user.
         data_fingerprint: of the training text; a state is continued on the same text only.
     """
 
-    def __init__(self, run, model, pairs, plan, validate, report, data_fingerprint=""):
-        self.run, self.model, self.pairs, self.plan = run, model, pairs, plan
+    def __init__(self, run, model, examples, validate, report, data_fingerprint=""):
+        self.run, self.model, self.examples = run, model, examples
         self.config = run.config.train
         self.validate, self.report = validate, report
         settings = self.config
         schedule = Schedule.from_config(settings, run.config.model.d_model)
         self.objective = Objective(model, settings.label_smoothing, settings.accumulate)
-        self.objective.compile(adam(schedule, settings.clip_norm, settings.accumulate, settings.weight_decay))
+        self.objective.compile(
+            adam(schedule, settings.clip_norm, settings.accumulate, settings.weight_decay, settings.beta_2)
+        )
         self.objective.optimizer.build(self.objective.trainable_variables)
         self.schedule = schedule
         self.update = 0
@@ -105,7 +105,7 @@ class Trainer:
         per_update = self.config.accumulate
         first = self.update
         watch = _Watch(self, meter, signals, deadline)
-        data = backend.feed(self._batches(first), self._batch(0, 1))
+        data = backend.feed(self._batches(first), next(self._batches(0)))
         history = self.objective.fit(
             data, steps_per_epoch=(goal - first) * per_update, epochs=1, verbose=0, shuffle=False, callbacks=[watch]
         )
@@ -120,17 +120,12 @@ class Trainer:
         return logs
 
     def _batches(self, update):
-        number = update * self.config.accumulate
+        per_update = self.config.accumulate
         while True:
-            tokens = sum(self.plan.target_tokens(number + i) for i in range(self.config.accumulate))
-            for _ in range(self.config.accumulate):
-                yield self._batch(number, tokens)
-                number += 1
-
-    def _batch(self, number, update_tokens):
-        shape, rows = self.plan.batch(number)
-        batch = translation(self.pairs, rows, shape.lengths)
-        return batch | {"update_tokens": np.array([update_tokens], np.float32)}
+            batches = [self.examples.batch(update * per_update + index) for index in range(per_update)]
+            tokens = np.array([sum(batch["weights"].sum() for batch in batches)], np.float32)
+            yield from (batch | {"update_tokens": tokens} for batch in batches)
+            update += 1
 
     def _validate(self, logs, meter, board):
         began = time.monotonic()
@@ -138,7 +133,7 @@ class Trainer:
         samples = scores.pop("samples", [])
         by = self.config.best_by
         better = self.progress["best"] is None or (
-            scores[by] > self.progress["best"] if by == "bleu" else scores[by] < self.progress["best"]
+            scores[by] < self.progress["best"] if by == "loss" else scores[by] > self.progress["best"]
         )
         if better:
             self.progress |= {"best": scores[by], "best_update": self.update, "waited": 0}
@@ -158,7 +153,7 @@ class Trainer:
         self.report(
             f"update {self.update:6d}  loss {logs['loss']:.3f}  "
             + "  ".join(f"valid {name} {score:.4g}" for name, score in scores.items())
-            + f"  {entry['target_tokens_per_second']:,.0f} tokens/s"
+            + f"  {entry['tokens_per_second']:,.0f} tokens/s"
             + ("  best" if better else "")
         )
         for sample in samples:
@@ -217,7 +212,7 @@ class Trainer:
             load_weights(self.model, average, "the average of the last states")
             scores = self.validate()
             by = self.config.best_by
-            wins = best is None or (scores[by] >= best if by == "bleu" else scores[by] <= best)
+            wins = best is None or (scores[by] <= best if by == "loss" else scores[by] >= best)
             self.report(
                 f"average of the last {len(states)} states: valid {by} {scores[by]:.4g} "
                 f"(best single state {best:.4g}): {'kept' if wins else 'not kept'}"

@@ -1,0 +1,98 @@
+"""Texts with a class each.
+
+Axes: B texts, T length of a text with its start and end token.
+"""
+
+import numpy as np
+
+from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
+from heedful.data.masking import enclosed
+from heedful.errors import InputError
+
+
+def read_labelled(paths, origin=""):
+    """Open files of `label<TAB>text` or `label text` lines as a `Corpus` of (label, text).
+
+    A file whose first line has a tab has tabs.
+
+    Raises:
+        InputError: a file is missing; later, a line without label or text (names it).
+    """
+    found = resolve_all(paths, origin)
+
+    def examples():
+        for path in found:
+            separator = None
+            for number, line in enumerate(read_lines(path), start=1):
+                if separator is None:
+                    separator = "\t" if "\t" in line else " "
+                label, _, text = line.partition(separator)
+                if not label.strip() or not text.strip():
+                    named = "a tab" if separator == "\t" else "a space"
+                    raise InputError(
+                        f"{path}, line {number}: expected a label, {named} and a text; found {line!r:.60}."
+                    )
+                yield label.strip(), text
+
+    return Corpus(examples, fingerprint_files(found), " + ".join(map(str, found)))
+
+
+def label_numbers(corpus, labels):
+    """Return the number of each text's label among `labels` (N,).
+
+    Raises:
+        InputError: a label is none of them; names the text.
+    """
+    numbers = {label: number for number, label in enumerate(labels)}
+    found = []
+    for number, (label, _) in enumerate(corpus, start=1):
+        if label not in numbers:
+            raise InputError(
+                f"{corpus.name}, text {number}: the label {label!r} is none of those of the training text: "
+                f"{', '.join(labels)}."
+            )
+        found.append(numbers[label])
+    return np.asarray(found, np.int32)
+
+
+class LabelledExamples:
+    """Labelled texts as batches; batch n is a pure function of (seed, n).
+
+    Args:
+        texts: `Ragged` ids without start and end tokens.
+        labels: the number of each text's class.
+        plan: a `BatchPlan` over the lengths of the texts, start and end token included.
+    """
+
+    def __init__(self, texts, labels, plan):
+        self.texts, self.labels, self.plan = texts, labels, plan
+
+    def batch(self, number):
+        """Return batch `number`: ids (B, T), labels (B, 1) and float32 weights (B, 1)."""
+        shape, rows = self.plan.batch(number)
+        return self._read(rows, shape.target_length)
+
+    def finite(self):
+        """Yield batches in which every text comes exactly once."""
+        for shape, rows in self.plan.finite():
+            yield self._read(rows, shape.target_length)
+
+    def tokens(self, number):
+        """Return how many real tokens batch `number` has."""
+        return self.plan.target_tokens(number)
+
+    def shape(self, number):
+        """Return the shape of batch `number`."""
+        shape, _ = self.plan.batch(number)
+        return shape.sentences, shape.target_length
+
+    def __str__(self):
+        return str(self.plan)
+
+    def _read(self, rows, length):
+        real = rows >= 0
+        return {
+            "ids": enclosed(self.texts, rows, length),
+            "labels": np.where(real, self.labels[rows], 0)[:, None],
+            "weights": real[:, None].astype(np.float32),
+        }

@@ -1,0 +1,36 @@
+"""Jobs: from a config and its text to a trained and scored run, one file a task."""
+
+from pathlib import Path
+
+from heedful.jobs.classification import ClassificationJob
+from heedful.jobs.language import LanguageJob
+from heedful.jobs.masking import MaskingJob
+from heedful.jobs.translation import TranslationJob
+from heedful.run import CONFIG, Run, write_atomically
+
+JOBS = {"translate": TranslationJob, "generate": LanguageJob, "fill": MaskingJob, "classify": ClassificationJob}
+
+
+def default_folder(config):
+    """Return where a run goes that was given no folder: runs/NAME."""
+    return Path("runs") / config.name
+
+
+def train(config, path=None, report=print, force=False):
+    """Train a run from a `Config` and return it; `path` defaults to runs/NAME."""
+    return JOBS[config.task].create(config, path or default_folder(config), report, force).train()
+
+
+def resume(path, report=print, config=None):
+    """Continue the training of a run folder, exactly as if it had never stopped."""
+    run = Run.open(path)
+    if config is not None and config != run.config:
+        run.of_task(config.task)
+        write_atomically(run.path / CONFIG, config.to_json().encode())
+        run.config = config
+    return JOBS[run.config.task](run, report).train(resume=True)
+
+
+def plan(config, report=print):
+    """Report vocabulary and batches of a training, and leave nothing behind."""
+    JOBS[config.task].plan(config, report)

@@ -1,0 +1,103 @@
+"""The classification job: an encoder that says which class a text belongs to."""
+
+import dataclasses
+
+import numpy as np
+
+from heedful.data.corpus import Corpus
+from heedful.data.encoded import Ragged
+from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
+from heedful.data.masking import plan_pieces
+from heedful.errors import InputError
+from heedful.evaluation import TokenScores, class_scores
+from heedful.inspection import plot_confusion
+from heedful.jobs.job import Job, add_scores
+from heedful.jobs.language import text_tokenizer
+from heedful.reading.labeller import Labeller
+from heedful.run import Run, load_matching, read_arrays
+
+
+class ClassificationJob(Job):
+    """Trains a `Classifier` on labelled texts, from scratch or from the encoder of a `MaskedLM`."""
+
+    @staticmethod
+    def find_corpora(config):
+        data = config.data
+        if not data.train or not data.valid:
+            raise InputError("data.train and data.valid must name files of labelled texts.")
+        parts = (("train", data.train), ("valid", data.valid), ("test", data.test))
+        return {part: read_labelled(files, data.origin) for part, files in parts if files}
+
+    @staticmethod
+    def prepare(config, corpus):
+        seen = sorted({label for label, _ in corpus})
+        if not seen:
+            raise InputError(f"{corpus.name} is empty.")
+        labels = config.data.labels or tuple(seen)
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, labels=labels))
+        if config.train.start_from:
+            before = Run.open(config.train.start_from).of_task("fill")
+            sizes = dataclasses.replace(
+                before.config.model, dropout=config.model.dropout, attention_dropout=config.model.attention_dropout,
+                pooling=config.model.pooling,
+            )  # fmt: skip
+            return dataclasses.replace(config, model=sizes, tokenizer=before.config.tokenizer), [before.tokenizer]
+        texts = Corpus(lambda: (text for _, text in corpus), corpus.fingerprint, corpus.name)
+        return config, [text_tokenizer(config, texts, mask=True)]
+
+    def read_examples(self):
+        examples = self._examples("train", self.config.data.max_shapes)
+        counts = np.bincount(examples.labels, minlength=len(self.config.data.labels))
+        shares = ", ".join(f"{label} {count:,}" for label, count in zip(self.config.data.labels, counts, strict=True))
+        self.report(f"training text: {len(examples.texts):,} texts ({shares})")
+        return examples
+
+    def take_over(self, model):
+        start = self.config.train.start_from
+        if not start:
+            return
+        path = Run.open(start).weights_path()
+        taken = load_matching(model, read_arrays(path)[0], path, ("embedding/", "text_input/", "encoder/"))
+        self.report(f"{taken} weights taken over from {start}" + (", frozen" if self.config.train.freeze else ""))
+        if self.config.train.freeze:
+            model.freeze()
+
+    def start(self, model):
+        self._labeller = Labeller(model, self.run.tokenizer, self.config.data.labels, self.config.data.max_tokens)
+        self._token_scores = TokenScores(model, self._examples("valid", 3))
+
+    def validate(self):
+        scores = self._token_scores()
+        return {name: scores[name] for name in ("loss", "accuracy")}
+
+    def score_test(self, part, corpus):
+        scores = evaluate(self.run, corpus, self._labeller)
+        self.report(f"{part}: {describe(scores)}")
+
+    def _examples(self, part, max_shapes):
+        corpus, data = self.corpora[part], self.config.data
+        labels = label_numbers(corpus, data.labels)
+        encoded = self.run.tokenizer.encode_batch([text for _, text in corpus])
+        texts = Ragged.of(ids[: data.max_tokens - 2] for ids in encoded)
+        plan = plan_pieces(
+            texts, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=max_shapes,
+            seed=self.config.train.seed,
+        )  # fmt: skip
+        return LabelledExamples(texts, labels, plan)
+
+
+def evaluate(run, corpus, labeller=None):
+    """Score a classifier on labelled texts, draw its confusions, add the result to the run's scores.json; return it."""
+    labeller = labeller or Labeller.from_run(run)
+    wanted = label_numbers(corpus, labeller.labels)
+    if not len(wanted):
+        raise InputError(f"{corpus.name} is empty.")
+    probabilities = labeller.probabilities([text for _, text in corpus])
+    scores = class_scores(probabilities.argmax(-1), wanted, labeller.labels)
+    plot_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labeller.labels)
+    return add_scores(run, corpus, scores)
+
+
+def describe(scores):
+    """Return scores as a line."""
+    return f"accuracy {scores['accuracy']:.2%}  macro-F1 {scores['macro_f1']:.4f}  on {scores['texts']:,} texts"

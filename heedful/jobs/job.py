@@ -1,0 +1,155 @@
+"""What all jobs have in common: a run folder is made, a model trained, its states kept, its test text scored."""
+
+import dataclasses
+import json
+import os
+import time
+from pathlib import Path
+
+from heedful import backend
+from heedful.errors import InputError
+from heedful.inspection import plot_curves
+from heedful.run import CONFIG, WEIGHTS, Run, load_weights, read_arrays, write_atomically
+from heedful.training.signals import Interrupted
+from heedful.training.trainer import Trainer
+
+
+def cache_folder():
+    """Return where encoded text and compiled programs are kept between runs: HEEDFUL_CACHE or ~/.cache/heedful."""
+    return Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
+
+
+def keep_compilations():
+    """Let compiled programs survive this process."""
+    backend.keep_compilations(cache_folder() / f"compiled-{backend.NAME}")
+
+
+class Job:
+    """A run with everything that its training needs. Each task has a subclass that says what that is.
+
+    Args:
+        run: a `Run`.
+        report: called with each line for the user.
+    """
+
+    def __init__(self, run, report=print):
+        self.run, self.report, self.config = run, report, run.config
+        self.corpora = self.find_corpora(self.config)
+        self.examples = self.read_examples()
+        report(str(self.examples))
+
+    @staticmethod
+    def find_corpora(config):
+        """Return the corpora of a run by part: train, valid, and test where there is one.
+
+        Raises:
+            InputError: files are missing; names them, and where such text comes from.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def prepare(config, corpus):
+        """Return the config with what only the training text can tell, and its tokenizers: one, or two sides'."""
+        raise NotImplementedError
+
+    def read_examples(self):
+        """Return what to train on; report what of the text was left out."""
+        raise NotImplementedError
+
+    def start(self, model):
+        """Get ready to validate `model`; called once, before training."""
+        raise NotImplementedError
+
+    def validate(self):
+        """Return the scores of the model now, and under `samples` texts to show."""
+        raise NotImplementedError
+
+    def score_test(self, part, corpus):
+        """Score the trained model on a test text and report it."""
+        raise NotImplementedError
+
+    @classmethod
+    def create(cls, config, path, report=print, force=False):
+        """Make a new run folder; learn its tokenizers.
+
+        Raises:
+            InputError: the folder holds a run already and `force` is not set; bad text.
+        """
+        path = Path(path)
+        if (path / CONFIG).exists() and not force:
+            raise InputError(
+                f"{path} already holds a run. Continue it with --resume {path}, choose another folder with --run, "
+                "or overwrite it with --force."
+            )
+        config, tokenizers = cls._prepare(config, report)
+        for old in [*(path / "state").glob("*"), *(path / "tensorboard").glob("*"), *path.glob("*.*")]:
+            if old.is_file():
+                old.unlink()  # only reached with `force`, or where no run was
+        return cls(Run.create(path, config, *tokenizers), report)
+
+    @classmethod
+    def plan(cls, config, report=print):
+        """Report vocabulary and batches of a training, and leave nothing behind."""
+        config, tokenizers = cls._prepare(config, report)
+        cls(Run(Path(), config, *tokenizers), report)
+
+    @classmethod
+    def _prepare(cls, config, report):
+        config, tokenizers = cls.prepare(config, cls.find_corpora(config)["train"])
+        report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
+        return config, tokenizers
+
+    def train(self, resume=False):
+        """Train, then score the test text and draw the curves."""
+        import keras
+
+        keras.utils.set_random_seed(self.config.train.seed)
+        keep_compilations()
+        model = self.run.build_model()
+        self.take_over(model)
+        self.report(f"model: {model.count_params():,} parameters, {backend.NAME}")
+        self.start(model)
+        fingerprint = self.corpora["train"].fingerprint
+        trainer = Trainer(self.run, model, self.examples, self.validate, self.report, fingerprint)
+        if resume:
+            trainer.restore()
+            self.report(f"resuming at update {trainer.update}")
+        try:
+            trainer.train()
+        except Interrupted:
+            self._draw_curves()
+            raise
+        self._draw_curves()
+        load_weights(model, read_arrays(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
+        for part, corpus in self.corpora.items():
+            if part not in ("train", "valid"):
+                self.score_test(part, corpus)
+        return self.run
+
+    def take_over(self, model):
+        """Put the weights of another run into a fresh model, where the config says so."""
+
+    def _draw_curves(self):
+        log = self.run.read_log()
+        if not log:
+            return
+        try:
+            plot_curves(self.run.path / "curves.png", log)
+        except OSError as error:  # a picture must not cost a training
+            self.report(f"The curves could not be drawn: {error}.")
+
+
+def add_scores(run, corpus, scores, decode=None):
+    """Complete `scores` with what they were made of, and add them to the run's scores.json; return them."""
+    scores |= {
+        "data": corpus.name,
+        "data_fingerprint": corpus.fingerprint,
+        "tokenizer_fingerprints": run.fingerprints(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    if decode is not None:
+        scores["decode"] = dataclasses.asdict(decode)
+    path = run.path / "scores.json"
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    write_atomically(path, (json.dumps([*earlier, scores], indent=2, ensure_ascii=False) + "\n").encode())
+    return scores

@@ -1,0 +1,120 @@
+"""The language-model job: a model that continues text."""
+
+import math
+
+from heedful.data.documents import PackedDocuments, Windows, as_stream, encode_texts, hold_out, read_documents
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.evaluation import TokenScores
+from heedful.generation.generator import Generator
+from heedful.jobs.job import Job, add_scores, cache_folder
+
+SAMPLE_TOKENS = 200  # length of the sample text at a validation
+
+
+def documents(config):
+    """Return the corpora of documents by part: train, valid, and test where there is one; errors as of a `Job`."""
+    data = config.data
+    if not data.train:
+        raise InputError("data.train must name text files.")
+    if not data.valid and not data.held_out:
+        raise InputError("data.valid must name text files, or data.held_out a share of the training text.")
+    opened = {
+        part: read_documents(files, data.documents, data.origin)
+        for part, files in (("train", data.train), ("valid", data.valid), ("test", data.test))
+        if files
+    }
+    if not data.valid:
+        opened["train"], opened["valid"] = hold_out(opened["train"], data.held_out)
+    return opened
+
+
+def text_tokenizer(config, corpus, mask=False):
+    """Learn the vocabulary of a run from documents."""
+    settings = config.tokenizer
+    return Tokenizer.train(corpus, settings.kind, settings.vocab_size, settings.lowercase, mask)
+
+
+class LanguageJob(Job):
+    """Trains a `CausalLM` on documents; validation writes a sample text."""
+
+    find_corpora = staticmethod(documents)
+
+    @staticmethod
+    def prepare(config, corpus):
+        return config, [text_tokenizer(config, corpus)]
+
+    def read_examples(self):
+        texts = self._encode("train")
+        self.report(f"training text: {texts}")
+        if len(texts.ids.flat) <= self.config.data.max_tokens:
+            raise InputError(
+                f"{self.corpora['train'].name} has {len(texts.ids.flat):,} tokens, fewer than one window "
+                f"(data.max_tokens = {self.config.data.max_tokens}) and the token behind it."
+            )
+        return examples_of(self.config, texts)
+
+    def start(self, model):
+        starts = self.config.data.packing == "documents"
+        self._generator = Generator(model, self.run.tokenizer, self.config.decode, starts)
+        self._scores = TextScores(model, self.config, self._encode("valid"))
+
+    def validate(self):
+        settings = {"sample": True, "beam_size": 1, "n_best": 1, "max_length": SAMPLE_TOKENS, "batch_size": 1}
+        sample = self._generator.generate(self.config.train.prompt, **settings)
+        scores = self._scores()
+        del scores["tokens"]  # the same at every validation
+        return scores | {"samples": [sample]}
+
+    def score_test(self, part, corpus):
+        scores = evaluate(self.run, corpus, self._generator.model)
+        self.report(f"{part}: {describe(scores)}")
+
+    def _encode(self, part):
+        return encode_texts(self.corpora[part], self.run.tokenizer, cache_folder() / "encoded")
+
+
+def examples_of(config, texts):
+    """Return encoded texts as the examples that a config asks for."""
+    data = config.data
+    rows = data.batch_sentences or max(1, data.batch_tokens // data.max_tokens)
+    if data.packing == "documents":
+        return PackedDocuments(texts, data.max_tokens, rows, config.train.seed)
+    return Windows(as_stream(texts), data.max_tokens, rows, config.train.seed)
+
+
+class TextScores:
+    """Loss, perplexity, accuracy and bits per byte of a language model on texts, over every token once.
+
+    Args:
+        model: a `CausalLM`.
+        config: how the texts become windows; each token sees what its window holds before it.
+        texts: `EncodedTexts`.
+    """
+
+    def __init__(self, model, config, texts):
+        self.text_bytes = texts.text_bytes
+        self._token_scores = TokenScores(model, examples_of(config, texts))
+
+    def __call__(self):
+        """Return loss (nats per token), perplexity, accuracy, tokens, and bits_per_byte.
+
+        The last compares models with different vocabularies: all nats of the text, divided once by its bytes.
+        """
+        scores = self._token_scores()
+        nats = scores["loss"] * scores["tokens"]
+        return scores | {"bits_per_byte": nats / math.log(2) / self.text_bytes}
+
+
+def evaluate(run, corpus, model=None):
+    """Score a language model on documents and add the result to the run's scores.json; return it."""
+    texts = encode_texts(corpus, run.tokenizer)
+    return add_scores(run, corpus, TextScores(model or run.load_model(), run.config, texts)())
+
+
+def describe(scores):
+    """Return scores as a line."""
+    return (
+        f"loss {scores['loss']:.4f} nats per token  perplexity {scores['perplexity']:.3f}  "
+        f"{scores['bits_per_byte']:.4f} bits per byte  on {scores['tokens']:,} tokens"
+    )

@@ -1,0 +1,65 @@
+"""The masked-token job: an encoder that learns language by filling gaps."""
+
+from heedful.data.documents import encode_texts
+from heedful.data.masking import MaskedExamples, in_pieces, plan_pieces
+from heedful.errors import InputError
+from heedful.evaluation import TokenScores
+from heedful.jobs.job import Job, add_scores, cache_folder
+from heedful.jobs.language import documents, text_tokenizer
+
+
+class MaskingJob(Job):
+    """Trains a `MaskedLM` on documents; validation always asks for the same tokens."""
+
+    find_corpora = staticmethod(documents)
+
+    @staticmethod
+    def prepare(config, corpus):
+        return config, [text_tokenizer(config, corpus, mask=True)]
+
+    def read_examples(self):
+        texts = self._encode("train")
+        self.report(f"training text: {texts}")
+        return examples_of(self.run, texts)
+
+    def start(self, model):
+        self._token_scores = TokenScores(model, examples_of(self.run, self._encode("valid")))
+
+    def validate(self):
+        scores = self._token_scores()
+        del scores["tokens"]  # the same at every validation
+        return scores
+
+    def score_test(self, part, corpus):
+        self.report(f"{part}: {describe(evaluate(self.run, corpus))}")
+
+    def _encode(self, part):
+        return encode_texts(self.corpora[part], self.run.tokenizer, cache_folder() / "encoded")
+
+
+def examples_of(run, texts):
+    """Return encoded texts as masked examples, as the run's config asks for them."""
+    data, seed = run.config.data, run.config.train.seed
+    if data.max_tokens < 3:
+        raise InputError(f"data.max_tokens ({data.max_tokens}) must leave room for a token between start and end.")
+    pieces = in_pieces(texts.ids, data.max_tokens)
+    plan = plan_pieces(
+        pieces, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
+        seed=seed,
+    )  # fmt: skip
+    return MaskedExamples(pieces, run.tokenizer, plan, data.mask_share, data.whole_words, seed)
+
+
+def evaluate(run, corpus, model=None):
+    """Score a masked language model on documents and add the result to the run's scores.json; return it."""
+    texts = encode_texts(corpus, run.tokenizer)
+    scores = TokenScores(model or run.load_model(), examples_of(run, texts))()
+    return add_scores(run, corpus, scores)
+
+
+def describe(scores):
+    """Return scores as a line."""
+    return (
+        f"loss {scores['loss']:.4f} nats per masked token  perplexity {scores['perplexity']:.3f}  "
+        f"{scores['accuracy']:.2%} found  of {scores['tokens']:,} masked tokens"
+    )

@@ -1,0 +1,148 @@
+"""The translation job: from a config and its text to a trained, scored and illustrated run."""
+
+import itertools
+import time
+
+from heedful.data.batches import BatchPlan
+from heedful.data.corpus import Corpus
+from heedful.data.encoded import encode
+from heedful.data.examples import TranslationExamples
+from heedful.data.phrasebook import phrasebook
+from heedful.data.puzzles import reverse_pairs
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.evaluation import TokenScores, score_text
+from heedful.generation.translator import Translator
+from heedful.jobs.job import Job, add_scores, cache_folder
+
+# What a shape costs to compile, in tokens that could be trained on meanwhile: about 7 seconds at 7,000 tokens/s.
+COMPILE_TOKENS = 50_000
+HELD_OUT = 2000  # sentences in the validation and test parts of a built-in corpus
+SAMPLES = 3  # translations shown at a validation
+
+
+def corpora(config):
+    """Return the corpora of a run by part: train, valid, and test where there is one.
+
+    Raises:
+        InputError: files are missing; names them, and where such text comes from.
+    """
+    data = config.data
+    if data.corpus == "phrasebook":
+        sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT, "unseen": HELD_OUT}
+        return {part: Corpus.from_pairs(phrasebook(part, size), f"phrasebook/{part}") for part, size in sizes.items()}
+    if data.corpus == "reverse":
+        sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT}
+        return {
+            part: Corpus.from_pairs(reverse_pairs(part, size, data.length), f"reverse/{part}")
+            for part, size in sizes.items()
+        }
+    if not data.train or not data.valid:
+        raise InputError("data.train and data.valid must name text files (or choose a built-in data.corpus).")
+    paths = {"train": data.train, "valid": data.valid} | ({"test": data.test} if data.test else {})
+    return {part: Corpus.from_files(files, data.origin) for part, files in paths.items()}
+
+
+def train_tokenizers(config, corpus):
+    """Learn the vocabularies from the training text alone; return (source, target), one object when joint."""
+    settings = config.tokenizer
+    options = {"kind": settings.kind, "vocab_size": settings.vocab_size, "lowercase": settings.lowercase}
+    if settings.joint:
+        joint = Tokenizer.train(itertools.chain.from_iterable(corpus), **options)
+        return joint, joint
+    return tuple(Tokenizer.train((pair[side] for pair in corpus), **options) for side in (0, 1))
+
+
+def plan_batches(config, pairs):
+    """Plan the batches of a run over its encoded training pairs."""
+    data, train = config.data, config.train
+    lengths = pairs.source.lengths + 1, pairs.target.lengths + 1  # room for the end token
+    # A shape is worth compiling when it saves that much padding over the whole training.
+    epoch_tokens = int(sum(side.sum() for side in lengths))
+    trained_tokens = 2 * train.updates * train.accumulate * data.batch_tokens
+    price = COMPILE_TOKENS * epoch_tokens / max(trained_tokens, epoch_tokens)
+    return BatchPlan(
+        *lengths, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
+        shape_price=price, seed=train.seed,
+    )  # fmt: skip
+
+
+class TranslationJob(Job):
+    """Trains a `Transformer` on pairs of sentences; validation decodes some of them."""
+
+    @staticmethod
+    def find_corpora(config):
+        return corpora(config)
+
+    @staticmethod
+    def prepare(config, corpus):
+        return config, train_tokenizers(config, corpus)
+
+    def read_examples(self):
+        data, cache = self.config.data, cache_folder() / "encoded"
+        tokenizers = self.run.source_tokenizer, self.run.target_tokenizer
+        pairs = encode(self.corpora["train"], *tokenizers, data.max_tokens, cache)
+        self.report(f"training text: {pairs.filtered}")
+        self._valid_pairs = encode(self.corpora["valid"], *tokenizers, self.config.model.max_length, cache)
+        return TranslationExamples(pairs, plan_batches(self.config, pairs))
+
+    def start(self, model):
+        self._translator = Translator(model, self.run.source_tokenizer, self.run.target_tokenizer, self.config.decode)
+        self._token_scores = TokenScores.of_pairs(model, self._valid_pairs, self.config.data.batch_tokens)
+
+    def validate(self):
+        scores = self._token_scores()
+        del scores["tokens"]  # the same at every validation
+        count = self.config.train.validate_sentences
+        if count:
+            pairs = list(itertools.islice(self.corpora["valid"], count))
+            made, text_scores = translate_and_score(self._translator, pairs)
+            scores |= {name: text_scores[name] for name in ("bleu", "chrf")}
+            scores["samples"] = [
+                f"{source}  ->  {hypothesis}   [{reference}]"
+                for (source, reference), hypothesis in zip(pairs[:SAMPLES], made, strict=False)
+            ]
+        return scores
+
+    def score_test(self, part, corpus):
+        scores = evaluate(self.run, corpus, self._translator)
+        self.report(f"{part}: {describe(scores)}  ({scores['signatures']['bleu']})")
+
+
+def translate_and_score(translator, pairs):
+    """Return (translations, text scores) of a list of (source, reference)."""
+    made = translator.translate([source for source, _ in pairs])
+    return made, score_text(made, [reference for _, reference in pairs])
+
+
+def evaluate(run, corpus, translator=None):
+    """Score a run on a parallel text and add the result to its scores.json.
+
+    Returns:
+        bleu, chrf, exact, loss, perplexity, accuracy, seconds and tokens per second of decoding, signatures,
+        fingerprints of data and tokenizers, decoding settings.
+    """
+    translator = translator or Translator.from_run(run)
+    pairs = list(corpus)
+    if not pairs:
+        raise InputError(f"{corpus.name} is empty.")
+    began = time.monotonic()
+    made, scores = translate_and_score(translator, pairs)
+    seconds = time.monotonic() - began
+    tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(made))
+    encoded = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length)
+    scores |= TokenScores.of_pairs(translator.model, encoded, run.config.data.batch_tokens)()
+    scores |= {
+        "sentences": len(pairs),
+        "seconds": round(seconds, 2),
+        "output_tokens_per_second": round(tokens / seconds, 1),
+    }
+    return add_scores(run, corpus, scores, translator.decode)
+
+
+def describe(scores):
+    """Return scores as a line."""
+    return (
+        f"BLEU {scores['bleu']:.2f}  chrF {scores['chrf']:.2f}  exact {scores['exact']:.2%}  "
+        f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
+    )

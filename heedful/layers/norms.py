@@ -1,0 +1,36 @@
+"""Normalisation of vectors: which kind, and how, is decided once for a whole model.
+
+Axes: B batch, T length, D d_model.
+"""
+
+from dataclasses import dataclass
+
+import keras
+
+KINDS = ("layer", "rms")
+EPSILON = 1e-6  # Keras' default of 1e-3 is visible in the output; the reference implementations use 1e-6 or 1e-5
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Makes the norms of a model: call it with a name to get a layer from (B, T, D) to (B, T, D).
+
+    Args:
+        kind: `layer` (Ba et al. 2016), or `rms`, which does not centre and has no bias (Zhang and Sennrich 2019).
+        epsilon: added to the variance.
+        bias: whether a layer norm adds a learned vector.
+    """
+
+    kind: str = "layer"
+    epsilon: float = EPSILON
+    bias: bool = True
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise ValueError(f"Unknown kind of norm {self.kind!r}: choose one of {', '.join(KINDS)}.")
+
+    def __call__(self, name, dtype=None):
+        """Return a new layer."""
+        if self.kind == "rms":
+            return keras.layers.RMSNormalization(epsilon=self.epsilon, name=name, dtype=dtype)
+        return keras.layers.LayerNormalization(epsilon=self.epsilon, center=self.bias, name=name, dtype=dtype)

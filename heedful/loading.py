@@ -1,0 +1,26 @@
+"""A run folder as the object that does its task."""
+
+from heedful.errors import InputError
+from heedful.generation.generator import Generator
+from heedful.generation.translator import Translator
+from heedful.reading.filler import Filler
+from heedful.reading.labeller import Labeller
+from heedful.run import Run
+
+
+def load(*paths):
+    """Return what a trained run is for: a `Translator`, `Generator`, `Filler` or `Labeller`.
+
+    Several translators become one, an ensemble.
+
+    Raises:
+        InputError: a folder is missing, incomplete, of a newer format, its weights do not fit its config, or the runs
+            have different vocabularies.
+    """
+    runs = [Run.open(path) for path in paths]
+    task = runs[0].config.task
+    if task == "translate":
+        return Translator.from_runs([run.of_task("translate") for run in runs])
+    if len(runs) > 1:
+        raise InputError("Only translators can vote: load one run.")
+    return {"generate": Generator, "fill": Filler, "classify": Labeller}[task].from_run(runs[0])

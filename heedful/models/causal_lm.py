@@ -1,0 +1,112 @@
+"""The decoder-only Transformer: a language model that continues text.
+
+Axes: B batch, T length, S length of the prompts, K hypotheses, D d_model, V vocabulary.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from heedful.layers import masks
+from heedful.layers.attention import Prompted
+from heedful.layers.blocks import EncoderBlock, Stack
+from heedful.layers.inputs import TextInput
+from heedful.models.options import Options
+from heedful.models.published import PAD_ID, PublishedMask
+
+
+class Prompt(NamedTuple):
+    """What a model has read of each prompt; the first axis of every array is B."""
+
+    visible: Any  # (B, 1, 1, S)
+    lengths: Any  # (B,)
+    layers: Any  # the `KeyValues` of one block each
+
+
+@keras.saving.register_keras_serializable("heedful")
+class CausalLM(keras.Model):
+    """Decoder-only Transformer (Radford et al. 2018): ids in, logits of the next token at every position out.
+
+    A row of encoder blocks in which no position sees what comes after it. Call it with `{"ids": (B, T)}` or the ids
+    alone, 0 for padding at the end; `segments` (B, T) beside them numbers texts that share a row and must not see each
+    other, `positions` (B, T) says where in its text each token stands. Returns logits (B, T, V) with a Keras mask.
+
+    Args:
+        vocab_size: size of the vocabulary, padding included.
+        options: keyword arguments, see `Options`; `tie` other than `none` shares embedding and output projection.
+    """
+
+    def __init__(self, vocab_size, *, name=None, dtype=None, trainable=True, **options):
+        super().__init__(name=name, dtype=dtype, trainable=trainable)
+        self.options = options = Options(**options)
+        self.vocab_size = vocab_size
+        self.d_model, self.num_layers, self.max_length = options.d_model, options.num_layers, options.max_length
+        policy = self.dtype_policy
+        self.embedding, self.output_projection = options.new_tables(vocab_size, policy)
+        self.text_input = TextInput(self.embedding, name="text_input", dtype=policy, **options.text_input())
+        self.decoder = Stack(EncoderBlock, self.num_layers, options.block(), name="decoder", dtype=policy)
+        self.publish = PublishedMask(name="published_mask", dtype=policy)
+        self.build()
+
+    def build(self, input_shape=None):
+        """Create every weight; all sizes are known beforehand, so nobody has to call this."""
+        for part in (self.embedding, self.output_projection, self.text_input, self.decoder):
+            if not part.built:
+                part.build((None, None, self.d_model))
+        self.built = True
+
+    def call(self, inputs, training=None, trace=None):
+        """Return the logits (B, T, V) of the token after each position."""
+        inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
+        return self.publish((self.project(self.features(inputs, training, trace)), inputs["ids"]))
+
+    def features(self, inputs, training=None, trace=None):
+        """Return the last block's output (B, T, D), from which `project` makes logits."""
+        ids, segments, positions = inputs["ids"], inputs.get("segments"), inputs.get("positions")
+        places = ops.arange(ops.shape(ids)[1])
+        visible = masks.of_future(places, places)
+        if segments is not None:
+            visible = ops.logical_and(visible, masks.of_segments(segments))
+        x = self.text_input(ids, positions=positions, training=training)
+        return self.decoder(x, visible=visible, positions=positions, training=training, trace=trace)[0]
+
+    def project(self, features):
+        """Score the vocabulary: (B, T, D) -> (B, T, V)."""
+        return self.output_projection.project(features)
+
+    def begin(self, prompts):
+        """Read prompts (B, S), 0 behind their ends; one may be empty. Returns their `Prompt`."""
+        length = prompts.shape[1]
+        real = ops.not_equal(prompts, PAD_ID)
+        places = ops.arange(length)
+        caches = self.room(ops.shape(prompts)[0], length)
+        visible = masks.of_future(places, places)
+        _, caches = self.decoder(self.text_input(prompts), visible=visible, caches=caches, positions=places)
+        return Prompt(real[:, None, None, :], ops.sum(ops.cast(real, "int32"), axis=1), caches)
+
+    def room(self, batch_size, places):
+        """Return empty caches with room for `places` tokens of each text."""
+        return [block.attention.empty_cache(batch_size, places) for block in self.decoder.blocks]
+
+    def step(self, ids, memory, past, *, place, positions, visible, trace=None):
+        """Read one more id of each of K continuations of a prompt; score what may come next.
+
+        Arguments and results as of `Transformer.step`; `positions` count from the end of the prompt.
+        """
+        positions = positions + memory.lengths[:, None]  # (B, 1)
+        caches = [Prompted(*pair) for pair in zip(memory.layers, past, strict=True)]
+        prompted = ops.broadcast_to(memory.visible, (*ops.shape(visible)[:3], memory.visible.shape[3]))
+        visible = ops.concatenate([prompted, visible], axis=-1)
+        x = self.text_input(ids, positions=positions)
+        features, caches = self.decoder(
+            x, visible=visible, caches=caches, place=place, positions=positions, trace=trace
+        )
+        return self.project(features), [cache.past for cache in caches]
+
+    def get_config(self):
+        return super().get_config() | {"vocab_size": self.vocab_size} | dataclasses.asdict(self.options)
+
+    def build_from_config(self, config):
+        """Nothing to do: the constructor has built everything."""

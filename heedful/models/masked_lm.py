@@ -1,0 +1,167 @@
+"""The encoder-only Transformer: fills in masked tokens, and lends its encoder to a classifier.
+
+Axes: B batch, T length, M masked places of a text, D d_model, V vocabulary, C classes.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from heedful.layers import masks
+from heedful.layers.blocks import EncoderBlock, Stack
+from heedful.layers.dropout import dropout as new_dropout
+from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.inputs import TextInput
+from heedful.layers.projection import Projection
+from heedful.models.options import Options
+from heedful.models.published import PAD_ID, PublishedMask
+
+POOLINGS = ("first", "mean")
+
+
+class TextEncoder(keras.Model):
+    """What `MaskedLM` and `Classifier` have in common: ids in, a vector for each token out, all seeing all.
+
+    Args:
+        vocab_size: size of the vocabulary, padding included.
+        options: keyword arguments, see `Options`.
+    """
+
+    def __init__(self, vocab_size, *, name=None, dtype=None, trainable=True, **options):
+        super().__init__(name=name, dtype=dtype, trainable=trainable)
+        self.options = options = Options(**options)
+        self.vocab_size = vocab_size
+        self.d_model, self.num_layers, self.max_length = options.d_model, options.num_layers, options.max_length
+
+    def _assemble(self, embedding):
+        policy = self.dtype_policy
+        self.embedding = embedding
+        self.text_input = TextInput(embedding, name="text_input", dtype=policy, **self.options.text_input())
+        self.encoder = Stack(EncoderBlock, self.num_layers, self.options.block(), name="encoder", dtype=policy)
+
+    def build(self, input_shape=None):
+        """Create every weight; all sizes are known beforehand, so nobody has to call this."""
+        for part in self.parts:
+            if not part.built:
+                part.build((None, None, self.d_model))
+        self.built = True
+
+    @property
+    def parts(self):
+        """All that has weights."""
+        return [self.embedding, self.text_input, self.encoder]
+
+    def encode(self, ids, training=None, trace=None):
+        """Read ids (B, T), 0 at padding; return a vector for each (B, T, D)."""
+        training = training if self.encoder.trainable else False  # what does not learn needs no dropout
+        visible = masks.of_padding(ops.not_equal(ids, PAD_ID))
+        x = self.text_input(ids, training=training)
+        return self.encoder(x, visible=visible, training=training, trace=trace)[0]
+
+    def pool(self, ids, vectors, pooling):
+        """Return one vector a text (B, D) from those of its tokens: that of the `first`, or the `mean`."""
+        if pooling == "first":
+            return vectors[:, 0]
+        real = ops.cast(ops.not_equal(ids, PAD_ID), vectors.dtype)[..., None]
+        return ops.sum(vectors * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1)
+
+    def freeze(self):
+        """Let embeddings and encoder learn no more; what stands on top of them does."""
+        for part in (self.embedding, self.text_input, self.encoder):
+            part.trainable = False
+
+    def get_config(self):
+        return super().get_config() | {"vocab_size": self.vocab_size} | dataclasses.asdict(self.options)
+
+    def build_from_config(self, config):
+        """Nothing to do: the constructor has built everything."""
+
+
+@keras.saving.register_keras_serializable("heedful")
+class MaskedLM(TextEncoder):
+    """Encoder-only Transformer (Devlin et al. 2019): ids with masked places in, logits of what stood there out.
+
+    Call it with `{"ids": (B, T)}` or the ids alone, 0 for padding at the end. Returns logits (B, T, V) with a Keras
+    mask. Before the output projection stands a projection with its activation and a norm, as in BERT.
+    """
+
+    def __init__(self, vocab_size, **options):
+        super().__init__(vocab_size, **options)
+        options, policy = self.options, self.dtype_policy
+        embedding, self.output_projection = options.new_tables(vocab_size, policy)
+        self._assemble(embedding)
+        # The head bends as the blocks do; a gated network has no activation of its own, and BERT's is GELU.
+        activation = options.activation if options.activation in ("relu", "silu") else "gelu"
+        self.transform = Projection(self.d_model, activation=activation, name="transform", dtype=policy)
+        self.transform_norm = options.new_norm("transform_norm", policy)
+        self.publish = PublishedMask(name="published_mask", dtype=policy)
+        self.build()
+
+    @property
+    def parts(self):
+        return [*super().parts, self.transform, self.transform_norm, self.output_projection]
+
+    def call(self, inputs, training=None, trace=None):
+        """Return the logits (B, T, V) of the token at each position."""
+        inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
+        return self.publish((self.project(self.features({"ids": inputs["ids"]}, training, trace)), inputs["ids"]))
+
+    def features(self, inputs, training=None, trace=None):
+        """Return what `project` makes logits of: (B, T, D), or (B, M, D) at `places` (B, M) if those are given."""
+        vectors = self.encode(inputs["ids"], training, trace)
+        if "places" in inputs:
+            vectors = ops.take_along_axis(vectors, inputs["places"][..., None], axis=1)
+        return self.transform_norm(self.transform(vectors))
+
+    def project(self, features):
+        """Score the vocabulary: (B, T, D) -> (B, T, V)."""
+        return self.output_projection.project(features)
+
+
+@keras.saving.register_keras_serializable("heedful")
+class Classifier(TextEncoder):
+    """An encoder with a class for each text: ids in, logits (B, C) out.
+
+    Args:
+        vocab_size: size of the vocabulary, padding included.
+        num_classes: classes C.
+        pooling: `first`: the first token's vector through a projection with tanh, as in BERT; `mean`: the mean vector.
+        options: keyword arguments, see `Options`.
+    """
+
+    def __init__(self, vocab_size, num_classes, *, pooling="mean", **options):
+        options |= {"output_bias": False}  # that of a vocabulary; classes have their own
+        super().__init__(vocab_size, **options)
+        self._assemble(self.options.new_tables(vocab_size, self.dtype_policy)[0])
+        if pooling not in POOLINGS:
+            raise ValueError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
+        self.num_classes, self.pooling = num_classes, pooling
+        policy = self.dtype_policy
+        self.pooler = Projection(self.d_model, activation="tanh", name="pooler", dtype=policy)
+        self.pooler_dropout = new_dropout(self.options.dropout, "pooler_dropout", policy)
+        self.output_projection = TokenEmbedding(
+            num_classes, self.d_model, scale=False, bias=True, name="output_projection", dtype=policy
+        )
+        self.build()
+
+    @property
+    def parts(self):
+        pooler = [self.pooler] if self.pooling == "first" else []
+        return [*super().parts, *pooler, self.output_projection]
+
+    def call(self, inputs, training=None, trace=None):
+        """Return the logits (B, C) of each text's class."""
+        inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
+        return self.output_projection.project(self.features(inputs, training, trace))[:, 0]
+
+    def features(self, inputs, training=None, trace=None):
+        """Return one vector a text, (B, 1, D), from which `output_projection` makes logits."""
+        ids = inputs["ids"]
+        pooled = self.pool(ids, self.encode(ids, training, trace), self.pooling)[:, None]
+        if self.pooling == "first":
+            pooled = self.pooler(pooled)
+        return self.pooler_dropout(pooled, training=training)
+
+    def get_config(self):
+        return super().get_config() | {"num_classes": self.num_classes, "pooling": self.pooling}

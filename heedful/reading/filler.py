@@ -1,0 +1,81 @@
+"""Gaps in, words out: a masked language model with its tokenizer."""
+
+import numpy as np
+from keras import ops
+
+from heedful import backend
+from heedful.data.tokenizer import END_ID, MASK, START_ID
+from heedful.errors import InputError
+from heedful.models.masked_lm import POOLINGS
+from heedful.reading.batched import Batched
+
+
+class Filler:
+    """Fills gaps, and turns texts into vectors.
+
+    Args:
+        model: a `MaskedLM`.
+        tokenizer: what it was trained with.
+    """
+
+    def __init__(self, model, tokenizer):
+        self.model, self.tokenizer = model, tokenizer
+        self._predict = backend.compiled(lambda ids: ops.softmax(ops.cast(model(ids), "float32")), model)
+        self._embedders = {}
+
+    @classmethod
+    def from_run(cls, run):
+        """Load the model of a `Run`."""
+        return cls(run.load_model(), run.tokenizer)
+
+    def fill(self, text, count=5):
+        """Say what could stand at each [MASK] of a text.
+
+        Returns:
+            The text with the likeliest token at each, and for each [MASK] a list of `count` (token, probability).
+
+        Raises:
+            InputError: the text has no [MASK], is longer than the model reads, or `count` is out of range.
+        """
+        parts = text.split(MASK)
+        if len(parts) == 1:
+            raise InputError(f"There is nothing to fill in: write {MASK} where a token is missing.")
+        if not 0 < count < len(self.tokenizer):
+            raise InputError(f"count ({count}) must be from 1 to the vocabulary's {len(self.tokenizer) - 1}.")
+        # A space before the gap belongs to the token in it where tokens carry their space.
+        parts = [part[:-1] if part.endswith(" ") and self._spaces else part for part in parts[:-1]] + parts[-1:]
+        pieces = self.tokenizer.encode_batch(parts)
+        ids = [START_ID, *pieces[0]]
+        gaps = []
+        for piece in pieces[1:]:
+            gaps.append(len(ids))
+            ids += [self.tokenizer.mask_id, *piece]
+        ids.append(END_ID)
+        if len(ids) > self.model.max_length:
+            raise InputError(f"The text has {len(ids)} tokens; the model reads up to {self.model.max_length}.")
+        probabilities = backend.to_numpy(self._predict(np.array([ids], np.int32)))[0]
+        probabilities[:, : END_ID + 1] = 0.0  # a gap holds no special token
+        probabilities[:, self.tokenizer.mask_id] = 0.0
+        candidates = []
+        for gap in gaps:
+            best = np.argsort(-probabilities[gap])[:count]
+            names = self.tokenizer.pieces(best)
+            candidates.append([(name, float(probabilities[gap, i])) for name, i in zip(names, best, strict=True)])
+            ids[gap] = int(best[0])
+        return self.tokenizer.decode(ids), candidates
+
+    def embed(self, texts, pooling="mean"):
+        """Return a vector for each text (N, D): the mean of its tokens' vectors, or that of the `first`, the start."""
+        if pooling not in POOLINGS:
+            raise InputError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
+        if pooling not in self._embedders:
+            model = self.model
+            self._embedders[pooling] = Batched(
+                lambda ids: model.pool(ids, model.encode(ids), pooling), model, model.max_length
+            )
+        rows = self._embedders[pooling](self.tokenizer.encode_batch(texts))
+        return np.array(rows).reshape(len(rows), self.model.d_model)
+
+    @property
+    def _spaces(self):
+        return self.tokenizer.encode(" a") != self.tokenizer.encode("a")

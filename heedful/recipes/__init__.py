@@ -1,0 +1,23 @@
+"""The recipes that come with the package: complete named runs."""
+
+from pathlib import Path
+
+from heedful.errors import InputError
+
+FOLDER = Path(__file__).parent
+
+
+def recipe_names():
+    """Return the names of the recipes that come with the package."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def find_recipe(name):
+    """Return the path of a recipe: a file, or one that comes with the package."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    own = FOLDER / f"{path.stem}.toml"
+    if path.suffix in ("", ".toml") and own.is_file():
+        return own
+    raise InputError(f"{name} does not exist, and is none of the recipes {', '.join(recipe_names())}.")

@@ -1,0 +1,50 @@
+"""The verb that scores a run of any task."""
+
+import dataclasses
+import json
+
+from heedful import settings
+from heedful.errors import InputError
+from heedful.generation.translator import Translator
+from heedful.jobs import JOBS, classification, language, masking, translation
+from heedful.jobs.job import keep_compilations
+from heedful.run import Run
+
+SINGLE = {"generate": language, "fill": masking, "classify": classification}
+
+
+def evaluate(options, overrides):
+    """Score a run."""
+    run = Run.open(options.run)
+    corpus = test_corpus(run, options.files)
+    keep_compilations()
+    if run.config.task == "translate":
+        translator = Translator.from_run(run)
+        translator.decode = settings.given_options(run.config, "decode", options)
+        scores = translation.evaluate(run, corpus, translator)
+        summary = translation.describe(scores)
+    else:
+        job = SINGLE[run.config.task]
+        scores = job.evaluate(run, corpus)
+        summary = job.describe(scores)
+    if options.json:
+        print(json.dumps(scores, ensure_ascii=False))
+        return
+    for name, score in scores.items():
+        if isinstance(score, (int, float)):
+            print(f"{name:26s}{score:.4f}" if isinstance(score, float) else f"{name:26s}{score:,}")
+    for name, signature in scores.get("signatures", {}).items():
+        print(f"{name + ' signature':26s}{signature}")
+    print(summary)
+
+
+def test_corpus(run, files):
+    """Return the text in `files`, as the run's task reads it, or the test text of the run if none are given."""
+    if files:
+        data = dataclasses.replace(run.config.data, corpus="files", train=tuple(files), valid=tuple(files), test=())
+        return JOBS[run.config.task].find_corpora(dataclasses.replace(run.config, data=data))["train"]
+    parts = JOBS[run.config.task].find_corpora(run.config)
+    for part in ("test", "valid"):
+        if part in parts and (part == "test" or run.config.task == "generate" or run.config.task == "fill"):
+            return parts[part]
+    raise InputError("This run names no test text: give the files to score it on.")

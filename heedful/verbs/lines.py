@@ -1,0 +1,41 @@
+"""Lines in and lines out: files or standard input, standard output, warnings."""
+
+import sys
+
+from heedful.data.corpus import read_lines
+from heedful.errors import InputError
+
+
+def read(files):
+    """Return an iterator of the lines of files, or of standard input if there are none.
+
+    Raises:
+        InputError: a file is missing; while reading, text is not UTF-8.
+    """
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"{file} does not exist.")
+    return (line for file in files for line in read_lines(file)) if files else _standard_input()
+
+
+def _standard_input():
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield raw.rstrip(b"\n").removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input is not UTF-8: line {number}, byte {error.start}.") from error
+
+
+def one_line(text):
+    """Return a text without line feeds: what is written may contain what some programs take for the end of a line."""
+    return " ".join(text.split("\n"))
+
+
+def say(text):
+    """Tell the user, on standard output, at once."""
+    print(text, flush=True)
+
+
+def warn(text):
+    """Warn the user, on standard error."""
+    print(f"heedful: warning: {text}", file=sys.stderr)

@@ -1,0 +1,74 @@
+"""The verbs of one-sided models: generate, fill, classify, embed."""
+
+import itertools
+import json
+import sys
+
+from heedful import settings
+from heedful.generation.generator import Generator
+from heedful.jobs.job import keep_compilations
+from heedful.reading.filler import Filler
+from heedful.reading.labeller import Labeller
+from heedful.run import Run
+from heedful.verbs import lines
+
+WINDOW = 1024  # lines read before the first is answered
+
+
+def generate(options, overrides):
+    """Continue prompts."""
+    run = Run.open(options.run).of_task("generate")
+    decode = settings.given_options(run.config, "decode", options)
+    prompts = options.prompts or list(lines.read([]))
+    keep_compilations()
+    generator = Generator.from_run(run)
+    generator.decode = decode
+    several = len(prompts) > 1 or decode.n_best > 1
+    for number, found in enumerate(generator.candidates(prompts, lines.warn, scored=options.scores), start=1):
+        for text, score in found:
+            if several or options.scores:
+                print(f"--- {number}" + (f"\t{score:.4f}" if options.scores else ""))
+            print(text)
+
+
+def fill(options, overrides):
+    """Fill the gaps of texts."""
+    run = Run.open(options.run).of_task("fill")
+    keep_compilations()
+    filler = Filler.from_run(run)
+    for text in [options.text] if options.text is not None else lines.read([]):
+        whole, gaps = filler.fill(text, options.count)
+        if options.json:
+            print(json.dumps({"text": whole, "gaps": gaps}, ensure_ascii=False))
+            continue
+        print(whole)
+        for number, candidates in enumerate(gaps, start=1):
+            for token, probability in candidates:
+                print(f"    gap {number}\t{probability:.4f}\t{token.strip()}")
+
+
+def classify(options, overrides):
+    """Write a class for each line."""
+    run = Run.open(options.run).of_task("classify")
+    keep_compilations()
+    labeller = Labeller.from_run(run)
+    for window in _windows(lines.read(options.files)):
+        for label, probability in labeller.classify(window):
+            print(f"{label}\t{probability:.4f}" if options.scores else label)
+        sys.stdout.flush()
+
+
+def embed(options, overrides):
+    """Write a vector for each line."""
+    run = Run.open(options.run).of_task("fill")
+    keep_compilations()
+    filler = Filler.from_run(run)
+    for window in _windows(lines.read(options.files)):
+        for vector in filler.embed(window, options.pooling):
+            print("\t".join(f"{value:.6g}" for value in vector))
+        sys.stdout.flush()
+
+
+def _windows(source):
+    while window := list(itertools.islice(source, WINDOW)):
+        yield window

@@ -1,0 +1,65 @@
+"""The verbs that train: quickstart and train."""
+
+import json
+import sys
+import time
+
+from heedful import jobs, settings
+from heedful.config import Config
+from heedful.errors import InputError
+from heedful.inspection import AttentionMaps
+from heedful.loading import load
+from heedful.recipes import find_recipe
+from heedful.run import Run, saved_states
+from heedful.training.signals import Interrupted
+from heedful.verbs.lines import say
+
+
+def quickstart(options, overrides):
+    """Train on the phrasebook, translate, draw attention."""
+    began = time.monotonic()
+    config = Config.from_toml(find_recipe("quickstart"))
+    if code := _watched(lambda: jobs.train(config, options.run, say, force=True), options.run):
+        return code
+    translator = load(options.run)
+    sentence = "Os meninos felizes não comeram o bolo da avó."
+    maps = AttentionMaps(translator, sentence)
+    sheet = maps.sheet(options.run / "figures" / "attention.png")
+    say(f"{sentence}  ->  {maps.translation}")
+    say(f"attention: {sheet}")
+    say(f'Now try:  echo "O gato preto bebe leite." | .venv/bin/heedful translate {options.run}')
+    test, unseen = json.loads((options.run / "scores.json").read_text(encoding="utf-8"))[-2:]
+    say(
+        f"quickstart: BLEU {test['bleu']:.2f} on unseen sentences, {unseen['bleu']:.2f} on unseen combinations of "
+        f"words, in {time.monotonic() - began:.0f} s"
+    )
+    return 0
+
+
+def train(options, overrides):
+    """Train or resume."""
+    if bool(options.recipe) == bool(options.resume):
+        raise InputError("Name a recipe to train, or a run folder after --resume.")
+    if options.resume:
+        config = settings.override(Run.open(options.resume).config, overrides)
+        return _watched(lambda: jobs.resume(options.resume, say, config), options.resume)
+    config = settings.override(Config.from_toml(find_recipe(options.recipe)), overrides)
+    if options.plan:
+        return jobs.plan(config, say)
+    folder = options.run or jobs.default_folder(config)
+    return _watched(lambda: jobs.train(config, folder, say, options.force), folder)
+
+
+def _watched(work, folder):
+    """Run a training; a signal ends it with the exit code that shells expect."""
+    try:
+        work()
+    except Interrupted as stop:
+        print(f"heedful: {stop}", file=sys.stderr)
+        return 128 + stop.signal_number
+    except KeyboardInterrupt:
+        last = saved_states(folder)[-1:]
+        kept = f"; {last[0]} is kept. Go on with: heedful train --resume {folder}" if last else " before any training."
+        print(f"heedful: stopped at once{kept}", file=sys.stderr)
+        return 130
+    return 0

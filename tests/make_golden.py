@@ -11,6 +11,7 @@ from keras import ops
 
 import heedful
 from heedful.training.loss import projected_crossentropy
+from heedful.training.objective import batch_sums
 
 PATH = Path(__file__).parent / "golden.npz"
 MODELS = {
@@ -33,8 +34,28 @@ def outputs(options):
     return ops.convert_to_numpy(model(batch)), ops.convert_to_numpy(sums)
 
 
+def one_sided_outputs():
+    """Return logits and summed losses of a language model on packed rows and of a masked one, as `outputs` does."""
+    rng = np.random.default_rng(6)
+    options = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "positions": "learned", "output_bias": True}
+    results = []
+    for kind in (heedful.CausalLM, heedful.MaskedLM):
+        model = kind(31, activation="gelu_tanh", norm_kind="rms", bias=False, **options)
+        for weight in model.weights:
+            weight.assign(rng.normal(size=weight.shape, scale=0.3))
+        batch = {"ids": rng.integers(4, 31, (3, 7)), "labels": rng.integers(4, 31, (3, 7))}
+        batch["weights"] = rng.integers(0, 2, (3, 7)).astype("float32")
+        if kind is heedful.CausalLM:
+            batch["segments"] = np.sort(rng.integers(1, 4, (3, 7)))
+            batch["positions"] = rng.integers(0, 7, (3, 7))
+        else:
+            batch["places"] = rng.integers(0, 7, (3, 7))
+        results += [ops.convert_to_numpy(model(batch)), ops.convert_to_numpy(batch_sums(model, batch))]
+    return results
+
+
 if __name__ == "__main__":
-    arrays = {}
+    arrays = {f"one-sided/{index}": array for index, array in enumerate(one_sided_outputs())}
     for name, options in MODELS.items():
         arrays[f"{name}/logits"], arrays[f"{name}/sums"] = outputs(options)
     np.savez(PATH, **arrays)

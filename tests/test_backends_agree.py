@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.make_golden import MODELS, PATH, outputs
+from tests.make_golden import MODELS, PATH, one_sided_outputs, outputs
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -12,3 +12,9 @@ def test_logits_and_loss_are_the_golden_ones(name):
     logits, sums = outputs(MODELS[name])
     np.testing.assert_allclose(logits, golden[f"{name}/logits"], atol=1e-5)
     np.testing.assert_allclose(sums, golden[f"{name}/sums"], rtol=1e-5)
+
+
+def test_one_sided_models_too():
+    golden = np.load(PATH)
+    for index, array in enumerate(one_sided_outputs()):
+        np.testing.assert_allclose(array, golden[f"one-sided/{index}"], atol=1e-5, rtol=1e-5)

@@ -191,11 +191,17 @@ class Decoder:
 class Continuer(Decoder):
     """A decoder for language models: its sources are prompts, and what it writes is what follows them.
 
+    It never writes padding, an unknown token or a start token: none of them is text.
+
     Args:
         model: a `CausalLM`.
         decode: a `DecodeConfig`; its `max_length` says how many tokens to write.
         tokenizer, scored: as of `Decoder`.
     """
+
+    def __init__(self, model, decode, tokenizer, scored=False):
+        super().__init__(model, decode, tokenizer, scored)
+        self.forbidden = (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id, *self.forbidden)
 
     def most(self, length):
         """Return the most tokens that may follow a prompt of `length` tokens: the last one written is never read."""

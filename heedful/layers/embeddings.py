@@ -43,6 +43,13 @@ class TokenEmbedding(keras.layers.Embedding):
         logits = ops.matmul(features, ops.transpose(table))
         return logits if self.bias is None else logits + ops.cast(self.bias, logits.dtype)
 
+    def save_own_variables(self, store):
+        """Keep table and bias; Keras' embedding would keep the table only."""
+        keras.layers.Layer.save_own_variables(self, store)
+
+    def load_own_variables(self, store):
+        keras.layers.Layer.load_own_variables(self, store)
+
     def get_config(self):
         base = keras.layers.Layer.get_config(self)
         return base | {

@@ -1,0 +1,175 @@
+"""The language model: what may be read, cached decoding behind prompts, windows and packed documents, generation."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import heedful
+from heedful.config import DecodeConfig
+from heedful.data.corpus import Corpus
+from heedful.data.documents import PackedDocuments, encode_texts
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.generation.generator import Generator
+from heedful.layers import masks
+from heedful.training.objective import batch_sums
+
+SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
+OPTIONS = [
+    {},
+    {"norm": "pre", "positions": "rotary", "norm_kind": "rms", "bias": False, "activation": "swiglu"},
+    {"positions": "learned", "num_kv_heads": 2, "tie": "none", "output_bias": True, "embedding_scale": False},
+    {"positions": "sinusoidal_concatenated", "activation": "gelu_tanh", "embedding_norm": True, "bias": False},
+]
+
+
+def make(**options):
+    return heedful.CausalLM(31, **(SIZES | options))
+
+
+@pytest.fixture
+def ids(rng):
+    ids = rng.integers(4, 31, (5, 11))
+    ids[2, 6:] = 0
+    return ids
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_invariances(options, ids, numpy):
+    """No position reads the future; alone is as in a batch; prompt and cached steps give what one pass gives."""
+    model = make(**options)
+    logits = numpy(model(ids))
+    assert logits.shape == (5, 11, 31)
+    changed = ids.copy()
+    changed[:, 5:] = np.where(changed[:, 5:] == 4, 5, 4)
+    np.testing.assert_allclose(numpy(model(changed))[:, :5], logits[:, :5], atol=1e-5)
+    assert np.abs(numpy(model(changed))[:, 5:] - logits[:, 5:]).max() > 1e-3
+    np.testing.assert_allclose(numpy(model(ids[3:4, :7]))[0], logits[3, :7], atol=1e-5)
+
+    prompts = ids[:, :6].copy()
+    lengths = [6, 4, 0, 1, 5]
+    for row, length in enumerate(lengths):
+        prompts[row, length:] = 0
+    memory, past, steps = model.begin(ops.convert_to_tensor(prompts)), model.room(5, 7), []
+    for t in range(5):
+        token = np.array([[ids[row, length + t]] for row, length in enumerate(lengths)])
+        visible = ops.broadcast_to(masks.of_future(ops.arange(t, t + 1), ops.arange(7)), (5, 1, 1, 7))
+        step, past = model.step(
+            ops.convert_to_tensor(token), memory, past, place=t, positions=ops.full((5, 1), t, "int32"), visible=visible
+        )
+        steps.append(numpy(step)[:, 0])
+    for row, length in enumerate(lengths):
+        want = logits[row, length : length + 5]
+        np.testing.assert_allclose(np.stack(steps, 1)[row], want, atol=1e-4)
+
+
+def test_documents_in_one_row_cannot_see_each_other(numpy, tokenizer):
+    """Guards packing: each document has the same logits as alone, and the same loss in all."""
+    model = heedful.CausalLM(len(tokenizer), **SIZES, positions="learned")
+    texts = ["the cat drinks", "the king sees the cow", "a", "the girl drinks milk and the cat sees the girl"]
+    encoded = encode_texts(Corpus(lambda: texts, "x", "texts"), tokenizer)
+    packed = PackedDocuments(encoded, 17, 7)
+    batches = list(packed.finite())
+    assert len(batches) == 1
+    assert batches[0]["segments"].max() > 1
+    logits = numpy(model(batches[0]))
+    for row, segments in enumerate(batches[0]["segments"]):
+        for segment in range(1, segments.max() + 1):
+            here = np.flatnonzero(segments == segment)
+            alone = numpy(model(batches[0]["ids"][row : row + 1, here]))[0]
+            np.testing.assert_allclose(logits[row, here], alone, atol=1e-5)
+    sums = numpy(batch_sums(model, batches[0]))
+    assert sums[3] == len(encoded.ids.flat) + len(texts)  # every token and every end, once
+
+
+def test_the_loss_counts_the_output_bias(ids, numpy):
+    model = make(tie="none", output_bias=True)
+    model.output_projection.bias.assign(np.arange(31) * 0.1)
+    labels = np.roll(ids, -1, axis=1)
+    logits = numpy(model(ids)).astype("float64")
+    want = (np.logaddexp.reduce(logits, -1) - np.take_along_axis(logits, labels[..., None], -1)[..., 0]).sum()
+    sums = numpy(batch_sums(model, {"ids": ids, "labels": labels, "weights": np.ones(ids.shape, "float32")}))
+    np.testing.assert_allclose(sums[1], want, rtol=1e-5)
+
+
+def test_fit_save_load(ids, tmp_path):
+    model = make()
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(ids, np.roll(ids, -1, axis=1), epochs=30, batch_size=5, verbose=0).history["loss"]
+    assert history[-1] < history[0] / 2
+    before = model.predict(ids, verbose=0)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras").predict(ids, verbose=0), before)
+
+
+@pytest.fixture
+def tokenizer(corpus):
+    return Tokenizer.train((target for _, target in corpus), "char", 60)
+
+
+@pytest.fixture
+def generator(tokenizer):
+    model = heedful.CausalLM(len(tokenizer), **SIZES, positions="learned", norm="pre")
+    for weight in model.trainable_weights:  # so that what is read matters
+        if "kernel" in weight.path or "embeddings" in weight.path:
+            weight.assign(weight * 2.5)
+    return Generator(model, tokenizer)
+
+
+def slow_greedy(generator, prompt, count, numpy):
+    """Continue a prompt by whole passes: the last half of the context again whenever it is full."""
+    ids, model = generator.tokenizer.encode(prompt), generator.model
+    written, window = 0, list(ids)
+    half = model.max_length // 2
+    fits = len(ids) + count - 1 <= model.max_length
+    while written < count:
+        if not fits and written % half == 0:
+            window = window[-(model.max_length - min(half, count - written) + 1) :]
+        logits = numpy(model(np.array([window])))[0, -1]
+        token = int(logits[3:].argmax()) + 3  # no padding, unknown or start token
+        if token == 3:
+            break
+        window.append(token)
+        ids.append(token)
+        written += 1
+    return generator.tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("count", [9, 70])
+def test_greedy_is_what_whole_passes_say_and_slides_beyond_the_context(generator, count, numpy):
+    prompts = ["the cat", "a", "the king sees the cow and t"]
+    made = generator.generate(prompts, max_length=count, batch_size=2)
+    for prompt, text in zip(prompts, made, strict=True):
+        assert text == slow_greedy(generator, prompt, count, numpy)
+    assert generator.generate("a", max_length=count) == made[1]
+
+
+def test_samples_hang_on_seed_and_place_alone(generator):
+    prompts = ["the cat", "a", "the king", "a"]
+    options = {"sample": True, "max_length": 40, "top_k": 20}
+    made = generator.generate(prompts, batch_size=1, **options)
+    assert made == generator.generate(prompts, batch_size=64, **options)
+    assert made[1] != made[3]
+    assert made != generator.generate(prompts, seed=2, **options)
+
+
+def test_beams_and_n_best(generator):
+    best = generator.candidates(["the cat"], max_length=12, beam_size=3, n_best=3, length_penalty=0.0)[0]
+    assert [score for _, score in best] == sorted((score for _, score in best), reverse=True)
+    assert len({text for text, _ in best}) == 3
+    assert all(text.startswith("the cat") for text, _ in best)
+
+
+def test_mistakes_have_one_line(generator):
+    warnings = []
+    generator.generate("the cat sees the girl and the king", warnings.append, max_length=3)
+    assert warnings == ["prompt 1 has 34 tokens, more than the model's context of 29: only its end is read."]
+    with pytest.raises(InputError, match="Prompt 2 is empty"):
+        generator.generate(["a", ""])
+    with pytest.raises(InputError, match="n_best > 1 needs prompt and text to fit into the model's 29 tokens"):
+        generator.generate("a", max_length=40, sample=True, n_best=2)
+    with pytest.raises(InputError, match="a language model has none"):
+        generator.generate("a", beam_size=2, coverage_penalty=0.2)
+    begins = Generator(generator.model, generator.tokenizer, DecodeConfig(max_length=5), starts=True)
+    assert isinstance(begins.generate(""), str)

@@ -1,0 +1,148 @@
+"""The encoder-only models: what may be read, filling gaps, vectors, classes."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import heedful
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.reading.filler import Filler
+from heedful.reading.labeller import Labeller
+from heedful.training.objective import batch_sums
+
+SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
+OPTIONS = [
+    {},
+    {"positions": "learned", "activation": "gelu", "embedding_norm": True, "embedding_scale": False},
+    {"norm": "pre", "positions": "rotary", "norm_kind": "rms", "bias": False, "activation": "swiglu", "tie": "none"},
+]
+
+
+@pytest.fixture
+def ids(rng):
+    ids = rng.integers(4, 31, (5, 11))
+    ids[:, 0] = 2
+    ids[2, 6:] = 0
+    return ids
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_padding_cannot_be_read_and_neighbours_change_nothing(options, ids, numpy):
+    model = heedful.MaskedLM(31, **SIZES, **options)
+    logits = numpy(model(ids))
+    assert logits.shape == (5, 11, 31)
+    np.testing.assert_allclose(numpy(model(ids[2:3, :6]))[0], logits[2, :6], atol=1e-5)
+    np.testing.assert_allclose(numpy(model(np.pad(ids, ((0, 0), (0, 3)))))[:, :11], logits, atol=1e-5)
+    changed = ids.copy()
+    changed[:, 5] = np.where(changed[:, 5] == 4, 5, 4)
+    assert np.abs(numpy(model(changed))[:, 1] - logits[:, 1]).max() > 1e-4  # it reads what comes after
+
+
+def test_only_the_masked_places_are_projected(ids, numpy):
+    """The loss of a batch is that of the full logits at its masked places."""
+    model = heedful.MaskedLM(31, **SIZES, output_bias=True)
+    places = np.array([[1, 3], [2, 0], [5, 4], [10, 9], [7, 7]])
+    labels = np.take_along_axis(ids, places, axis=1)
+    weights = np.array([[1, 1], [1, 0], [1, 1], [1, 1], [1, 0]], "float32")
+    logits = numpy(model(ids)).astype("float64")
+    log_probs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+    want = sum(-log_probs[row, places[row, i], labels[row, i]] * weights[row, i] for row in range(5) for i in range(2))
+    sums = numpy(batch_sums(model, {"ids": ids, "places": places, "labels": labels, "weights": weights}))
+    np.testing.assert_allclose(sums[[1, 3]], [want, 8], rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [lambda: heedful.MaskedLM(31, **SIZES), lambda: heedful.Classifier(31, 3, **SIZES)])
+def test_fit_save_load(make, ids, tmp_path):
+    model = make()
+    labels = ids if isinstance(model, heedful.MaskedLM) else np.arange(5) % 3
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(ids, labels, epochs=30, batch_size=5, verbose=0).history["loss"]
+    assert history[-1] < history[0] / 2
+    before = model.predict(ids, verbose=0)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras").predict(ids, verbose=0), before)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_a_text_alone_has_the_class_it_has_in_a_batch(pooling, tokenizer, numpy):
+    model = heedful.Classifier(len(tokenizer), 3, pooling=pooling, **SIZES)
+    labeller = Labeller(model, tokenizer, ("a", "b", "c"), 29)
+    texts = ["o gato bebe", "a vaca", "", "o rei vê a vaca o rei come pão", "a menina"]
+    together = labeller.probabilities(texts)
+    for text, row in zip(texts, together, strict=True):
+        np.testing.assert_allclose(labeller.probabilities([text])[0], row, atol=1e-5)
+        assert labeller.classify(text)[0] == labeller.labels[row.argmax()]
+    np.testing.assert_allclose(together.sum(1), 1, atol=1e-5)
+
+
+def test_a_frozen_encoder_stays_as_it_is(ids):
+    """Bitwise, after an optimizer with momentum and decay; what stands on it learns; dropout below is off."""
+    model = heedful.Classifier(31, 3, **SIZES, dropout=0.5)
+    model.freeze()
+    frozen = {weight.path: np.array(weight) for weight in model.non_trainable_weights}
+    head = np.array(model.output_projection.embeddings)
+    assert len(model.trainable_weights) == 2
+    model.compile(keras.optimizers.AdamW(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(ids, np.arange(5) % 3, epochs=3, batch_size=5, verbose=0)
+    for weight in model.non_trainable_weights:
+        if "seed" not in weight.path:
+            np.testing.assert_array_equal(np.array(weight), frozen[weight.path])
+    assert np.abs(np.array(model.output_projection.embeddings) - head).max() > 1e-3
+    first, second = (np.array(ops.convert_to_numpy(model.encode(ids, training=True))) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.fixture
+def tokenizer(corpus):
+    return Tokenizer.train((source for source, _ in corpus), "word", 60, mask=True)
+
+
+@pytest.fixture
+def filler(tokenizer):
+    return Filler(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer)
+
+
+def test_fill_gives_the_likeliest_tokens_of_each_gap(filler, tokenizer, numpy):
+    text, gaps = filler.fill("o [MASK] vê a [MASK]", count=3)
+    ids = [2, *tokenizer.encode("o"), 4, *tokenizer.encode("vê a"), 4, 3]
+    logits = numpy(filler.model(np.array([ids])))[0]
+    words = text.split()
+    assert (words[0], *words[2:4]) == ("o", "vê", "a")
+    for place, candidates, word in zip((2, 5), gaps, (words[1], words[4]), strict=True):
+        allowed = np.where(np.arange(len(tokenizer)) > 4, logits[place], -np.inf)
+        assert [token for token, _ in candidates] == [tokenizer.lookup(i) for i in np.argsort(-allowed)[:3]]
+        assert candidates[0][0] == word
+        assert 0 < candidates[2][1] <= candidates[0][1] < 1
+
+
+def test_fill_keeps_the_space_before_a_gap_with_byte_level_tokens(corpus):
+    tokenizer = Tokenizer.train((source for source, _ in corpus), "bpe", 300, mask=True)
+    text, _ = Filler(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer).fill("o [MASK] bebe")
+    assert text.startswith("o")
+    assert text.endswith(" bebe")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_vectors_do_not_hang_on_the_batch(filler, pooling, tokenizer, numpy):
+    texts = ["o gato bebe", "a vaca", "o rei vê a vaca o rei come pão"]
+    together = filler.embed(texts, pooling)
+    assert together.shape == (3, 24)
+    for text, vector in zip(texts, together, strict=True):
+        np.testing.assert_allclose(filler.embed([text], pooling)[0], vector, atol=1e-5)
+        vectors = numpy(filler.model.encode(np.array([[2, *tokenizer.encode(text), 3]])))[0]
+        np.testing.assert_allclose(vectors.mean(0) if pooling == "mean" else vectors[0], vector, atol=1e-5)
+
+
+def test_mistakes_have_one_line(filler):
+    with pytest.raises(InputError, match=r"write \[MASK\] where a token is missing"):
+        filler.fill("o gato")
+    with pytest.raises(InputError, match=r"count .0. must be from 1 to"):
+        filler.fill("o [MASK]", count=0)
+    with pytest.raises(InputError, match="The text has 42 tokens; the model reads up to 29"):
+        filler.fill("[MASK]" + " o" * 39)
+    with pytest.raises(InputError, match="Unknown pooling 'last'"):
+        filler.embed(["o"], "last")
+    with pytest.raises(ValueError, match="Unknown pooling 'last'"):
+        heedful.Classifier(31, 3, pooling="last", **SIZES)

@@ -1,0 +1,181 @@
+"""Windows, packed documents, masked tokens, labels: what one-sided models learn from."""
+
+import numpy as np
+import pytest
+
+from heedful.data.corpus import Corpus
+from heedful.data.documents import (
+    PackedDocuments,
+    Windows,
+    as_stream,
+    encode_texts,
+    hold_out,
+    pack,
+    read_documents,
+)  # fmt: skip
+from heedful.data.encoded import Ragged
+from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
+from heedful.data.masking import MaskedExamples, in_pieces, plan_pieces
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+
+pytestmark = pytest.mark.any_backend
+
+
+def test_every_epoch_reads_each_window_once_and_batches_hang_on_their_number_alone():
+    stream = np.arange(4, 120)
+    windows = Windows(stream, 7, 4, seed=3)
+    read = [windows.batch(n) for n in range(12)]
+    rows = np.concatenate([batch["ids"] for batch in read])
+    for epoch in range(3):
+        mine = rows[epoch * windows.windows : (epoch + 1) * windows.windows]
+        assert len(np.unique(mine)) == mine.size  # no token twice
+    assert (rows[0] != rows[windows.windows]).any()
+    for batch, labels in ((batch["ids"], batch["labels"]) for batch in read):
+        np.testing.assert_array_equal(batch + 1, labels)
+    again = Windows(stream, 7, 4, seed=3)
+    np.testing.assert_array_equal(again.batch(9)["ids"], read[9]["ids"])
+    assert (Windows(stream, 7, 4, seed=4).batch(9)["ids"] != read[9]["ids"]).any()
+
+
+@pytest.mark.parametrize("size", [8, 9, 36, 37, 50])
+def test_validation_predicts_every_token_once(size):
+    stream = np.arange(4, 4 + size)
+    batches = list(Windows(stream, 7, 2).finite())
+    labels = np.concatenate([batch["labels"][batch["weights"] > 0] for batch in batches])
+    assert sorted(labels) == list(stream[1:])
+
+
+def test_packing_loses_nothing_and_is_tight(rng):
+    sizes = rng.integers(1, 65, 3000).tolist()
+    rows = pack(sizes, 64)
+    assert sorted(piece for row in rows for piece in row) == list(range(3000))
+    assert all(sum(sizes[piece] for piece in row) <= 64 for row in rows)
+    assert len(rows) <= np.ceil(sum(sizes) / 64) * 1.02
+
+
+@pytest.fixture
+def tokenizer(corpus):
+    return Tokenizer.train((source for source, _ in corpus), "wordpiece", 45, mask=True)
+
+
+def encoded(texts, tokenizer):
+    return encode_texts(Corpus(lambda: texts, "x", "texts"), tokenizer)
+
+
+def test_packed_documents_end_and_long_ones_go_on(tokenizer):
+    texts = encoded(["o gato bebe", "", "a vaca come " * 9], tokenizer)
+    assert texts.empty == 1
+    packed = PackedDocuments(texts, 8, 3)
+    seen = []
+    for batch in packed.finite():
+        for ids, labels, segments, positions in zip(
+            *(batch[name] for name in ("ids", "labels", "segments", "positions")), strict=True
+        ):
+            for segment in range(1, segments.max() + 1):
+                here = segments == segment
+                np.testing.assert_array_equal(positions[here], np.arange(here.sum()))
+                np.testing.assert_array_equal(ids[here][1:], labels[here][:-1])
+                seen.extend(labels[here])
+    assert sorted(seen) == sorted([*texts.ids.flat, 3, 3])
+    assert packed.tokens(0) == (packed.batch(0)["segments"] > 0).sum()
+    stream = as_stream(texts)
+    assert list(stream) == [*texts.ids[0], 3, *texts.ids[1], 3]
+
+
+def test_documents_are_files_lines_or_paragraphs(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("one\ntwo\n\n\nthree\n", encoding="utf-8")
+    assert list(read_documents([path])) == ["one\ntwo\n\n\nthree\n"]
+    assert list(read_documents([path], "lines")) == ["one", "two", "", "", "three"]
+    assert list(read_documents([path], "paragraphs")) == ["one\ntwo", "three"]
+    parts = hold_out(read_documents([path]), 0.25)
+    assert [list(part) for part in parts] == [["one\ntwo\n\n\nth"], ["ree\n"]]
+    assert parts[0].fingerprint != parts[1].fingerprint
+    assert [list(part) for part in hold_out(read_documents([path], "paragraphs"), 0.5)] == [["one\ntwo"], ["three"]]
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(InputError, match=r"empty\.txt is empty"):
+        encode_texts(read_documents([tmp_path / "empty.txt"]), Tokenizer.train(["a b"], "char", 9))
+
+
+@pytest.fixture
+def masked(tokenizer):
+    def make(whole_words=False, share=0.3, seed=1):
+        texts = ["o gato vê a menina", "a vaca bebe água", "leite", "o rei come pão", "a menina bebe leite"] * 20
+        pieces = in_pieces(encoded(texts, tokenizer).ids, 17)
+        plan = plan_pieces(pieces, batch_tokens=400, max_shapes=2, seed=seed)
+        return MaskedExamples(pieces, tokenizer, plan, share, whole_words, seed)
+
+    return make
+
+
+def test_masks_are_a_share_of_the_tokens_and_mostly_hidden(masked, tokenizer):
+    examples = masked()
+    chosen = hidden = same = 0
+    for number in range(40):
+        batch = examples.batch(number)
+        original = batch["ids"].copy()
+        real = batch["weights"] > 0
+        rows = np.nonzero(real)[0]
+        at = batch["ids"][rows, batch["places"][real]]
+        hidden += (at == tokenizer.mask_id).sum()
+        same += (at == batch["labels"][real]).sum()
+        chosen += real.sum()
+        original[rows, batch["places"][real]] = batch["labels"][real]
+        lengths = (original != 0).sum(1) - 2
+        np.testing.assert_array_equal(original[:, 0], 2)
+        np.testing.assert_array_equal(original[np.arange(len(original)), lengths + 1], 3)
+        assert not (original == tokenizer.mask_id).any()
+        np.testing.assert_array_equal(real.sum(1), np.maximum(1, np.round(0.3 * lengths)))
+        assert all(len(set(places[mine])) == mine.sum() for places, mine in zip(batch["places"], real, strict=True))
+    assert hidden / chosen == pytest.approx(0.8, abs=0.03)
+    assert same / chosen == pytest.approx(0.1, abs=0.03)
+    again = masked().batch(7)
+    np.testing.assert_array_equal(again["ids"], examples.batch(7)["ids"])
+    other = masked(seed=2).batch(7)["ids"]
+    assert other.shape != again["ids"].shape or (other != again["ids"]).any()
+
+
+def test_validation_masks_the_same_places_every_time(masked):
+    examples = masked()
+    for one, two in zip(examples.finite(), examples.finite(), strict=True):
+        np.testing.assert_array_equal(one["ids"], two["ids"])
+    assert sum((batch["ids"][:, 0] == 2).sum() for batch in examples.finite()) == 100
+
+
+def test_whole_words_are_masked_or_left(masked, tokenizer):
+    """Every piece of a chosen word is among the labels, or none."""
+    begins, several = tokenizer.begins_word(), 0
+    examples = masked(whole_words=True)
+    for number in range(10):
+        batch = examples.batch(number)
+        for ids, places, labels, weights in zip(
+            *(batch[name] for name in ("ids", "places", "labels", "weights")), strict=True
+        ):
+            mine = places[weights > 0]
+            whole = ids.copy()
+            whole[mine] = labels[weights > 0]
+            word = np.cumsum([begins[i] for i in whole])
+            for one in set(word[mine]):
+                assert set(np.flatnonzero(word == one)) <= set(mine)
+                several += (word == one).sum() > 1
+    assert several > 20
+
+
+def test_labelled_lines(tmp_path, tokenizer):
+    (tmp_path / "tabs.txt").write_text("good\to gato bebe\nbad\ta vaca\n", encoding="utf-8")
+    (tmp_path / "spaces.txt").write_text("good o gato bebe\n", encoding="utf-8")
+    corpus = read_labelled([tmp_path / "tabs.txt", tmp_path / "spaces.txt"])
+    assert list(corpus) == [("good", "o gato bebe"), ("bad", "a vaca"), ("good", "o gato bebe")]
+    numbers = label_numbers(corpus, ("bad", "good"))
+    assert numbers.tolist() == [1, 0, 1]
+    with pytest.raises(InputError, match="text 1: the label 'good' is none of those of the training text: bad, ugly"):
+        label_numbers(corpus, ("bad", "ugly"))
+    (tmp_path / "broken.txt").write_text("good o gato\ngood\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"broken\.txt, line 2: expected a label, a space and a text; found 'good'"):
+        list(read_labelled([tmp_path / "broken.txt"]))
+    texts = Ragged.of(tokenizer.encode_batch([text for _, text in corpus]))
+    examples = LabelledExamples(texts, numbers, plan_pieces(texts, batch_tokens=64, max_shapes=1))
+    seen = [label for batch in examples.finite() for label in batch["labels"][batch["weights"] > 0]]
+    assert sorted(seen) == [0, 1, 1]
+    assert examples.batch(0)["ids"][:, 0].tolist() == [2] * len(examples.batch(0)["ids"])

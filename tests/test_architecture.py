@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "heedful"
 # A room may import rooms of a lower rank, and its own.
 RANKS = {
     "errors": 0, "memory": 0, "backend": 1, "config": 1, "settings": 2, "layers": 2, "data": 2, "models": 3, "run": 4,
-    "training": 5, "generation": 5, "evaluation": 6, "inspection": 6, "reading": 5, "serving": 7, "jobs": 7,
-    "loading": 7, "recipes": 7, "verbs": 8, "cli": 9, "__init__": 10,
+    "training": 5, "generation": 5, "evaluation": 6, "inspection": 6, "reading": 5, "pretrained": 5,
+    "serving": 7, "jobs": 7, "loading": 7, "recipes": 7, "verbs": 8, "cli": 9, "__init__": 10,
 }  # fmt: skip
 
 

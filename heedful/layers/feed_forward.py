@@ -15,6 +15,11 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
+def bend_of(activation):
+    """Return the function, or its name in Keras, by which an activation bends; of a gated form that of its half."""
+    return {"geglu": "gelu", "swiglu": "silu", "gelu_tanh": gelu_tanh}.get(activation, activation)
+
+
 @keras.saving.register_keras_serializable("heedful")
 class FeedForward(keras.layers.Layer):
     """Two projections with a bend between them, the same at every position (Vaswani et al. 2017, section 3.3).
@@ -33,7 +38,7 @@ class FeedForward(keras.layers.Layer):
         if activation not in ACTIVATIONS:
             raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
         self.d_model, self.d_ff, self.activation, self.bias = d_model, d_ff, activation, bias
-        bend = {"geglu": "gelu", "swiglu": "silu", "gelu_tanh": gelu_tanh}.get(activation, activation)
+        bend = bend_of(activation)
         options = {"use_bias": bias, "dtype": self.dtype_policy}
         self.inner = Projection(d_ff, activation=bend, name="inner", **options)
         self.gate = Projection(d_ff, name="gate", **options) if activation.endswith("glu") else None

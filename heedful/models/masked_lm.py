@@ -12,6 +12,7 @@ from heedful.layers import masks
 from heedful.layers.blocks import EncoderBlock, Stack
 from heedful.layers.dropout import dropout as new_dropout
 from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.feed_forward import bend_of
 from heedful.layers.inputs import TextInput
 from heedful.layers.projection import Projection
 from heedful.models.options import Options
@@ -91,9 +92,8 @@ class MaskedLM(TextEncoder):
         options, policy = self.options, self.dtype_policy
         embedding, self.output_projection = options.new_tables(vocab_size, policy)
         self._assemble(embedding)
-        # The head bends as the blocks do; a gated network has no activation of its own, and BERT's is GELU.
-        activation = options.activation if options.activation in ("relu", "silu") else "gelu"
-        self.transform = Projection(self.d_model, activation=activation, name="transform", dtype=policy)
+        bend = bend_of(options.activation)
+        self.transform = Projection(self.d_model, activation=bend, name="transform", dtype=policy)
         self.transform_norm = options.new_norm("transform_norm", policy)
         self.publish = PublishedMask(name="published_mask", dtype=policy)
         self.build()

@@ -1,0 +1,57 @@
+"""From a folder, or the name of a model on the hub, to a run."""
+
+from pathlib import Path
+
+import numpy as np
+
+from heedful.errors import InputError
+from heedful.pretrained.architectures import ARCHITECTURES
+from heedful.pretrained.folder import PretrainedFolder
+from heedful.run import CONFIG, Run, load_weights
+
+WANTED = ["*.json", "*.safetensors", "vocab.txt"]  # of what a hub offers; never a pickle
+
+
+def import_model(source, path):
+    """Make a run of a pretrained model.
+
+    Args:
+        source: a folder in the layout of Hugging Face (BERT, GPT-2 or Marian), or the name of a model on the hub.
+        path: the new run folder.
+
+    Returns:
+        The `Run`, of task `fill`, `generate` or `translate`.
+
+    Raises:
+        InputError: an unknown architecture; a tensor that is missing, superfluous or of another shape (names the
+            first); a file that is missing or a pickle; a run folder that exists.
+    """
+    path = Path(path)
+    if (path / CONFIG).exists():
+        raise InputError(f"{path} already holds a run: choose another folder.")
+    folder = PretrainedFolder(_find(source))
+    kind = folder.setting("model_type")
+    if kind not in ARCHITECTURES:
+        raise InputError(f"{folder.path} holds a model of type {kind!r}; known are {', '.join(ARCHITECTURES)}.")
+    imported = ARCHITECTURES[kind](folder)
+    folder.tensors.finish()
+    weights = {name: np.ascontiguousarray(array) for name, array in imported.weights.items()}
+    load_weights(Run(path, imported.config, imported.tokenizer).build_model(), weights, folder.path)
+    run = Run.create(path, imported.config, imported.tokenizer)
+    run.save_model(weights)
+    return run
+
+
+def _find(source):
+    if Path(source).exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
+        return source
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise InputError(
+            f"There is no folder {source}; to fetch a model of that name from the hub: pip install 'heedful[hub]'."
+        ) from error
+    try:
+        return snapshot_download(str(source), allow_patterns=WANTED)
+    except Exception as error:
+        raise InputError(f"There is no folder {source}, and the hub has no such model to give: {error}") from error

@@ -1,0 +1,92 @@
+"""A foreign tokenizer as one of ours: our special tokens first, all other ids behind them in their order."""
+
+import json
+
+import numpy as np
+
+from heedful.data.tokenizer import MASK, SPECIAL, Tokenizer
+from heedful.errors import InputError
+
+NEVER = -1e9  # what is added to the logit of a token that must not be written
+
+
+class Vocabulary:
+    """Which foreign token stands behind each of our ids.
+
+    Args:
+        folder: a `PretrainedFolder`.
+        names: our special tokens and the foreign names of the same meaning, such as `{"[START]": "[CLS]"}`; None
+            where there is no such token.
+    """
+
+    def __init__(self, folder, names):
+        self.size = folder.setting("vocab_size")
+        self._data = folder.read_json("tokenizer.json") if (folder.path / "tokenizer.json").is_file() else None
+        if self._data is None:
+            if not (folder.path / "vocab.txt").is_file():
+                raise InputError(f"{folder.path} has neither tokenizer.json nor vocab.txt.")
+            self._data = _wordpiece(folder, names)
+        model = self._data["model"]
+        listed = isinstance(model["vocab"], list)  # Unigram: pieces with scores
+        foreign = {piece: index for index, (piece, _) in enumerate(model["vocab"])} if listed else dict(model["vocab"])
+        foreign |= {token["content"]: token["id"] for token in self._data.get("added_tokens", [])}
+        if max(foreign.values()) >= self.size:
+            raise InputError(f"{folder.path}: the tokenizer has ids beyond the model's vocabulary of {self.size}.")
+        ours = [*SPECIAL, MASK] if MASK in names else list(SPECIAL)
+        if missing := [name for name in names.values() if name is not None and name not in foreign]:
+            raise InputError(f"{folder.path}: the tokenizer has no token {missing[0]!r}.")
+        special = {token: foreign[names[token]] if names.get(token) else None for token in ours}
+        rest = [index for index in range(self.size) if index not in special.values()]
+        self.old_ids = [special[token] for token in ours] + rest
+        self._tokens = ours + [None] * len(rest)
+        by_id = {index: token for token, index in foreign.items()}
+        for place in range(len(ours), len(self.old_ids)):
+            self._tokens[place] = by_id.get(self.old_ids[place], f"[unused {self.old_ids[place]}]")
+        self._scores = dict(map(tuple, model["vocab"])) if listed else None
+
+    def __len__(self):
+        return len(self.old_ids)
+
+    def rows(self, array, missing=0.0):
+        """Return the rows of a foreign array in our order; tokens that the foreigner lacks get `missing`."""
+        there = np.array([index is not None for index in self.old_ids])
+        taken = array[[index or 0 for index in self.old_ids]]
+        return np.where(there.reshape(-1, *[1] * (array.ndim - 1)), taken, np.float32(missing))
+
+    def tokenizer(self):
+        """Return the tokenizer with our ids."""
+        data, model = self._data, self._data["model"]
+        if self._scores is None:
+            model["vocab"] = {token: place for place, token in enumerate(self._tokens)}
+        else:
+            model["vocab"] = [[token, self._scores.get(token, NEVER)] for token in self._tokens]
+            model["unk_id"] = SPECIAL.index("[UNK]")
+        if model.get("unk_token"):
+            model["unk_token"] = SPECIAL[1]
+        special = [token for token in self._tokens if token in (*SPECIAL, MASK)]
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        data["added_tokens"] = [{"id": self._tokens.index(token), "content": token} | flags for token in special]
+        data["post_processor"] = data["truncation"] = data["padding"] = None  # we add special tokens ourselves
+        return Tokenizer.from_json(json.dumps(data))
+
+
+def _wordpiece(folder, names):
+    """Return a BERT tokenizer made of `vocab.txt` as the data of a tokenizer.json."""
+    tokens = (folder.path / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    settings = folder.read_json("tokenizer_config.json") if (folder.path / "tokenizer_config.json").is_file() else {}
+    lowercase = settings.get("do_lower_case", True)
+    unknown = names["[UNK]"]
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": {
+            "type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+            "strip_accents": settings.get("strip_accents"), "lowercase": lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100, "vocab": {token: index for index, token in enumerate(tokens)},
+        },
+    }  # fmt: skip

@@ -1,0 +1,10 @@
+"""The verb that brings models of others home: import."""
+
+from heedful.pretrained import import_model
+from heedful.verbs.lines import say
+
+
+def import_pretrained(options, overrides):
+    """Make a run of a pretrained model."""
+    run = import_model(options.source, options.run)
+    say(f"{run.path}: {len(run.tokenizer):,} tokens; try: heedful {run.config.task} {run.path} ...")

@@ -1,0 +1,220 @@
+"""Models of `transformers`, built with random weights, saved, imported: the same numbers and the same text."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import heedful
+from heedful.errors import InputError
+from heedful.pretrained import import_model
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+logging.getLogger("transformers").setLevel(logging.ERROR)
+
+WORDS = "the cat king cow girl sees drinks eats milk bread a and".split()
+
+
+def write_tokenizer(path, model, special, normalizer=None):
+    inner = tokenizers.Tokenizer(model)
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    inner.normalizer = normalizer
+    inner.add_special_tokens(special)
+    inner.save(str(path / "tokenizer.json"))
+
+
+@pytest.fixture
+def bert(tmp_path):
+    """Its special tokens stand where BERT's stand: not where ours do."""
+    folder = tmp_path / "bert"
+    tokens = ["[PAD]", "[unused1]", "the", "cat", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS[2:], "##s"]
+    config = transformers.BertConfig(
+        vocab_size=len(tokens), hidden_size=24, num_hidden_layers=2, num_attention_heads=6, intermediate_size=20,
+        max_position_embeddings=19, hidden_act="gelu",
+    )  # fmt: skip
+    model = randomised(transformers.BertForMaskedLM(config))
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    return folder, model, tokens
+
+
+@pytest.fixture
+def gpt2(tmp_path):
+    folder = tmp_path / "gpt2"
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: index for index, token in enumerate([*alphabet, "th", "the", "<|endoftext|>"])}
+    config = transformers.GPT2Config(
+        vocab_size=len(vocab), n_embd=24, n_layer=2, n_head=6, n_positions=19, bos_token_id=258, eos_token_id=258
+    )
+    model = randomised(transformers.GPT2LMHeadModel(config))
+    model.save_pretrained(folder)
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, [("t", "h"), ("th", "e")]))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    inner.add_special_tokens(["<|endoftext|>"])
+    inner.save(str(folder / "tokenizer.json"))
+    return folder, model, inner
+
+
+@pytest.fixture
+def marian(tmp_path):
+    folder = tmp_path / "marian"
+    pieces = [("</s>", 0.0), ("<unk>", 0.0), *((f"\u2581{word}", -2.0) for word in WORDS), ("s", -3.0), ("<pad>", 0.0)]
+    last = len(pieces) - 1
+    config = transformers.MarianConfig(
+        vocab_size=len(pieces), d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=6,
+        decoder_attention_heads=6, encoder_ffn_dim=20, decoder_ffn_dim=20, max_position_embeddings=19,
+        pad_token_id=last, eos_token_id=0, decoder_start_token_id=last, forced_eos_token_id=None,
+        activation_function="swish", scale_embedding=True,
+    )  # fmt: skip
+    model = randomised(transformers.MarianMTModel(config))
+    model.final_logits_bias.copy_(torch.randn(1, len(pieces)))
+    model.save_pretrained(folder)
+    inner = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 1))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    inner.decoder = tokenizers.decoders.Metaspace()
+    inner.save(str(folder / "tokenizer.json"))
+    return folder, model, inner
+
+
+def randomised(model):
+    """Give a model weights large enough that every mistake shows; norms and biases too."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:  # not Marian's table of sines
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return model.eval()
+
+
+def foreign_ids(run, lookup, names):
+    """Return for each of our ids that of the original."""
+    tokens = map(run.tokenizer.lookup, range(len(run.tokenizer)))
+    return [lookup(names.get(token, token)) for token in tokens]
+
+
+def test_bert_fills_as_its_original(bert, tmp_path, numpy):
+    folder, original, tokens = bert
+    run = import_model(folder, tmp_path / "run")
+    filler = heedful.load(run.path)
+    ours = foreign_ids(run, {token: i for i, token in enumerate(tokens)}.get, {"[START]": "[CLS]", "[END]": "[SEP]"})
+    ids = np.array([[2, 7, 9, 4, 8, 3], [2, 6, 4, 3, 0, 0]])
+    theirs = torch.tensor(np.take(ours, ids))
+    with torch.no_grad():
+        output = original(theirs, attention_mask=torch.tensor(ids != 0), output_hidden_states=True)
+    hidden, logits = output.hidden_states[-1].numpy(), output.logits.numpy()[..., ours]
+    real = ids != 0
+    np.testing.assert_allclose(numpy(filler.model.encode(ids))[real], hidden[real], atol=1e-4)
+    np.testing.assert_allclose(numpy(filler.model(ids))[real], logits[real], atol=1e-4)
+    text, gaps = filler.fill("The cat [MASK] the KING", count=3)
+    reference = transformers.BertTokenizerFast(str(folder / "vocab.txt"))
+    with torch.no_grad():
+        scores = original(**reference("The cat [MASK] the KING", return_tensors="pt")).logits[0, 3]
+    allowed = [
+        i
+        for i in scores.argsort(descending=True).tolist()
+        if tokens[i] not in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    ]
+    assert [token for token, _ in gaps[0]] == [tokens[i].removeprefix("##") for i in allowed[:3]]
+    assert text.split()[:2] == ["the", "cat"]
+
+
+def test_gpt2_writes_as_its_original(gpt2, tmp_path, numpy):
+    folder, original, inner = gpt2
+    run = import_model(folder, tmp_path / "run")
+    generator = heedful.load(run.path)
+    prompt = "the cat"
+    theirs = torch.tensor([inner.encode(prompt).ids])
+    ids = np.array([run.tokenizer.encode(prompt)])
+    assert ids.shape == theirs.shape
+    order = foreign_ids(run, inner.token_to_id, {"[END]": "<|endoftext|>"})[3:]
+    with torch.no_grad():
+        output = original(theirs, output_hidden_states=True)
+    np.testing.assert_allclose(numpy(generator.model(ids))[..., 3:], output.logits.numpy()[..., order], atol=1e-4)
+    features = numpy(generator.model.features({"ids": ids}))
+    np.testing.assert_allclose(features, output.hidden_states[-1].numpy(), atol=1e-4)
+    count = 12
+    with torch.no_grad():
+        written = original.generate(theirs, max_new_tokens=count, do_sample=False, pad_token_id=258)[0].tolist()
+    assert generator.generate(prompt, max_length=count) == inner.decode([i for i in written if i != 258])
+
+
+def test_marian_translates_as_its_original(marian, tmp_path, numpy):
+    folder, original, inner = marian
+    run = import_model(folder, tmp_path / "run")
+    translator = heedful.load(run.path)
+    lines = ["the cat sees the king", "a girl", "the cows and the girl eats bread and milk"]
+    names = {"[END]": "</s>", "[PAD]": "<pad>", "[UNK]": "<unk>", "[START]": "<pad>"}
+    order = foreign_ids(run, inner.token_to_id, names)
+    for line in lines:
+        theirs = torch.tensor([[*inner.encode(line).ids, 0]])
+        ids = np.array([[*run.tokenizer.encode(line), 3]])
+        np.testing.assert_array_equal(np.take(order, ids), theirs.numpy())
+        target = np.array([[2, 6, 7, 5, 9]])
+        with torch.no_grad():
+            output = original(theirs, decoder_input_ids=torch.tensor(np.take(order, target)), output_hidden_states=True)
+            made = original.generate(theirs, max_length=18, num_beams=1, do_sample=False)[0].tolist()
+        memory = numpy(translator.model.encode(ids)[0])
+        np.testing.assert_allclose(memory, output.encoder_last_hidden_state.numpy(), atol=1e-4)
+        found = numpy(translator.model((ids, target)))
+        keep = [i for i in range(len(order)) if i not in (0, 2)]  # padding and start are never written
+        np.testing.assert_allclose(found[..., keep], output.logits.numpy()[..., np.take(order, keep)], atol=1e-4)
+        want = inner.decode([i for i in made[1:] if i not in (0, len(order) - 2)])
+        assert translator.translate(line, max_length=17, max_ratio=100.0) == want
+
+
+def change_tensors(folder, change):
+    path = folder / "model.safetensors"
+    arrays = safetensors.numpy.load_file(path)
+    change(arrays)
+    safetensors.numpy.save_file(arrays, path)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a.pop("transformer.h.1.ln_1.bias"), "lacks the tensor 'transformer.h.1.ln_1.bias'"),
+        (lambda a: a.update({"transformer.h.2.x": np.ones(2)}), "no place in such a model: 'transformer.h.2.x'"),
+        (
+            lambda a: a.update({"transformer.ln_f.bias": np.ones(7, "float32")}),
+            r"'transformer.ln_f.bias' has the shape \(7,\), expected \(24,\)",
+        ),
+    ],
+)
+def test_wrong_tensors_are_named(gpt2, tmp_path, change, message):
+    change_tensors(gpt2[0], change)
+    with pytest.raises(InputError, match=message):
+        import_model(gpt2[0], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.any_backend
+def test_mistakes_have_one_line(gpt2, tmp_path, cli):
+    folder = gpt2[0]
+    config = json.loads((folder / "config.json").read_text())
+    result = cli("import", folder, tmp_path / "run")
+    assert result.returncode == 0, result.stderr
+    assert cli("generate", tmp_path / "run", "the", "--max-length", 4).stdout.startswith(b"the")
+    assert b"already holds a run" in cli("import", folder, tmp_path / "run").stderr
+    with pytest.raises(InputError, match="There is no folder"):
+        import_model(tmp_path / "nowhere", tmp_path / "other")
+    for changed, message in (
+        ({"model_type": "t5"}, "a model of type 't5'; known are bert, gpt2, marian"),
+        ({"activation_function": "tanh"}, "the activation 'tanh' is none of"),
+        ({"add_cross_attention": True}, "add_cross_attention = True is not supported"),
+    ):
+        (folder / "config.json").write_text(json.dumps(config | changed))
+        with pytest.raises(InputError, match=message):
+            import_model(folder, tmp_path / "other")
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match=r"neither tokenizer\.json nor vocab\.txt"):
+        import_model(folder, tmp_path / "other")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"pytorch_model\.bin, a pickle, which can run any code"):
+        import_model(folder, tmp_path / "other")

@@ -40,9 +40,9 @@ class DataConfig:
     origin: str = ""
     """Where such text comes from; printed when a file is missing."""
     held_out: float = 0.1
-    """generate, fill: without validation files this share of the training text, its end, is kept for it."""
-    documents: Literal["whole", "lines", "paragraphs"] = "whole"
-    """generate, fill: a document is a whole file, a line, or what stands between blank lines."""
+    """generate, fill, classify: without validation files this share of the training text, its end, is kept for it."""
+    documents: Literal["whole", "lines", "paragraphs", "labelled"] = "whole"
+    """generate, fill: a document is a whole file, a line, what stands between blank lines, or a line but its label."""
     packing: Literal["stream", "documents"] = "stream"
     """generate: windows of all text in a row, or documents that share rows and cannot see each other."""
     mask_share: float = 0.15

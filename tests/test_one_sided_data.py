@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from heedful.data.corpus import Corpus
+from heedful.data.corpus import Corpus, hold_out
 from heedful.data.documents import (
     PackedDocuments,
     Windows,
     as_stream,
     encode_texts,
-    hold_out,
     pack,
     read_documents,
 )  # fmt: skip
@@ -93,6 +92,8 @@ def test_documents_are_files_lines_or_paragraphs(tmp_path):
     assert [list(part) for part in parts] == [["one\ntwo\n\n\nth"], ["ree\n"]]
     assert parts[0].fingerprint != parts[1].fingerprint
     assert [list(part) for part in hold_out(read_documents([path], "paragraphs"), 0.5)] == [["one\ntwo"], ["three"]]
+    (tmp_path / "labelled.txt").write_text("1 one two\n0 three\n")
+    assert list(read_documents([tmp_path / "labelled.txt"], "labelled")) == ["one two", "three"]
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(InputError, match=r"empty\.txt is empty"):
         encode_texts(read_documents([tmp_path / "empty.txt"]), Tokenizer.train(["a b"], "char", 9))

@@ -35,7 +35,7 @@ class BatchPlan:
     its sentences fill: no batch is padded with empty rows, no sentence is left out.
 
     Args:
-        source_lengths, target_lengths: of each pair, end token included.
+        source_lengths, target_lengths: of each pair, end token included; all source lengths 0 where texts are single.
         batch_tokens: tokens of a batch on its longer side, padding included.
         batch_sentences: sentences of a batch instead, if not 0.
         max_shapes: most shapes K.
@@ -92,16 +92,18 @@ class BatchPlan:
                 yield shape, rows
 
     def __str__(self):
-        tokens = self.target_lengths.sum() / self.batches_per_epoch
+        tokens, two_sided = self.target_lengths.sum() / self.batches_per_epoch, self.source_lengths.any()
+        target = "target " if two_sided else ""
         lines = [
             f"{len(self.shapes)} batch shapes, {self.padding_share:.1%} padding, "
-            f"{self.batches_per_epoch:.1f} batches an epoch, {tokens:,.0f} target tokens a batch"
+            f"{self.batches_per_epoch:.1f} batches an epoch, {tokens:,.0f} {target}tokens a batch"
         ]
-        lines += [
-            f"  {shape.sentences:5d} sentences x {shape.source_length:3d} source x {shape.target_length:3d} target"
-            f"   {len(shape.rows) / len(self.source_lengths):6.1%} of the pairs"
-            for shape in self.shapes
-        ]
+        for shape in self.shapes:
+            lengths = f"{shape.source_length:3d} source x {shape.target_length:3d} target"
+            lines.append(
+                f"  {shape.sentences:5d} sentences x {lengths if two_sided else f'{shape.target_length:3d} tokens'}"
+                f"   {len(shape.rows) / len(self.target_lengths):6.1%} of the text"
+            )
         return "\n".join(lines)
 
     def _before(self, index, epoch):

@@ -123,6 +123,25 @@ class Corpus:
         return cls(lambda: pairs, digest.hexdigest(), name)
 
 
+def hold_out(corpus, share):
+    """Cut the last `share` off a corpus: (the rest, what was cut off), both as corpora.
+
+    Of a single document the last characters, else the last documents or examples.
+    """
+    documents = list(corpus)
+    if len(documents) == 1:
+        cut = int(len(documents[0]) * (1 - share))
+        parts = [documents[0][:cut]], [documents[0][cut:]]
+    else:
+        cut = int(len(documents) * (1 - share))
+        parts = documents[:cut], documents[cut:]
+    names = f"the first {1 - share:.0%} of {corpus.name}", f"the last {share:.0%} of {corpus.name}"
+    return tuple(
+        Corpus(lambda part=part: part, f"{corpus.fingerprint} {name}", name)
+        for part, name in zip(parts, names, strict=True)
+    )
+
+
 def fingerprint_files(paths):
     """Return the SHA-256 of the files' bytes, in order."""
     digest = hashlib.sha256()

@@ -11,10 +11,9 @@ import numpy as np
 
 from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
 from heedful.data.encoded import CHUNK, Ragged, kept_in_cache
+from heedful.data.labels import read_labelled
 from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
-
-SPLITS = ("whole", "lines", "paragraphs")
 
 
 def read_documents(paths, split="whole", origin=""):
@@ -22,13 +21,17 @@ def read_documents(paths, split="whole", origin=""):
 
     Args:
         paths: text files, plain or .gz.
-        split: a document is the `whole` file, each of its `lines`, or `paragraphs`, which blank lines part.
+        split: a document is the `whole` file, each of its `lines`, `paragraphs`, which blank lines part, or the text on
+            each line of a `labelled` file.
         origin: where such text comes from, for the message about a missing file.
 
     Raises:
         InputError: a file is missing.
     """
     found = resolve_all(paths, origin)
+    if split == "labelled":
+        labelled = read_labelled(paths, origin)
+        return Corpus(lambda: (text for _, text in labelled), f"labelled {labelled.fingerprint}", labelled.name)
 
     def documents():
         for path in found:
@@ -43,25 +46,6 @@ def read_documents(paths, split="whole", origin=""):
                 yield "".join(f"{line}\n" for line in lines)
 
     return Corpus(documents, f"{split} {fingerprint_files(found)}", " + ".join(map(str, found)))
-
-
-def hold_out(corpus, share):
-    """Cut the last `share` off a corpus: (the rest, what was cut off), both as corpora.
-
-    Of a single document the last characters, else the last documents.
-    """
-    documents = list(corpus)
-    if len(documents) == 1:
-        cut = int(len(documents[0]) * (1 - share))
-        parts = [documents[0][:cut]], [documents[0][cut:]]
-    else:
-        cut = int(len(documents) * (1 - share))
-        parts = documents[:cut], documents[cut:]
-    names = f"the first {1 - share:.0%} of {corpus.name}", f"the last {share:.0%} of {corpus.name}"
-    return tuple(
-        Corpus(lambda part=part: part, f"{corpus.fingerprint} {name}", name)
-        for part, name in zip(parts, names, strict=True)
-    )
 
 
 @dataclass(frozen=True)

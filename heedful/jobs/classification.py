@@ -11,7 +11,7 @@ from heedful.data.masking import plan_pieces
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores, class_scores
 from heedful.inspection import plot_confusion
-from heedful.jobs.job import Job, add_scores
+from heedful.jobs.job import Job, add_scores, open_parts
 from heedful.jobs.language import text_tokenizer
 from heedful.reading.labeller import Labeller
 from heedful.run import Run, load_matching, read_arrays
@@ -23,10 +23,8 @@ class ClassificationJob(Job):
     @staticmethod
     def find_corpora(config):
         data = config.data
-        if not data.train or not data.valid:
-            raise InputError("data.train and data.valid must name files of labelled texts.")
-        parts = (("train", data.train), ("valid", data.valid), ("test", data.test))
-        return {part: read_labelled(files, data.origin) for part, files in parts if files}
+        parts = {"train": data.train, "valid": data.valid, "test": data.test}
+        return open_parts(config, {part: read_labelled(files, data.origin) for part, files in parts.items() if files})
 
     @staticmethod
     def prepare(config, corpus):

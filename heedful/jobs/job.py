@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from heedful import backend
+from heedful.data.corpus import hold_out
 from heedful.errors import InputError
 from heedful.inspection import plot_curves
 from heedful.run import CONFIG, WEIGHTS, Run, load_weights, read_arrays, write_atomically
@@ -22,6 +23,22 @@ def cache_folder():
 def keep_compilations():
     """Let compiled programs survive this process."""
     backend.keep_compilations(cache_folder() / f"compiled-{backend.NAME}")
+
+
+def open_parts(config, corpora):
+    """Return corpora by part with a validation text among them, held out of the training text if it has no own.
+
+    Raises:
+        InputError: there is no training text, or none to validate on.
+    """
+    if "train" not in corpora:
+        raise InputError("data.train must name text files.")
+    if "valid" in corpora:
+        return corpora
+    if not config.data.held_out:
+        raise InputError("data.valid must name text files, or data.held_out a share of the training text.")
+    train, valid = hold_out(corpora["train"], config.data.held_out)
+    return {**corpora, "train": train, "valid": valid}
 
 
 class Job:

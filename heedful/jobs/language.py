@@ -2,12 +2,12 @@
 
 import math
 
-from heedful.data.documents import PackedDocuments, Windows, as_stream, encode_texts, hold_out, read_documents
+from heedful.data.documents import PackedDocuments, Windows, as_stream, encode_texts, read_documents
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores
 from heedful.generation.generator import Generator
-from heedful.jobs.job import Job, add_scores, cache_folder
+from heedful.jobs.job import Job, add_scores, cache_folder, open_parts
 
 SAMPLE_TOKENS = 200  # length of the sample text at a validation
 
@@ -15,18 +15,11 @@ SAMPLE_TOKENS = 200  # length of the sample text at a validation
 def documents(config):
     """Return the corpora of documents by part: train, valid, and test where there is one; errors as of a `Job`."""
     data = config.data
-    if not data.train:
-        raise InputError("data.train must name text files.")
-    if not data.valid and not data.held_out:
-        raise InputError("data.valid must name text files, or data.held_out a share of the training text.")
-    opened = {
-        part: read_documents(files, data.documents, data.origin)
-        for part, files in (("train", data.train), ("valid", data.valid), ("test", data.test))
-        if files
-    }
-    if not data.valid:
-        opened["train"], opened["valid"] = hold_out(opened["train"], data.held_out)
-    return opened
+    files = {"train": data.train, "valid": data.valid, "test": data.test}
+    return open_parts(
+        config,
+        {part: read_documents(paths, data.documents, data.origin) for part, paths in files.items() if paths},
+    )
 
 
 def text_tokenizer(config, corpus, mask=False):

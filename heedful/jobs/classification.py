@@ -11,10 +11,9 @@ from heedful.data.masking import plan_pieces
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores, class_scores
 from heedful.inspection import plot_confusion
-from heedful.jobs.job import Job, add_scores, open_parts
+from heedful.jobs.job import Job, add_scores, open_parts, starting_point
 from heedful.jobs.language import text_tokenizer
 from heedful.reading.labeller import Labeller
-from heedful.run import Run, load_matching, read_arrays
 
 
 class ClassificationJob(Job):
@@ -34,12 +33,8 @@ class ClassificationJob(Job):
         labels = config.data.labels or tuple(seen)
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, labels=labels))
         if config.train.start_from:
-            before = Run.open(config.train.start_from).of_task("fill")
-            sizes = dataclasses.replace(
-                before.config.model, dropout=config.model.dropout, attention_dropout=config.model.attention_dropout,
-                pooling=config.model.pooling,
-            )  # fmt: skip
-            return dataclasses.replace(config, model=sizes, tokenizer=before.config.tokenizer), [before.tokenizer]
+            before, config = starting_point(config)
+            return dataclasses.replace(config, tokenizer=before.config.tokenizer), [before.tokenizer]
         texts = Corpus(lambda: (text for _, text in corpus), corpus.fingerprint, corpus.name)
         return config, [text_tokenizer(config, texts, mask=True)]
 
@@ -49,16 +44,6 @@ class ClassificationJob(Job):
         shares = ", ".join(f"{label} {count:,}" for label, count in zip(self.config.data.labels, counts, strict=True))
         self.report(f"training text: {len(examples.texts):,} texts ({shares})")
         return examples
-
-    def take_over(self, model):
-        start = self.config.train.start_from
-        if not start:
-            return
-        path = Run.open(start).weights_path()
-        taken = load_matching(model, read_arrays(path)[0], path, ("embedding/", "text_input/", "encoder/"))
-        self.report(f"{taken} weights taken over from {start}" + (", frozen" if self.config.train.freeze else ""))
-        if self.config.train.freeze:
-            model.freeze()
 
     def start(self, model):
         self._labeller = Labeller(model, self.run.tokenizer, self.config.data.labels, self.config.data.max_tokens)

@@ -10,7 +10,7 @@ from heedful import backend
 from heedful.data.corpus import hold_out
 from heedful.errors import InputError
 from heedful.inspection import plot_curves
-from heedful.run import CONFIG, WEIGHTS, Run, load_weights, read_arrays, write_atomically
+from heedful.run import CONFIG, WEIGHTS, Run, load_matching, load_weights, read_arrays, write_atomically
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 
@@ -41,6 +41,17 @@ def open_parts(config, corpora):
     return {**corpora, "train": train, "valid": valid}
 
 
+def starting_point(config):
+    """Return the run that `train.start_from` names, and the config with its sizes in place of its own.
+
+    Dropout, tied tables and pooling stay the config's.
+    """
+    before = Run.open(config.train.start_from).of_task("fill")
+    kept = ("dropout", "attention_dropout", "pooling", "tie", "output_bias")
+    own = {name: getattr(config.model, name) for name in kept}
+    return before, dataclasses.replace(config, model=dataclasses.replace(before.config.model, **own))
+
+
 class Job:
     """A run with everything that its training needs. Each task has a subclass that says what that is.
 
@@ -48,6 +59,9 @@ class Job:
         run: a `Run`.
         report: called with each line for the user.
     """
+
+    # Where the parts of a masked language model go in this task's model.
+    TAKEN_OVER = {"embedding/": "embedding/", "text_input/": "text_input/", "encoder/": "encoder/"}
 
     def __init__(self, run, report=print):
         self.run, self.report, self.config = run, report, run.config
@@ -99,10 +113,12 @@ class Job:
                 "or overwrite it with --force."
             )
         config, tokenizers = cls._prepare(config, report)
+        job = cls(Run(path, config, *tokenizers), report)  # before anything is written or deleted: it reads all text
         for old in [*(path / "state").glob("*"), *(path / "tensorboard").glob("*"), *path.glob("*.*")]:
             if old.is_file():
                 old.unlink()  # only reached with `force`, or where no run was
-        return cls(Run.create(path, config, *tokenizers), report)
+        Run.create(path, config, *tokenizers)
+        return job
 
     @classmethod
     def plan(cls, config, report=print):
@@ -123,7 +139,10 @@ class Job:
         keras.utils.set_random_seed(self.config.train.seed)
         keep_compilations()
         model = self.run.build_model()
-        self.take_over(model)
+        if self.config.train.start_from and not resume:
+            self._take_over(model, self.config.train.start_from)
+        if self.config.train.freeze:
+            model.freeze()
         self.report(f"model: {model.count_params():,} parameters, {backend.NAME}")
         self.start(model)
         fingerprint = self.corpora["train"].fingerprint
@@ -143,8 +162,16 @@ class Job:
                 self.score_test(part, corpus)
         return self.run
 
-    def take_over(self, model):
-        """Put the weights of another run into a fresh model, where the config says so."""
+    def _take_over(self, model, start):
+        """Put the encoder of a run `start` of task fill into a fresh model."""
+        path = Run.open(start).weights_path()
+        arrays = {}
+        for name, array in read_arrays(path)[0].items():
+            theirs = next((beginning for beginning in self.TAKEN_OVER if name.startswith(beginning)), None)
+            if theirs is not None and name != "embedding/bias":  # which belongs to the output
+                arrays[name.replace(theirs, self.TAKEN_OVER[theirs], 1)] = array
+        count = load_matching(model, arrays, path, tuple(self.TAKEN_OVER.values()))
+        self.report(f"{count} weights taken over from {start}" + (", frozen" if self.config.train.freeze else ""))
 
     def _draw_curves(self):
         log = self.run.read_log()

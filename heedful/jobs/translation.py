@@ -1,5 +1,6 @@
 """The translation job: from a config and its text to a trained, scored and illustrated run."""
 
+import dataclasses
 import itertools
 import time
 
@@ -13,7 +14,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores, score_text
 from heedful.generation.translator import Translator
-from heedful.jobs.job import Job, add_scores, cache_folder
+from heedful.jobs.job import Job, add_scores, cache_folder, starting_point
 
 # What a shape costs to compile, in tokens that could be trained on meanwhile: about 7 seconds at 7,000 tokens/s.
 COMPILE_TOKENS = 50_000
@@ -43,14 +44,14 @@ def corpora(config):
     return {part: Corpus.from_files(files, data.origin) for part, files in paths.items()}
 
 
-def train_tokenizers(config, corpus):
-    """Learn the vocabularies from the training text alone; return (source, target), one object when joint."""
+def train_tokenizers(config, corpus, sides=(0, 1)):
+    """Learn the vocabularies of both sides, or of some, from the training text; one object for all when joint."""
     settings = config.tokenizer
     options = {"kind": settings.kind, "vocab_size": settings.vocab_size, "lowercase": settings.lowercase}
     if settings.joint:
         joint = Tokenizer.train(itertools.chain.from_iterable(corpus), **options)
         return joint, joint
-    return tuple(Tokenizer.train((pair[side] for pair in corpus), **options) for side in (0, 1))
+    return tuple(Tokenizer.train((pair[side] for pair in corpus), **options) for side in sides)
 
 
 def plan_batches(config, pairs):
@@ -70,13 +71,21 @@ def plan_batches(config, pairs):
 class TranslationJob(Job):
     """Trains a `Transformer` on pairs of sentences; validation decodes some of them."""
 
+    TAKEN_OVER = {"embedding/": "source_embedding/", "text_input/": "source_input/", "encoder/": "encoder/"}
+
     @staticmethod
     def find_corpora(config):
         return corpora(config)
 
     @staticmethod
     def prepare(config, corpus):
-        return config, train_tokenizers(config, corpus)
+        if not config.train.start_from:
+            return config, train_tokenizers(config, corpus)
+        before, config = starting_point(config)
+        if config.model.tie == "all":
+            raise InputError("train.start_from brings its own source vocabulary: set model.tie to 'target' or 'none'.")
+        config = dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, joint=False))
+        return config, (before.tokenizer, train_tokenizers(config, corpus, sides=(1,))[0])
 
     def read_examples(self):
         data, cache = self.config.data, cache_folder() / "encoded"

@@ -98,6 +98,7 @@ class Transformer(keras.Model):
 
     def encode(self, source, training=None, trace=None):
         """Read source ids (B, S); return the memory (B, S, D) and which of it is visible (B, 1, 1, S)."""
+        training = training if self.encoder.trainable else False  # what does not learn needs no dropout
         visible = masks.of_padding(ops.not_equal(source, PAD_ID))
         x = self.source_input(source, training=training)
         memory, _ = self.encoder(x, visible=visible, training=training, trace=trace)
@@ -110,6 +111,11 @@ class Transformer(keras.Model):
         visible = masks.of_future(positions, positions)
         options = {"memory_visible": memory_visible, "training": training, "trace": trace}
         return self.decoder(x, memory=memory, visible=visible, **options)[0]
+
+    def freeze(self):
+        """Let the source side learn no more: its embedding and the encoder. The target must not share its table."""
+        for part in (self.source_embedding, self.source_input, self.encoder):
+            part.trainable = False
 
     def begin(self, source):
         """Read source ids (B, S) for generation; return their `Memory`."""

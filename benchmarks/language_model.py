@@ -1,0 +1,166 @@
+"""Training speed of the recipe shakespeare-char-cpu beside a plain PyTorch loop of the same model, alternating.
+
+    HEEDFUL_DATA=... python benchmarks/language_model.py [--rounds 5] [--updates 200]
+
+Same text, sizes (pre-norm, rotary positions, GELU, tied table, no biases, no dropout), batches, AdamW and clipping; both
+in float32 with all cores, both read the loss after each update. Compilation is left out. Each round runs each engine in
+a process of its own; the last line gives the ratio of the medians.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+
+from heedful.memory import hold_memory
+
+
+def prepare(options):
+    """Return the recipe's config, its examples and the size of its vocabulary."""
+    from heedful.config import Config
+    from heedful.data.documents import encode_texts
+    from heedful.jobs.language import documents, examples_of, text_tokenizer
+    from heedful.recipes import find_recipe
+
+    config = Config.from_toml(find_recipe("shakespeare-char-cpu"))
+    corpus = documents(config)["train"]
+    tokenizer = text_tokenizer(config, corpus)
+    return config, examples_of(config, encode_texts(corpus, tokenizer)), len(tokenizer)
+
+
+def heedful_speed(options):
+    """Return tokens per second of `fit` as the trainer runs it."""
+    hold_memory()
+    import numpy as np
+
+    import heedful
+    from heedful import backend
+    from heedful.training.objective import Objective
+    from heedful.training.optimizer import Schedule, adam
+
+    config, examples, size = prepare(options)
+    model = heedful.CausalLM(size, **config.model.keywords())
+    objective = Objective(model)
+    schedule, train = Schedule.from_config(config.train, config.model.d_model), config.train
+    objective.compile(adam(schedule, train.clip_norm, 1, train.weight_decay, train.beta_2))
+    tokens = np.array([examples.tokens(0)], np.float32)
+    batches = (examples.batch(number) | {"update_tokens": tokens} for number in range(1_000_000))
+    watch = _reader_of_losses()
+
+    def fit(updates):
+        data = backend.feed(batches, examples.batch(0) | {"update_tokens": tokens})
+        objective.fit(data, steps_per_epoch=updates, epochs=1, verbose=0, shuffle=False, callbacks=[watch])
+
+    fit(20)
+    began = time.monotonic()
+    fit(options.updates)
+    return options.updates * examples.tokens(0) / (time.monotonic() - began)
+
+
+def _reader_of_losses():
+    import keras
+
+    class Read(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            float(logs["loss"])
+
+    return Read()
+
+
+def torch_speed(options):
+    """Return tokens per second of the loop that a PyTorch user would write."""
+    hold_memory()
+    import torch
+    import torch.nn.functional as functional
+    from torch import nn
+
+    config, examples, size = prepare(options)
+    model_config = config.model
+    width, heads, length = model_config.d_model, model_config.num_heads, model_config.max_length
+    half = width // heads // 2
+    angles = torch.arange(length)[:, None] * 10000.0 ** (-torch.arange(half) / half)
+    cosine, sine = angles.cos(), angles.sin()
+
+    def rotate(x):
+        first, second = x[..., :half], x[..., half:]
+        return torch.cat([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norms = nn.ModuleList(nn.LayerNorm(width, 1e-6, bias=False) for _ in range(2))
+            self.joint, self.output = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+            self.inner = nn.Linear(width, model_config.d_ff, bias=False)
+            self.outer = nn.Linear(model_config.d_ff, width, bias=False)
+
+        def forward(self, x):
+            rows = x.shape[0]
+            joint = self.joint(self.norms[0](x)).view(rows, length, 3, heads, -1)
+            query, keys, values = joint.permute(2, 0, 3, 1, 4)
+            mixed = functional.scaled_dot_product_attention(rotate(query), rotate(keys), values, is_causal=True)
+            x = x + self.output(mixed.transpose(1, 2).reshape(rows, length, width))
+            return x + self.outer(functional.gelu(self.inner(self.norms[1](x))))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(size, width)
+            nn.init.normal_(self.table.weight, std=width**-0.5)
+            self.blocks = nn.ModuleList(Block() for _ in range(model_config.num_layers))
+            self.norm = nn.LayerNorm(width, 1e-6, bias=False)
+
+        def forward(self, ids):
+            x = self.table(ids) * width**0.5
+            for block in self.blocks:
+                x = block(x)
+            return self.norm(x) @ self.table.weight.T
+
+    model, train = Model(), config.train
+    optimizer = torch.optim.AdamW(
+        model.parameters(), train.learning_rate, betas=(0.9, train.beta_2), weight_decay=train.weight_decay
+    )
+
+    def run(first, updates):
+        for number in range(first, first + updates):
+            batch = examples.batch(number)
+            ids, labels = (torch.from_numpy(batch[name]).long() for name in ("ids", "labels"))
+            loss = functional.cross_entropy(model(ids).flatten(0, 1), labels.flatten())
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), train.clip_norm)
+            optimizer.step()
+            loss.item()
+
+    run(0, 20)
+    began = time.monotonic()
+    run(20, options.updates)
+    return options.updates * examples.tokens(0) / (time.monotonic() - began)
+
+
+ENGINES = {"heedful": heedful_speed, "torch": torch_speed}
+
+
+def main():
+    """Measure, or, called with --engine, measure one engine once."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.engine:
+        print(ENGINES[options.engine](options))
+        return
+    speeds = {engine: [] for engine in ENGINES}
+    for _ in range(options.rounds):
+        for engine, found in speeds.items():
+            command = [sys.executable, __file__, "--engine", engine, "--updates", str(options.updates)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            found.append(float(done.stdout.splitlines()[-1]))
+            print(f"{engine:8s} {found[-1]:9,.0f} tokens/s", flush=True)
+    ours, theirs = (statistics.median(found) for found in speeds.values())
+    print(f"shakespeare-char-cpu: {ours:,.0f} tokens/s, PyTorch loop {theirs:,.0f}: ratio {ours / theirs:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+# %% [markdown]
+# # The reversal puzzle
+#
+# Reading a row of digits and writing it backwards is the "hello world" of sequence models: easy to check, impossible
+# without attention, and its attention map is a picture that explains itself - the diagonal runs from corner to corner.
+
+# %%
+import os
+from pathlib import Path
+
+import heedful
+from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig, TrainConfig
+from heedful.inspection import AttentionMaps, plot_schedule
+from heedful.training.optimizer import Schedule
+
+UPDATES = int(os.environ.get("EXAMPLE_UPDATES", "1200"))
+PICTURES = Path("pictures")
+
+# %% [markdown]
+# ## What a run is
+#
+# A `Config` says everything: where the text comes from, how it becomes ids, the sizes of the model, how it learns. The
+# same settings are the keys of a recipe, and the options of `heedful train`.
+
+# %%
+config = Config(
+    name="reversal",
+    data=DataConfig(corpus="reverse", sentences=20_000, length=8, batch_sentences=128, max_tokens=16),
+    tokenizer=TokenizerConfig(kind="word", vocab_size=20),
+    model=ModelConfig(num_layers=2, d_model=64, num_heads=4, d_ff=128, tie="all", norm="pre", dropout=0.0),
+    train=TrainConfig(
+        updates=UPDATES, validate_every=max(1, UPDATES // 4), schedule="inverse_square_root", learning_rate=2e-3,
+        warmup_updates=100, label_smoothing=0.0, best_by="loss", tensorboard=False,
+    ),
+)  # fmt: skip
+run = heedful.train(config, "runs/reversal", force=True)
+
+# %% [markdown]
+# The learning rate rises for a hundred updates and falls from there on, with the square root of their number.
+
+# %%
+schedule = Schedule.from_config(config.train, config.model.d_model)
+print(plot_schedule(PICTURES / "schedule.png", schedule, UPDATES))
+
+# %% [markdown]
+# ## What it has learned
+
+# %%
+translator = heedful.load("runs/reversal")
+digits = "3 1 4 1 5 9 2 6"
+made = translator.translate(digits)
+print(f"{digits}  ->  {made}")
+if UPDATES >= 1000:
+    assert made == digits[::-1]
+
+# %% [markdown]
+# Each row of the picture is the writing of one digit, each column a digit that was read.
+
+# %%
+maps = AttentionMaps(translator, digits)
+print(maps.sheet(PICTURES / "reversal.png", "cross"))

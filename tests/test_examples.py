@@ -1,0 +1,37 @@
+"""Every example runs from its first cell to its last, on little text."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.any_backend
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+SMALL = {"EXAMPLE_UPDATES": "6", "EXAMPLE_SENTENCES": "800", "EXAMPLE_EPOCHS": "2"}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_runs(path, tmp_path):
+    environment = os.environ | SMALL | {"MPLBACKEND": "Agg"}
+    environment.pop("KERAS_BACKEND", None)  # as on a machine where nobody has chosen one
+    done = subprocess.run([sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pictures = list(tmp_path.rglob("*.png"))
+    assert all(picture.stat().st_size > 1000 for picture in pictures)
+    assert pictures or "plain_keras" in path.stem
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_imports_heedful_before_keras(path):
+    """Guards the backend: Keras alone would look for TensorFlow."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = {name: next((i for i, line in enumerate(lines) if line.startswith(name)), len(lines))
+             for name in ("import heedful", "import keras", "from keras")}  # fmt: skip
+    assert first["import heedful"] < min(first["import keras"], first["from keras"])
+
+
+def test_there_are_five():
+    assert len(EXAMPLES) == 5

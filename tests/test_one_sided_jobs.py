@@ -1,0 +1,212 @@
+"""The one-sided tasks from a recipe to an answer: train, resume, evaluate, generate, fill, classify, embed."""
+
+import json
+
+import numpy as np
+import pytest
+
+import heedful
+from heedful import jobs
+from heedful.config import Config
+from heedful.errors import InputError
+from heedful.run import Run, read_arrays
+from heedful.settings import override
+from tests.conftest import PAIRS, SMALL
+
+RECIPE = """
+task = "{task}"
+[data]
+train = ["{text}"]
+test = ["{text}"]
+max_tokens = 16
+batch_sentences = 4
+max_shapes = 2
+documents = "{documents}"
+held_out = 0.2
+[tokenizer]
+kind = "{kind}"
+vocab_size = 60
+[model]
+size = "toy"
+num_layers = 1
+d_model = 16
+num_heads = 2
+d_ff = 24
+dropout = 0.2
+max_length = 16
+[train]
+updates = 6
+schedule = "constant"
+learning_rate = 1e-2
+warmup_updates = 2
+validate_every = 3
+label_smoothing = 0.0
+prompt = "the"
+"""
+KINDS = {"generate": ("whole", "char"), "fill": ("labelled", "word"), "classify": ("whole", "word")}
+
+
+def quiet(text):
+    """Swallow a report."""
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    path = tmp_path / "labelled.txt"
+    lines = [f"{'animal' if 'c' in target.split()[1] else 'human'}\t{target}" for _, target in PAIRS]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def recipe(tmp_path, labelled):
+    plain = tmp_path / "plain.txt"
+    plain.write_text("".join(f"{target}\n" for _, target in PAIRS), encoding="utf-8")
+
+    def write(task):
+        documents, kind = KINDS[task]
+        path = tmp_path / f"{task}.toml"
+        text = plain if task == "generate" else labelled
+        path.write_text(RECIPE.format(task=task, text=text, documents=documents, kind=kind), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_2n_updates_equal_n_and_n_more(recipe, tmp_path, task):
+    """Difference 0.0, dropout on, for every task."""
+    config = Config.from_toml(recipe(task))
+    whole = jobs.train(config, tmp_path / "whole", quiet)
+    jobs.train(override(config, ["--train.updates", "3"]), tmp_path / "parts", quiet)
+    labels = Run.open(tmp_path / "parts").config.data.labels
+    parts = jobs.resume(tmp_path / "parts", quiet, override(whole.config, ["--train.updates", "6"]))
+    assert parts.config.data.labels == labels
+    first, second = whole.last_state()[0], parts.last_state()[0]
+    assert first.keys() == second.keys()
+    assert any("seed" in name and array[1] > 0 for name, array in first.items())
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    assert [entry["update"] for entry in parts.read_log()] == [3, 6]
+    assert "valid_loss" in parts.read_log()[-1]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("packing", ["stream", "documents"])
+def test_a_language_model_from_recipe_to_text(recipe, cli, packing):
+    options = ["--data.packing", packing, "--data.documents", "lines", "--train.updates", 40, "--model.dropout", 0.0]
+    trained = cli("train", recipe("generate"), "--run", "run", *options)
+    assert trained.returncode == 0, trained.stderr
+    assert b"bits per byte" in trained.stdout
+    made = cli("generate", "run", "the c", "--max-length", 30).stdout.decode()
+    assert made.startswith("the c")
+    assert cli("generate", "run", "--max-length", 30, stdin="the c\n").stdout.decode() == made
+    several = cli("generate", "run", "the c", "a", "--max-length", 5, "--scores").stdout.decode().splitlines()
+    assert [line.split("\t")[0] for line in several if line.startswith("---")] == ["--- 1", "--- 2"]
+    scores = json.loads(cli("evaluate", "run", "--json").stdout)
+    assert scores["bits_per_byte"] == pytest.approx(scores["loss"] * scores["tokens"] / np.log(2) / 400, rel=0.2)
+    assert isinstance(heedful.load("run"), heedful.Generator)
+
+
+@pytest.mark.any_backend
+def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli, labelled, tmp_path):
+    assert cli("train", recipe("fill"), "--run", "words").returncode == 0
+    filled = cli("fill", "words", "the [MASK] drinks", "--count", 2).stdout.decode().splitlines()
+    assert filled[0].startswith("the ")
+    assert len(filled) == 3
+    assert len(json.loads(cli("fill", "words", "--json", stdin="[MASK] cat\n").stdout)["gaps"]) == 1
+    vectors = cli("embed", "words", stdin="the cat\n\nthe cow eats\n").stdout.decode().splitlines()
+    assert [len(line.split("\t")) for line in vectors] == [16, 16, 16]
+
+    trained = cli(
+        "train", recipe("classify"), "--run", "classes", "--train.start_from", "words", "--train.freeze", "true"
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert b"weights taken over from words, frozen" in trained.stdout
+    before, after = (read_arrays(tmp_path / name / "model.safetensors")[0] for name in ("words", "classes"))
+    shared = [name for name in after if name.startswith(("embedding", "text_input", "encoder"))]
+    assert len(shared) > 10
+    for name in shared:
+        np.testing.assert_array_equal(before[name], after[name])
+    assert (tmp_path / "classes" / "figures" / "confusion.png").stat().st_size > 1000
+    found = cli("classify", "classes", "--scores", stdin="the cat drinks\nthe king eats\n").stdout.decode().splitlines()
+    assert all(line.split("\t")[0] in ("animal", "human") for line in found)
+    assert len(found) == 2
+    scores = json.loads(cli("evaluate", "classes", "--json").stdout)
+    assert scores["accuracy"] == np.trace(scores["confusion"]) / 20
+    assert b"texts" in cli("train", recipe("classify"), "--plan").stdout
+
+    (tmp_path / "odd.txt").write_text("plant\tthe cat\n")
+    refused = cli("evaluate", "classes", tmp_path / "odd.txt")
+    assert refused.returncode == 2
+    assert b"the label 'plant' is none of those of the training text: animal, human" in refused.stderr
+    assert b"is a run of task 'classify'; this needs one of task generate" in cli("generate", "classes", "a").stderr
+    assert b"is a run of task 'fill'; this needs one of task translate" in cli("translate", "words", stdin="a\n").stderr
+    assert b"nothing to fill in" in cli("fill", "words", "the cat").stderr
+
+
+def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files):
+    """Its encoder is bitwise that of the masked model after training, and reads with that model's tokenizer."""
+    words = jobs.train(Config.from_toml(recipe("fill")), tmp_path / "words", quiet)
+    small = tmp_path / "translate.toml"
+    small.write_text(SMALL.format(*text_files[::-1]).replace('tie = "all"', 'tie = "target"'))
+    said = []
+    options = ["--train.start_from", str(words.path), "--model.dropout", "0.1"]
+    config = override(Config.from_toml(small), [*options, "--train.freeze", "true"])
+    run = jobs.train(config, tmp_path / "run", said.append)
+    before, after = (read_arrays(folder.path / "model.safetensors")[0] for folder in (words, run))
+    np.testing.assert_array_equal(after["source_embedding/embeddings"], before["embedding/embeddings"])
+    same = [name for name in before if name.startswith("encoder/")]
+    assert len(same) > 8
+    for name in same:
+        np.testing.assert_array_equal(after[name], before[name])
+    assert run.source_tokenizer.to_json() == words.tokenizer.to_json() != run.target_tokenizer.to_json()
+    assert any("frozen" in line for line in said)
+    free = jobs.train(override(Config.from_toml(small), options), tmp_path / "free", quiet)
+    moved = read_arrays(free.path / "model.safetensors")[0]
+    assert any((moved[name] != before[name]).any() for name in same)
+    frozen, whole = run.build_model(), free.build_model()
+    frozen.freeze()
+    assert sum(w.size for w in map(np.array, frozen.trainable_weights)) < sum(
+        w.size for w in map(np.array, whole.trainable_weights)
+    )
+    with pytest.raises(InputError, match="brings its own source vocabulary"):
+        jobs.train(override(Config.from_toml(small), [*options, "--model.tie", "all"]), tmp_path / "tied", quiet)
+
+
+def test_learns_the_classes_by_heart(recipe, tmp_path):
+    options = [
+        "--train.updates",
+        "120",
+        "--train.validate_every",
+        "60",
+        "--model.dropout",
+        "0.0",
+        "--data.max_shapes",
+        "1",
+    ]
+    run = jobs.train(override(Config.from_toml(recipe("classify")), options), tmp_path / "run", quiet)
+    scores = json.loads((run.path / "scores.json").read_text())[-1]
+    assert scores["accuracy"] == 1.0
+    assert scores["macro_f1"] == 1.0
+
+
+@pytest.mark.any_backend
+def test_mistakes(recipe, tmp_path):
+    config = Config.from_toml(recipe("generate"))
+    for options, message in (
+        (["--data.max_tokens", "17"], r"data.max_tokens .17. cannot exceed model.max_length .16."),
+        (["--train.best_by", "bleu"], "train.best_by = 'bleu' is for translation"),
+        (["--data.corpus", "reverse"], "The built-in corpus 'reverse' is for translation"),
+        (["--train.freeze", "true"], "train.freeze needs train.start_from"),
+    ):
+        with pytest.raises(InputError, match=message):
+            override(config, options)
+    short = tmp_path / "short.txt"
+    short.write_text("the cat drinks")
+    with pytest.raises(InputError, match="fewer than one window"):
+        jobs.train(override(config, ["--data.train", f'["{short}"]']), tmp_path / "run", quiet)
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(InputError, match="no text to learn a vocabulary from"):
+        jobs.train(override(config, ["--data.train", f'["{tmp_path / "empty.txt"}"]']), tmp_path / "run", quiet)

@@ -2,9 +2,9 @@
 
     HEEDFUL_DATA=... python benchmarks/language_model.py [--rounds 5] [--updates 200]
 
-Same text, sizes (pre-norm, rotary positions, GELU, tied table, no biases, no dropout), batches, AdamW and clipping; both
-in float32 with all cores, both read the loss after each update. Compilation is left out. Each round runs each engine in
-a process of its own; the last line gives the ratio of the medians.
+Same text, sizes (pre-norm, rotary positions, GELU, tied table, no biases, no dropout), batches, AdamW and clipping,
+both in float32 with all cores; both read the loss after each update. Compilation is left out. Each round runs each
+engine in a process of its own; the last line gives the ratio of the medians.
 """
 
 import argparse
@@ -155,7 +155,7 @@ def main():
     for _ in range(options.rounds):
         for engine, found in speeds.items():
             command = [sys.executable, __file__, "--engine", engine, "--updates", str(options.updates)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             found.append(float(done.stdout.splitlines()[-1]))
             print(f"{engine:8s} {found[-1]:9,.0f} tokens/s", flush=True)
     ours, theirs = (statistics.median(found) for found in speeds.values())

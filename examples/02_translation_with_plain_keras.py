@@ -47,8 +47,9 @@ labels = padded([pair[1] for pair in pairs], behind=[END_ID])  # ... and what co
 # %% [markdown]
 # ## Encoder and decoder
 #
-# A block returns its output and a cache; while training there is no cache, and a small layer drops it. The masks are
-# arguments, so the encoder here is for sources without a mask of their own: the model below hands it over.
+# A block returns its output and a cache; while training there is no cache, and a small layer drops it. Masks are
+# arguments. A `Sequential` model hands no second argument on, so this encoder reads padding too, which costs a little
+# quality; the decoder gets all its masks, and the finished model below leaves nothing out.
 
 # %%
 WIDTH, HEADS, INNER = 64, 4, 128

@@ -44,10 +44,12 @@ print(plot_schedule(PICTURES / "schedule.png", schedule, UPDATES))
 
 # %% [markdown]
 # ## What it has learned
+#
+# The puzzle has a twist: every second time that a digit occurs, X stands in its place. Here none occurs twice.
 
 # %%
 translator = heedful.load("runs/reversal")
-digits = "3 1 4 1 5 9 2 6"
+digits = "3 1 4 7 5 9 2 6"
 made = translator.translate(digits)
 print(f"{digits}  ->  {made}")
 if UPDATES >= 1000:

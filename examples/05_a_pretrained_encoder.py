@@ -84,9 +84,9 @@ assert Path("runs/negation/figures/confusion.png").exists()
 # The encoder, its embeddings and its tokenizer become the source side of a translator; only the decoder learns.
 
 # %%
-for name, side in (("source.txt", 0), ("target.txt", 1)):
-    Path(name).write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
-PARALLEL = ("source.txt", "target.txt")
+for part, chosen in (("train", pairs[200:]), ("valid", pairs[:200])):
+    for side, name in enumerate(("pt", "en")):
+        Path(f"{part}.{name}").write_text("".join(f"{pair[side]}\n" for pair in chosen), encoding="utf-8")
 translation = Config(
     name="on-top",
     data=DataConfig(

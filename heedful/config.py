@@ -155,7 +155,7 @@ class TrainConfig:
     """How the model learns. Everything is counted in updates."""
 
     start_from: str = ""
-    """A run of task fill, whose tokenizer, sizes and encoder are taken over (translate: for the source side)."""
+    """translate, classify: a run of task fill, whose tokenizer, sizes and encoder are taken over."""
     freeze: bool = False
     """Whether what was taken over stays as it is."""
     updates: int = 8000
@@ -237,7 +237,7 @@ class DecodeConfig:
     repetition_penalty: float = 1.0
     """Above 1: makes tokens that were already written less likely."""
     no_repeat_ngram: int = 0
-    """No sequence of this many tokens occurs twice; 0: no rule."""
+    """No sequence of this many tokens occurs twice; 0: no rule. generate: prompt and text must fit the context."""
     forbidden: tuple[str, ...] = ()
     """Tokens, as the vocabulary spells them, that are never written."""
     min_length: int = 0
@@ -314,6 +314,8 @@ class Config:
             raise InputError(
                 f"data.max_tokens ({self.data.max_tokens}) cannot exceed model.max_length ({self.model.max_length})."
             )
+        if self.train.start_from and self.task not in ("translate", "classify"):
+            raise InputError(f"train.start_from is for the tasks translate and classify, not for {self.task!r}.")
         if self.train.freeze and not self.train.start_from:
             raise InputError("train.freeze needs train.start_from: there is nothing to keep as it is.")
 

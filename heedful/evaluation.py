@@ -8,6 +8,7 @@ import sacrebleu
 from heedful import backend
 from heedful.data.batches import BatchPlan
 from heedful.data.examples import TranslationExamples
+from heedful.errors import InputError
 from heedful.training.objective import batch_sums
 
 
@@ -65,11 +66,17 @@ class TokenScores:
         return cls(model, TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3)))
 
     def __call__(self):
-        """Return loss (negative log-likelihood in nats per token, not smoothed), perplexity, accuracy and tokens."""
+        """Return loss (negative log-likelihood in nats per token, not smoothed), perplexity, accuracy and tokens.
+
+        Raises:
+            InputError: no token counts.
+        """
         total = np.zeros(4)
         for batch in self.examples.finite():
             total += backend.to_numpy(self._sums(batch))
         _, nll, right, tokens = total
+        if not tokens:
+            raise InputError("There is nothing to score: the text has no token that counts.")
         loss = nll / tokens
         perplexity = math.exp(min(loss, 700))
         return {"loss": loss, "perplexity": perplexity, "accuracy": right / tokens, "tokens": int(tokens)}

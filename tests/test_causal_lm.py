@@ -118,14 +118,13 @@ def generator(tokenizer):
 
 
 def slow_greedy(generator, prompt, count, numpy):
-    """Continue a prompt by whole passes: the last half of the context again whenever it is full."""
+    """Continue a prompt by whole passes: until the context is full, then from the last half of it on."""
     ids, model = generator.tokenizer.encode(prompt), generator.model
-    written, window = 0, list(ids)
-    half = model.max_length // 2
-    fits = len(ids) + count - 1 <= model.max_length
+    context, written = model.max_length, 0
+    window = ids[-context:]
     while written < count:
-        if not fits and written % half == 0:
-            window = window[-(model.max_length - min(half, count - written) + 1) :]
+        if len(window) > context:
+            window = window[-(context - context // 2) :]
         logits = numpy(model(np.array([window])))[0, -1]
         token = int(logits[3:].argmax()) + 3  # no padding, unknown or start token
         if token == 3:
@@ -136,13 +135,21 @@ def slow_greedy(generator, prompt, count, numpy):
     return generator.tokenizer.decode(ids)
 
 
-@pytest.mark.parametrize("count", [9, 70])
+@pytest.mark.parametrize("count", [9, 71])
 def test_greedy_is_what_whole_passes_say_and_slides_beyond_the_context(generator, count, numpy):
-    prompts = ["the cat", "a", "the king sees the cow and t"]
+    """Also that neighbours change nothing: each prompt fills its context at another place."""
+    prompts = ["the cat", "a", "the king sees the cow and t", "the king sees the cow and the girl eats"]
     made = generator.generate(prompts, max_length=count, batch_size=2)
     for prompt, text in zip(prompts, made, strict=True):
         assert text == slow_greedy(generator, prompt, count, numpy)
-    assert generator.generate("a", max_length=count) == made[1]
+        assert text == generator.generate(prompt, max_length=count)
+
+
+def test_the_shortest_length_holds_over_rounds(generator):
+    """Guards an end token that is allowed at the end of every round."""
+    prompts = ["the cat", "a king", "the cow drinks milk and bre"]
+    made = generator.generate(prompts, sample=True, temperature=3.0, min_length=60, max_length=80, seed=5)
+    assert all(60 <= len(text) - len(prompt) <= 80 for prompt, text in zip(prompts, made, strict=True))
 
 
 def test_samples_hang_on_seed_and_place_alone(generator):
@@ -167,7 +174,7 @@ def test_mistakes_have_one_line(generator):
     assert warnings == ["prompt 1 has 34 tokens, more than the model's context of 29: only its end is read."]
     with pytest.raises(InputError, match="Prompt 2 is empty"):
         generator.generate(["a", ""])
-    with pytest.raises(InputError, match="n_best > 1 needs prompt and text to fit into the model's 29 tokens"):
+    with pytest.raises(InputError, match="n_best needs prompt and text to fit into the model's 29 tokens"):
         generator.generate("a", max_length=40, sample=True, n_best=2)
     with pytest.raises(InputError, match="a language model has none"):
         generator.generate("a", beam_size=2, coverage_penalty=0.2)

@@ -122,6 +122,10 @@ def test_fill_keeps_the_space_before_a_gap_with_byte_level_tokens(corpus):
     text, _ = Filler(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer).fill("o [MASK] bebe")
     assert text.startswith("o")
     assert text.endswith(" bebe")
+    tokenizer = Tokenizer.train((source for source, _ in corpus), "char", 60, mask=True)
+    text, _ = Filler(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer).fill("o [MASK]ato")
+    assert text.startswith("o ")
+    assert len(text) == len("o gato")
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])

@@ -91,6 +91,11 @@ def test_documents_are_files_lines_or_paragraphs(tmp_path):
     parts = hold_out(read_documents([path]), 0.25)
     assert [list(part) for part in parts] == [["one\ntwo\n\n\nth"], ["ree\n"]]
     assert parts[0].fingerprint != parts[1].fingerprint
+    almost = hold_out(read_documents([path]), 0.2501)
+    assert {part.fingerprint for part in almost}.isdisjoint(part.fingerprint for part in parts)
+    moved = tmp_path / "moved.txt"
+    moved.write_bytes(path.read_bytes())
+    assert [part.fingerprint for part in hold_out(read_documents([moved]), 0.25)] == [p.fingerprint for p in parts]
     assert [list(part) for part in hold_out(read_documents([path], "paragraphs"), 0.5)] == [["one\ntwo"], ["three"]]
     (tmp_path / "labelled.txt").write_text("1 one two\n0 three\n")
     assert list(read_documents([tmp_path / "labelled.txt"], "labelled")) == ["one two", "three"]
@@ -144,10 +149,14 @@ def test_validation_masks_the_same_places_every_time(masked):
     assert sum((batch["ids"][:, 0] == 2).sum() for batch in examples.finite()) == 100
 
 
-def test_whole_words_are_masked_or_left(masked, tokenizer):
-    """Every piece of a chosen word is among the labels, or none."""
-    begins, several = tokenizer.begins_word(), 0
-    examples = masked(whole_words=True)
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_whole_words_are_masked_or_left(kind, corpus):
+    """Every piece of a chosen word is among the labels, or none; chosen words differ; their share is what was asked."""
+    tokenizer = Tokenizer.train((s for s, _ in corpus), kind, 45 if kind == "wordpiece" else 290, mask=True)
+    texts = ["o gato vê a menina", "a vaca bebe água", "o rei come pão", "a menina bebe leite"] * 20
+    pieces = in_pieces(encoded(texts, tokenizer).ids, 33)
+    examples = MaskedExamples(pieces, tokenizer, plan_pieces(pieces, batch_tokens=900), 0.3, True, 1)
+    several, first, chosen, real = 0, set(), 0, 0
     for number in range(10):
         batch = examples.batch(number)
         for ids, places, labels, weights in zip(
@@ -156,11 +165,30 @@ def test_whole_words_are_masked_or_left(masked, tokenizer):
             mine = places[weights > 0]
             whole = ids.copy()
             whole[mine] = labels[weights > 0]
-            word = np.cumsum([begins[i] for i in whole])
+            tokens = [tokenizer.lookup(i) for i in whole]
+            begins = [not t.startswith("##") if kind == "wordpiece" else t[0] in "Ġ[" for t in tokens]
+            begins[1] = True
+            word = np.cumsum(begins)
             for one in set(word[mine]):
                 assert set(np.flatnonzero(word == one)) <= set(mine)
                 several += (word == one).sum() > 1
+            first |= {int(mine.min())}
+            chosen, real = chosen + len(mine), real + (whole > 4).sum()
     assert several > 20
+    assert len(first) > 3
+    assert 0.15 < chosen / real < 0.5
+
+
+def test_a_long_document_is_encoded_in_slices_with_the_same_ids(monkeypatch, tokenizer):
+    from heedful.data import documents
+
+    text = "o gato bebe\n\n  a vaca\ncome pão\n\no rei\nvê " * 9
+    for kind in ("bpe", "char", "word", "wordpiece", "unigram"):
+        trained = Tokenizer.train([text], kind, 300)
+        monkeypatch.setattr(documents, "CHARACTERS", 10)
+        assert len(list(documents._slices(text))) > 9
+        found = encoded([text, "a", text], trained)
+        assert [list(ids) for ids in found.ids] == [trained.encode(text), trained.encode("a"), trained.encode(text)]
 
 
 def test_labelled_lines(tmp_path, tokenizer):
@@ -170,7 +198,7 @@ def test_labelled_lines(tmp_path, tokenizer):
     assert list(corpus) == [("good", "o gato bebe"), ("bad", "a vaca"), ("good", "o gato bebe")]
     numbers = label_numbers(corpus, ("bad", "good"))
     assert numbers.tolist() == [1, 0, 1]
-    with pytest.raises(InputError, match="text 1: the label 'good' is none of those of the training text: bad, ugly"):
+    with pytest.raises(InputError, match="text 1: the label 'good' is none of those that the model knows: bad, ugly"):
         label_numbers(corpus, ("bad", "ugly"))
     (tmp_path / "broken.txt").write_text("good o gato\ngood\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"broken\.txt, line 2: expected a label, a space and a text; found 'good'"):

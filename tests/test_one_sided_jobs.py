@@ -139,12 +139,13 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
     (tmp_path / "odd.txt").write_text("plant\tthe cat\n")
     refused = cli("evaluate", "classes", tmp_path / "odd.txt")
     assert refused.returncode == 2
-    assert b"the label 'plant' is none of those of the training text: animal, human" in refused.stderr
+    assert b"the label 'plant' is none of those that the model knows: animal, human" in refused.stderr
     assert b"is a run of task 'classify'; this needs one of task generate" in cli("generate", "classes", "a").stderr
     assert b"is a run of task 'fill'; this needs one of task translate" in cli("translate", "words", stdin="a\n").stderr
     assert b"nothing to fill in" in cli("fill", "words", "the cat").stderr
 
 
+@pytest.mark.any_backend
 def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files):
     """Its encoder is bitwise that of the masked model after training, and reads with that model's tokenizer."""
     words = jobs.train(Config.from_toml(recipe("fill")), tmp_path / "words", quiet)
@@ -174,6 +175,7 @@ def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files)
         jobs.train(override(Config.from_toml(small), [*options, "--model.tie", "all"]), tmp_path / "tied", quiet)
 
 
+@pytest.mark.any_backend
 def test_learns_the_classes_by_heart(recipe, tmp_path):
     options = [
         "--train.updates",
@@ -192,6 +194,46 @@ def test_learns_the_classes_by_heart(recipe, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_what_is_not_a_runs_own_is_left_alone(recipe, tmp_path, cli):
+    """Guards a folder that somebody keeps other things in, and the config of a run that a resume did not fit."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("keep me")
+    assert cli("train", recipe("fill"), "--run", "run").returncode == 0
+    assert cli("train", recipe("fill"), "--run", "run", "--force").returncode == 0
+    assert (tmp_path / "run" / "notes.txt").read_text() == "keep me"
+    before = (tmp_path / "run" / "config.json").read_text()
+    refused = cli("train", "--resume", "run", "--model.d_model", 32)
+    assert refused.returncode == 2
+    assert b"does not fit its config" in refused.stderr
+    assert (tmp_path / "run" / "config.json").read_text() == before
+
+
+@pytest.mark.any_backend
+def test_a_prompt_without_tokens_does_not_end_a_training(recipe, tmp_path):
+    options = [
+        "--tokenizer.kind",
+        "word",
+        "--train.prompt",
+        "\n",
+        "--decode.min_length",
+        "900",
+        "--data.max_tokens",
+        "8",
+    ]
+    run = jobs.train(override(Config.from_toml(recipe("generate")), options), tmp_path / "run", quiet)
+    assert len((run.path / "samples.txt").read_text()) > 20
+
+
+@pytest.mark.any_backend
+def test_an_empty_validation_text_is_told_before_training(recipe, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    options = ["--data.valid", f'["{tmp_path / "empty.txt"}"]']
+    for task in ("generate", "fill", "classify"):
+        with pytest.raises(InputError, match=r"empty\.txt is empty"):
+            jobs.train(override(Config.from_toml(recipe(task)), options), tmp_path / task, quiet)
+
+
+@pytest.mark.any_backend
 def test_mistakes(recipe, tmp_path):
     config = Config.from_toml(recipe("generate"))
     for options, message in (
@@ -199,6 +241,7 @@ def test_mistakes(recipe, tmp_path):
         (["--train.best_by", "bleu"], "train.best_by = 'bleu' is for translation"),
         (["--data.corpus", "reverse"], "The built-in corpus 'reverse' is for translation"),
         (["--train.freeze", "true"], "train.freeze needs train.start_from"),
+        (["--train.start_from", "words"], "train.start_from is for the tasks translate and classify"),
     ):
         with pytest.raises(InputError, match=message):
             override(config, options)

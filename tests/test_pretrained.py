@@ -16,6 +16,8 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
+pytestmark = pytest.mark.any_backend
+
 WORDS = "the cat king cow girl sees drinks eats milk bread a and".split()
 
 
@@ -167,6 +169,16 @@ def test_marian_translates_as_its_original(marian, tmp_path, numpy):
         assert translator.translate(line, max_length=17, max_ratio=100.0) == want
 
 
+def test_bert_with_the_old_names_of_its_norms(bert, tmp_path):
+    def rename(arrays):
+        for name in list(arrays):
+            if "LayerNorm" in name:
+                arrays[name.replace("weight", "gamma").replace("bias", "beta")] = arrays.pop(name)
+
+    change_tensors(bert[0], rename)
+    assert import_model(bert[0], tmp_path / "run").load_model().num_layers == 2
+
+
 def change_tensors(folder, change):
     path = folder / "model.safetensors"
     arrays = safetensors.numpy.load_file(path)
@@ -174,7 +186,6 @@ def change_tensors(folder, change):
     safetensors.numpy.save_file(arrays, path)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -193,7 +204,6 @@ def test_wrong_tensors_are_named(gpt2, tmp_path, change, message):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.any_backend
 def test_mistakes_have_one_line(gpt2, tmp_path, cli):
     folder = gpt2[0]
     config = json.loads((folder / "config.json").read_text())

@@ -129,7 +129,7 @@ def hold_out(corpus, share):
     Of a single document the last characters, else the last documents or examples.
     """
     documents = list(corpus)
-    if len(documents) == 1:
+    if len(documents) == 1 and isinstance(documents[0], str):
         cut = int(len(documents[0]) * (1 - share))
         parts = [documents[0][:cut]], [documents[0][cut:]]
     else:
@@ -137,8 +137,8 @@ def hold_out(corpus, share):
         parts = documents[:cut], documents[cut:]
     names = f"the first {1 - share:.0%} of {corpus.name}", f"the last {share:.0%} of {corpus.name}"
     return tuple(
-        Corpus(lambda part=part: part, f"{corpus.fingerprint} {name}", name)
-        for part, name in zip(parts, names, strict=True)
+        Corpus(lambda part=part: part, f"{corpus.fingerprint} {which} {share!r}", name)
+        for part, which, name in zip(parts, ("all but", "last"), names, strict=True)
     )
 
 

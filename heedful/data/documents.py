@@ -5,6 +5,7 @@ Axes: B rows of a batch, T length of a row.
 
 import functools
 import itertools
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,10 @@ def read_documents(paths, split="whole", origin=""):
     return Corpus(documents, f"{split} {fingerprint_files(found)}", " + ".join(map(str, found)))
 
 
+CHARACTERS = 500_000  # encoded at a time; a tokenizer takes some 300 bytes for each
+LINE_START = re.compile(r"\n(?=\S)")
+
+
 @dataclass(frozen=True)
 class EncodedTexts:
     """The ids of texts, and what they were."""
@@ -76,14 +81,18 @@ def encode_texts(corpus, tokenizer, cache=None):
     def write(folder):
         offsets, text_bytes, empty = [0], 0, 0
         with (folder / "ids.bin").open("wb") as file:
-            texts = iter(corpus)
-            while chunk := list(itertools.islice(texts, CHUNK)):
-                for text, ids in zip(chunk, tokenizer.encode_batch(chunk), strict=True):
-                    if not ids:
+            for chunk in _chunks(corpus):
+                pieces = [list(_slices(text)) for text in chunk]
+                encoded = iter(tokenizer.encode_batch(itertools.chain.from_iterable(pieces)))
+                for text, parts in zip(chunk, pieces, strict=True):
+                    count = 0
+                    for ids in itertools.islice(encoded, len(parts)):
+                        file.write(np.asarray(ids, np.int32).tobytes())
+                        count += len(ids)
+                    if not count:
                         empty += 1
                         continue
-                    file.write(np.asarray(ids, np.int32).tobytes())
-                    offsets.append(offsets[-1] + len(ids))
+                    offsets.append(offsets[-1] + count)
                     text_bytes += len(text.encode())
         if len(offsets) == 1:
             raise InputError(f"{corpus.name} is empty.")
@@ -94,6 +103,31 @@ def encode_texts(corpus, tokenizer, cache=None):
         return EncodedTexts(Ragged.read(folder, "ids", mapped), *np.load(folder / "counts.npy").tolist())
 
     return kept_in_cache(("texts", corpus.fingerprint, tokenizer.to_json()), cache, write, read)
+
+
+def _chunks(texts):
+    """Yield lists of texts of some `CHARACTERS`: few enough for the memory, enough for the tokenizer's threads."""
+    chunk, size = [], 0
+    for text in texts:
+        chunk.append(text)
+        size += len(text)
+        if size >= CHARACTERS or len(chunk) == CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _slices(text):
+    """Cut a long text where no tokenizer of ours has a token: between a line feed and what is no white space."""
+    start = 0
+    while len(text) - start > CHARACTERS:
+        cut = LINE_START.search(text, start + CHARACTERS)
+        if cut is None:
+            break
+        yield text[start : cut.end()]
+        start = cut.end()
+    yield text[start:]
 
 
 def as_stream(texts):
@@ -230,10 +264,11 @@ class PackedDocuments:
             place = 0
             for segment, piece in enumerate(self.packed[number] if number is not None else (), start=1):
                 index, start, size = self.pieces[piece]
-                document = np.concatenate([[START_ID], self.ids[index], [END_ID]])
-                here = slice(place, place + size)
-                batch["ids"][row, here] = document[start : start + size]
-                batch["labels"][row, here] = document[start + 1 : start + size + 1]
+                document, here = self.ids[index], slice(place, place + size)
+                before = document[start - 1] if start else START_ID
+                labels = np.append(document[start : start + size], END_ID)[:size]
+                batch["ids"][row, here] = np.append(before, labels[:-1])
+                batch["labels"][row, here] = labels
                 batch["segments"][row, here] = segment
                 batch["positions"][row, here] = np.arange(size)
                 place += size

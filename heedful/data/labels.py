@@ -48,7 +48,7 @@ def label_numbers(corpus, labels):
     for number, (label, _) in enumerate(corpus, start=1):
         if label not in numbers:
             raise InputError(
-                f"{corpus.name}, text {number}: the label {label!r} is none of those of the training text: "
+                f"{corpus.name}, text {number}: the label {label!r} is none of those that the model knows: "
                 f"{', '.join(labels)}."
             )
         found.append(numbers[label])

@@ -83,7 +83,9 @@ class MaskedExamples:
             most = min(most + LONG_WORD, length - 2)
         keys = random.random(ids.shape)
         if self.begins_word is not None:  # all pieces of a word draw the same number
-            word = np.cumsum(self.begins_word[ids], axis=1)
+            begins = self.begins_word[ids]
+            begins[:, 1] = True  # a text begins with a word, even one that has no space before it
+            word = np.cumsum(begins, axis=1)
             keys = np.take_along_axis(keys, word % length, axis=1) + word * 1e-9
         keys = np.where(open_places, keys, 2.0)
         order = np.argsort(keys, axis=1, kind="stable")[:, :most]

@@ -151,7 +151,9 @@ class Tokenizer:
             return [not token.startswith("##") for token in tokens]
         if isinstance(self._inner.model, models.WordLevel):
             return [True] * len(tokens)
-        return [not token[0].isalnum() for token in tokens]  # byte-level: a space is a sign before the word
+        # Byte-level: white space before a word is written as a letter, and belongs to it; other bytes beyond ASCII are
+        # parts of letters.
+        return [t[0] in "\u0120\u010a\u0109" or (t[0].isascii() and not t[0].isalnum()) for t in tokens]
 
     def __len__(self):
         return self._inner.get_vocab_size()

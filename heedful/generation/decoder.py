@@ -55,13 +55,14 @@ class Decoder:
         self._growth = 1.0  # tokens expected for each source token; more where a text shows that it takes more
         self._programs = {}
 
-    def __call__(self, sources, numbers=None, prefixes=None):
+    def __call__(self, sources, numbers=None, prefixes=None, limits=None):
         """Continue every source.
 
         Args:
             sources: lists of ids, without end tokens, none empty.
             numbers: of the sentences, for the random numbers of sampling; 0, 1, ... if none are given.
             prefixes: lists of ids that the results must begin with, or None.
+            limits: most tokens of each result, where that is less than `most`; or None.
 
         Returns:
             For each source a list of `n_best` `Candidate`s, best first.
@@ -70,14 +71,19 @@ class Decoder:
             InputError: a prefix leaves no room.
         """
         jobs = [
-            _Job(index, ids, index if numbers is None else numbers[index], prefixes[index] if prefixes else [])
+            _Job(
+                index,
+                ids,
+                index if numbers is None else numbers[index],
+                prefixes[index] if prefixes else [],
+                min(self.most(len(ids)), limits[index] if limits else self.most(len(ids))),
+            )
             for index, ids in enumerate(sources)
         ]
         for job in jobs:
-            if len(job.prefix) >= self.most(len(job.source)):
+            if len(job.prefix) >= job.limit:
                 raise InputError(
-                    f"The prefix has {len(job.prefix)} tokens; this source's translation may have at most "
-                    f"{self.most(len(job.source))}."
+                    f"The prefix has {len(job.prefix)} tokens; this source's translation may have at most {job.limit}."
                 )
         results = [None] * len(sources)
         waiting = sorted(jobs, key=lambda job: len(job.source), reverse=True)
@@ -115,7 +121,7 @@ class Decoder:
         count = _round_up(len(jobs), QUEUE * self.decode.batch_size)
         lengths = np.array([len(job.source) for job in jobs])
         rows = np.where(np.arange(count) < len(jobs), np.arange(count), -1)
-        limits = _padded([self.most(length) for length in lengths], count)
+        limits = _padded([job.limit for job in jobs], count)
         source, first = self._read(jobs, rows)
         arguments = {"source": source, "first": first, "limits": limits}
         least = np.maximum(self.decode.min_length, np.ceil(self.decode.min_ratio * lengths))
@@ -132,7 +138,8 @@ class Decoder:
 
     def _read(self, jobs, rows):
         """Return what the model reads before it writes (W, S), and the tokens that it reads first when it does (W,)."""
-        longest = _multiple(max(len(job.source) for job in jobs) + 1, SOURCE_STEP)
+        needed = max(len(job.source) for job in jobs) + 1
+        longest = max(needed, min(_multiple(needed, SOURCE_STEP), self.model.max_length))
         sources = Ragged.of([job.source for job in jobs])
         return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
 
@@ -208,12 +215,12 @@ class Continuer(Decoder):
         return min(self.decode.max_length, self.model.max_length - length + 1)
 
     def _read(self, jobs, rows):
-        longest = _multiple(max(len(job.source) for job in jobs), SOURCE_STEP)
+        longest = min(_multiple(max(len(job.source) for job in jobs), SOURCE_STEP), self.model.max_length)
         before = Ragged.of([job.source[:-1] for job in jobs])
         return before.padded(rows, longest), _padded([job.source[-1] for job in jobs], len(rows))
 
     def _room(self, read, limit, factor):
-        return int(limit)
+        return int(_multiple(limit, 2 * SOURCE_STEP))
 
 
 class _Job(NamedTuple):
@@ -223,6 +230,7 @@ class _Job(NamedTuple):
     source: list
     number: int
     prefix: list
+    limit: int
 
 
 def until_end(ids):

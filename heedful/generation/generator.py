@@ -3,7 +3,7 @@
 import dataclasses
 
 from heedful.config import DecodeConfig
-from heedful.data.tokenizer import START_ID
+from heedful.data.tokenizer import END, START_ID
 from heedful.errors import InputError
 from heedful.generation.decoder import Continuer
 
@@ -14,8 +14,8 @@ ROUNDS = 1 << 32  # numbers of random streams: the line in the lower half, the r
 class Generator:
     """Continues texts.
 
-    A text that outgrows the model's context is written in rounds: each reads the last half of the context again and
-    writes up to another half.
+    A text that outgrows the model's context is written in rounds: the first until the context is full, each further one
+    from the last half of it on.
 
     Args:
         model: a `CausalLM`.
@@ -59,11 +59,14 @@ class Generator:
         if not decode.max_length:
             decode = dataclasses.replace(decode, max_length=max(DEFAULT_LENGTH, decode.min_length))
         texts = [_Text(number, self._read(prompt, number, warn)) for number, prompt in enumerate(prompts, start=1)]
-        longest = max((len(text.prompt) for text in texts), default=0)
-        if decode.n_best > 1 and longest + decode.max_length - 1 > self.model.max_length:
+        longest = max((len(text.prompt) for text in texts), default=0) + decode.max_length - 1
+        at_once = {"n_best": decode.n_best > 1, "no_repeat_ngram": decode.no_repeat_ngram > 0,
+                   "repetition_penalty": decode.repetition_penalty != 1}  # fmt: skip
+        wanted = [name for name, asked in at_once.items() if asked]
+        if longest > self.model.max_length and wanted:
             raise InputError(
-                f"n_best > 1 needs prompt and text to fit into the model's {self.model.max_length} tokens; "
-                f"they have up to {longest + decode.max_length - 1}."
+                f"decode.{wanted[0]} needs prompt and text to fit into the model's {self.model.max_length} tokens; "
+                f"they have up to {longest}."
             )
         turn = 0
         while waiting := [text for text in texts if not text.ended]:
@@ -75,23 +78,30 @@ class Generator:
         ]
 
     def _write_round(self, texts, decode, scored, turn):
-        """Write until all of these texts have ended, or half of the context is full."""
+        """Write until each of these texts has ended or its context is full."""
         context = self.model.max_length
-        half = max(1, context // 2)
-        written = len(texts[0].ids)  # the same for all that have not ended
-        left = decode.max_length - written
-        fits = max(len(text.prompt) for text in texts) + decode.max_length - 1 <= context
-        amount = left if fits else min(left, half)
-        sources = [[*text.prompt, *text.ids][-(context - amount + 1) :] if not fits else text.prompt for text in texts]
-        settings = dataclasses.replace(
-            decode, max_length=amount, min_length=min(amount, max(0, decode.min_length - written))
-        )
-        numbers = [text.number + ROUNDS * turn for text in texts]
-        for text, found in zip(texts, self._decoder(settings, scored)(sources, numbers), strict=True):
-            best = found[0]
-            text.candidates = [(text.ids + ids, text.score + score) for ids, score in found]
-            text.ids, text.score = text.ids + best.ids, text.score + best.score
-            text.ended = len(best.ids) < amount or len(text.ids) >= decode.max_length
+        # At first all that fits of the prompt is read, then the last half of the context again.
+        sources = [text.prompt[-context:] if turn == 0 else text.whole[-(context - context // 2) :] for text in texts]
+        amounts = [
+            min(decode.max_length - len(text.ids), context - len(source) + 1)
+            for text, source in zip(texts, sources, strict=True)
+        ]
+        groups: dict = {}
+        for index, (text, amount) in enumerate(zip(texts, amounts, strict=True)):
+            # One that must be longer than this round makes it may not end in it.
+            ends = len(text.ids) + amount > decode.min_length
+            least = max(0, decode.min_length - len(text.ids)) if ends else 0
+            groups.setdefault((ends, least), []).append(index)
+        for (ends, least), chosen in groups.items():
+            forbidden = decode.forbidden if ends else (*decode.forbidden, END)
+            settings = dataclasses.replace(decode, min_length=least, min_ratio=0.0, forbidden=forbidden)
+            found = self._decoder(settings, scored)(
+                [sources[index] for index in chosen],
+                [texts[index].number + ROUNDS * turn for index in chosen],
+                limits=[amounts[index] for index in chosen],
+            )
+            for index, candidates in zip(chosen, found, strict=True):
+                texts[index].add(candidates, amounts[index], decode.max_length)
 
     def _read(self, prompt, number, warn):
         ids = self.tokenizer.encode(prompt)
@@ -124,3 +134,15 @@ class _Text:
     def __init__(self, number, prompt):
         self.number, self.prompt = number, prompt
         self.ids, self.score, self.candidates, self.ended = [], 0.0, [], False
+
+    @property
+    def whole(self):
+        """Prompt and text."""
+        return [*self.prompt, *self.ids]
+
+    def add(self, candidates, amount, most):
+        """Take in what a round found that had room for `amount` tokens; the text may have `most` in all."""
+        best = candidates[0]
+        self.candidates = [(self.ids + ids, self.score + score) for ids, score in candidates]
+        self.ids, self.score = self.ids + best.ids, self.score + best.score
+        self.ended = len(best.ids) < amount or len(self.ids) >= most

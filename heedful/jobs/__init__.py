@@ -6,7 +6,7 @@ from heedful.jobs.classification import ClassificationJob
 from heedful.jobs.language import LanguageJob
 from heedful.jobs.masking import MaskingJob
 from heedful.jobs.translation import TranslationJob
-from heedful.run import CONFIG, Run, write_atomically
+from heedful.run import Run
 
 JOBS = {"translate": TranslationJob, "generate": LanguageJob, "fill": MaskingJob, "classify": ClassificationJob}
 
@@ -26,8 +26,7 @@ def resume(path, report=print, config=None):
     run = Run.open(path)
     if config is not None and config != run.config:
         run.of_task(config.task)
-        write_atomically(run.path / CONFIG, config.to_json().encode())
-        run.config = config
+        run.config = config  # kept in the folder when the state has turned out to fit it
     return JOBS[run.config.task](run, report).train(resume=True)
 
 

@@ -60,6 +60,8 @@ class ClassificationJob(Job):
     def _examples(self, part, max_shapes):
         corpus, data = self.corpora[part], self.config.data
         labels = label_numbers(corpus, data.labels)
+        if not len(labels):
+            raise InputError(f"{corpus.name} is empty.")
         encoded = self.run.tokenizer.encode_batch([text for _, text in corpus])
         texts = Ragged.of(ids[: data.max_tokens - 2] for ids in encoded)
         plan = plan_pieces(

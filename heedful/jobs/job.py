@@ -14,6 +14,12 @@ from heedful.run import CONFIG, WEIGHTS, Run, load_matching, load_weights, read_
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 
+# What a training leaves in its run folder, and may delete there.
+WRITTEN = (
+    CONFIG, WEIGHTS, "tokenizer.json", "*.tokenizer.json", "log.jsonl", "samples.txt", "scores.json", "curves.png",
+    "state/*.safetensors", "tensorboard/events.*",
+)  # fmt: skip
+
 
 def cache_folder():
     """Return where encoded text and compiled programs are kept between runs: HEEDFUL_CACHE or ~/.cache/heedful."""
@@ -96,7 +102,7 @@ class Job:
         raise NotImplementedError
 
     def score_test(self, part, corpus):
-        """Score the trained model on a test text and report it."""
+        """Score the trained model on a part of the text and report it."""
         raise NotImplementedError
 
     @classmethod
@@ -114,9 +120,9 @@ class Job:
             )
         config, tokenizers = cls._prepare(config, report)
         job = cls(Run(path, config, *tokenizers), report)  # before anything is written or deleted: it reads all text
-        for old in [*(path / "state").glob("*"), *(path / "tensorboard").glob("*"), *path.glob("*.*")]:
-            if old.is_file():
-                old.unlink()  # only reached with `force`, or where no run was
+        for pattern in WRITTEN:  # only reached with `force`, or where no run was
+            for old in path.glob(pattern):
+                old.unlink()
         Run.create(path, config, *tokenizers)
         return job
 
@@ -133,7 +139,7 @@ class Job:
         return config, tokenizers
 
     def train(self, resume=False):
-        """Train, then score the test text and draw the curves."""
+        """Train, then draw the curves and score the test text, or the validation text where there is none."""
         import keras
 
         keras.utils.set_random_seed(self.config.train.seed)
@@ -149,6 +155,7 @@ class Job:
         trainer = Trainer(self.run, model, self.examples, self.validate, self.report, fingerprint)
         if resume:
             trainer.restore()
+            write_atomically(self.run.path / CONFIG, self.config.to_json().encode())  # with what was overridden
             self.report(f"resuming at update {trainer.update}")
         try:
             trainer.train()
@@ -157,9 +164,8 @@ class Job:
             raise
         self._draw_curves()
         load_weights(model, read_arrays(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
-        for part, corpus in self.corpora.items():
-            if part not in ("train", "valid"):
-                self.score_test(part, corpus)
+        for part in [part for part in self.corpora if part not in ("train", "valid")] or ["valid"]:
+            self.score_test(part, self.corpora[part])
         return self.run
 
     def _take_over(self, model, start):

@@ -2,8 +2,9 @@
 
 import math
 
+from heedful.config import DecodeConfig
 from heedful.data.documents import PackedDocuments, Windows, as_stream, encode_texts, read_documents
-from heedful.data.tokenizer import Tokenizer
+from heedful.data.tokenizer import END_ID, Tokenizer
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores
 from heedful.generation.generator import Generator
@@ -40,7 +41,7 @@ class LanguageJob(Job):
     def read_examples(self):
         texts = self._encode("train")
         self.report(f"training text: {texts}")
-        if len(texts.ids.flat) <= self.config.data.max_tokens:
+        if self.config.data.packing == "stream" and len(texts.ids.flat) <= self.config.data.max_tokens:
             raise InputError(
                 f"{self.corpora['train'].name} has {len(texts.ids.flat):,} tokens, fewer than one window "
                 f"(data.max_tokens = {self.config.data.max_tokens}) and the token behind it."
@@ -48,13 +49,21 @@ class LanguageJob(Job):
         return examples_of(self.config, texts)
 
     def start(self, model):
-        starts = self.config.data.packing == "documents"
-        self._generator = Generator(model, self.run.tokenizer, self.config.decode, starts)
-        self._scores = TextScores(model, self.config, self._encode("valid"))
+        starts, decode = self.config.data.packing == "documents", self.config.decode
+        drawn = DecodeConfig(
+            sample=True, max_length=SAMPLE_TOKENS, batch_size=1, temperature=decode.temperature, top_k=decode.top_k,
+            top_p=decode.top_p, min_p=decode.min_p, seed=decode.seed,
+        )  # fmt: skip
+        self._generator = Generator(model, self.run.tokenizer, drawn, starts)
+        valid = self._encode("valid")
+        self._scores = TextScores(model, self.config, valid)
+        self._prompt = self.config.train.prompt
+        if not starts and not self.run.tokenizer.encode(self._prompt):  # such as a line feed where words are tokens
+            known = valid.ids.flat[valid.ids.flat > END_ID]
+            self._prompt = self.run.tokenizer.decode([known[0] if len(known) else END_ID + 1])
 
     def validate(self):
-        settings = {"sample": True, "beam_size": 1, "n_best": 1, "max_length": SAMPLE_TOKENS, "batch_size": 1}
-        sample = self._generator.generate(self.config.train.prompt, **settings)
+        sample = self._generator.generate(self._prompt)
         scores = self._scores()
         del scores["tokens"]  # the same at every validation
         return scores | {"samples": [sample]}
@@ -92,7 +101,8 @@ class TextScores:
     def __call__(self):
         """Return loss (nats per token), perplexity, accuracy, tokens, and bits_per_byte.
 
-        The last compares models with different vocabularies: all nats of the text, divided once by its bytes.
+        The last compares models with different vocabularies, as far as their tokens give back the text: all nats of it,
+        divided once by its bytes.
         """
         scores = self._token_scores()
         nats = scores["loss"] * scores["tokens"]

@@ -105,7 +105,10 @@ def gpt2(folder):
 
 
 def marian(folder):
-    """Translate a `MarianMTModel` (Junczys-Dowmunt et al. 2018; the opus-mt translators) into a `Transformer`."""
+    """Translate a `MarianMTModel` (Junczys-Dowmunt et al. 2018) into a `Transformer`.
+
+    The folder needs a `tokenizer.json` for both sides; the SentencePiece files of opus-mt are not read.
+    """
     folder.require(share_encoder_decoder_embeddings=True, tie_word_embeddings=True, normalize_embedding=False)
     width, layers, heads, inner, size = (
         folder.setting(name)
@@ -166,9 +169,10 @@ def _activation(folder, name):
 
 
 def _norm(tensors, theirs, ours, width):
+    weight, bias = ("gamma", "beta") if f"{theirs}.gamma" in tensors else ("weight", "bias")  # old models: gamma, beta
     return {
-        f"{ours}/gamma": tensors.take(f"{theirs}.weight", width),
-        f"{ours}/beta": tensors.take(f"{theirs}.bias", width),
+        f"{ours}/gamma": tensors.take(f"{theirs}.{weight}", width),
+        f"{ours}/beta": tensors.take(f"{theirs}.{bias}", width),
     }
 
 

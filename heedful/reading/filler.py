@@ -7,7 +7,7 @@ from heedful import backend
 from heedful.data.tokenizer import END_ID, MASK, START_ID
 from heedful.errors import InputError
 from heedful.models.masked_lm import POOLINGS
-from heedful.reading.batched import Batched
+from heedful.reading.batched import STEP, Batched
 
 
 class Filler:
@@ -53,7 +53,9 @@ class Filler:
         ids.append(END_ID)
         if len(ids) > self.model.max_length:
             raise InputError(f"The text has {len(ids)} tokens; the model reads up to {self.model.max_length}.")
-        probabilities = backend.to_numpy(self._predict(np.array([ids], np.int32)))[0]
+        padded = np.zeros((1, -(-len(ids) // STEP) * STEP), np.int32)
+        padded[0, : len(ids)] = ids
+        probabilities = np.array(backend.to_numpy(self._predict(padded[:, : self.model.max_length]))[0])
         probabilities[:, : END_ID + 1] = 0.0  # a gap holds no special token
         probabilities[:, self.tokenizer.mask_id] = 0.0
         candidates = []
@@ -78,4 +80,5 @@ class Filler:
 
     @property
     def _spaces(self):
-        return self.tokenizer.encode(" a") != self.tokenizer.encode("a")
+        spaced, alone = self.tokenizer.encode(" a"), self.tokenizer.encode("a")
+        return spaced != alone and len(spaced) == len(alone)

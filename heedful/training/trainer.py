@@ -123,7 +123,7 @@ class Trainer:
         per_update = self.config.accumulate
         while True:
             batches = [self.examples.batch(update * per_update + index) for index in range(per_update)]
-            tokens = np.array([sum(batch["weights"].sum() for batch in batches)], np.float32)
+            tokens = np.array([max(1, sum(batch["weights"].sum() for batch in batches))], np.float32)
             yield from (batch | {"update_tokens": tokens} for batch in batches)
             update += 1
 

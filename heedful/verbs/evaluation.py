@@ -43,6 +43,8 @@ def test_corpus(run, files):
     if files:
         data = dataclasses.replace(run.config.data, corpus="files", train=tuple(files), valid=tuple(files), test=())
         return JOBS[run.config.task].find_corpora(dataclasses.replace(run.config, data=data))["train"]
+    if run.config.data.corpus == "files" and not run.config.data.train:
+        raise InputError(f"{run.path} names no text: give the files to score it on.")
     parts = JOBS[run.config.task].find_corpora(run.config)
     for part in ("test", "valid"):
         if part in parts and (part == "test" or run.config.task == "generate" or run.config.task == "fill"):

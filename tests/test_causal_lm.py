@@ -145,6 +145,7 @@ def test_greedy_is_what_whole_passes_say_and_slides_beyond_the_context(generator
         assert text == generator.generate(prompt, max_length=count)
 
 
+@pytest.mark.any_backend
 def test_the_shortest_length_holds_over_rounds(generator):
     """Guards an end token that is allowed at the end of every round."""
     prompts = ["the cat", "a king", "the cow drinks milk and bre"]
@@ -152,6 +153,7 @@ def test_the_shortest_length_holds_over_rounds(generator):
     assert all(60 <= len(text) - len(prompt) <= 80 for prompt, text in zip(prompts, made, strict=True))
 
 
+@pytest.mark.any_backend
 def test_samples_hang_on_seed_and_place_alone(generator):
     prompts = ["the cat", "a", "the king", "a"]
     options = {"sample": True, "max_length": 40, "top_k": 20}
@@ -161,6 +163,7 @@ def test_samples_hang_on_seed_and_place_alone(generator):
     assert made != generator.generate(prompts, seed=2, **options)
 
 
+@pytest.mark.any_backend
 def test_beams_and_n_best(generator):
     best = generator.candidates(["the cat"], max_length=12, beam_size=3, n_best=3, length_penalty=0.0)[0]
     assert [score for _, score in best] == sorted((score for _, score in best), reverse=True)
@@ -168,6 +171,7 @@ def test_beams_and_n_best(generator):
     assert all(text.startswith("the cat") for text, _ in best)
 
 
+@pytest.mark.any_backend
 def test_mistakes_have_one_line(generator):
     warnings = []
     generator.generate("the cat sees the girl and the king", warnings.append, max_length=3)

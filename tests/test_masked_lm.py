@@ -117,6 +117,7 @@ def test_fill_gives_the_likeliest_tokens_of_each_gap(filler, tokenizer, numpy):
         assert 0 < candidates[2][1] <= candidates[0][1] < 1
 
 
+@pytest.mark.any_backend
 def test_fill_keeps_the_space_before_a_gap_with_byte_level_tokens(corpus):
     tokenizer = Tokenizer.train((source for source, _ in corpus), "bpe", 300, mask=True)
     text, _ = Filler(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer).fill("o [MASK] bebe")
@@ -128,6 +129,7 @@ def test_fill_keeps_the_space_before_a_gap_with_byte_level_tokens(corpus):
     assert len(text) == len("o gato")
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_vectors_do_not_hang_on_the_batch(filler, pooling, tokenizer, numpy):
     texts = ["o gato bebe", "a vaca", "o rei vê a vaca o rei come pão"]
@@ -139,6 +141,7 @@ def test_vectors_do_not_hang_on_the_batch(filler, pooling, tokenizer, numpy):
         np.testing.assert_allclose(vectors.mean(0) if pooling == "mean" else vectors[0], vector, atol=1e-5)
 
 
+@pytest.mark.any_backend
 def test_mistakes_have_one_line(filler):
     with pytest.raises(InputError, match=r"write \[MASK\] where a token is missing"):
         filler.fill("o gato")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from heedful import backend
+from heedful.config import Config
 from heedful.data.corpus import hold_out
 from heedful.errors import InputError
 from heedful.inspection import plot_curves
@@ -155,7 +156,8 @@ class Job:
         trainer = Trainer(self.run, model, self.examples, self.validate, self.report, fingerprint)
         if resume:
             trainer.restore()
-            write_atomically(self.run.path / CONFIG, self.config.to_json().encode())  # with what was overridden
+            if Config.from_json(self.run.path / CONFIG) != self.config:  # the state fits what was overridden
+                write_atomically(self.run.path / CONFIG, self.config.to_json().encode())
             self.report(f"resuming at update {trainer.update}")
         try:
             trainer.train()

@@ -89,17 +89,13 @@ for part, chosen in (("train", pairs[200:]), ("valid", pairs[:200])):
         Path(f"{part}.{name}").write_text("".join(f"{pair[side]}\n" for pair in chosen), encoding="utf-8")
 translation = Config(
     name="on-top",
-    data=DataConfig(
-        train=("source.txt", "target.txt"), valid=("source.txt", "target.txt"), batch_tokens=1024, max_shapes=3
-    ),
+    data=DataConfig(train=("train.pt", "train.en"), valid=("valid.pt", "valid.en"), batch_tokens=1024, max_shapes=3),
     tokenizer=TokenizerConfig(kind="word", vocab_size=2000),
     train=TrainConfig(start_from="runs/words", freeze=True, validate_sentences=50, **SCHEDULE),
 )
 run = heedful.train(translation, "runs/on-top", force=True)
 model = run.load_model()
 model.freeze()
-learning, all_weights = (
-    sum(int(np.prod(w.shape)) for w in weights) for weights in (model.trainable_weights, model.weights)
-)
-print(f"{learning:,} of {all_weights:,} numbers have learned")
+learning = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
+print(f"{learning:,} of {model.count_params():,} numbers have learned")
 print(heedful.load("runs/on-top").translate("O gato bebe leite."))

@@ -145,7 +145,6 @@ def test_greedy_is_what_whole_passes_say_and_slides_beyond_the_context(generator
         assert text == generator.generate(prompt, max_length=count)
 
 
-@pytest.mark.any_backend
 def test_the_shortest_length_holds_over_rounds(generator):
     """Guards an end token that is allowed at the end of every round."""
     prompts = ["the cat", "a king", "the cow drinks milk and bre"]
@@ -153,7 +152,6 @@ def test_the_shortest_length_holds_over_rounds(generator):
     assert all(60 <= len(text) - len(prompt) <= 80 for prompt, text in zip(prompts, made, strict=True))
 
 
-@pytest.mark.any_backend
 def test_samples_hang_on_seed_and_place_alone(generator):
     prompts = ["the cat", "a", "the king", "a"]
     options = {"sample": True, "max_length": 40, "top_k": 20}

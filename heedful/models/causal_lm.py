@@ -95,7 +95,8 @@ class CausalLM(keras.Model):
 
         Arguments and results as of `Transformer.step`; `positions` count from the end of the prompt.
         """
-        positions = positions + memory.lengths[:, None]  # (B, 1)
+        # (B, 1); slots of a search that have nothing left to do grow older without end
+        positions = ops.minimum(positions + memory.lengths[:, None], self.max_length - 1)
         caches = [Prompted(*pair) for pair in zip(memory.layers, past, strict=True)]
         prompted = ops.broadcast_to(memory.visible, (*ops.shape(visible)[:3], memory.visible.shape[3]))
         visible = ops.concatenate([prompted, visible], axis=-1)

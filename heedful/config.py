@@ -1,15 +1,13 @@
 """What a run is: frozen dataclasses, checked when made; TOML and JSON in, JSON out."""
 
 import dataclasses
-import difflib
 import json
 import tomllib
-import types
-import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from heedful.checked import at_least, from_dict, positive, share
 from heedful.errors import InputError
 
 FORMAT = 1
@@ -66,9 +64,9 @@ class DataConfig:
     """Most different batch shapes; each is compiled once."""
 
     def __post_init__(self):
-        _positive(self, "sentences", "length", "max_tokens", "batch_tokens", "max_shapes")
-        _at_least(self, 0, "batch_sentences")
-        _share(self, "held_out", "mask_share")
+        positive(self, "sentences", "length", "max_tokens", "batch_tokens", "max_shapes")
+        at_least(self, 0, "batch_sentences")
+        share(self, "held_out", "mask_share")
         if not self.mask_share:
             raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")
 
@@ -88,7 +86,7 @@ class TokenizerConfig:
     """Lower-case the text first (WordPiece: strip accents too, as BERT does)."""
 
     def __post_init__(self):
-        _positive(self, "vocab_size")
+        positive(self, "vocab_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +125,8 @@ class ModelConfig:
         for name, value in zip(("num_layers", "d_model", "num_heads", "d_ff"), SIZES[self.size], strict=True):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        _positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon")
-        _share(self, "dropout", "attention_dropout")
+        positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon")
+        share(self, "dropout", "attention_dropout")
         if self.d_model % self.num_heads:
             below = self.d_model // self.num_heads * self.num_heads
             choices = [str(size) for size in (below, below + self.num_heads) if size]
@@ -194,10 +192,10 @@ class TrainConfig:
     tensorboard: bool = True
 
     def __post_init__(self):
-        _positive(self, "updates", "accumulate", "validate_every", "keep", "learning_rate")
-        _at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
-        _at_least(self, 0, "validate_sentences", "patience", "average")
-        _share(self, "label_smoothing", "beta_2")
+        positive(self, "updates", "accumulate", "validate_every", "keep", "learning_rate")
+        at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
+        at_least(self, 0, "validate_sentences", "patience", "average")
+        share(self, "label_smoothing", "beta_2")
         if self.average > self.keep:
             raise InputError(f"train.average ({self.average}) cannot exceed train.keep ({self.keep}).")
         if self.best_by == "bleu" and not self.validate_sentences:
@@ -252,10 +250,10 @@ class DecodeConfig:
     """... and this many more."""
 
     def __post_init__(self):
-        _positive(self, "batch_size", "beam_size", "n_best", "max_ratio", "temperature", "repetition_penalty")
-        _at_least(self, 0, "max_extra", "length_penalty", "coverage_penalty", "top_k", "no_repeat_ngram", "seed")
-        _at_least(self, 0, "min_length", "max_length", "min_ratio")
-        _share(self, "min_p")
+        positive(self, "batch_size", "beam_size", "n_best", "max_ratio", "temperature", "repetition_penalty")
+        at_least(self, 0, "max_extra", "length_penalty", "coverage_penalty", "top_k", "no_repeat_ngram", "seed")
+        at_least(self, 0, "min_length", "max_length", "min_ratio")
+        share(self, "min_p")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p ({self.top_p}) must be above 0 and at most 1.")
         if self.max_length and self.min_length > self.max_length:
@@ -350,60 +348,6 @@ class Config:
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
 
 
-def from_dict(cls, table, origin, section=""):
-    """Make a dataclass from a table, with every key and type checked; `origin` and `section` are for messages."""
-    where = f"{origin}, section [{section}]" if section else origin
-    if not isinstance(table, dict):
-        raise InputError(f"{where}: expected a table of settings, found {table!r}.")
-    fields = {item.name: item for item in dataclasses.fields(cls)}
-    hints = typing.get_type_hints(cls)
-    values = {}
-    for key, value in table.items():
-        if key not in fields:
-            near = difflib.get_close_matches(key, fields, n=1, cutoff=0)[0]
-            raise InputError(f"{where}: unknown key {key!r}; did you mean {near!r}?")
-        if dataclasses.is_dataclass(hints[key]):
-            values[key] = from_dict(hints[key], value, origin, f"{section}.{key}" if section else key)
-        else:
-            values[key] = _typed(value, hints[key], f"{where}: {key}")
-    try:
-        return cls(**values)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-
-
-def _typed(value, hint, where):
-    """Return `value` as the type that `hint` asks for, or say that it is none."""
-    kind = typing.get_origin(hint)
-    if kind is Literal:
-        if value in typing.get_args(hint):
-            return value
-        raise InputError(f"{where} = {value!r} is none of {', '.join(map(repr, typing.get_args(hint)))}.")
-    if kind is tuple:
-        values = [value] if isinstance(value, str) else value
-        if isinstance(values, list) and all(isinstance(item, str) for item in values):
-            return tuple(values)
-        raise InputError(f"{where} = {value!r} is not a list of texts.")
-    if kind in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        hint = next(item for item in typing.get_args(hint) if item is not type(None))
-        return _typed(value, hint, where)
-    if hint is float and type(value) is int:
-        value = float(value)
-    if type(value) is not hint:
-        raise InputError(f"{where} = {value!r} is not {_TYPE_NAMES[hint]}.")
-    return value
-
-
-_TYPE_NAMES: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a text",
-}
-
-
 def _read(path):
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -411,21 +355,3 @@ def _read(path):
         raise InputError(f"{path} does not exist.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: byte {error.start}.") from error
-
-
-def _positive(config, *names):
-    for name in names:
-        if not getattr(config, name) > 0:
-            raise InputError(f"{name} ({getattr(config, name)}) must be greater than 0.")
-
-
-def _at_least(config, bound, *names):
-    for name in names:
-        if not getattr(config, name) >= bound:
-            raise InputError(f"{name} ({getattr(config, name)}) must be at least {bound}.")
-
-
-def _share(config, *names):
-    for name in names:
-        if not 0 <= getattr(config, name) < 1:
-            raise InputError(f"{name} ({getattr(config, name)}) must be at least 0 and less than 1.")

@@ -7,7 +7,8 @@ import tomllib
 import typing
 from pathlib import Path
 
-from heedful.config import Config, from_dict
+from heedful.checked import from_dict
+from heedful.config import Config
 from heedful.errors import InputError
 
 

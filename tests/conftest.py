@@ -7,6 +7,8 @@ import sys
 
 os.environ.setdefault("KERAS_BACKEND", "jax")  # as heedful would choose, whoever imports Keras first
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow greets on standard error
+# Most of the tests' time is XLA compiling small programs: a third less so. What watches numbers asks for `optimized`.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import keras
 import numpy as np
@@ -24,6 +26,20 @@ def pytest_report_header():
 @pytest.fixture(autouse=True)
 def _seeded():
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def optimized():
+    """Compile as for users."""
+    if backend.NAME != "jax":
+        yield
+        return
+    import jax
+
+    before = jax.config.jax_disable_most_optimizations
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture
@@ -77,18 +93,8 @@ def text_files(tmp_path):
     return tmp_path / "text.pt", tmp_path / "text.en"
 
 
-SMALL = """
-name = "small"
-[data]
-train = ["{0}", "{1}"]
-valid = ["{0}", "{1}"]
-test = ["{0}", "{1}"]
-max_tokens = 20
-batch_sentences = 5
-max_shapes = 2
-[tokenizer]
-kind = "word"
-vocab_size = 60
+# A model and a training of seconds: the end of every recipe in the tests.
+TINY = """
 [model]
 size = "toy"
 num_layers = 1
@@ -104,8 +110,25 @@ schedule = "constant"
 learning_rate = 1e-2
 warmup_updates = 2
 validate_every = 3
-validate_sentences = 7
 """
+
+SMALL = (
+    """
+name = "small"
+[data]
+train = ["{0}", "{1}"]
+valid = ["{0}", "{1}"]
+test = ["{0}", "{1}"]
+max_tokens = 20
+batch_sentences = 5
+max_shapes = 2
+[tokenizer]
+kind = "word"
+vocab_size = 60
+"""
+    + TINY
+    + "validate_sentences = 7\n"
+)
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ import pytest
 
 from tests.make_golden import MODELS, PATH, one_sided_outputs, outputs
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_and_loss_are_the_golden_ones(name):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from heedful.config import SIZES, Config, from_dict
+from heedful.checked import from_dict
+from heedful.config import SIZES, Config
 from heedful.errors import InputError
 from heedful.recipes import FOLDER
 from heedful.settings import describe, override

@@ -13,8 +13,9 @@ from heedful.data.documents import (
     read_documents,
 )  # fmt: skip
 from heedful.data.encoded import Ragged
+from heedful.data.examples import plan_pieces
 from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
-from heedful.data.masking import MaskedExamples, in_pieces, plan_pieces
+from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
@@ -187,6 +188,7 @@ def test_a_long_document_is_encoded_in_slices_with_the_same_ids(monkeypatch, tok
         trained = Tokenizer.train([text], kind, 300)
         monkeypatch.setattr(documents, "CHARACTERS", 10)
         assert len(list(documents._slices(text))) > 9
+        assert "".join(documents._slices(text)) == text
         found = encoded([text, "a", text], trained)
         assert [list(ids) for ids in found.ids] == [trained.encode(text), trained.encode("a"), trained.encode(text)]
 

@@ -11,9 +11,10 @@ from heedful.config import Config
 from heedful.errors import InputError
 from heedful.run import Run, read_arrays
 from heedful.settings import override
-from tests.conftest import PAIRS, SMALL
+from tests.conftest import PAIRS, SMALL, TINY
 
-RECIPE = """
+RECIPE = (
+    """
 task = "{task}"
 [data]
 train = ["{text}"]
@@ -26,23 +27,12 @@ held_out = 0.2
 [tokenizer]
 kind = "{kind}"
 vocab_size = 60
-[model]
-size = "toy"
-num_layers = 1
-d_model = 16
-num_heads = 2
-d_ff = 24
-dropout = 0.2
-max_length = 16
-[train]
-updates = 6
-schedule = "constant"
-learning_rate = 1e-2
-warmup_updates = 2
-validate_every = 3
-label_smoothing = 0.0
+"""
+    + TINY.replace("max_length = 24", "max_length = 16")
+    + """label_smoothing = 0.0
 prompt = "the"
 """
+)
 KINDS = {"generate": ("whole", "char"), "fill": ("labelled", "word"), "classify": ("whole", "word")}
 
 

@@ -50,7 +50,7 @@ def read_documents(paths, split="whole", origin=""):
 
 
 CHARACTERS = 500_000  # encoded at a time; a tokenizer takes some 300 bytes for each
-LINE_START = re.compile(r"\n(?=\S)")
+LINE_END = re.compile(r"(?<=\S)\n(?=\S)")  # more white space around it could be one token
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ def _chunks(texts):
 
 
 def _slices(text):
-    """Cut a long text where no tokenizer of ours has a token: between a line feed and what is no white space."""
+    """Cut a long text where no tokenizer of ours has a token: behind a line feed that stands alone."""
     start = 0
     while len(text) - start > CHARACTERS:
-        cut = LINE_START.search(text, start + CHARACTERS)
+        cut = LINE_END.search(text, start + CHARACTERS)
         if cut is None:
             break
         yield text[start : cut.end()]

@@ -1,10 +1,11 @@
-"""Sentence pairs as what a translator is trained on.
+"""Encoded text as the batches that models are trained on: what all have in common, and pairs of sentences.
 
 Axes: B batch, S source length, T target length.
 """
 
 import numpy as np
 
+from heedful.data.batches import BatchPlan
 from heedful.data.tokenizer import END_ID, START_ID
 
 
@@ -39,31 +40,51 @@ def translation(pairs, rows, shape):
     }
 
 
-class TranslationExamples:
-    """The batches of a `BatchPlan` over pairs, as arrays; batch n is a pure function of (seed, n).
+def enclosed(pieces, rows, length):
+    """Return pieces between start and end token, padded: (len(rows), length); row -1 is empty."""
+    ids = np.zeros((len(rows), length), np.int32)
+    ids[:, 1:-1] = pieces.padded(rows, length - 2)
+    real = np.asarray(rows) >= 0
+    ids[real, 0] = START_ID
+    ids[np.flatnonzero(real), pieces.lengths[np.asarray(rows)[real]] + 1] = END_ID
+    return ids
+
+
+def plan_pieces(pieces, *, batch_tokens, batch_sentences=0, max_shapes=10, seed=0):
+    """Plan the batches of single texts, `Ragged` ids without start and end tokens."""
+    lengths = pieces.lengths + 2
+    options = {"batch_tokens": batch_tokens, "batch_sentences": batch_sentences, "max_shapes": max_shapes}
+    return BatchPlan(np.zeros_like(lengths), lengths, seed=seed, **options)
+
+
+class PlannedExamples:
+    """The batches of a `BatchPlan` as arrays; batch n is a pure function of (seed, n).
 
     What trains a model has this form: `batch(n)`, `tokens(n)` and `shape(n)`, `finite()` and a text that describes it.
 
     Args:
-        pairs: `EncodedPairs`.
-        plan: their `BatchPlan`.
+        plan: a `BatchPlan`.
     """
 
-    def __init__(self, pairs, plan):
-        self.pairs, self.plan = pairs, plan
+    def __init__(self, plan):
+        self.plan = plan
+
+    def read(self, rows, shape, draw):
+        """Return the arrays of a batch: texts `rows` (-1: none) in a `Shape`; `draw` seeds what is random in it."""
+        raise NotImplementedError
 
     def batch(self, number):
-        """Return batch `number` as `translation` makes it."""
+        """Return batch `number`."""
         shape, rows = self.plan.batch(number)
-        return translation(self.pairs, rows, shape.lengths)
+        return self.read(rows, shape, (4, number))
 
     def finite(self):
-        """Yield batches in which every pair comes exactly once."""
-        for shape, rows in self.plan.finite():
-            yield translation(self.pairs, rows, shape.lengths)
+        """Yield batches in which every text comes exactly once, the same ones each time."""
+        for number, (shape, rows) in enumerate(self.plan.finite()):
+            yield self.read(rows, shape, (5, number))
 
     def tokens(self, number):
-        """Return how many real target tokens batch `number` has."""
+        """Return how many real tokens, of the target if there is a source, batch `number` has."""
         return self.plan.target_tokens(number)
 
     def shape(self, number):
@@ -73,6 +94,22 @@ class TranslationExamples:
 
     def __str__(self):
         return str(self.plan)
+
+
+class TranslationExamples(PlannedExamples):
+    """Pairs for teacher forcing, as `translation` makes them.
+
+    Args:
+        pairs: `EncodedPairs`.
+        plan: their `BatchPlan`.
+    """
+
+    def __init__(self, pairs, plan):
+        super().__init__(plan)
+        self.pairs = pairs
+
+    def read(self, rows, shape, draw):
+        return translation(self.pairs, rows, shape.lengths)
 
 
 def _with_end(ids, rows):

@@ -6,7 +6,7 @@ Axes: B texts, T length of a text with its start and end token.
 import numpy as np
 
 from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
-from heedful.data.masking import enclosed
+from heedful.data.examples import PlannedExamples, enclosed
 from heedful.errors import InputError
 
 
@@ -55,8 +55,8 @@ def label_numbers(corpus, labels):
     return np.asarray(found, np.int32)
 
 
-class LabelledExamples:
-    """Labelled texts as batches; batch n is a pure function of (seed, n).
+class LabelledExamples(PlannedExamples):
+    """Texts with the number of their class.
 
     Args:
         texts: `Ragged` ids without start and end tokens.
@@ -65,34 +65,14 @@ class LabelledExamples:
     """
 
     def __init__(self, texts, labels, plan):
-        self.texts, self.labels, self.plan = texts, labels, plan
+        super().__init__(plan)
+        self.texts, self.labels = texts, labels
 
-    def batch(self, number):
-        """Return batch `number`: ids (B, T), labels (B, 1) and float32 weights (B, 1)."""
-        shape, rows = self.plan.batch(number)
-        return self._read(rows, shape.target_length)
-
-    def finite(self):
-        """Yield batches in which every text comes exactly once."""
-        for shape, rows in self.plan.finite():
-            yield self._read(rows, shape.target_length)
-
-    def tokens(self, number):
-        """Return how many real tokens batch `number` has."""
-        return self.plan.target_tokens(number)
-
-    def shape(self, number):
-        """Return the shape of batch `number`."""
-        shape, _ = self.plan.batch(number)
-        return shape.sentences, shape.target_length
-
-    def __str__(self):
-        return str(self.plan)
-
-    def _read(self, rows, length):
+    def read(self, rows, shape, draw):
+        """Return ids (B, T), labels (B, 1) and float32 weights (B, 1)."""
         real = rows >= 0
         return {
-            "ids": enclosed(self.texts, rows, length),
+            "ids": enclosed(self.texts, rows, shape.target_length),
             "labels": np.where(real, self.labels[rows], 0)[:, None],
             "weights": real[:, None].astype(np.float32),
         }

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from heedful.data.batches import BatchPlan
 from heedful.data.encoded import Ragged
-from heedful.data.tokenizer import END_ID, START_ID
+from heedful.data.examples import PlannedExamples, enclosed
+from heedful.data.tokenizer import END_ID
 
 LONG_WORD = 6  # pieces by which a whole word may exceed the share
 MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stays (Devlin et al. 2019, section 3.1)
@@ -22,18 +22,8 @@ def in_pieces(texts, length):
                      for start in range(0, len(texts[index]), room))  # fmt: skip
 
 
-def enclosed(pieces, rows, length):
-    """Return pieces between start and end token, padded: (len(rows), length); row -1 is empty."""
-    ids = np.zeros((len(rows), length), np.int32)
-    ids[:, 1:-1] = pieces.padded(rows, length - 2)
-    real = np.asarray(rows) >= 0
-    ids[real, 0] = START_ID
-    ids[np.flatnonzero(real), pieces.lengths[np.asarray(rows)[real]] + 1] = END_ID
-    return ids
-
-
-class MaskedExamples:
-    """Masked-token examples; batch n is a pure function of (seed, n).
+class MaskedExamples(PlannedExamples):
+    """Texts with masked tokens.
 
     Of each text a share of the tokens is chosen, at least one: 80 % become the mask token, 10 % another token, 10 %
     stay as they are. With `whole_words` all pieces of a word are chosen or none.
@@ -48,34 +38,18 @@ class MaskedExamples:
     """
 
     def __init__(self, pieces, tokenizer, plan, share=0.15, whole_words=False, seed=0):
-        self.pieces, self.plan, self.share, self.seed = pieces, plan, share, seed
+        super().__init__(plan)
+        self.pieces, self.share, self.seed = pieces, share, seed
         self.mask_id, self.vocab_size = tokenizer.mask_id, len(tokenizer)
         self.begins_word = np.asarray(tokenizer.begins_word()) if whole_words else None
-
-    def batch(self, number):
-        """Return batch `number`: ids (B, T) with masks, places (B, M), labels (B, M) and float32 weights (B, M)."""
-        shape, rows = self.plan.batch(number)
-        return self._hide(rows, shape.target_length, np.random.default_rng((self.seed, 4, number)))
-
-    def finite(self):
-        """Yield batches in which every text comes exactly once, always with the same places masked."""
-        for number, (shape, rows) in enumerate(self.plan.finite()):
-            yield self._hide(rows, shape.target_length, np.random.default_rng((self.seed, 5, number)))
-
-    def tokens(self, number):
-        """Return how many real tokens batch `number` has."""
-        return self.plan.target_tokens(number)
-
-    def shape(self, number):
-        """Return the shape of batch `number`."""
-        shape, _ = self.plan.batch(number)
-        return shape.sentences, shape.target_length
 
     def __str__(self):
         kind = "tokens" if self.begins_word is None else "words"
         return f"{self.plan}\n{self.share:.0%} of the {kind} to be found"
 
-    def _hide(self, rows, length, random):
+    def read(self, rows, shape, draw):
+        """Return ids (B, T) with masks, places (B, M), labels (B, M) and float32 weights (B, M)."""
+        length, random = shape.target_length, np.random.default_rng((self.seed, *draw))
         ids = enclosed(self.pieces, rows, length)
         open_places = ids > END_ID  # all but padding, start, end and unknown tokens: there is nothing to learn there
         most = max(1, math.ceil(self.share * (length - 2)))
@@ -113,10 +87,3 @@ class MaskedExamples:
         sizes = (words[:, :, None] == chosen_words[:, None, :]).sum(axis=1)
         found = ((chosen_words[:, :, None] == chosen_words[:, None, :]) & chosen[:, None, :]).sum(axis=2)
         return (chosen & (found == sizes)) | (chosen_words == chosen_words[:, :1])
-
-
-def plan_pieces(pieces, *, batch_tokens, batch_sentences=0, max_shapes=10, seed=0):
-    """Plan the batches of single texts, `Ragged` ids without start and end tokens."""
-    lengths = pieces.lengths + 2
-    options = {"batch_tokens": batch_tokens, "batch_sentences": batch_sentences, "max_shapes": max_shapes}
-    return BatchPlan(np.zeros_like(lengths), lengths, seed=seed, **options)

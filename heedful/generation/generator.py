@@ -86,7 +86,7 @@ class Generator:
             min(decode.max_length - len(text.ids), context - len(source) + 1)
             for text, source in zip(texts, sources, strict=True)
         ]
-        groups: dict = {}
+        groups = {}
         for index, (text, amount) in enumerate(zip(texts, amounts, strict=True)):
             # One that must be longer than this round makes it may not end in it.
             ends = len(text.ids) + amount > decode.min_length

@@ -6,8 +6,8 @@ import numpy as np
 
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import Ragged
+from heedful.data.examples import plan_pieces
 from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
-from heedful.data.masking import plan_pieces
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores, class_scores
 from heedful.inspection import plot_confusion

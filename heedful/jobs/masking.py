@@ -1,7 +1,8 @@
 """The masked-token job: an encoder that learns language by filling gaps."""
 
 from heedful.data.documents import encode_texts
-from heedful.data.masking import MaskedExamples, in_pieces, plan_pieces
+from heedful.data.examples import plan_pieces
+from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores
 from heedful.jobs.job import Job, add_scores, cache_folder

@@ -9,7 +9,7 @@ import numpy as np
 
 from heedful import backend
 from heedful.data.encoded import Ragged
-from heedful.data.masking import enclosed
+from heedful.data.examples import enclosed
 
 STEP = 8  # lengths are rounded up to this: few shapes to compile
 

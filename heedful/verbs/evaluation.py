@@ -24,6 +24,8 @@ def evaluate(options, overrides):
         scores = translation.evaluate(run, corpus, translator)
         summary = translation.describe(scores)
     else:
+        if settings.given_options(run.config, "decode", options) != run.config.decode:
+            raise InputError(f"Nothing is decoded to score a run of task {run.config.task!r}: leave the settings out.")
         job = SINGLE[run.config.task]
         scores = job.evaluate(run, corpus)
         summary = job.describe(scores)
@@ -39,14 +41,15 @@ def evaluate(options, overrides):
 
 
 def test_corpus(run, files):
-    """Return the text in `files`, as the run's task reads it, or the test text of the run if none are given."""
+    """Return the text in `files`, as the run's task reads it, or the test text of the run."""
     if files:
         data = dataclasses.replace(run.config.data, corpus="files", train=tuple(files), valid=tuple(files), test=())
         return JOBS[run.config.task].find_corpora(dataclasses.replace(run.config, data=data))["train"]
     if run.config.data.corpus == "files" and not run.config.data.train:
         raise InputError(f"{run.path} names no text: give the files to score it on.")
     parts = JOBS[run.config.task].find_corpora(run.config)
-    for part in ("test", "valid"):
-        if part in parts and (part == "test" or run.config.task == "generate" or run.config.task == "fill"):
-            return parts[part]
+    if "test" in parts:
+        return parts["test"]
+    if run.config.task in ("generate", "fill"):
+        return parts["valid"]  # often all that such text has
     raise InputError("This run names no test text: give the files to score it on.")

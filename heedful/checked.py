@@ -1,0 +1,84 @@
+"""Dataclasses from tables of strangers: every key, type and bound is checked, and a mistake says where it is."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from typing import Any, Literal
+
+from heedful.errors import InputError
+
+
+def from_dict(cls, table, origin, section=""):
+    """Make a dataclass from a table, with every key and type checked; `origin` and `section` are for messages."""
+    where = f"{origin}, section [{section}]" if section else origin
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: expected a table of settings, found {table!r}.")
+    fields = {item.name: item for item in dataclasses.fields(cls)}
+    hints = typing.get_type_hints(cls)
+    values = {}
+    for key, value in table.items():
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1, cutoff=0)[0]
+            raise InputError(f"{where}: unknown key {key!r}; did you mean {near!r}?")
+        if dataclasses.is_dataclass(hints[key]):
+            values[key] = from_dict(hints[key], value, origin, f"{section}.{key}" if section else key)
+        else:
+            values[key] = _typed(value, hints[key], f"{where}: {key}")
+    try:
+        return cls(**values)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _typed(value, hint, where):
+    """Return `value` as the type that `hint` asks for, or say that it is none."""
+    kind = typing.get_origin(hint)
+    if kind is Literal:
+        if value in typing.get_args(hint):
+            return value
+        raise InputError(f"{where} = {value!r} is none of {', '.join(map(repr, typing.get_args(hint)))}.")
+    if kind is tuple:
+        values = [value] if isinstance(value, str) else value
+        if isinstance(values, list) and all(isinstance(item, str) for item in values):
+            return tuple(values)
+        raise InputError(f"{where} = {value!r} is not a list of texts.")
+    if kind in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        hint = next(item for item in typing.get_args(hint) if item is not type(None))
+        return _typed(value, hint, where)
+    if hint is float and type(value) is int:
+        value = float(value)
+    if type(value) is not hint:
+        raise InputError(f"{where} = {value!r} is not {_TYPE_NAMES[hint]}.")
+    return value
+
+
+_TYPE_NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+}
+
+
+def positive(config, *names):
+    """Refuse a config unless each of its values `names` is above 0."""
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise InputError(f"{name} ({getattr(config, name)}) must be greater than 0.")
+
+
+def at_least(config, bound, *names):
+    """Refuse a config unless each of its values `names` is `bound` or more."""
+    for name in names:
+        if not getattr(config, name) >= bound:
+            raise InputError(f"{name} ({getattr(config, name)}) must be at least {bound}.")
+
+
+def share(config, *names):
+    """Refuse a config unless each of its values `names` is from 0 up to 1."""
+    for name in names:
+        if not 0 <= getattr(config, name) < 1:
+            raise InputError(f"{name} ({getattr(config, name)}) must be at least 0 and less than 1.")

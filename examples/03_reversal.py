@@ -30,7 +30,7 @@ config = Config(
     model=ModelConfig(num_layers=2, d_model=64, num_heads=4, d_ff=128, tie="all", norm="pre", dropout=0.0),
     train=TrainConfig(
         updates=UPDATES, validate_every=max(1, UPDATES // 4), schedule="inverse_square_root", learning_rate=2e-3,
-        warmup_updates=100, label_smoothing=0.0, best_by="loss", tensorboard=False,
+        warmup_updates=100, label_smoothing=0.0, best_by="loss", tensorboard=False, check=UPDATES > 100,
     ),
 )  # fmt: skip
 run = heedful.train(config, "runs/reversal", force=True)

@@ -50,7 +50,7 @@ config = Config(
     ),
     train=TrainConfig(
         updates=UPDATES, validate_every=max(1, UPDATES // 4), schedule="cosine", learning_rate=3e-3, warmup_updates=50,
-        label_smoothing=0.0, prompt="The ", tensorboard=False,
+        label_smoothing=0.0, prompt="The ", tensorboard=False, check=UPDATES > 100,
     ),
 )  # fmt: skip
 run = heedful.train(config, "runs/miniature-gpt", force=True)

@@ -18,7 +18,7 @@ from heedful.data.phrasebook import phrasebook
 UPDATES = int(os.environ.get("EXAMPLE_UPDATES", "600"))
 SENTENCES = int(os.environ.get("EXAMPLE_SENTENCES", "6000"))
 SCHEDULE = {"schedule": "cosine", "learning_rate": 2e-3, "warmup_updates": 50, "tensorboard": False,
-            "updates": UPDATES, "validate_every": max(1, UPDATES // 3)}  # fmt: skip
+            "check": UPDATES > 100, "updates": UPDATES, "validate_every": max(1, UPDATES // 3)}  # fmt: skip
 
 # %% [markdown]
 # ## Filling gaps

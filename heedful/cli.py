@@ -111,6 +111,15 @@ def _parser():
     settings.add_options(verb, "decode")
 
     verb = add(
+        "check",
+        "checking.check",
+        "prove that a run reads, writes and learns as it should: masks, padding, caches, gradients, ...",
+        epilog="Exit code 1 if a check fails. Training makes the same checks before its first update (train.check).",
+    )
+    verb.add_argument("run", type=Path)
+    verb.add_argument("--json", action="store_true", help="print JSON for machines")
+
+    verb = add(
         "export", "translation.export", "write a run for another engine, and check that it translates as heedful does"
     )
     verb.add_argument("run", type=Path)

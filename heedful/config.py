@@ -190,6 +190,8 @@ class TrainConfig:
     average: int = 0
     """Average the weights of this many last states at the end; 0: take the best single state."""
     tensorboard: bool = True
+    check: bool = True
+    """Whether model, text and training are checked before the first update; a failure stops there."""
 
     def __post_init__(self):
         positive(self, "updates", "accumulate", "validate_every", "keep", "learning_rate")

@@ -110,6 +110,7 @@ schedule = "constant"
 learning_rate = 1e-2
 warmup_updates = 2
 validate_every = 3
+check = false
 """
 
 SMALL = (
@@ -129,6 +130,55 @@ vocab_size = 60
     + TINY
     + "validate_sentences = 7\n"
 )
+
+
+ONE_SIDED = (
+    """
+task = "{task}"
+[data]
+train = ["{text}"]
+test = ["{text}"]
+max_tokens = 16
+batch_sentences = 4
+max_shapes = 2
+documents = "{documents}"
+held_out = 0.2
+[tokenizer]
+kind = "{kind}"
+vocab_size = 60
+"""
+    + TINY.replace("max_length = 24", "max_length = 16")
+    + """label_smoothing = 0.0
+prompt = "the"
+"""
+)
+KINDS = {"generate": ("whole", "char"), "fill": ("labelled", "word"), "classify": ("whole", "word")}
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    path = tmp_path / "labelled.txt"
+    lines = [f"{'animal' if 'c' in target.split()[1] else 'human'}\t{target}" for _, target in PAIRS]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def recipe_of(tmp_path, labelled, recipe):
+    plain = tmp_path / "plain.txt"
+    plain.write_text("".join(f"{target}\n" for _, target in PAIRS), encoding="utf-8")
+
+    def write(task):
+        """Write a recipe for a task, and return its path."""
+        if task == "translate":
+            return recipe
+        documents, kind = KINDS[task]
+        path = tmp_path / f"{task}.toml"
+        text = plain if task == "generate" else labelled
+        path.write_text(ONE_SIDED.format(task=task, text=text, documents=documents, kind=kind), encoding="utf-8")
+        return path
+
+    return write
 
 
 @pytest.fixture

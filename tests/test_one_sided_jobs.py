@@ -11,29 +11,7 @@ from heedful.config import Config
 from heedful.errors import InputError
 from heedful.run import Run, read_arrays
 from heedful.settings import override
-from tests.conftest import PAIRS, SMALL, TINY
-
-RECIPE = (
-    """
-task = "{task}"
-[data]
-train = ["{text}"]
-test = ["{text}"]
-max_tokens = 16
-batch_sentences = 4
-max_shapes = 2
-documents = "{documents}"
-held_out = 0.2
-[tokenizer]
-kind = "{kind}"
-vocab_size = 60
-"""
-    + TINY.replace("max_length = 24", "max_length = 16")
-    + """label_smoothing = 0.0
-prompt = "the"
-"""
-)
-KINDS = {"generate": ("whole", "char"), "fill": ("labelled", "word"), "classify": ("whole", "word")}
+from tests.conftest import KINDS, SMALL
 
 
 def quiet(text):
@@ -41,26 +19,8 @@ def quiet(text):
 
 
 @pytest.fixture
-def labelled(tmp_path):
-    path = tmp_path / "labelled.txt"
-    lines = [f"{'animal' if 'c' in target.split()[1] else 'human'}\t{target}" for _, target in PAIRS]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def recipe(tmp_path, labelled):
-    plain = tmp_path / "plain.txt"
-    plain.write_text("".join(f"{target}\n" for _, target in PAIRS), encoding="utf-8")
-
-    def write(task):
-        documents, kind = KINDS[task]
-        path = tmp_path / f"{task}.toml"
-        text = plain if task == "generate" else labelled
-        path.write_text(RECIPE.format(task=task, text=text, documents=documents, kind=kind), encoding="utf-8")
-        return path
-
-    return write
+def recipe(recipe_of):
+    return recipe_of
 
 
 @pytest.mark.parametrize("task", KINDS)

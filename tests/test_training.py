@@ -56,6 +56,7 @@ def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
     assert updates == [3, 6]
 
 
+@pytest.mark.any_backend
 def test_resuming_forgets_what_came_after_the_state(config, tmp_path):
     """A kill between two states: the log must not tell the lost updates twice."""
     run = jobs.train(config, tmp_path / "run", quiet)
@@ -88,6 +89,7 @@ def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypa
     assert_same_state(whole, jobs.resume(tmp_path / "stopped", quiet))
 
 
+@pytest.mark.any_backend
 def test_a_truncated_state_falls_back_to_the_one_before(config, tmp_path):
     whole = jobs.train(config, tmp_path / "whole", quiet)
     newest = whole.states()[-1]
@@ -100,6 +102,7 @@ def test_a_truncated_state_falls_back_to_the_one_before(config, tmp_path):
         np.testing.assert_array_equal(array, want[name])
 
 
+@pytest.mark.any_backend
 def test_a_full_disk_leaves_the_state_before(config, tmp_path, monkeypatch):
     run = jobs.train(config, tmp_path / "run", quiet)
     before = last_arrays(run)

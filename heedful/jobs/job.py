@@ -12,6 +12,7 @@ from heedful.data.corpus import hold_out
 from heedful.errors import InputError
 from heedful.inspection import plot_curves
 from heedful.run import CONFIG, WEIGHTS, Run, load_matching, load_weights, read_arrays, write_atomically
+from heedful.selfcheck.check import require
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 
@@ -75,6 +76,11 @@ class Job:
         self.corpora = self.find_corpora(self.config)
         self.examples = self.read_examples()
         report(str(self.examples))
+
+    @property
+    def frozen(self):
+        """Beginnings of the names of weights that do not learn."""
+        return tuple(self.TAKEN_OVER.values()) if self.config.train.freeze else ()
 
     @staticmethod
     def find_corpora(config):
@@ -143,8 +149,10 @@ class Job:
         """Train, then draw the curves and score the test text, or the validation text where there is none."""
         import keras
 
-        keras.utils.set_random_seed(self.config.train.seed)
         keep_compilations()
+        if self.config.train.check and not resume:
+            require(self.run, self.examples.batch(0), self.frozen, self.report)
+        keras.utils.set_random_seed(self.config.train.seed)
         model = self.run.build_model()
         if self.config.train.start_from and not resume:
             self._take_over(model, self.config.train.start_from)

@@ -1,0 +1,131 @@
+"""All that a run has to prove, and the proving of it."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heedful.errors import InputError
+from heedful.selfcheck import learning, reading, writing
+from heedful.selfcheck.subject import Subject
+
+WRITING = ("translate", "generate")
+ALL = (*WRITING, "fill", "classify")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing to prove.
+
+    Args:
+        name: by which a failure is known.
+        claim: what is true if it passes.
+        measure: from a `Subject` to what was measured and the most allowed, and more words if there are any.
+        where: files to look at if it fails.
+        tasks: for which it makes sense.
+        fresh: whether it is about weights that have not been trained.
+        needs: an array of the batch without which it says nothing.
+    """
+
+    name: str
+    claim: str
+    measure: Callable
+    where: str
+    tasks: tuple = ALL
+    fresh: bool = False
+    needs: str = "labels"
+
+    def concerns(self, subject):
+        """Whether there is anything to check."""
+        return subject.task in self.tasks and self.needs in subject.batch and not (self.fresh and subject.trained)
+
+
+CHECKS = (
+    Check("labels", "what is to be said is the next token, the hidden token, or the class",
+          learning.labels, "data/examples.py, data/documents.py, data/masking.py, data/labels.py"),
+    Check("future", "no position sees what comes after it", reading.future, "layers/masks.py, models/", WRITING),
+    Check("padding", "padding cannot be read", reading.padding, "layers/masks.py, models/"),
+    Check("weightless", "labels without weight do not count", reading.weightless, "training/loss.py"),
+    Check("alone", "a text alone is the same text in a batch", reading.alone, "layers/, models/"),
+    Check("documents", "documents in one row cannot see each other",
+          reading.documents, "layers/masks.py, models/causal_lm.py", ("generate",), needs="segments"),
+    Check("order", "the order of the tokens matters", reading.order, "layers/positions.py, layers/inputs.py"),
+    Check("attention", "attention is softmax(q k / sqrt(H)) v", reading.attention, "layers/attention.py"),
+    Check("stored", "a saved and loaded model is the same model", reading.stored, "run.py, config.py"),
+    Check("cached", "decoding with caches is decoding without",
+          writing.cached, "generation/search.py, layers/attention.py", WRITING),
+    Check("beams", "a beam's scores are the log-probabilities of its texts",
+          writing.charged, "generation/strategies.py", WRITING),
+    Check("start", "the first loss is near that of guessing",
+          learning.start, "layers/embeddings.py, the initial weights", fresh=True),
+    Check("pieces", "two halves of a batch have the gradient of the whole",
+          learning.pieces, "training/objective.py, training/loss.py"),
+    Check("gradients", "a gradient reaches every weight that is to learn, and no other",
+          learning.reached, "models/, train.freeze"),
+    Check("dropout", "dropout is on in training if it is asked for, and else nothing is random",
+          learning.dropout, "models/: is `training` handed down?"),
+    Check("falls", f"the loss of one batch falls within {learning.UPDATES} updates",
+          learning.falls, "training/optimizer.py, training/objective.py"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check has measured."""
+
+    check: Check
+    measured: float
+    allowed: float
+    details: str = ""
+
+    @property
+    def passed(self):
+        """Whether what was measured is allowed; what is not a number is not."""
+        return not math.isnan(self.measured) and self.measured <= self.allowed
+
+    def __str__(self):
+        if self.passed:
+            return f"ok      {self.check.name:11s} {self.check.claim}"
+        details = f": {self.details}" if self.details else ""
+        return (
+            f"FAILED  {self.check.name:11s} {self.check.claim}: measured {self.measured:.3g}, at most "
+            f"{self.allowed:.3g} allowed{details}. Look at {self.check.where}."
+        )
+
+
+def check(run, batch, frozen=(), trained=False, report=None, only=None):
+    """Check a run on some of its examples; return the `Finding`s.
+
+    Args:
+        run: a `Run`; its folder need not exist unless `trained`.
+        batch: a batch of the examples that it is trained on.
+        frozen: beginnings of the names of weights that must not learn.
+        trained: check the weights in its folder, not fresh ones.
+        report: called with each finding as soon as it is made.
+        only: names of the checks to make; None: all.
+    """
+    subject = Subject(run, batch, frozen, trained)
+    findings = []
+    for one in CHECKS:
+        if one.concerns(subject) and (only is None or one.name in only):
+            findings.append(Finding(one, *one.measure(subject)))
+            if report:
+                report(findings[-1])
+    return findings
+
+
+def require(run, batch, frozen, report):
+    """Check a run before its training.
+
+    Raises:
+        InputError: a check failed; says which, by how much, and where to look.
+    """
+    began = time.monotonic()
+    findings = check(run, batch, frozen)
+    failed = [finding for finding in findings if not finding.passed]
+    if failed:
+        raise InputError(
+            "The self-check found what makes training pointless (go on all the same with --train.check false):\n"
+            + "\n".join(map(str, failed))
+        )
+    report(f"self-check: {len(findings)} checks passed in {time.monotonic() - began:.0f} s")

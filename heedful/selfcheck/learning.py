@@ -1,0 +1,113 @@
+"""Checks of how a model learns: what it is told, what reaches its weights, and that it comes of it.
+
+Axes: B examples, T text length, M masked places, V vocabulary.
+"""
+
+import math
+
+import numpy as np
+
+from heedful import backend
+from heedful.data.tokenizer import END_ID, START_ID
+from heedful.selfcheck.subject import ROUNDING
+
+UPDATES = 50
+FALL = 0.8  # share of its first value that the loss of one batch must be under after so many updates
+START = 3.0  # nats that the first loss may be away from that of guessing; tied tables begin 2 above it
+
+
+def labels(subject):
+    """Share of the labels that are not what the model is to say: the next token, what stood at a mask, a class."""
+    batch, task = subject.whole_batch, subject.task
+    counts = batch["weights"] > 0
+    if task == "classify":
+        wrong = (batch["labels"] < 0) | (batch["labels"] >= len(subject.run.config.data.labels))
+    elif task == "fill":  # some places keep their token, most must not
+        shown = np.take_along_axis(batch["ids"], batch["places"], axis=1)
+        return float(np.mean((shown == batch["labels"])[counts]) > 0.5), 0.0
+    else:
+        text = batch["target" if task == "translate" else "ids"]
+        following = np.concatenate([text[:, 1:], np.zeros_like(text[:, :1])], axis=1)
+        wrong = (batch["labels"] != following) & (following != 0)
+        if "segments" in batch:  # behind a document's last token comes its end, and then another document
+            wrong[:, :-1] &= batch["segments"][:, 1:] == batch["segments"][:, :-1]
+        if task == "translate":
+            ends = batch["labels"] == END_ID
+            wrong |= (ends.sum(axis=1) != (text[:, :1] == START_ID).sum(axis=1))[:, None]
+            counts = np.ones_like(counts)
+    return float(wrong[counts].mean()), 0.0
+
+
+def start(subject):
+    """A model that knows nothing loses as much as by guessing: log of the number of choices, in nats."""
+    _, nll, _, tokens = subject.sums()
+    choices = subject.model.output_projection.embeddings.shape[0]
+    return abs(float(nll / tokens) - math.log(choices)), START
+
+
+def pieces(subject):
+    """The gradient of two halves of a batch, weighed by their tokens, is that of the whole batch."""
+    practice = subject.repeatable
+    first = np.zeros_like(subject.batch["weights"])
+    first[: len(first) // 2] = subject.batch["weights"][: len(first) // 2]
+    halves = [subject.batch | {"weights": weights} for weights in (first, subject.batch["weights"] - first)]
+    tokens = subject.batch["weights"].sum()
+    whole = practice.gradient([subject.batch], tokens)
+    if practice.micro_batches > 1:
+        parts = practice.gradient(halves, tokens)
+    else:
+        parts = [sum(both) for both in zip(*(practice.gradient([half], tokens) for half in halves), strict=True)]
+    scale = max(float(np.abs(gradient).max()) for gradient in whole)
+    differences = (np.abs(a - b).max() for a, b in zip(whole, parts, strict=True))
+    return float(max(differences)), scale * 10 * ROUNDING[subject.precision]
+
+
+def reached(subject):
+    """Weights that no gradient reaches though they shall learn, or that it reaches though they are frozen."""
+    practice = subject.repeatable
+    gradients = practice.gradient([subject.batch], subject.batch["weights"].sum())
+    found = {
+        name_of(variable)
+        for variable, gradient in zip(practice.objective.trainable_variables, gradients, strict=True)
+        if np.isfinite(gradient).all() and np.abs(gradient).max() > 0
+    }
+    names = {name_of(variable) for variable in practice.model.weights}
+    frozen = {name for name in names if subject.frozen and name.startswith(subject.frozen)}
+    wrong = sorted((names - frozen - found) | (frozen & found))
+    return len(wrong), 0, ", ".join(wrong[:3])
+
+
+def dropout(subject):
+    """Whether two updates from the same weights lose different amounts, which only dropout can cause."""
+    practice = subject.practice
+    settings = subject.run.config.model
+    asked = settings.dropout > 0 or settings.attention_dropout > 0
+    losses = []
+    for _ in range(2):
+        practice.begin_again(seeds=False)
+        losses.append(practice.fit([subject.batch] * practice.micro_batches))
+    return float((losses[0] != losses[1]) != asked), 0.0
+
+
+def falls(subject):
+    """The loss of one batch after some updates on it, as a share of its first value."""
+    practice = subject.practice
+    practice.begin_again()
+    batches = [subject.batch] * practice.micro_batches
+    frozen = [
+        (weight, backend.to_numpy(weight))
+        for weight in practice.model.weights
+        if subject.frozen and name_of(weight).startswith(subject.frozen)
+    ]
+    first = practice.fit(batches)
+    practice.fit(batches * (UPDATES - 2))
+    last = practice.fit(batches)
+    moved = [name_of(weight) for weight, value in frozen if not np.array_equal(backend.to_numpy(weight), value)]
+    if moved:
+        return float("inf"), FALL, f"frozen weights moved: {', '.join(moved[:3])}"
+    return last / first, FALL
+
+
+def name_of(weight):
+    """Return the name of a weight inside its model."""
+    return weight.path.split("/", 1)[1]

@@ -1,0 +1,153 @@
+"""Checks of what a model reads: each returns what it measured and the most that is allowed.
+
+Axes: B examples, T text length, S source length, N heads, K key heads, H head size, D d_model, V vocabulary.
+"""
+
+import tempfile
+
+import numpy as np
+
+from heedful import backend
+from heedful.layers.attention import MultiHeadAttention
+from heedful.run import Run
+
+
+def future(subject):
+    """Tokens from the middle on become others; no logit before may change."""
+    text, before = subject.text, subject.logits()
+    ids = subject.batch[text]
+    middle = max(1, ids.shape[1] // 2)
+    changed = np.concatenate([ids[:, :middle], subject.other_tokens(ids[:, middle:])], axis=1)
+    after = subject.logits(**{text: changed})
+    if np.array_equal(before[:, middle:], after[:, middle:]):
+        return float("inf"), 0.0  # nothing is read at all
+    return _largest(before[:, :middle] - after[:, :middle]), subject.rounding(before)
+
+
+def padding(subject):
+    """The vectors of padding become noise; no logit of a real token may change, but those for padding itself."""
+    before = subject.logits()
+    model = subject.model
+    tables = [model.source_embedding, model.target_embedding] if subject.task == "translate" else [model.embedding]
+    noise = np.random.default_rng(2)
+    kept = {}
+    for table in {id(table): table for table in tables}.values():
+        values = kept[table] = backend.to_numpy(table.embeddings)
+        values = np.array(values)
+        values[0] = noise.normal(size=values.shape[1], scale=2.0)
+        table.embeddings.assign(values)
+    try:
+        after = subject.logits()
+    finally:
+        for table, values in kept.items():
+            table.embeddings.assign(values)
+    difference = after - before
+    if difference.ndim == 3:
+        difference = difference[subject.real][:, 1:]
+    return _largest(difference), subject.rounding(before)
+
+
+def weightless(subject):
+    """Labels that have no weight become others; the loss may not change."""
+    weights, labels = subject.batch["weights"], subject.batch["labels"]
+    before = subject.sums()
+    after = subject.sums(labels=np.where(weights == 0, (labels + 1) % 4, labels))
+    return _largest(before - after), 1e-3 * max(1.0, abs(float(before[0])))
+
+
+def alone(subject):
+    """A text by itself, without padding, has the logits that it has among others."""
+    together = subject.logits()[0]
+    single = {name: array[:1] for name, array in subject.inputs.items()}
+    for name in ("source", "target", "ids"):
+        if name in single:
+            length = int((single[name] != 0).sum())
+            single[name] = single[name][:, :length]
+    if "ids" in single:  # what goes with the ids, segments and positions
+        single = {name: array[:, : single["ids"].shape[1]] for name, array in single.items()}
+    by_itself = subject.logits_of(single)[0]
+    if by_itself.ndim == 2:
+        together = together[: len(by_itself)]
+    return _largest(together - by_itself), subject.rounding(together)
+
+
+def documents(subject):
+    """The first document of each row becomes another text; no logit of the others in the row may change."""
+    segments, ids = subject.batch["segments"], subject.batch["ids"]
+    first = segments == segments[:, :1]
+    before = subject.logits()
+    after = subject.logits(ids=np.where(first, subject.other_tokens(ids), ids))
+    return _largest((after - before)[~first]), subject.rounding(before)
+
+
+def order(subject):
+    """Two tokens change places; share of the texts whose logits elsewhere do not change."""
+    before = subject.logits()
+    unmoved = total = 0
+    for name in ("source",) if subject.task == "translate" else ("ids",):
+        ids = subject.batch[name]
+        changed = ids.copy()
+        changed[:, [0, 1]] = ids[:, [1, 0]]
+        told = (ids[:, 0] != ids[:, 1]) & (ids[:, 1] != 0) & (ids[:, -1] != 0 if name == "ids" else True)
+        after = subject.logits(**{name: changed})
+        last = np.abs(after - before).reshape(len(ids), -1) if before.ndim == 2 else np.abs(after - before)[:, -1]
+        unmoved += int((last.max(axis=-1)[told] < 1e-7).sum())
+        total += int(told.sum())
+    return (unmoved / total if total else 0.0), 0.0
+
+
+def attention(subject):
+    """The first self-attention computes softmax(q k / sqrt(H)) v, as NumPy does from its weights."""
+    stack = subject.model.encoder if hasattr(subject.model, "encoder") else subject.model.decoder
+    layer = stack.blocks[0].attention
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(2, 5, layer.d_model)).astype(np.float32)
+    visible = np.tril(np.ones((5, 5), bool))
+    compute = backend.compiled(lambda x, visible: layer(x, visible=visible)[0], layer)
+    found = np.asarray(backend.to_numpy(compute(x, visible)), np.float32)
+    wanted = _attend(layer, x, visible)
+    return _largest(found - wanted), subject.rounding(wanted)
+
+
+def _attend(layer: MultiHeadAttention, x, visible):
+    heads, key_heads, size = layer.num_heads, layer.num_kv_heads, layer.head_dim
+    joint = _dense(layer.joint_projection, x.astype(np.float64))
+    query, keys, values = np.split(joint, [heads * size, (heads + key_heads) * size], axis=-1)
+    query, keys, values = (part.reshape(*x.shape[:2], -1, size) for part in (query, keys, values))
+    if layer.rotary:
+        query, keys = _turned(query), _turned(keys)
+    keys, values = (np.repeat(part, heads // key_heads, axis=2) for part in (keys, values))
+    scores = np.einsum("btnh,bsnh->bnts", query, keys) / np.sqrt(size)
+    weights = np.exp(np.where(visible, scores, -np.inf))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    mixed = np.einsum("bnts,bsnh->btnh", weights, values).reshape(x.shape)
+    return _dense(layer.output_projection, mixed)
+
+
+def _dense(layer, x):
+    x = x @ backend.to_numpy(layer.kernel).astype(np.float64)
+    return x + backend.to_numpy(layer.bias) if layer.use_bias else x
+
+
+def _turned(x):
+    half = x.shape[-1] // 2
+    angles = np.arange(x.shape[1])[:, None] * 10_000.0 ** (-np.arange(half) / half)
+    cosine, sine = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    first, second = x[..., :half], x[..., half:]
+    return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+
+
+def stored(subject):
+    """A model that is saved, built anew and loaded computes the same."""
+    before = subject.logits()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Run(folder, subject.run.config, subject.run.source_tokenizer, subject.run.target_tokenizer)
+        copy.save_model(model=subject.model)
+        loaded = copy.load_model()
+    forward = backend.compiled(lambda inputs: loaded(inputs), loaded)
+    after = np.asarray(backend.to_numpy(forward(subject.inputs)), np.float32)
+    return _largest(before - after), 0.0 if backend.NAME == "jax" else 1e-6 * subject.rounding(before)
+
+
+def _largest(difference):
+    return float(np.abs(difference).max()) if difference.size else 0.0

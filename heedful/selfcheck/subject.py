@@ -1,0 +1,137 @@
+"""What is checked: a run's model, and a few of its own examples.
+
+Axes: B examples, T text length, V vocabulary.
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from heedful import backend
+from heedful.run import Run
+from heedful.selfcheck.practice import Practice
+from heedful.training.objective import batch_sums
+
+ROWS, LENGTH = 8, 32  # enough to see a fault, little enough to take seconds
+ROUNDING = {"float32": 1e-4, "bfloat16": 5e-2}  # of the largest logit
+
+
+class Subject:
+    """A run's model and some of its examples; the first of them has padding behind its first half.
+
+    Fresh weights are stirred a little: at zeros and ones, where some begin, many a fault does not show.
+
+    Args:
+        run: a `Run`.
+        batch: one of its batches.
+        frozen: beginnings of the names of weights that must not learn.
+        trained: whether to check the run's own weights instead of fresh ones.
+    """
+
+    def __init__(self, run, batch, frozen=(), trained=False):
+        self.run, self.task, self.frozen, self.trained = run, run.config.task, frozen, trained
+        self.whole_batch, self.batch = batch, few(batch)
+        self.model = run.load_model() if trained else self.build(run)
+        if not trained:
+            _stir(self.model)
+        self.text = "target" if self.task == "translate" else "ids"  # what the logits belong to
+        self._forward = backend.compiled(lambda inputs: self.model(inputs), self.model)
+        self._sums = backend.compiled(lambda batch: batch_sums(self.model, batch), self.model)
+
+    def build(self, run):
+        """Return a fresh model of `run`, frozen where the config says so."""
+        model = run.build_model()
+        if run.config.train.freeze:
+            model.freeze()
+        return model
+
+    @functools.cached_property
+    def practice(self):
+        """A fresh model of the run, as it will be trained."""
+        return self._practice(self.run)
+
+    @functools.cached_property
+    def repeatable(self):
+        """A model in training that does the same with the same examples, also if they come in several batches."""
+        model = self.run.config.model
+        if self.run.config.train.accumulate == 1 or model.dropout == model.attention_dropout == 0:
+            return self.practice  # dropout with the same seeds is the same
+        config = dataclasses.replace(
+            self.run.config, model=dataclasses.replace(model, dropout=0.0, attention_dropout=0.0)
+        )
+        return self._practice(Run(self.run.path, config, self.run.source_tokenizer, self.run.target_tokenizer))
+
+    def _practice(self, run):
+        rate = 0.02 * run.config.model.d_model**-0.5
+        return Practice(self.build(run), run.config.train, self.batch, rate)
+
+    @property
+    def precision(self):
+        """What the model computes in."""
+        return self.run.config.train.precision
+
+    @property
+    def inputs(self):
+        """The arrays that the model reads, by name."""
+        return {name: array for name, array in self.batch.items() if name not in ("labels", "weights", "places")}
+
+    @property
+    def real(self):
+        """Where there is text and no padding (B, T)."""
+        return self.batch[self.text] != 0
+
+    @property
+    def vocab_size(self):
+        """Entries of the vocabulary that is written, or of the one that is read where nothing is written."""
+        return len(self.run.target_tokenizer)
+
+    def logits(self, **changed):
+        """Return the examples' float32 logits (B, T, V), of a classifier (B, C), with some of the inputs changed."""
+        return self.logits_of(self.inputs | changed)
+
+    def logits_of(self, inputs):
+        """Return float32 logits for any inputs."""
+        return np.asarray(backend.to_numpy(self._forward(inputs)), np.float32)
+
+    def sums(self, **changed):
+        """Return the four sums of the loss (4,), with some arrays of the batch changed."""
+        return backend.to_numpy(self._sums(self.batch | changed))
+
+    def rounding(self, logits):
+        """Return by how much logits may differ when they are computed in another order."""
+        return ROUNDING[self.precision] * max(1.0, float(np.abs(logits).max()))
+
+    def other_tokens(self, ids):
+        """Return other ids of real tokens in place of `ids`; padding stays padding."""
+        size = len(self.run.source_tokenizer if self.task != "translate" else self.run.target_tokenizer)
+        others = np.random.default_rng(1).integers(4, max(5, size), ids.shape)
+        others = np.where(others == ids, np.where(others > 4, others - 1, others + 1), others)
+        return np.where(ids == 0, 0, np.minimum(others, size - 1)).astype(ids.dtype)
+
+
+def _stir(model):
+    random = np.random.default_rng(4)
+    for weight in model.weights:
+        weight.assign(backend.to_numpy(weight) + random.normal(size=weight.shape, scale=0.02))
+
+
+def few(batch):
+    """Return `ROWS` rows of a batch, cut to `LENGTH`, the first one to half of that: behind it there is padding."""
+    rows = np.arange(ROWS) % len(batch["labels"])
+    small = {name: np.array(array[rows, :LENGTH]) for name, array in batch.items()}
+    for name in ("source", "target", "ids"):
+        if name in small:
+            small[name][0, max(2, small[name].shape[1] // 2) :] = 0
+    if "places" in small:  # those that were cut off do not count
+        width = small["ids"].shape[1]
+        inside = small["places"] < width
+        small["places"] = np.where(inside, small["places"], 0)
+        counts = inside & (np.take_along_axis(small["ids"], small["places"], axis=1) != 0)
+    elif small["labels"].shape[1] > 1:
+        counts = small["target" if "target" in small else "ids"] != 0
+    else:
+        return small
+    small["weights"] = np.where(counts, small["weights"], 0).astype(np.float32)
+    small["labels"] = np.where(counts, small["labels"], 0)
+    return small

@@ -1,0 +1,123 @@
+"""Checks of what a model writes, through the search that every user's text goes through.
+
+Axes: B examples, S source length, T text length, V vocabulary.
+"""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+
+from heedful import backend
+from heedful.config import DecodeConfig
+from heedful.data.tokenizer import END_ID, PAD, START_ID
+from heedful.generation.decoder import Continuer, Decoder
+
+BEAM = 3
+
+
+def cached(subject):
+    """Greedy search with caches takes the tokens that a pass over the whole text finds likeliest, at the same score.
+
+    Measured is the largest gap between the likeliest token and the one taken, and the largest error of a score for each
+    token, in nats.
+    """
+    worst, allowed = 0.0, 0.0
+    for written, (_, score), logits in _Search(subject, DecodeConfig()).compared():
+        taken = logits[np.arange(len(written)), written]
+        error = abs(score - _chance(logits, written)) / len(written)
+        worst = max(worst, float((logits.max(axis=-1) - taken).max()), error)
+        allowed = max(allowed, 2 * subject.rounding(logits[np.isfinite(logits)]))
+    return worst, allowed
+
+
+def charged(subject):
+    """The scores of a beam are the log-probabilities of its texts, the best first."""
+    width = max(1, min(BEAM, subject.vocab_size - 6))
+    worst, allowed = 0.0, 0.0
+    before = {}
+    search = _Search(subject, DecodeConfig(beam_size=width, n_best=width, length_penalty=0.0))
+    with _short_texts(subject, search):
+        for written, (row, score), logits in search.compared():
+            worst = max(worst, abs(score - _chance(logits, written)), score - before.get(row, score))
+            before[row] = score
+            allowed = max(allowed, 2 * len(written) * subject.rounding(logits[np.isfinite(logits)]))
+    return worst, allowed
+
+
+def _chance(logits, written):
+    """Return the log-probability of what was written."""
+    return float((logits[np.arange(len(written)), written] - np.logaddexp.reduce(logits, axis=-1)).sum())
+
+
+@contextlib.contextmanager
+def _short_texts(subject, search):
+    """Make the end as likely as the token that is written most: a fresh model would seldom end a text."""
+    if subject.trained:
+        yield
+        return
+    written = np.concatenate([candidate.ids for results in search.run() for candidate in results])
+    table = subject.model.output_projection.embeddings
+    kept = backend.to_numpy(table)
+    values = np.array(kept)
+    values[END_ID] = values[np.bincount(written.astype(int)).argmax()] if len(written) else values[END_ID]
+    table.assign(values)
+    try:
+        yield
+    finally:
+        table.assign(kept)
+
+
+class _Search:
+    """A search over the examples, in which padding is never written."""
+
+    def __init__(self, subject, decode):
+        width = subject.batch[subject.text].shape[1]
+        decode = dataclasses.replace(decode, batch_size=4, max_length=width, forbidden=(PAD,))
+        texts = [row[row != 0].tolist() for row in subject.batch["source" if subject.task == "translate" else "ids"]]
+        kind = Decoder if subject.task == "translate" else Continuer
+        self.subject, self.decoder = subject, kind(subject.model, decode, subject.run.target_tokenizer, scored=True)
+        if subject.task == "translate":
+            self.sources = [text[: subject.batch["source"].shape[1] - 1] for text in texts]
+            self.limits = [min(width, self.decoder.most(len(source))) for source in self.sources]
+        else:
+            self.sources = [text[: max(1, len(text) // 2)] for text in texts]
+            self.limits = [width - len(source) + 1 for source in self.sources]
+
+    def run(self):
+        """Return the candidates for each example."""
+        return self.decoder(self.sources, limits=self.limits)
+
+    def compared(self):
+        """Yield of each candidate its tokens, with the end token if it has one, (row, score), and the logits (T, V).
+
+        The logits are those that one pass over the whole text has for each token; what may not be written has -inf.
+        """
+        found = self.run()
+        for candidates in zip(*found, strict=True):
+            written = [
+                [*candidate.ids, END_ID] if len(candidate.ids) < limit else candidate.ids
+                for candidate, limit in zip(candidates, self.limits, strict=True)
+            ]
+            logits = self.subject.logits_of(_whole(self.subject, self.sources, written))
+            for row, ids in enumerate(written):
+                first = 0 if self.subject.task == "translate" else len(self.sources[row]) - 1
+                scores = np.array(logits[row, first : first + len(ids)], np.float64)
+                scores[:, list(self.decoder.forbidden)] = -np.inf
+                yield np.array(ids), (row, candidates[row].score), scores
+
+
+def _whole(subject, sources, written):
+    """Return inputs in the shapes of the examples in which the model reads all at once what it has written."""
+    inputs = {name: np.zeros_like(array) for name, array in subject.inputs.items()}
+    for row, (source, ids) in enumerate(zip(sources, written, strict=True)):
+        if subject.task == "translate":
+            inputs["source"][row, : len(source) + 1] = [*source, END_ID]
+            inputs["target"][row, : len(ids)] = [START_ID, *ids[:-1]]
+        else:
+            inputs["ids"][row, : len(source) + len(ids) - 1] = [*source, *ids[:-1]]
+    if "segments" in inputs:
+        inputs["segments"] = (inputs["ids"] != 0).astype(inputs["segments"].dtype)
+    if "positions" in inputs:
+        inputs["positions"][:] = np.arange(inputs["positions"].shape[1])
+    return inputs

@@ -1,0 +1,32 @@
+"""The verb that lets a run prove itself."""
+
+import json
+import time
+
+from heedful.jobs import JOBS
+from heedful.run import WEIGHTS, Run
+from heedful.selfcheck.check import check as check_run
+from heedful.verbs.lines import say
+
+
+def check(options, overrides):
+    """Check a run; return 1 if anything failed."""
+    run = Run.open(options.run)
+    job = JOBS[run.config.task](run, report=lambda line: None)
+    trained = (run.path / WEIGHTS).is_file()
+    began = time.monotonic()
+    report = None if options.json else lambda finding: say(str(finding))
+    findings = check_run(run, job.examples.batch(0), job.frozen, trained, report)
+    failed = [finding for finding in findings if not finding.passed]
+    if options.json:
+        rows = [
+            {"check": f.check.name, "passed": f.passed, "measured": f.measured, "allowed": f.allowed} for f in findings
+        ]
+        print(json.dumps(rows, indent=2))
+    else:
+        weights = "the run's own weights" if trained else "fresh weights"
+        say(
+            f"{len(findings) - len(failed)} of {len(findings)} checks passed, on {weights}, "
+            f"in {time.monotonic() - began:.0f} s"
+        )
+    return 1 if failed else 0

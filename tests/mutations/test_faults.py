@@ -1,0 +1,70 @@
+"""The self-check finds every planted fault by name, and none where there is none."""
+
+import dataclasses
+
+import pytest
+
+from heedful.config import Config
+from heedful.jobs import JOBS
+from heedful.run import Run
+from heedful.selfcheck.check import CHECKS, check
+from heedful.settings import override
+from tests.mutations.faults import FAULTS
+
+pytestmark = pytest.mark.any_backend
+
+# The settings that a fault's options stand for; others are the model's.
+SETTINGS = {
+    "accumulate": ["--train.accumulate", "2"],
+    "frozen": ["--model.tie", "target", "--tokenizer.joint", "false"],
+    "packed": ["--data.packing", "documents", "--data.documents", "lines"],
+}
+
+
+@pytest.fixture
+def checked(recipe_of, tmp_path):
+    """Check a small run of a task; return its findings."""
+
+    def run_check(task, only=None, **options):
+        config = Config.from_toml(recipe_of(task))
+        for name, value in options.items():
+            config = override(config, SETTINGS.get(name, [f"--model.{name}", str(value).lower()]))
+        job_of = JOBS[task]
+        config, tokenizers = job_of.prepare(config, job_of.find_corpora(config)["train"])
+        if "frozen" in options:  # checked without the run that it would start from: fresh weights are frozen too
+            config = dataclasses.replace(config, train=dataclasses.replace(config.train, freeze=True, start_from="run"))
+        job = job_of(Run(tmp_path / "run", config, *tokenizers), report=lambda line: None)
+        return check(job.run, job.examples.batch(0), job.frozen, only=only)
+
+    return run_check
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("translate", {"frozen": True, "accumulate": True, "num_kv_heads": 1}),
+        ("generate", {"packed": True, "norm": "pre", "positions": "rotary", "tie": "none"}),
+        ("classify", {"positions": "learned", "dropout": 0.0, "bias": False}),
+    ],
+)
+def test_a_sound_run_passes(checked, task, options):
+    findings = checked(task, **options)
+    assert [str(finding) for finding in findings if not finding.passed] == []
+    expected = {check.name for check in CHECKS if task in check.tasks}
+    assert {finding.check.name for finding in findings} == expected - (
+        {"documents"} if "packed" not in options else set()
+    )
+
+
+@pytest.mark.parametrize(
+    ("plant", "name", "task", "options"), FAULTS, ids=[f"{plant.__name__}-{task}" for plant, _, task, _ in FAULTS]
+)
+def test_every_fault_is_found(monkeypatch, checked, plant, name, task, options):
+    plant(monkeypatch)
+    (finding,) = checked(task, only=(name,), **options)
+    assert not finding.passed
+    assert str(finding).startswith(f"FAILED  {name}")
+
+
+def test_there_are_more_than_twenty():
+    assert len({plant for plant, *_ in FAULTS}) > 20

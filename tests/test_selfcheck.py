@@ -1,0 +1,41 @@
+"""The self-check as its user meets it; that it finds faults is tested in `tests/mutations`."""
+
+import json
+
+import pytest
+
+from tests.mutations import faults
+
+pytestmark = pytest.mark.any_backend
+
+
+def test_training_refuses_to_start_on_a_fault(recipe, cli, monkeypatch, tmp_path):
+    with monkeypatch.context() as planted:
+        faults.causal_mask_dropped(planted)
+        refused = cli("train", recipe, "--run", "run", "--train.check", "true")
+    assert refused.returncode == 2
+    assert b"FAILED  future      no position sees what comes after it: measured" in refused.stderr
+    assert b"Look at layers/masks.py" in refused.stderr
+    assert b"--train.check false" in refused.stderr
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_the_verb_checks_trained_weights(recipe, cli):
+    trained = cli("train", recipe, "--run", "run", "--train.check", "true")
+    assert b"self-check: 15 checks passed" in trained.stdout
+    done = cli("check", "run")
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.decode().splitlines()
+    assert all(line.startswith("ok ") for line in lines[:-1])
+    assert lines[-1].startswith("14 of 14 checks passed, on the run's own weights")
+
+
+def test_a_fault_gives_exit_code_1(recipe, cli, monkeypatch):
+    assert cli("train", recipe, "--run", "run").returncode == 0
+    faults.texts_of_a_batch_mix(monkeypatch)
+    done = cli("check", "run", "--json")
+    assert done.returncode == 1
+    rows = {row["check"]: row for row in json.loads(done.stdout)}
+    assert not rows["alone"]["passed"]
+    assert rows["alone"]["measured"] > rows["alone"]["allowed"]
+    assert rows["future"]["passed"]

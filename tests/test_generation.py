@@ -26,7 +26,7 @@ def model(tokenizer):
 @pytest.fixture
 def lines(rng):
     words = "o a gato vaca rei menina bebe come vê água pão leite".split()
-    return [" ".join(rng.choice(words, n)) for n in rng.integers(0, 13, 23)]
+    return [" ".join(rng.choice(words, n)) for n in rng.integers(0, 8, 23)]
 
 
 SEARCHES = [

@@ -10,6 +10,8 @@ import safetensors.numpy
 import heedful
 from heedful.errors import InputError
 from heedful.pretrained import import_model
+from heedful.selfcheck.check import check
+from heedful.selfcheck.made_up import made_up
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -123,6 +125,15 @@ def test_bert_fills_as_its_original(bert, tmp_path, numpy):
     ]
     assert [token for token, _ in gaps[0]] == [tokens[i].removeprefix("##") for i in allowed[:3]]
     assert text.split()[:2] == ["the", "cat"]
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "marian"])
+def test_an_imported_model_passes_the_self_check(kind, request, tmp_path):
+    """On random tokens, since it comes without text."""
+    run = import_model(request.getfixturevalue(kind)[0], tmp_path / "run")
+    findings = check(run, made_up(run), trained=True)
+    assert [str(finding) for finding in findings if not finding.passed] == []
+    assert len(findings) > 9
 
 
 def test_gpt2_writes_as_its_original(gpt2, tmp_path, numpy):

@@ -17,8 +17,6 @@ from heedful.generation.top import top_k
 from heedful.layers import Trace
 from heedful.models.ensemble import Ensemble
 
-pytestmark = pytest.mark.usefixtures("optimized")
-
 START, END, VOCABULARY = 2, 3, 11
 
 

@@ -4,12 +4,19 @@ import json
 
 import pytest
 
+from heedful.selfcheck import check
 from tests.mutations import faults
 
 pytestmark = pytest.mark.any_backend
 
 
-def test_training_refuses_to_start_on_a_fault(recipe, cli, monkeypatch, tmp_path):
+@pytest.fixture
+def few_checks(monkeypatch):
+    """Only some of the checks, to save time."""
+    monkeypatch.setattr(check, "CHECKS", [one for one in check.CHECKS if one.name in ("future", "alone")])
+
+
+def test_training_refuses_to_start_on_a_fault(recipe, cli, monkeypatch, tmp_path, few_checks):
     with monkeypatch.context() as planted:
         faults.causal_mask_dropped(planted)
         refused = cli("train", recipe, "--run", "run", "--train.check", "true")
@@ -30,7 +37,7 @@ def test_the_verb_checks_trained_weights(recipe, cli):
     assert lines[-1].startswith("14 of 14 checks passed, on the run's own weights")
 
 
-def test_a_fault_gives_exit_code_1(recipe, cli, monkeypatch):
+def test_a_fault_gives_exit_code_1(recipe, cli, monkeypatch, few_checks):
     assert cli("train", recipe, "--run", "run").returncode == 0
     faults.texts_of_a_batch_mix(monkeypatch)
     done = cli("check", "run", "--json")

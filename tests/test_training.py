@@ -68,6 +68,7 @@ def test_resuming_forgets_what_came_after_the_state(config, tmp_path):
     assert [entry["update"] for entry in run.read_log()] == [3, 6]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypatch):
     whole = jobs.train(config, tmp_path / "whole", quiet)

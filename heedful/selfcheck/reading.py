@@ -81,19 +81,17 @@ def documents(subject):
 
 
 def order(subject):
-    """Two tokens change places; share of the texts whose logits elsewhere do not change."""
+    """Two tokens change places; share of the texts in which no other token notices."""
     before = subject.logits()
-    unmoved = total = 0
-    for name in ("source",) if subject.task == "translate" else ("ids",):
-        ids = subject.batch[name]
-        changed = ids.copy()
-        changed[:, [0, 1]] = ids[:, [1, 0]]
-        told = (ids[:, 0] != ids[:, 1]) & (ids[:, 1] != 0) & (ids[:, -1] != 0 if name == "ids" else True)
-        after = subject.logits(**{name: changed})
-        last = np.abs(after - before).reshape(len(ids), -1) if before.ndim == 2 else np.abs(after - before)[:, -1]
-        unmoved += int((last.max(axis=-1)[told] < 1e-7).sum())
-        total += int(told.sum())
-    return (unmoved / total if total else 0.0), 0.0
+    name = "source" if subject.task == "translate" else "ids"
+    ids = subject.batch[name]
+    after = subject.logits(**{name: np.concatenate([ids[:, [1, 0]], ids[:, 2:]], axis=1)})
+    change = np.abs(after - before)
+    if name == "ids" and change.ndim == 3:
+        change = np.where(subject.real[..., None], change, 0)[:, 2:]
+    told = (ids[:, 0] != ids[:, 1]) & (ids[:, 2:3] != 0).any(axis=1)
+    unmoved = change.reshape(len(ids), -1).max(axis=-1, initial=0) < 0.05 * subject.rounding(before)
+    return (float(unmoved[told].mean()) if told.any() else 0.0), 0.0
 
 
 def attention(subject):

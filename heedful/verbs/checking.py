@@ -6,17 +6,18 @@ import time
 from heedful.jobs import JOBS
 from heedful.run import WEIGHTS, Run
 from heedful.selfcheck.check import check as check_run
+from heedful.selfcheck.made_up import made_up
 from heedful.verbs.lines import say
 
 
 def check(options, overrides):
     """Check a run; return 1 if anything failed."""
     run = Run.open(options.run)
-    job = JOBS[run.config.task](run, report=lambda line: None)
+    batch, frozen = examples_of(run)
     trained = (run.path / WEIGHTS).is_file()
     began = time.monotonic()
     report = None if options.json else lambda finding: say(str(finding))
-    findings = check_run(run, job.examples.batch(0), job.frozen, trained, report)
+    findings = check_run(run, batch, frozen, trained, report)
     failed = [finding for finding in findings if not finding.passed]
     if options.json:
         rows = [
@@ -30,3 +31,11 @@ def check(options, overrides):
             f"in {time.monotonic() - began:.0f} s"
         )
     return 1 if failed else 0
+
+
+def examples_of(run):
+    """Return a batch of a run's text, or of random tokens if it names none, and the names of what is frozen."""
+    if run.config.data.corpus == "files" and not run.config.data.train:
+        return made_up(run), ()
+    job = JOBS[run.config.task](run, report=lambda line: None)
+    return job.examples.batch(0), job.frozen

@@ -2,43 +2,17 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import numpy as np
-import safetensors
-from safetensors.numpy import save as to_safetensors
 
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.storage import read_sealed, sealed, write_atomically
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SOURCE, TARGET, ONE = "source.tokenizer.json", "target.tokenizer.json", "tokenizer.json"
-
-
-def write_atomically(path, content):
-    """Write bytes to `path` so that a crash or a full disk leaves the old file or the new one, never a part.
-
-    Raises:
-        OSError: the disk is full or not writable; what was at `path` is untouched.
-    """
-    path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)  # the new name must survive a power cut too
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 class Run:
@@ -140,19 +114,19 @@ class Run:
             InputError: there are no weights yet, they are damaged, or they do not fit config and tokenizers.
         """
         model, path = self.build_model(), self.weights_path()
-        load_weights(model, read_arrays(path)[0], path)
+        load_weights(model, read_sealed(path)[0], path)
         return model
 
     def save_model(self, values=None, model=None):
         """Write `model.safetensors`, what every later verb loads, from arrays by name or from a model."""
         if values is None:
             values = weights_by_name(model)
-        write_atomically(self.path / WEIGHTS, to_safetensors(values, {"format": "1"}))
+        write_atomically(self.path / WEIGHTS, sealed(values, {"format": "1"}))
 
     def save_state(self, arrays, progress, keep):
         """Write the exact training state after `progress["update"]` updates, and forget all but the last `keep`."""
         path = self.path / "state" / f"{progress['update']:08d}.safetensors"
-        write_atomically(path, to_safetensors(arrays, {"progress": json.dumps(progress)}))
+        write_atomically(path, sealed(arrays, {"progress": json.dumps(progress)}))
         for old in self.states()[:-keep]:
             old.unlink()
         return path
@@ -169,7 +143,7 @@ class Run:
         """
         for path in reversed(self.states()):
             try:
-                arrays, metadata = read_arrays(path)
+                arrays, metadata = read_sealed(path)
                 return arrays, json.loads(metadata["progress"])
             except (InputError, KeyError, json.JSONDecodeError) as error:
                 report(f"{path} cannot be used ({error}); falling back to the state before it.")
@@ -195,21 +169,6 @@ def _tokenizer_files(config):
 def saved_states(folder):
     """Return the files of the training states in a run folder, oldest first; none if there is no such folder."""
     return sorted((Path(folder) / "state").glob("[0-9]*.safetensors"))
-
-
-def read_arrays(path):
-    """Read a safetensors file: (arrays by name, metadata).
-
-    Raises:
-        InputError: the file is missing, truncated or malformed.
-    """
-    try:
-        with safetensors.safe_open(str(path), framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist.") from error
-    except safetensors.SafetensorError as error:
-        raise InputError(f"{path} is damaged: {error}.") from error
 
 
 def weights_by_name(model):

@@ -9,8 +9,9 @@ import heedful
 from heedful import jobs
 from heedful.config import Config
 from heedful.errors import InputError
-from heedful.run import Run, read_arrays
+from heedful.run import Run
 from heedful.settings import override
+from heedful.storage import read_sealed
 from tests.conftest import KINDS, SMALL
 
 
@@ -73,7 +74,7 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
     )
     assert trained.returncode == 0, trained.stderr
     assert b"weights taken over from words, frozen" in trained.stdout
-    before, after = (read_arrays(tmp_path / name / "model.safetensors")[0] for name in ("words", "classes"))
+    before, after = (read_sealed(tmp_path / name / "model.safetensors")[0] for name in ("words", "classes"))
     shared = [name for name in after if name.startswith(("embedding", "text_input", "encoder"))]
     assert len(shared) > 10
     for name in shared:
@@ -105,7 +106,7 @@ def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files)
     options = ["--train.start_from", str(words.path), "--model.dropout", "0.1"]
     config = override(Config.from_toml(small), [*options, "--train.freeze", "true"])
     run = jobs.train(config, tmp_path / "run", said.append)
-    before, after = (read_arrays(folder.path / "model.safetensors")[0] for folder in (words, run))
+    before, after = (read_sealed(folder.path / "model.safetensors")[0] for folder in (words, run))
     np.testing.assert_array_equal(after["source_embedding/embeddings"], before["embedding/embeddings"])
     same = [name for name in before if name.startswith("encoder/")]
     assert len(same) > 8
@@ -114,7 +115,7 @@ def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files)
     assert run.source_tokenizer.to_json() == words.tokenizer.to_json() != run.target_tokenizer.to_json()
     assert any("frozen" in line for line in said)
     free = jobs.train(override(Config.from_toml(small), options), tmp_path / "free", quiet)
-    moved = read_arrays(free.path / "model.safetensors")[0]
+    moved = read_sealed(free.path / "model.safetensors")[0]
     assert any((moved[name] != before[name]).any() for name in same)
     frozen, whole = run.build_model(), free.build_model()
     frozen.freeze()

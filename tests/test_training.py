@@ -12,8 +12,9 @@ from heedful.config import Config
 from heedful.data.examples import TranslationExamples
 from heedful.errors import InputError
 from heedful.jobs.translation import TranslationJob
-from heedful.run import WEIGHTS, Run, read_arrays
+from heedful.run import WEIGHTS, Run
 from heedful.settings import override
+from heedful.storage import locked, read_sealed
 from heedful.training.signals import Interrupted
 
 
@@ -91,6 +92,17 @@ def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypa
 
 
 @pytest.mark.any_backend
+def test_a_folder_in_use_is_left_alone(config, tmp_path):
+    run = jobs.train(config, tmp_path / "run", quiet)
+    with locked(run.path):
+        for begin in (lambda: jobs.resume(run.path, quiet), lambda: jobs.train(config, run.path, quiet, force=True)):
+            with pytest.raises(InputError, match="is in use by process"):
+                begin()
+    assert len(run.states()) == 3
+    run.load_model()
+
+
+@pytest.mark.any_backend
 def test_a_truncated_state_falls_back_to_the_one_before(config, tmp_path):
     whole = jobs.train(config, tmp_path / "whole", quiet)
     newest = whole.states()[-1]
@@ -146,8 +158,8 @@ def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path
     config = change(config, "--train.validate_every", "1", "--train.keep", "2", "--train.average", "2")
     run = jobs.train(config, tmp_path / "run", quiet)
     assert [path.stem for path in run.states()] == ["00000005", "00000006"]
-    states = [read_arrays(path)[0] for path in run.states()]
-    saved, _ = read_arrays(run.path / WEIGHTS)
+    states = [read_sealed(path)[0] for path in run.states()]
+    saved, _ = read_sealed(run.path / WEIGHTS)
     names = {name: name.split("/", 2)[2] for name in states[0] if name.split("/", 2)[2] in saved}
     assert len(names) == len(saved)
     for name, short in names.items():

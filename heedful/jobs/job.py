@@ -11,8 +11,9 @@ from heedful.config import Config
 from heedful.data.corpus import hold_out
 from heedful.errors import InputError
 from heedful.inspection import plot_curves
-from heedful.run import CONFIG, WEIGHTS, Run, load_matching, load_weights, read_arrays, write_atomically
+from heedful.run import CONFIG, WEIGHTS, Run, load_matching, load_weights
 from heedful.selfcheck.check import require
+from heedful.storage import locked, read_sealed, write_atomically
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 
@@ -127,10 +128,12 @@ class Job:
             )
         config, tokenizers = cls._prepare(config, report)
         job = cls(Run(path, config, *tokenizers), report)  # before anything is written or deleted: it reads all text
-        for pattern in WRITTEN:  # only reached with `force`, or where no run was
-            for old in path.glob(pattern):
-                old.unlink()
-        Run.create(path, config, *tokenizers)
+        path.mkdir(parents=True, exist_ok=True)
+        with locked(path):
+            for pattern in WRITTEN:  # only reached with `force`, or where no run was
+                for old in path.glob(pattern):
+                    old.unlink()
+            Run.create(path, config, *tokenizers)
         return job
 
     @classmethod
@@ -146,7 +149,15 @@ class Job:
         return config, tokenizers
 
     def train(self, resume=False):
-        """Train, then draw the curves and score the test text, or the validation text where there is none."""
+        """Train, then draw the curves and score the test text, or the validation text where there is none.
+
+        Raises:
+            InputError: another process trains in the same folder; the self-check or the training failed.
+        """
+        with locked(self.run.path):
+            return self._train(resume)
+
+    def _train(self, resume):
         import keras
 
         keep_compilations()
@@ -173,7 +184,7 @@ class Job:
             self._draw_curves()
             raise
         self._draw_curves()
-        load_weights(model, read_arrays(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
+        load_weights(model, read_sealed(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
         for part in [part for part in self.corpora if part not in ("train", "valid")] or ["valid"]:
             self.score_test(part, self.corpora[part])
         return self.run
@@ -182,7 +193,7 @@ class Job:
         """Put the encoder of a run `start` of task fill into a fresh model."""
         path = Run.open(start).weights_path()
         arrays = {}
-        for name, array in read_arrays(path)[0].items():
+        for name, array in read_sealed(path)[0].items():
             theirs = next((beginning for beginning in self.TAKEN_OVER if name.startswith(beginning)), None)
             if theirs is not None and name != "embedding/bias":  # which belongs to the output
                 arrays[name.replace(theirs, self.TAKEN_OVER[theirs], 1)] = array

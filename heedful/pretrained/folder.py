@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from heedful.errors import InputError
-from heedful.run import read_arrays
+from heedful.storage import read_arrays
 
 
 class PretrainedFolder:

@@ -13,7 +13,8 @@ from heedful.selfcheck.subject import ROUNDING
 
 UPDATES = 50
 FALL = 0.8  # share of its first value that the loss of one batch must be under after so many updates
-START = 3.0  # nats that the first loss may be away from that of guessing; tied tables begin 2 above it
+START = 3.0  # nats that the first loss may be away from that of guessing ...
+TIED = 0.5  # ... and for each sqrt(d_model) where a tied table at first says again what it has just read
 
 
 def labels(subject):
@@ -41,8 +42,9 @@ def labels(subject):
 def start(subject):
     """A model that knows nothing loses as much as by guessing: log of the number of choices, in nats."""
     _, nll, _, tokens = subject.sums()
-    choices = subject.model.output_projection.embeddings.shape[0]
-    return abs(float(nll / tokens) - math.log(choices)), START
+    choices, width = subject.model.output_projection.embeddings.shape
+    allowed = START + (0 if subject.run.config.model.tie == "none" else TIED * width**0.5)
+    return abs(float(nll / tokens) - math.log(choices)), allowed
 
 
 def pieces(subject):

@@ -17,8 +17,8 @@ from heedful.errors import InputError
 from heedful.evaluation import score_text
 from heedful.generation.translator import Translator
 from heedful.layers import sinusoid
-from heedful.run import write_atomically
 from heedful.serving.engine import ORIGIN, ctranslate2, ctranslate2_translator, exported_weights
+from heedful.storage import write_atomically
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 MOST_DIFFERENT = 0.01  # of the translations, which may differ where two tokens are equally likely to rounding

@@ -9,7 +9,8 @@ import numpy as np
 
 from heedful import backend
 from heedful.errors import InputError
-from heedful.run import load_weights, read_arrays
+from heedful.run import load_weights
+from heedful.storage import read_sealed
 from heedful.training.board import Board
 from heedful.training.meter import Meter
 from heedful.training.objective import Objective
@@ -226,7 +227,7 @@ def average_states(paths, names):
     """Return the mean over training states of the arrays `names` (name in the state -> name in the result)."""
     total = {}
     for path in paths:
-        arrays, _ = read_arrays(path)
+        arrays, _ = read_sealed(path)
         for name, short in names.items():
             total[short] = total.get(short, 0) + arrays[name].astype(np.float64)
     return {name: (value / len(paths)).astype(np.float32) for name, value in total.items()}

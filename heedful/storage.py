@@ -1,0 +1,105 @@
+"""Files that are whole or absent, and arrays that are what was written or not loaded at all."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import safetensors
+from safetensors.numpy import save as to_safetensors
+
+from heedful.errors import InputError
+
+SEAL = "sha256"
+
+
+def write_atomically(path, content):
+    """Write bytes to `path` so that a crash or a full disk leaves the old file or the new one, never a part.
+
+    Raises:
+        OSError: the disk is full or not writable; what was at `path` is untouched.
+    """
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)  # the new name must survive a power cut too
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def locked(folder):
+    """Keep other processes out of `folder` while this one works in it; one that is killed leaves no lock behind.
+
+    Raises:
+        InputError: another process is at work there; says which.
+    """
+    with (Path(folder) / ".lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise InputError(f"{folder} is in use by {file.read() or 'another process'}.") from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+def sealed(arrays, metadata):
+    """Return arrays by name and metadata as the bytes of a safetensors file that carries its own checksum."""
+    return to_safetensors(arrays, metadata | {SEAL: _checksum(arrays, metadata)})
+
+
+def read_sealed(path):
+    """Read what `sealed` made: (arrays by name, metadata).
+
+    Raises:
+        InputError: the file is missing, or a single bit of it is not as it was written.
+    """
+    arrays, metadata = read_arrays(path)
+    seal = metadata.pop(SEAL, None)
+    if seal is None:
+        raise InputError(f"{path} is damaged, or was not written by heedful: it carries no checksum.")
+    if seal != _checksum(arrays, metadata):
+        raise InputError(f"{path} is damaged: its content does not fit its checksum.")
+    return arrays, metadata
+
+
+def read_arrays(path):
+    """Read a safetensors file: (arrays by name, metadata).
+
+    Raises:
+        InputError: the file is missing, truncated or malformed.
+    """
+    try:
+        with safetensors.safe_open(str(path), framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.") from error
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{path} is damaged: {error}.") from error
+
+
+def _checksum(arrays, metadata):
+    """Return the SHA-256 of all metadata and, by name, of type, shape and content of all arrays."""
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(json.dumps([name, array.dtype.str, np.shape(arrays[name])]).encode())
+        digest.update(array.reshape(-1).view(np.uint8))
+    return digest.hexdigest()

@@ -1,0 +1,84 @@
+"""Files: what is loaded is what was written, to the last bit."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from heedful.errors import InputError
+from heedful.storage import locked, read_sealed, sealed, write_atomically
+
+pytestmark = pytest.mark.any_backend
+
+FLIPS = 10_000
+
+
+@pytest.fixture
+def arrays(rng):
+    return {
+        "weights": rng.normal(size=(3, 5)).astype("float32"),
+        "seed": np.array([7, 2**31], "uint32"),
+        "count": np.array(3, "int32"),
+        "empty": np.zeros((0, 4), "float32"),
+    }
+
+
+@pytest.fixture
+def path(tmp_path, arrays):
+    path = tmp_path / "state.safetensors"
+    write_atomically(path, sealed(arrays, {"progress": '{"update": 3}'}))
+    return path
+
+
+def test_what_was_written_is_read(path, arrays):
+    found, metadata = read_sealed(path)
+    assert metadata == {"progress": '{"update": 3}'}
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].dtype == array.dtype
+
+
+def test_a_file_cut_anywhere_is_refused(path):
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match="is damaged"):
+            read_sealed(path)
+
+
+def test_a_flipped_bit_is_found(path, rng):
+    """No file with one bit changed is loaded, wherever it is."""
+    whole = path.read_bytes()
+    for place in rng.integers(0, 8 * len(whole), FLIPS):
+        changed = bytearray(whole)
+        changed[place // 8] ^= 1 << (place % 8)
+        path.write_bytes(changed)
+        with pytest.raises(InputError, match="is damaged"):
+            read_sealed(path)
+
+
+def test_what_another_program_wrote_is_refused(tmp_path, arrays):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(save(arrays, {"format": "1"}))
+    with pytest.raises(InputError, match="carries no checksum"):
+        read_sealed(path)
+
+
+def test_two_cannot_work_in_one_folder(tmp_path):
+    again = pytest.raises(InputError, match=rf"is in use by process {os.getpid()} on ")
+    with locked(tmp_path), again, locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass  # the first has left
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path):
+    code = "import os, sys, heedful.storage as s\nwith s.locked(sys.argv[1]): os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    assert done.returncode == -9
+    with locked(tmp_path):
+        pass

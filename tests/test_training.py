@@ -15,6 +15,7 @@ from heedful.jobs.translation import TranslationJob
 from heedful.run import WEIGHTS, Run
 from heedful.settings import override
 from heedful.storage import locked, read_sealed
+from heedful.training import meter
 from heedful.training.signals import Interrupted
 
 
@@ -100,6 +101,15 @@ def test_a_folder_in_use_is_left_alone(config, tmp_path):
                 begin()
     assert len(run.states()) == 3
     run.load_model()
+
+
+@pytest.mark.any_backend
+def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
+    """Where standard error is no terminal there is no bar, but a line from time to time."""
+    monkeypatch.setattr(meter, "SILENCE", 0.0)
+    jobs.train(config, tmp_path / "run", quiet)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("update")]
+    assert [line.split("  ")[-2].split()[-3:] for line in lines][-1] == ["6", "of", "6"]
 
 
 @pytest.mark.any_backend

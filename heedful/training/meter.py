@@ -1,9 +1,13 @@
 """What is counted while training - tokens, time, compilation - and the progress bar that shows it."""
 
 import contextlib
+import sys
+import time
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+SILENCE = 60.0  # seconds; in a log file, where a bar would be no help, a line comes after so many
 
 
 class Meter:
@@ -22,7 +26,8 @@ class Meter:
 
     @contextlib.contextmanager
     def shown(self):
-        """Show the progress bar while open, on stderr and only on a terminal."""
+        """Show the progress while open, on standard error: a bar on a terminal, elsewhere a line from time to time."""
+        self._told = time.monotonic()
         with self.bar:
             total = self.trainer.config.updates
             self.task = self.bar.add_task("", total=total, completed=self.trainer.update, rate="")
@@ -42,8 +47,11 @@ class Meter:
             self._seen.add(shape)
             self.compile_seconds += seconds
         if self.task is not None:
-            update = (number + 1) // self.trainer.config.accumulate
-            self.bar.update(self.task, completed=update, rate=f"{self.rate:,.0f} tokens/s")
+            update, rate = (number + 1) // self.trainer.config.accumulate, f"{self.rate:,.0f} tokens/s"
+            self.bar.update(self.task, completed=update, rate=rate)
+            if self.bar.disable and time.monotonic() - self._told >= SILENCE:
+                print(f"update {update:6d} of {self.trainer.config.updates}  {rate}", file=sys.stderr, flush=True)
+                self._told = time.monotonic()
 
     @property
     def rate(self):

@@ -110,6 +110,14 @@ def _parser():
     verb.add_argument("--json", action="store_true", help="print JSON for machines")
     settings.add_options(verb, "decode")
 
+    verb = add("explain", "configuration.explain", "say what a setting means: heedful explain train.learning_rate")
+    verb.add_argument("setting", help="SECTION.KEY, or a section for all of it")
+    verb.add_argument("where", nargs="?", help="a run folder or a recipe, whose value is said too")
+
+    verb = add("diff", "configuration.diff", "list the settings in which two runs or recipes differ")
+    verb.add_argument("first", help="a run folder or a recipe")
+    verb.add_argument("second", help="another")
+
     verb = add(
         "check",
         "checking.check",

@@ -78,9 +78,13 @@ def _sections():
 
 def describe():
     """Yield a line for each setting: name, kind, default, meaning."""
-    for section in _sections():
-        for name, kind, default, text in _fields(section):
-            yield f"  --{section}.{name:22s} {kind} (default {default!r})" + (f"  {text}" if text else "")
+    for name, (kind, default, text) in meanings().items():
+        yield f"  --{name:30s} {kind} (default {default!r})" + (f"  {text}" if text else "")
+
+
+def meanings():
+    """Return kind, default and meaning of every setting by its full name, such as `train.learning_rate`."""
+    return {f"{section}.{name}": rest for section in _sections() for name, *rest in _fields(section)}
 
 
 def add_options(parser, section):

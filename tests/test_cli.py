@@ -226,3 +226,24 @@ def test_help_lists_verbs_and_settings(cli):
     result = cli("translate", "--nonsense", "x")
     assert result.returncode == 2
     assert b"unrecognized arguments: --nonsense" in result.stderr
+
+
+def test_explain_says_meaning_default_and_value(recipe, cli):
+    done = cli("explain", "train.learning_rate", recipe)
+    lines = done.stdout.decode().splitlines()
+    assert lines[0] == "train.learning_rate: float, by default 1.0"
+    assert lines[1].strip().startswith("Highest learning rate")
+    assert lines[2].endswith("small.toml: 0.01")
+    assert cli("explain", "train.seed", recipe).stdout.decode().splitlines()[-1].endswith(": 1, the default")
+    assert cli("explain", "tokenizer").stdout.count(b"by default") == 4
+    wrong = cli("explain", "train.learning_rat")
+    assert wrong.returncode == 2
+    assert b"did you mean train.learning_rate" in wrong.stderr
+
+
+def test_diff_lists_what_differs(recipe, cli):
+    assert cli("diff", recipe, recipe).stdout == b"no difference\n"
+    done = cli("diff", "sst2", "trec").stdout.decode().splitlines()
+    assert any(line.startswith("data.train ") and "->" in line for line in done)
+    assert not any(line.startswith("task") for line in done)
+    assert b"none of the recipes" in cli("diff", "sst2", "nowhere").stderr

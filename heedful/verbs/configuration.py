@@ -1,0 +1,64 @@
+"""The verbs that say what a run is: explain a setting, compare two configurations."""
+
+import dataclasses
+import difflib
+from pathlib import Path
+
+from heedful import settings
+from heedful.config import Config
+from heedful.errors import InputError
+from heedful.recipes import find_recipe
+from heedful.run import CONFIG
+from heedful.verbs.lines import say
+
+
+def explain(options, overrides):
+    """Say what a setting, or every setting of a section, means."""
+    known = settings.meanings()
+    chosen = [name for name in known if name == options.setting or name.startswith(f"{options.setting}.")]
+    if not chosen:
+        near = difflib.get_close_matches(options.setting, known, 3, 0.5)
+        advice = f"did you mean {' or '.join(near)}?" if near else "heedful train --help lists them all."
+        raise InputError(f"There is no setting {options.setting!r}: {advice}")
+    values = flat(read_config(options.where)) if options.where else {}
+    for name in chosen:
+        kind, default, text = known[name]
+        say(f"{name}: {kind}, by default {default!r}")
+        if text:
+            say(f"    {text}")
+        if options.where:
+            say(f"    in {options.where}: {values[name]!r}" + (", the default" if values[name] == default else ""))
+    return 0
+
+
+def diff(options, overrides):
+    """Say in which settings two configurations differ."""
+    first, second = (flat(read_config(name)) for name in (options.first, options.second))
+    names = [name for name in first if first[name] != second[name]]
+    width = max((len(name) for name in names), default=0)
+    for name in names:
+        say(f"{name:{width}s}  {first[name]!r}  ->  {second[name]!r}")
+    if not names:
+        say("no difference")
+    return 0
+
+
+def read_config(name):
+    """Return the config of a run folder, a recipe file, or a recipe that comes with the package.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    path = Path(name)
+    return Config.from_json(path / CONFIG) if path.is_dir() else Config.from_toml(find_recipe(name))
+
+
+def flat(config):
+    """Return every setting of a config by its full name."""
+    found = {}
+    for section, values in dataclasses.asdict(config).items():
+        if isinstance(values, dict):
+            found |= {f"{section}.{name}": value for name, value in values.items()}
+        else:
+            found[section] = values
+    return found

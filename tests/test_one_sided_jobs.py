@@ -80,6 +80,10 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
     for name in shared:
         np.testing.assert_array_equal(before[name], after[name])
     assert (tmp_path / "classes" / "figures" / "confusion.png").stat().st_size > 1000
+    for verb, run in (("classify", "classes"), ("embed", "words")):
+        cut = cli(verb, run, stdin="the cat\n" + "the cat " * 20 + "\n")
+        assert len(cut.stdout.splitlines()) == 2
+        assert b"warning: 1 lines have more tokens than the model reads" in cut.stderr
     found = cli("classify", "classes", "--scores", stdin="the cat drinks\nthe king eats\n").stdout.decode().splitlines()
     assert all(line.split("\t")[0] in ("animal", "human") for line in found)
     assert len(found) == 2

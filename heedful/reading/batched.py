@@ -26,10 +26,12 @@ class Batched:
 
     def __init__(self, function, model, length, batch_size=64):
         self.length, self.batch_size = length, batch_size
+        self.cut = 0  # texts so far that were too long to be read to their end
         self._program = backend.compiled(function, model)
 
     def __call__(self, texts):
         """Return one row for each list of ids in `texts`."""
+        self.cut += sum(len(ids) > self.length - 2 for ids in texts)
         texts = [ids[: self.length - 2] for ids in texts]
         order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
         results = [None] * len(texts)

@@ -79,6 +79,11 @@ class Filler:
         return np.array(rows).reshape(len(rows), self.model.d_model)
 
     @property
+    def cut(self):
+        """How many embedded texts so far were too long to be read to their end."""
+        return sum(embedder.cut for embedder in self._embedders.values())
+
+    @property
     def _spaces(self):
         spaced, alone = self.tokenizer.encode(" a"), self.tokenizer.encode("a")
         return spaced != alone and len(spaced) == len(alone)

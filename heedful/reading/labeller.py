@@ -25,6 +25,11 @@ class Labeller:
         """Load the model of a `Run`."""
         return cls(run.load_model(), run.tokenizer, run.config.data.labels, run.config.data.max_tokens)
 
+    @property
+    def cut(self):
+        """How many texts so far were too long to be read to their end."""
+        return self._read.cut
+
     def probabilities(self, texts):
         """Return the probability of each class for each text: (N, C)."""
         rows = self._read(self.tokenizer.encode_batch(texts))

@@ -56,6 +56,7 @@ def classify(options, overrides):
         for label, probability in labeller.classify(window):
             print(f"{label}\t{probability:.4f}" if options.scores else label)
         sys.stdout.flush()
+    _warn_of_cut(labeller)
 
 
 def embed(options, overrides):
@@ -67,8 +68,14 @@ def embed(options, overrides):
         for vector in filler.embed(window, options.pooling):
             print("\t".join(f"{value:.6g}" for value in vector))
         sys.stdout.flush()
+    _warn_of_cut(filler)
 
 
 def _windows(source):
     while window := list(itertools.islice(source, WINDOW)):
         yield window
+
+
+def _warn_of_cut(reader):
+    if reader.cut:
+        lines.warn(f"{reader.cut} lines have more tokens than the model reads: only their beginning was read.")

@@ -1,5 +1,6 @@
 """The only backend-specific code: compile a function over a model, feed `fit`, loop over pieces."""
 
+import contextlib
 import functools
 import os
 from pathlib import Path
@@ -94,6 +95,27 @@ def keep_compilations(folder):
     jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+@contextlib.contextmanager
+def precise():
+    """Multiply float32 as float32 while open; GPUs like to round it to fewer digits."""
+    if NAME == "jax":
+        import jax
+
+        with jax.default_matmul_precision("highest"):
+            yield
+    elif NAME == "tensorflow":
+        from tensorflow.config import experimental
+
+        before = experimental.tensor_float_32_execution_enabled()
+        experimental.enable_tensor_float_32_execution(False)
+        try:
+            yield
+        finally:
+            experimental.enable_tensor_float_32_execution(before)
+    else:
+        yield  # torch does so by itself
 
 
 def _on_cpu():

@@ -147,6 +147,7 @@ class Run:
                 return arrays, json.loads(metadata["progress"])
             except (InputError, KeyError, json.JSONDecodeError) as error:
                 report(f"{path} cannot be used ({error}); falling back to the state before it.")
+                path.rename(path.with_suffix(".damaged"))  # or it would count as one of those kept
         raise InputError(f"{self.path} holds no training state to resume from.")
 
     def append_log(self, entry):
@@ -159,7 +160,13 @@ class Run:
         path = self.path / "log.jsonl"
         if not path.exists():
             return []
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # a full disk may have cut the last one
+
+    def replace_log(self, entries):
+        """Let log.jsonl hold these entries and no others."""
+        lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+        write_atomically(self.path / "log.jsonl", lines.encode())
 
 
 def _tokenizer_files(config):

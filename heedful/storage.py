@@ -54,6 +54,8 @@ def locked(folder):
         except BlockingIOError as error:
             file.seek(0)
             raise InputError(f"{folder} is in use by {file.read() or 'another process'}.") from error
+        for part in Path(folder).rglob(".*.part"):  # left by one that was killed while it wrote
+            part.unlink()
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
@@ -74,7 +76,7 @@ def read_sealed(path):
     arrays, metadata = read_arrays(path)
     seal = metadata.pop(SEAL, None)
     if seal is None:
-        raise InputError(f"{path} is damaged, or was not written by heedful: it carries no checksum.")
+        raise InputError(f"{path} is damaged, or was not written by this version of heedful: it carries no checksum.")
     if seal != _checksum(arrays, metadata):
         raise InputError(f"{path} is damaged: its content does not fit its checksum.")
     return arrays, metadata

@@ -23,7 +23,7 @@ def test_training_refuses_to_start_on_a_fault(recipe, cli, monkeypatch, tmp_path
     assert refused.returncode == 2
     assert b"FAILED  future      no position sees what comes after it: measured" in refused.stderr
     assert b"Look at layers/masks.py" in refused.stderr
-    assert b"--train.check false" in refused.stderr
+    assert b"--train.check false --force" in refused.stderr
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 

@@ -82,3 +82,11 @@ def test_a_killed_process_leaves_no_lock(tmp_path):
     assert done.returncode == -9
     with locked(tmp_path):
         pass
+
+
+def test_what_a_killed_process_left_half_written_is_cleared_away(tmp_path):
+    (tmp_path / "state").mkdir()
+    part = tmp_path / "state" / ".00000003.safetensors.99.part"
+    part.write_bytes(b"half")
+    with locked(tmp_path):
+        assert not part.exists()

@@ -113,6 +113,17 @@ def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.any_backend
+def test_a_log_that_was_cut_is_read_to_its_last_whole_line(config, tmp_path):
+    run = jobs.train(config, tmp_path / "run", quiet)
+    log = run.path / "log.jsonl"
+    log.write_bytes(log.read_bytes()[:-5])
+    assert [entry["update"] for entry in run.read_log()] == [3]
+    run.states()[-1].unlink()
+    jobs.resume(run.path, quiet)
+    assert [entry["update"] for entry in run.read_log()] == [3, 6]
+
+
+@pytest.mark.any_backend
 def test_a_truncated_state_falls_back_to_the_one_before(config, tmp_path):
     whole = jobs.train(config, tmp_path / "whole", quiet)
     newest = whole.states()[-1]

@@ -31,6 +31,10 @@ class ClassificationJob(Job):
         if not seen:
             raise InputError(f"{corpus.name} is empty.")
         labels = config.data.labels or tuple(seen)
+        if len(labels) < 2:
+            raise InputError(
+                f"All texts of {corpus.name} have the label {labels[0]!r}: there is nothing to tell apart."
+            )
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, labels=labels))
         if config.train.start_from:
             before, config = starting_point(config)

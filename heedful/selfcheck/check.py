@@ -1,10 +1,12 @@
 """All that a run has to prove, and the proving of it."""
 
+import gc
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from heedful import backend
 from heedful.errors import InputError
 from heedful.selfcheck import learning, reading, writing
 from heedful.selfcheck.subject import Subject
@@ -83,6 +85,12 @@ class Finding:
         """Whether what was measured is allowed; what is not a number is not."""
         return not math.isnan(self.measured) and self.measured <= self.allowed
 
+    def as_dict(self):
+        """Return the finding for machines; what JSON has no number for is None."""
+        measured = self.measured if math.isfinite(self.measured) else None
+        own = {"check": self.check.name, "passed": self.passed, "measured": measured, "allowed": self.allowed}
+        return own | {"details": self.details, "where": self.check.where}
+
     def __str__(self):
         if self.passed:
             return f"ok      {self.check.name:11s} {self.check.claim}"
@@ -106,11 +114,12 @@ def check(run, batch, frozen=(), trained=False, report=None, only=None):
     """
     subject = Subject(run, batch, frozen, trained)
     findings = []
-    for one in CHECKS:
-        if one.concerns(subject) and (only is None or one.name in only):
-            findings.append(Finding(one, *one.measure(subject)))
-            if report:
-                report(findings[-1])
+    with backend.precise():
+        for one in CHECKS:
+            if one.concerns(subject) and (only is None or one.name in only):
+                findings.append(Finding(one, *one.measure(subject)))
+                if report:
+                    report(findings[-1])
     return findings
 
 
@@ -122,10 +131,11 @@ def require(run, batch, frozen, report):
     """
     began = time.monotonic()
     findings = check(run, batch, frozen)
+    gc.collect()  # its models lie in circles of references, and training needs the memory
     failed = [finding for finding in findings if not finding.passed]
     if failed:
         raise InputError(
-            "The self-check found what makes training pointless (go on all the same with --train.check false):\n"
+            "The self-check found what makes training pointless (all the same: --train.check false --force):\n"
             + "\n".join(map(str, failed))
         )
     report(f"self-check: {len(findings)} checks passed in {time.monotonic() - began:.0f} s")

@@ -16,10 +16,10 @@ def future(subject):
     """Tokens from the middle on become others; no logit before may change."""
     text, before = subject.text, subject.logits()
     ids = subject.batch[text]
-    middle = max(1, ids.shape[1] // 2)
+    middle = max(1, int((ids != 0).sum(axis=1).max()) // 2)
     changed = np.concatenate([ids[:, :middle], subject.other_tokens(ids[:, middle:])], axis=1)
     after = subject.logits(**{text: changed})
-    if np.array_equal(before[:, middle:], after[:, middle:]):
+    if (changed != ids).any() and np.array_equal(before[:, middle:], after[:, middle:]):
         return float("inf"), 0.0  # nothing is read at all
     return _largest(before[:, :middle] - after[:, :middle]), subject.rounding(before)
 
@@ -48,10 +48,12 @@ def padding(subject):
 
 
 def weightless(subject):
-    """Labels that have no weight become others; the loss may not change."""
-    weights, labels = subject.batch["weights"], subject.batch["labels"]
-    before = subject.sums()
-    after = subject.sums(labels=np.where(weights == 0, (labels + 1) % 4, labels))
+    """The first text gets no weight, and labels without weight become others; the loss may not change."""
+    weights, labels = subject.batch["weights"].copy(), subject.batch["labels"]
+    weights[0] = 0
+    choices = subject.model.output_projection.embeddings.shape[0]
+    before = subject.sums(weights=weights)
+    after = subject.sums(weights=weights, labels=np.where(weights == 0, (labels + 1) % choices, labels))
     return _largest(before - after), 1e-3 * max(1.0, abs(float(before[0])))
 
 
@@ -72,26 +74,35 @@ def alone(subject):
 
 
 def documents(subject):
-    """The first document of each row becomes another text; no logit of the others in the row may change."""
-    segments, ids = subject.batch["segments"], subject.batch["ids"]
-    first = segments == segments[:, :1]
-    before = subject.logits()
-    after = subject.logits(ids=np.where(first, subject.other_tokens(ids), ids))
-    return _largest((after - before)[~first]), subject.rounding(before)
+    """Each row becomes two documents, and the first of them another text; no logit of the second may change."""
+    ids = subject.batch["ids"]
+    middle = ids.shape[1] // 2
+    places = np.arange(ids.shape[1])
+    segments = np.broadcast_to(1 + (places >= middle), ids.shape).astype(subject.batch["segments"].dtype)
+    positions = np.broadcast_to(np.where(places < middle, places, places - middle), ids.shape)
+    rows = {"segments": segments, "positions": positions.astype(subject.batch["positions"].dtype)}
+    before = subject.logits(**rows)
+    changed = np.concatenate([subject.other_tokens(ids[:, :middle]), ids[:, middle:]], axis=1)
+    after = subject.logits(ids=changed, **rows)
+    return _largest((after - before)[:, middle:]), subject.rounding(before)
 
 
 def order(subject):
-    """Two tokens change places; share of the texts in which no other token notices."""
+    """Two tokens change places; 1 if no other token of any text notices, else 0."""
     before = subject.logits()
     name = "source" if subject.task == "translate" else "ids"
     ids = subject.batch[name]
+    if ids.shape[1] < 3:
+        return 0.0, 0.0  # there is no other
     after = subject.logits(**{name: np.concatenate([ids[:, [1, 0]], ids[:, 2:]], axis=1)})
     change = np.abs(after - before)
     if name == "ids" and change.ndim == 3:
         change = np.where(subject.real[..., None], change, 0)[:, 2:]
-    told = (ids[:, 0] != ids[:, 1]) & (ids[:, 2:3] != 0).any(axis=1)
+    told = (ids[:, 0] != ids[:, 1]) & (ids[:, 2] != 0)
+    if "segments" in subject.batch:
+        told &= subject.batch["segments"][:, 0] == subject.batch["segments"][:, 2]
     unmoved = change.reshape(len(ids), -1).max(axis=-1, initial=0) < 0.05 * subject.rounding(before)
-    return (float(unmoved[told].mean()) if told.any() else 0.0), 0.0
+    return float(told.any() and unmoved[told].all()), 0.0
 
 
 def attention(subject):
@@ -144,7 +155,7 @@ def stored(subject):
         loaded = copy.load_model()
     forward = backend.compiled(lambda inputs: loaded(inputs), loaded)
     after = np.asarray(backend.to_numpy(forward(subject.inputs)), np.float32)
-    return _largest(before - after), 0.0 if backend.NAME == "jax" else 1e-6 * subject.rounding(before)
+    return _largest(before - after), 0.01 * subject.rounding(before)
 
 
 def _largest(difference):

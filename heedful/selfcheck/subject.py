@@ -130,6 +130,9 @@ def few(batch):
         inside = small["places"] < width
         small["places"] = np.where(inside, small["places"], 0)
         counts = inside & (np.take_along_axis(small["ids"], small["places"], axis=1) != 0)
+        none = ~(counts & (small["weights"] > 0)).any(axis=1)  # they shall say again what stands there
+        small["places"][none, 0], small["labels"][none, 0] = 1, small["ids"][none, 1]
+        small["weights"][none, 0], counts[none, 0] = 1, True
     elif small["labels"].shape[1] > 1:
         counts = small["target" if "target" in small else "ids"] != 0
     else:

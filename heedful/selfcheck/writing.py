@@ -22,27 +22,26 @@ def cached(subject):
     Measured is the largest gap between the likeliest token and the one taken, and the largest error of a score for each
     token, in nats.
     """
-    worst, allowed = 0.0, 0.0
+    errors, allowed = [], 0.0
     for written, (_, score), logits in _Search(subject, DecodeConfig()).compared():
         taken = logits[np.arange(len(written)), written]
-        error = abs(score - _chance(logits, written)) / len(written)
-        worst = max(worst, float((logits.max(axis=-1) - taken).max()), error)
+        errors += [*(logits.max(axis=-1) - taken), abs(score - _chance(logits, written)) / len(written)]
         allowed = max(allowed, 2 * subject.rounding(logits[np.isfinite(logits)]))
-    return worst, allowed
+    return float(np.max(errors)), allowed  # not Python's max, which may pass over what is not a number
 
 
 def charged(subject):
     """The scores of a beam are the log-probabilities of its texts, the best first."""
     width = max(1, min(BEAM, subject.vocab_size - 6))
-    worst, allowed = 0.0, 0.0
+    errors, allowed = [], 0.0
     before = {}
     search = _Search(subject, DecodeConfig(beam_size=width, n_best=width, length_penalty=0.0))
     with _short_texts(subject, search):
         for written, (row, score), logits in search.compared():
-            worst = max(worst, abs(score - _chance(logits, written)), score - before.get(row, score))
+            errors += [abs(score - _chance(logits, written)), score - before.get(row, score)]
             before[row] = score
             allowed = max(allowed, 2 * len(written) * subject.rounding(logits[np.isfinite(logits)]))
-    return worst, allowed
+    return float(np.max(errors)), allowed
 
 
 def _chance(logits, written):

@@ -65,11 +65,9 @@ class Trainer:
         for name, variable in variables.items():
             variable.assign(arrays[name])
         self.update = self.progress["update"]
+        # What was logged after the state will be lived through again.
         entries = [entry for entry in self.run.read_log() if entry["update"] <= self.update]
-        log = self.run.path / "log.jsonl"
-        log.unlink(missing_ok=True)  # what was logged after the state will be lived through again
-        for entry in entries:
-            self.run.append_log(entry)
+        self._keeping(lambda: self.run.replace_log(entries))
 
     def train(self):
         """Train to the configured number of updates, and leave the best weights in the run folder.

@@ -20,10 +20,7 @@ def check(options, overrides):
     findings = check_run(run, batch, frozen, trained, report)
     failed = [finding for finding in findings if not finding.passed]
     if options.json:
-        rows = [
-            {"check": f.check.name, "passed": f.passed, "measured": f.measured, "allowed": f.allowed} for f in findings
-        ]
-        print(json.dumps(rows, indent=2))
+        print(json.dumps([finding.as_dict() for finding in findings], indent=2))
     else:
         weights = "the run's own weights" if trained else "fresh weights"
         say(

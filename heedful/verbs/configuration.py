@@ -49,8 +49,8 @@ def read_config(name):
     Raises:
         InputError: there is none of that name.
     """
-    path = Path(name)
-    return Config.from_json(path / CONFIG) if path.is_dir() else Config.from_toml(find_recipe(name))
+    path = Path(name) / CONFIG
+    return Config.from_json(path) if path.is_file() else Config.from_toml(find_recipe(name))
 
 
 def flat(config):

@@ -100,7 +100,7 @@ def labels_not_shifted(monkeypatch):
     wrap(monkeypatch, examples, "translation", change)
 
 
-@fault("labels", "fill")
+@fault("labels", "fill", many=True)
 def nothing_is_masked(monkeypatch):
     """The tokens to be found stand there."""
     monkeypatch.setattr(masking, "MASKED", 0.0)

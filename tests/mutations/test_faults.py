@@ -16,6 +16,7 @@ pytestmark = pytest.mark.any_backend
 # The settings that a fault's options stand for; others are the model's.
 SETTINGS = {
     "accumulate": ["--train.accumulate", "2"],
+    "many": ["--data.mask_share", "0.6"],
     "frozen": ["--model.tie", "target", "--tokenizer.joint", "false"],
     "packed": ["--data.packing", "documents", "--data.documents", "lines"],
 }
@@ -44,6 +45,7 @@ def checked(recipe_of, tmp_path):
     [
         ("translate", {"frozen": True, "accumulate": True, "num_kv_heads": 1}),
         ("generate", {"packed": True, "norm": "pre", "positions": "rotary", "tie": "none"}),
+        ("fill", {}),
         ("classify", {"positions": "learned", "dropout": 0.0, "bias": False}),
     ],
 )

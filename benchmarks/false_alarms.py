@@ -57,11 +57,11 @@ def draw(random, files):
     texts = {} if task == "translate" else {"train": (str(files[task]),)}
     data = DataConfig(
         corpus="phrasebook" if task == "translate" else "files", sentences=SENTENCES, documents="lines",
-        packing=one("stream", "documents"), whole_words=one(True, False), max_tokens=24, batch_tokens=one(200, 600),
-        max_shapes=2, **texts,
+        packing=one("stream", "documents"), whole_words=one(True, False), max_tokens=one(12, 24),
+        batch_tokens=one(60, 200, 600), max_shapes=one(1, 2), **texts,
     )  # fmt: skip
     train = TrainConfig(
-        accumulate=one(1, 1, 2, 3), label_smoothing=one(0.0, 0.1), precision=one("float32", "float32", "bfloat16"),
+        accumulate=one(1, 1, 2, 3), label_smoothing=one(0.0, 0.1, 0.4), precision=one("float32", "float32", "bfloat16"),
         seed=int(random.integers(100)),
     )  # fmt: skip
     kind = one("bpe", "wordpiece", "unigram", "word") if task == "fill" else one("bpe", "word", "char", "unigram")

@@ -13,6 +13,7 @@ import pytest
 import safetensors.numpy
 
 from heedful.cli import main
+from heedful.storage import sealed
 
 pytestmark = pytest.mark.any_backend
 
@@ -183,11 +184,11 @@ def test_mistakes_in_run_folders(cli, run, tmp_path):
     assert "model.safetensors is damaged" in damaged(weights, weights.read_bytes()[:-10])
     arrays = safetensors.numpy.load(weights.read_bytes())
     name = max(arrays)
-    assert "lacks 1 weights" in damaged(weights, safetensors.numpy.save({k: v for k, v in arrays.items() if k != name}))
+    assert "lacks 1 weights" in damaged(weights, sealed({k: v for k, v in arrays.items() if k != name}, {}))
     wrong = arrays | {"target_embedding/embeddings": arrays["target_embedding/embeddings"][:-1].copy()}
-    assert "does not fit the run's config or tokenizer" in damaged(weights, safetensors.numpy.save(wrong))
+    assert "does not fit the run's config or tokenizer" in damaged(weights, sealed(wrong, {}))
     broken = arrays | {name: np.full_like(arrays[name], np.nan)}
-    assert f"{name} holds values that are not numbers" in damaged(weights, safetensors.numpy.save(broken))
+    assert f"{name} holds values that are not numbers" in damaged(weights, sealed(broken, {}))
     assert "not a tokenizer" in damaged(tokenizer, b"{}")
     assert "standard input is not UTF-8: line 2" in complaint(cli("translate", run, stdin=b"o gato\n\xff\n"))
     assert "nothing.txt does not exist" in complaint(cli("translate", run, "nothing.txt"))

@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.any_backend
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-SMALL = {"EXAMPLE_UPDATES": "2", "EXAMPLE_SENTENCES": "400", "EXAMPLE_EPOCHS": "1"}
+SMALL = {"EXAMPLE_UPDATES": "2", "EXAMPLE_SENTENCES": "800", "EXAMPLE_EPOCHS": "2"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -215,8 +215,13 @@ def load_matching(model, arrays, origin, beginnings):
     return len(own)
 
 
+def name_in_model(variable):
+    """Return the name under which a weight is saved: its path inside the model."""
+    return variable.path.split("/", 1)[1]
+
+
 def _variables_by_name(model):
-    return {variable.path.split("/", 1)[1]: variable for variable in model.weights}
+    return {name_in_model(variable): variable for variable in model.weights}
 
 
 def _assign(own, arrays, origin):

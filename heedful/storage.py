@@ -54,8 +54,9 @@ def locked(folder):
         except BlockingIOError as error:
             file.seek(0)
             raise InputError(f"{folder} is in use by {file.read() or 'another process'}.") from error
-        for part in Path(folder).rglob(".*.part"):  # left by one that was killed while it wrote
-            part.unlink()
+        for pattern in (".*.[0-9]*.part", "*/.*.[0-9]*.part"):  # left by one that was killed while it wrote
+            for part in Path(folder).glob(pattern):
+                part.unlink()
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()

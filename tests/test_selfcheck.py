@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from heedful.run import Run
 from heedful.selfcheck import check
 from tests.mutations import faults
 
@@ -13,7 +15,7 @@ pytestmark = pytest.mark.any_backend
 @pytest.fixture
 def few_checks(monkeypatch):
     """Only some of the checks, to save time."""
-    monkeypatch.setattr(check, "CHECKS", [one for one in check.CHECKS if one.name in ("future", "alone")])
+    monkeypatch.setattr(check, "CHECKS", [one for one in check.CHECKS if one.name in ("future", "alone", "falls")])
 
 
 def test_training_refuses_to_start_on_a_fault(recipe, cli, monkeypatch, tmp_path, few_checks):
@@ -46,3 +48,13 @@ def test_a_fault_gives_exit_code_1(recipe, cli, monkeypatch, few_checks):
     assert not rows["alone"]["passed"]
     assert rows["alone"]["measured"] > rows["alone"]["allowed"]
     assert rows["future"]["passed"]
+
+
+def test_the_check_changes_nothing_of_the_training(recipe, cli, tmp_path, few_checks):
+    """The same weights, states and dropout seeds with it as without."""
+    for name, value in (("with", "true"), ("without", "false")):
+        assert cli("train", recipe, "--run", name, "--train.check", value).returncode == 0
+    first, second = (Run.open(tmp_path / name).last_state()[0] for name in ("with", "without"))
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)

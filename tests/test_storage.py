@@ -88,5 +88,8 @@ def test_what_a_killed_process_left_half_written_is_cleared_away(tmp_path):
     (tmp_path / "state").mkdir()
     part = tmp_path / "state" / ".00000003.safetensors.99.part"
     part.write_bytes(b"half")
+    foreign = tmp_path / "state" / ".film.part"
+    foreign.write_bytes(b"another program's")
     with locked(tmp_path):
         assert not part.exists()
+        assert foreign.exists()

@@ -20,7 +20,7 @@ from heedful.training.trainer import Trainer
 # What a training leaves in its run folder, and may delete there.
 WRITTEN = (
     CONFIG, WEIGHTS, "tokenizer.json", "*.tokenizer.json", "log.jsonl", "samples.txt", "scores.json", "curves.png",
-    "state/*.safetensors", "tensorboard/events.*",
+    "state/*.safetensors", "state/*.damaged", "tensorboard/events.*",
 )  # fmt: skip
 
 

@@ -20,16 +20,15 @@ class Check:
     """One thing to prove.
 
     Args:
-        name: by which a failure is known.
         claim: what is true if it passes.
-        measure: from a `Subject` to what was measured and the most allowed, and more words if there are any.
+        measure: from a `Subject` to what was measured and the most allowed, and more words if there are any; its name
+            is that of the check.
         where: files to look at if it fails.
         tasks: for which it makes sense.
         fresh: whether it is about weights that have not been trained.
         needs: an array of the batch without which it says nothing.
     """
 
-    name: str
     claim: str
     measure: Callable
     where: str
@@ -37,36 +36,41 @@ class Check:
     fresh: bool = False
     needs: str = "labels"
 
+    @property
+    def name(self):
+        """By which a failure is known."""
+        return self.measure.__name__
+
     def concerns(self, subject):
         """Whether there is anything to check."""
         return subject.task in self.tasks and self.needs in subject.batch and not (self.fresh and subject.trained)
 
 
 CHECKS = (
-    Check("labels", "what is to be said is the next token, the hidden token, or the class",
+    Check("what is to be said is the next token, the hidden token, or the class",
           learning.labels, "data/examples.py, data/documents.py, data/masking.py, data/labels.py"),
-    Check("future", "no position sees what comes after it", reading.future, "layers/masks.py, models/", WRITING),
-    Check("padding", "padding cannot be read", reading.padding, "layers/masks.py, models/"),
-    Check("weightless", "labels without weight do not count", reading.weightless, "training/loss.py"),
-    Check("alone", "a text alone is the same text in a batch", reading.alone, "layers/, models/"),
-    Check("documents", "documents in one row cannot see each other",
+    Check("no position sees what comes after it", reading.future, "layers/masks.py, models/", WRITING),
+    Check("padding cannot be read", reading.padding, "layers/masks.py, models/"),
+    Check("labels without weight do not count", reading.weightless, "training/loss.py"),
+    Check("a text alone is the same text in a batch", reading.alone, "layers/, models/"),
+    Check("documents in one row cannot see each other",
           reading.documents, "layers/masks.py, models/causal_lm.py", ("generate",), needs="segments"),
-    Check("order", "the order of the tokens matters", reading.order, "layers/positions.py, layers/inputs.py"),
-    Check("attention", "attention is softmax(q k / sqrt(H)) v", reading.attention, "layers/attention.py"),
-    Check("stored", "a saved and loaded model is the same model", reading.stored, "run.py, config.py"),
-    Check("cached", "decoding with caches is decoding without",
+    Check("the order of the tokens matters", reading.order, "layers/positions.py, layers/inputs.py"),
+    Check("attention is softmax(q k / sqrt(H)) v", reading.attention, "layers/attention.py"),
+    Check("a saved and loaded model is the same model", reading.stored, "run.py, config.py"),
+    Check("decoding with caches is decoding without",
           writing.cached, "generation/search.py, layers/attention.py", WRITING),
-    Check("beams", "a beam's scores are the log-probabilities of its texts",
-          writing.charged, "generation/strategies.py", WRITING),
-    Check("start", "the first loss is near that of guessing",
+    Check("a beam's scores are the log-probabilities of its texts",
+          writing.beams, "generation/strategies.py", WRITING),
+    Check("the first loss is near that of guessing",
           learning.start, "layers/embeddings.py, the initial weights", fresh=True),
-    Check("pieces", "two halves of a batch have the gradient of the whole",
+    Check("two halves of a batch have the gradient of the whole",
           learning.pieces, "training/objective.py, training/loss.py"),
-    Check("gradients", "a gradient reaches every weight that is to learn, and no other",
-          learning.reached, "models/, train.freeze"),
-    Check("dropout", "dropout is on in training if it is asked for, and else nothing is random",
+    Check("a gradient reaches every weight that is to learn, and no other",
+          learning.gradients, "models/, train.freeze"),
+    Check("dropout is on in training if it is asked for, and else nothing is random",
           learning.dropout, "models/: is `training` handed down?"),
-    Check("falls", f"the loss of one batch falls within {learning.UPDATES} updates",
+    Check(f"the loss of one batch falls within {learning.UPDATES} updates",
           learning.falls, "training/optimizer.py, training/objective.py"),
 )  # fmt: skip
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from heedful import backend
 from heedful.data.tokenizer import END_ID, START_ID
+from heedful.run import name_in_model
 from heedful.selfcheck.subject import ROUNDING
 
 UPDATES = 50
@@ -67,17 +68,17 @@ def pieces(subject):
     return float(np.max(differences)), scale * 10 * ROUNDING[subject.precision]
 
 
-def reached(subject):
+def gradients(subject):
     """Weights that no gradient reaches though they shall learn, or that it reaches though they are frozen."""
     practice = subject.repeatable
-    gradients = practice.gradient([subject.batch], subject.batch["weights"].sum())
+    made = practice.gradient([subject.batch], subject.batch["weights"].sum())
     found = {
-        name_of(variable)
-        for variable, gradient in zip(practice.objective.trainable_variables, gradients, strict=True)
+        name_in_model(weight)
+        for weight, gradient in zip(practice.objective.trainable_variables, made, strict=True)
         if np.isfinite(gradient).all() and np.abs(gradient).max() > 0
     }
-    names = {name_of(variable) for variable in practice.model.weights}
-    frozen = {name for name in names if subject.frozen and name.startswith(subject.frozen)}
+    names = {name_in_model(weight) for weight in practice.model.weights}
+    frozen = {name for name in names if name.startswith(subject.frozen)}
     wrong = sorted((names - frozen - found) | (frozen & found))
     return len(wrong), 0, ", ".join(wrong[:3])
 
@@ -104,12 +105,12 @@ def falls(subject):
     frozen = [
         (weight, backend.to_numpy(weight))
         for weight in practice.model.weights
-        if subject.frozen and name_of(weight).startswith(subject.frozen)
+        if name_in_model(weight).startswith(subject.frozen)
     ]
     first = practice.fit(batches)
     practice.fit(batches * (UPDATES - 6))
     last = practice.fit(batches * 5)
-    moved = [name_of(weight) for weight, value in frozen if not np.array_equal(backend.to_numpy(weight), value)]
+    moved = [name_in_model(weight) for weight, value in frozen if not np.array_equal(backend.to_numpy(weight), value)]
     if moved:
         return float("inf"), FALL, f"frozen weights moved: {', '.join(moved[:3])}"
     least = _smoothed_entropy(subject)
@@ -125,8 +126,3 @@ def _smoothed_entropy(subject):
     rest = smoothing / choices
     gold = 1 - smoothing + rest
     return -(gold * math.log(gold) + (choices - 1) * rest * math.log(rest))
-
-
-def name_of(weight):
-    """Return the name of a weight inside its model."""
-    return weight.path.split("/", 1)[1]

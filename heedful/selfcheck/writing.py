@@ -30,7 +30,7 @@ def cached(subject):
     return float(np.max(errors)), allowed  # not Python's max, which may pass over what is not a number
 
 
-def charged(subject):
+def beams(subject):
     """The scores of a beam are the log-probabilities of its texts, the best first."""
     width = max(1, min(BEAM, subject.vocab_size - 6))
     errors, allowed = [], 0.0

@@ -9,7 +9,7 @@ import numpy as np
 
 from heedful import backend
 from heedful.errors import InputError
-from heedful.run import load_weights
+from heedful.run import load_weights, name_in_model
 from heedful.storage import read_sealed
 from heedful.training.board import Board
 from heedful.training.meter import Meter
@@ -203,9 +203,7 @@ class Trainer:
             states = self.run.states()[-self.config.average :]
             weights = {id(weight) for weight in self.model.weights}
             names = {
-                name: variable.path.split("/", 1)[1]
-                for name, variable in self._variables().items()
-                if id(variable) in weights
+                name: name_in_model(variable) for name, variable in self._variables().items() if id(variable) in weights
             }
             average = average_states(states, names)
             load_weights(self.model, average, "the average of the last states")

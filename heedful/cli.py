@@ -110,6 +110,24 @@ def _parser():
     verb.add_argument("--json", action="store_true", help="print JSON for machines")
     settings.add_options(verb, "decode")
 
+    verb = add(
+        "doctor",
+        "examining.doctor",
+        "examine text: what is misaligned, repeated, in the wrong language, broken, leaked from the test text, ...",
+        epilog="Exit code 1 if training would refuse the text. Training makes the same examination (train.examine).",
+    )
+    verb.add_argument(
+        "text",
+        nargs="+",
+        help="a recipe or a run folder, or files: two parallel ones, a .tsv, or files with a text on each line",
+    )
+    verb.add_argument("--valid", nargs="+", default=[], metavar="FILE", help="validation text, in the same form")
+    verb.add_argument("--test", nargs="+", default=[], metavar="FILE", help="test text, in the same form")
+    verb.add_argument("--labelled", action="store_true", help="each line is a label, a tab or a blank, and a text")
+    verb.add_argument("--ignore", nargs="+", default=[], metavar="KIND", help="kinds to say and do nothing about")
+    verb.add_argument("--fix", type=Path, metavar="FOLDER", help="write a cleaned copy, and a report of what was done")
+    verb.add_argument("--json", action="store_true", help="print JSON for machines")
+
     verb = add("explain", "configuration.explain", "say what a setting means: heedful explain train.learning_rate")
     verb.add_argument("setting", help="SECTION.KEY, or a section for all of it")
     verb.add_argument("where", nargs="?", help="a run folder or a recipe, whose value is said too")

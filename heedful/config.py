@@ -190,6 +190,8 @@ class TrainConfig:
     average: int = 0
     """Average the weights of this many last states at the end; 0: take the best single state."""
     tensorboard: bool = True
+    examine: bool = True
+    """Whether the training text is examined first, as `heedful doctor` does: up to 200,000 rows; nothing is changed."""
     check: bool = True
     """Whether model, text and training are checked before the first update; a failure stops there."""
 

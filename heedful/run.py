@@ -73,6 +73,10 @@ class Run:
             raise InputError(f"{self.path} is a run of task {task!r}; this needs one of task {' or '.join(tasks)}.")
         return self
 
+    def tokenizers(self):
+        """Return the tokenizers, one for each side."""
+        return [self.source_tokenizer, self.target_tokenizer][: len(_tokenizer_files(self.config))]
+
     def fingerprints(self):
         """Return SHA-256 fingerprints of the source and the target tokenizer."""
         return [

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import itertools
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,31 +31,41 @@ def resolve_all(paths, origin=""):
     return found
 
 
-def read_lines(path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file, plain or .gz, without their ends.
+def raw_lines(path) -> Iterator[bytes]:
+    """Yield the lines of a text file, plain or .gz, as bytes without their ends.
 
     Only the line feed ends a line (a carriage return before it goes too), so that two sides of a corpus stay parallel
     whatever other separators they contain.
 
     Raises:
-        InputError: the file is missing, is not what its ending says, or is not UTF-8 (names the line).
+        InputError: the file is missing, or is not what its ending says.
     """
     path = Path(path)
-    number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):  # noqa: B007 - the error below names it
-                yield raw.rstrip(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8: line {number}, byte {error.start} (0x{error.object[error.start]:02x})."
-        ) from error
+            for raw in file:
+                yield raw.rstrip(b"\n").removesuffix(b"\r")
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error
     except IsADirectoryError as error:
         raise InputError(f"{path} is a folder, not a text file.") from error
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is not a whole .gz file: {error}.") from error
+
+
+def read_lines(path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text file, as `raw_lines` finds them.
+
+    Raises:
+        InputError: as `raw_lines`; a line is not UTF-8 (names it).
+    """
+    for number, raw in enumerate(raw_lines(path), start=1):
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path} is not UTF-8: line {number}, byte {error.start} (0x{raw[error.start]:02x})."
+            ) from error
 
 
 def read_pairs(paths) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from heedful import backend
 from heedful.config import Config
 from heedful.data.corpus import hold_out
+from heedful.doctor.examination import examine
+from heedful.doctor.rows import Rows
 from heedful.errors import InputError
 from heedful.inspection import plot_curves
 from heedful.run import CONFIG, WEIGHTS, Run, load_matching, load_weights
@@ -17,10 +19,11 @@ from heedful.storage import locked, read_sealed, write_atomically
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 
+EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows: about a minute
 # What a training leaves in its run folder, and may delete there.
 WRITTEN = (
     CONFIG, WEIGHTS, "tokenizer.json", "*.tokenizer.json", "log.jsonl", "samples.txt", "scores.json", "curves.png",
-    "state/*.safetensors", "state/*.damaged", "tensorboard/events.*",
+    EXAMINATION, "state/*.safetensors", "state/*.damaged", "tensorboard/events.*",
 )  # fmt: skip
 
 
@@ -161,6 +164,8 @@ class Job:
         import keras
 
         keep_compilations()
+        if self.config.train.examine and not resume:
+            self._examine()
         if self.config.train.check and not resume:
             require(self.run, self.examples.batch(0), self.frozen, self.report)
         keras.utils.set_random_seed(self.config.train.seed)
@@ -188,6 +193,16 @@ class Job:
         for part in [part for part in self.corpora if part not in ("train", "valid")] or ["valid"]:
             self.score_test(part, self.corpora[part])
         return self.run
+
+    def _examine(self):
+        """Say what the training text suffers from; keep the whole story in the run folder."""
+        parts = Rows.of_config(self.config.data, self.config.task)
+        if "train" not in parts:
+            return  # a built-in corpus is right by construction
+        examination = examine(parts.pop("train").first(EXAMINED), parts, self.run.tokenizers())
+        self.report(f"training text: {examination.summary()}")
+        lines = "".join(f"{line}\n" for line in examination.lines())
+        write_atomically(self.run.path / EXAMINATION, lines.encode())
 
     def _take_over(self, model, start):
         """Put the encoder of a run `start` of task fill into a fresh model."""

@@ -1,0 +1,165 @@
+"""Whether two lines are translations of each other, told by which words go together in the rest of the text.
+
+Axes: N pairs of lines, W words of a line that are looked at.
+"""
+
+import collections
+import re
+
+import numpy as np
+
+WORDS = 16  # the rarest of a line are looked at: they say most
+FREQUENT = 0.1  # words in more than this share of the lines say nothing
+BITS = 22  # of the table of pairs of words
+MOST = 12.0  # nats that a single pair of lines may count for or against: some are free translations
+# A text changes from lines that fit to lines that do not, and back, with these probabilities a line.
+BREAKS, MENDS = 1e-4, 0.1
+_IDEOGRAPHS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORD = re.compile(f"[{_IDEOGRAPHS}]|[^\\W{_IDEOGRAPHS}]+")
+
+
+class Associations:
+    """Which words of two languages go together, learned from pairs of lines of which most are right.
+
+    The strength of two words is their pointwise mutual information over lines, in nats, drawn to zero where there is
+    little evidence. A line's own contribution is taken out before it is judged.
+
+    Args:
+        source, target: lines to learn from, N of each.
+    """
+
+    def __init__(self, source, target):
+        self._vocabularies = [_Vocabulary(side) for side in (source, target)]
+        self._count = len(source)
+        self._together = np.zeros(1 << BITS, np.float32)
+        words = self._words(source, target)
+        for part in _parts(len(source)):
+            places = self._places(words[0][part], words[1][part])
+            self._together += np.bincount(places[_real(words[0][part], words[1][part])], minlength=1 << BITS)
+        own = np.ones(len(source))
+        unrelated = np.roll(words[1], len(source) // 2 + 1, axis=0)
+        self._fits = _Judge(*self._scores(*words, own))
+        self._unrelated = _Judge(*self._scores(words[0], unrelated, 0 * own))
+
+    def evidence(self, source, target, own):
+        """Return how much speaks against each pair of lines (N,), in nats.
+
+        It is the log-likelihood of its score among unrelated lines over that among pairs.
+
+        Args:
+            source, target: N lines each.
+            own: 1 for pairs that were learned from, else 0 (N,).
+        """
+        scores, words = self._scores(*self._words(source, target), own)
+        return np.where(words > 0, np.clip(self._unrelated(scores, words) - self._fits(scores, words), -MOST, MOST), 0)
+
+    def _words(self, source, target):
+        """Return the ids of the telling words of lines, each (N, W), -1 where there are fewer."""
+        return tuple(v.words(lines) for v, lines in zip(self._vocabularies, (source, target), strict=True))
+
+    def _scores(self, source, target, own):
+        """Return how well words go together (N,), in nats a word, and how many words say so (N,)."""
+        parts = [self._score(source[part], target[part], own[part]) for part in _parts(len(source))]
+        both = np.minimum((source >= 0).sum(1), (target >= 0).sum(1))
+        return np.concatenate([*parts, np.zeros(0)]), both
+
+    def _score(self, source, target, own):
+        alone = [
+            np.maximum(np.where(ids < 0, 0, vocabulary.lines[ids]) - own[:, None], 0)
+            for vocabulary, ids in zip(self._vocabularies, (source, target), strict=True)
+        ]
+        expected = alone[0][:, :, None] * alone[1][:, None, :] / self._count
+        together = np.maximum(self._together[self._places(source, target)] - own[:, None, None], 0)
+        strength = np.where(_real(source, target), np.log((together + 0.5) / (expected + 0.5)), -np.inf)
+        best = np.concatenate([strength.max(2), strength.max(1)], 1)  # of each word: (N, 2 W)
+        known = np.isfinite(best)
+        return np.where(known, best, 0).sum(1) / np.maximum(known.sum(1), 1)
+
+    def _places(self, source, target):
+        """Return the place in the table of each pair of words: (N, W, W)."""
+        mixed = source[:, :, None].astype(np.uint32) * np.uint32(2654435761)
+        mixed = mixed + target[:, None, :].astype(np.uint32) * np.uint32(2246822519)
+        mixed ^= mixed >> np.uint32(15)
+        return (mixed * np.uint32(668265263)) >> np.uint32(32 - BITS)
+
+
+def _parts(count, size=2000):
+    """Return slices of a long axis, so that what is computed from them stays small."""
+    return [slice(start, start + size) for start in range(0, count, size)]
+
+
+def _real(source, target):
+    return (source >= 0)[:, :, None] & (target >= 0)[:, None, :]
+
+
+class _Vocabulary:
+    """The telling words of one side: those in at least two lines and not in too many; `lines` says in how many (V,)."""
+
+    def __init__(self, lines):
+        counts = collections.Counter()
+        for line in lines:
+            counts.update(_words(line))
+        most = max(2, FREQUENT * len(lines))
+        telling = [(word, count) for word, count in counts.most_common() if 2 <= count <= most]
+        self.lines = np.array([count for _, count in telling] or [0], np.float32)
+        self._ids = {word: number for number, (word, _) in enumerate(telling)}
+
+    def words(self, lines):
+        """Return the ids of each line's rarest words (N, W), -1 where there are fewer."""
+        known = self._ids.get
+        found = np.full((len(lines), WORDS), -1, np.int32)
+        for row, line in zip(found, lines, strict=True):
+            ids = sorted(number for word in _words(line) if (number := known(word)) is not None)[-WORDS:]
+            row[: len(ids)] = ids  # the most frequent words have the lowest numbers
+        return found
+
+
+def _words(line):
+    """Return the set of a line's words in lower case; where nothing parts words, each character is one."""
+    return set(_WORD.findall(line.lower()))
+
+
+class _Judge:
+    """How scores are distributed, by the number of words they come from: normally, with a robust middle and spread."""
+
+    GROUPS = (1, 2, 3, 4, 6, 8, 12)
+
+    def __init__(self, scores, words):
+        groups = np.digitize(words, self.GROUPS)
+        everywhere = scores[words > 0]
+        self._middle, self._spread = np.zeros(len(self.GROUPS) + 1), np.ones(len(self.GROUPS) + 1)
+        for group in range(1, len(self.GROUPS) + 1):
+            chosen = scores[groups == group]
+            chosen = chosen if len(chosen) >= 50 else everywhere
+            if len(chosen):
+                self._middle[group] = np.median(chosen)
+                self._spread[group] = 1.4826 * np.median(np.abs(chosen - self._middle[group])) + 0.05
+
+    def __call__(self, scores, words):
+        """Return the log-density of each score."""
+        groups = np.digitize(words, self.GROUPS)
+        z = (scores - self._middle[groups]) / self._spread[groups]
+        return -0.5 * z**2 - np.log(self._spread[groups])
+
+
+def stretches(evidence):
+    """Return which lines belong to stretches that do not fit (N,): the likeliest course of two states (Viterbi 1967).
+
+    Args:
+        evidence: against each pair, as `Associations.evidence` gives it.
+    """
+    stay, leave, enter, keep = np.log1p(-BREAKS), np.log(MENDS), np.log(BREAKS), np.log1p(-MENDS)
+    fits, not_fits = 0.0, enter
+    came_from = np.empty((len(evidence), 2), bool)  # whether the state before was that of not fitting
+    for row, against in zip(came_from, evidence.tolist(), strict=True):
+        row[0], row[1] = not_fits + leave > fits + stay, not_fits + keep > fits + enter
+        fits, not_fits = (
+            max(fits + stay, not_fits + leave),
+            max(fits + enter, not_fits + keep) + against,
+        )
+    found = np.empty(len(evidence), bool)
+    state = int(not_fits > fits)
+    for index in range(len(evidence) - 1, -1, -1):
+        found[index] = state
+        state = int(came_from[index, state])
+    return found

@@ -1,0 +1,94 @@
+"""What the characters of a line say about it: its scripts, what cannot be seen, what was decoded wrongly.
+
+Axes: N lines, K kinds of characters.
+"""
+
+import re
+
+import numpy as np
+
+# Where each kind of character begins, by Unicode's blocks; it reaches to the next. "" is what every text may have.
+_BEGINNINGS = [
+    (0x0, "control"), (0x9, ""), (0xB, "control"), (0x20, ""), (0x41, "Latin"), (0x5B, ""), (0x61, "Latin"), (0x7B, ""),
+    (0x7F, "control"), (0xA0, ""), (0xAD, "invisible"), (0xAE, ""), (0xC0, "Latin"), (0x2B0, ""), (0x370, "Greek"),
+    (0x400, "Cyrillic"), (0x530, "Armenian"), (0x590, "Hebrew"), (0x600, "Arabic"), (0x700, "other"),
+    (0x750, "Arabic"), (0x780, "other"), (0x8A0, "Arabic"), (0x900, "Devanagari"), (0x980, "Bengali"),
+    (0xA00, "Gurmukhi"), (0xA80, "Gujarati"), (0xB00, "Odia"), (0xB80, "Tamil"), (0xC00, "Telugu"), (0xC80, "Kannada"),
+    (0xD00, "Malayalam"), (0xD80, "Sinhala"), (0xE00, "Thai"), (0xE80, "Lao"), (0xF00, "Tibetan"), (0x1000, "Burmese"),
+    (0x10A0, "Georgian"), (0x1100, "Hangul"), (0x1200, "Ethiopic"), (0x1380, "other"), (0x1780, "Khmer"),
+    (0x1800, "other"), (0x1E00, "Latin"), (0x1F00, "Greek"), (0x2000, ""), (0x200B, "invisible"),
+    (0x200C, ""),  # joiners: Persian, the scripts of India and pictures of families need them
+    (0x200E, "invisible"), (0x2010, ""), (0x2028, "invisible"), (0x202F, ""), (0x2060, "invisible"), (0x2070, ""),
+    (0x2C00, "other"), (0x2C60, "Latin"), (0x2C80, "other"), (0x2E00, ""), (0x2E80, "Han"), (0x3000, ""),
+    (0x3005, "Han"), (0x3008, ""), (0x3040, "Kana"), (0x3100, "Han"), (0x3130, "Hangul"), (0x3190, "Han"),
+    (0x4DC0, ""), (0x4E00, "Han"), (0xA000, "other"), (0xA640, "Cyrillic"), (0xA6A0, "other"), (0xA720, "Latin"),
+    (0xA800, "other"), (0xAC00, "Hangul"), (0xD800, "broken"), (0xE000, "invisible"), (0xF900, "Han"),
+    (0xFB00, "Latin"), (0xFB13, "Armenian"), (0xFB1D, "Hebrew"), (0xFB50, "Arabic"), (0xFE00, ""), (0xFE70, "Arabic"),
+    (0xFEFF, "invisible"), (0xFF00, ""), (0xFF21, "Latin"), (0xFF3B, ""), (0xFF41, "Latin"), (0xFF5B, ""),
+    (0xFF65, "Kana"), (0xFFA0, "Hangul"), (0xFFE0, ""), (0xFFF0, "invisible"), (0xFFFC, "lost"), (0xFFFE, "invisible"),
+    (0x10000, "other"), (0x1D400, ""), (0x1E900, "other"), (0x1F000, ""), (0x20000, "Han"), (0x32000, "other"),
+    (0xE0000, "invisible"),
+]  # fmt: skip
+KINDS = ["", "control", "invisible", "broken", "lost"]
+KINDS += sorted({kind for _, kind in _BEGINNINGS} - set(KINDS))
+FIRST_SCRIPT = KINDS.index("lost") + 1
+_STARTS = np.array([start for start, _ in _BEGINNINGS], np.uint32)
+_KIND_OF = np.array([KINDS.index(kind) for _, kind in _BEGINNINGS])
+# What UTF-8 looks like where somebody took it for Windows-1252: letters such as these, and then one of the others.
+_MANGLED = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_UNSEEN = re.compile(
+    "["
+    + "".join(
+        f"\\U{start:08x}-\\U{end - 1:08x}"
+        for (start, kind), (end, _) in zip(_BEGINNINGS, [*_BEGINNINGS[1:], (0x110000, "")], strict=True)
+        if kind in ("control", "invisible")
+    )
+    + "]"
+)
+
+
+def code_points(lines):
+    """Return the code points of all lines, a line feed behind each, and the number of each one's line."""
+    text = "".join(f"{line}\n" for line in lines)
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    ends = codes == ord("\n")
+    return codes, np.cumsum(ends) - ends
+
+
+def count_kinds(lines):
+    """Return how many characters of each of `KINDS` each line has: (N, K)."""
+    codes, numbers = code_points(lines)
+    kinds = _KIND_OF[np.searchsorted(_STARTS, codes, "right") - 1]
+    return np.bincount(numbers * len(KINDS) + kinds, minlength=len(lines) * len(KINDS)).reshape(-1, len(KINDS))
+
+
+def is_broken(line):
+    """Whether a line read with `surrogateescape` was not UTF-8."""
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def without_unseen(line):
+    """Return a line without control characters, invisible ones and those for private use."""
+    return _UNSEEN.sub("", line)
+
+
+def unmangled(line):
+    """Return a line in which UTF-8 that was read as Windows-1252 is put right again; others are as they were."""
+    return _NOT_ASCII.sub(_read_again, line) if _MANGLED.search(line) else line
+
+
+def _read_again(match):
+    try:
+        return b"".join(_byte(character) for character in match[0]).decode()
+    except UnicodeError:
+        return match[0]
+
+
+def _byte(character):
+    """Return the byte that was taken for this character; Windows-1252 leaves some bytes to Latin-1."""
+    return character.encode("latin-1" if ord(character) < 0x100 else "cp1252")

@@ -1,0 +1,77 @@
+"""A cleaned copy of a text, and the record of what was taken out of it."""
+
+import contextlib
+import gzip
+from pathlib import Path
+
+from heedful.doctor.characters import unmangled, without_unseen
+from heedful.doctor.findings import KEPT, KINDS
+from heedful.errors import InputError
+
+REPORT = "report.tsv"
+KEEP, MEND, TAKE_OUT = "kept", "mended", "taken out"
+
+
+def clean(text, examination, folder, ignored=()):
+    """Write copies of a text's files without the rows that were found, and what can be mended mended.
+
+    Args:
+        text: `Rows`.
+        examination: of that text.
+        folder: for the copies, which keep their names, and `report.tsv`: line number, what was done, kinds, the row.
+        ignored: kinds that are left as they are.
+
+    Returns:
+        how many rows were kept as they are, mended, and taken out.
+
+    Raises:
+        InputError: a file would be written over, or two files have one name.
+    """
+    folder = Path(folder)
+    paths = [path for group in text.groups for path in group]
+    if len({path.name for path in paths}) < len(paths):
+        raise InputError(f"Two of {', '.join(map(str, paths))} have the same name: rename one of them first.")
+    if there := [str(folder / name) for name in (*(path.name for path in paths), REPORT) if (folder / name).exists()]:
+        raise InputError(f"{', '.join(there)} exists already: choose another folder for the cleaned copy.")
+    kinds = {}
+    for finding in examination.findings:
+        if finding.kind not in (*KEPT, *ignored):
+            for row in finding.rows.tolist():
+                kinds.setdefault(row, []).append(finding.kind)
+    folder.mkdir(parents=True, exist_ok=True)
+    counts = {KEEP: 0, MEND: 0, TAKE_OUT: 0}
+    number = -1
+    with _opened(folder / REPORT) as report:
+        for group in text.groups:
+            with contextlib.ExitStack() as files:
+                copies = [files.enter_context(_opened(folder / path.name)) for path in group]
+                for row in text.read(group):
+                    number += 1
+                    found = kinds.get(number, [])
+                    action, new = _treated(row, found, text.texts)
+                    counts[action] += 1
+                    if action != KEEP:
+                        report.write(
+                            "\t".join([str(number + 1), action, ", ".join(found), *(c or "" for c in row)]) + "\n"
+                        )
+                    if action != TAKE_OUT:
+                        parts = new if len(copies) > 1 or len(new) == 1 else [text.separator.join(new)]
+                        for file, part in zip(copies, parts, strict=True):
+                            file.write(f"{part}\n")
+    return counts[KEEP], counts[MEND], counts[TAKE_OUT]
+
+
+def _treated(row, kinds, texts):
+    """Return what is to be done with a row, and the row as it is to be written."""
+    if not kinds and None not in row:
+        return KEEP, row
+    if None in row or not all(KINDS[kind].mended for kind in kinds):
+        return TAKE_OUT, row
+    mended = tuple(unmangled(without_unseen(part)) if number in texts else part for number, part in enumerate(row))
+    return (MEND, mended) if all(part.strip() for part in mended) else (TAKE_OUT, row)
+
+
+def _opened(path):
+    """Open a file for text, compressed if its name says so; what is not UTF-8 is written as it was read."""
+    options = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
+    return gzip.open(path, "wt", **options) if path.suffix == ".gz" else path.open("w", **options)

@@ -1,0 +1,204 @@
+"""The examination of a text: a sample tells what is usual, one pass finds what is not."""
+
+import dataclasses
+import itertools
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from heedful.doctor.alignment import stretches
+from heedful.doctor.characters import KINDS as CHARACTERS
+from heedful.doctor.characters import count_kinds, unmangled
+from heedful.doctor.findings import KINDS, SHOWN, Finding
+from heedful.doctor.repeats import Repeats, normal_form
+from heedful.doctor.usual import Usual
+from heedful.doctor.vocabulary import fits
+
+WORDS = 3  # a row of fewer words, such as a name, may say the same on both sides
+
+
+@dataclass
+class Examination:
+    """What was found in a text.
+
+    Args:
+        name: of the text.
+        rows: how many were read.
+        scripts: of each side.
+        findings: `Finding`s.
+        vocabularies: `Fit`s, if the vocabularies are known.
+        seconds: that it took.
+    """
+
+    name: str
+    rows: int = 0
+    scripts: dict = field(default_factory=dict)
+    findings: list = field(default_factory=list)
+    vocabularies: list = field(default_factory=list)
+    seconds: float = 0.0
+
+    def found(self, kind):
+        """Return the numbers of the rows of a kind, from 0 (R,)."""
+        return next((finding.rows for finding in self.findings if finding.kind == kind), np.zeros(0, np.int64))
+
+    def as_dict(self):
+        """Return all of it for machines."""
+        return {
+            "text": self.name,
+            "rows": self.rows,
+            "scripts": self.scripts,
+            "findings": [finding.as_dict() for finding in self.findings],
+            "vocabularies": [dataclasses.asdict(fit) | {"fits": fit.fits} for fit in self.vocabularies],
+            "seconds": round(self.seconds, 2),
+        }
+
+    def lines(self):
+        """Return all of it as lines for the user."""
+        scripts = "; ".join(f"{side} in {' and '.join(names) or 'no script'}" for side, names in self.scripts.items())
+        head = f"{self.name}: {self.rows:,} rows, {scripts}, examined in {self.seconds:.1f} s"
+        found = [line for finding in self.findings for line in finding.lines(self.rows)]
+        return [head, *(found or ["nothing found"]), *map(str, self.vocabularies)]
+
+    def summary(self):
+        """Return the numbers of what was found as one line."""
+        counts = ", ".join(f"{finding.kind} {len(finding.rows):,}" for finding in self.findings)
+        unfit = "".join(f"; {fit}" for fit in self.vocabularies if not fit.fits)
+        return f"{self.rows:,} rows examined in {self.seconds:.1f} s: {counts or 'nothing found'}{unfit}"
+
+
+def examine(text, others=None, tokenizers=(), progress=None):
+    """Examine a text and return an `Examination`.
+
+    Args:
+        text: `Rows`.
+        others: by name, `Rows` of texts that it must not overlap with, such as validation and test text.
+        tokenizers: one for each side, if it is to be said how their vocabularies fit.
+        progress: called with how many rows were read and how many there are.
+    """
+    began, others = time.monotonic(), others or {}
+    sample, step, total = text.sample()
+    usual = Usual(text.columns, text.texts, [row for row in sample if all(row)])
+    found = {kind: [np.zeros(0, np.int64)] for kind in KINDS}
+    against = []
+    with Repeats() as rows_seen, Repeats() as texts_seen:
+        places = _register(others, text, rows_seen, texts_seen) if text.whole else []
+        for first, rows in text.chunks():
+            numbers = np.arange(first, first + len(rows))
+            whole = np.array([all(row) for row in rows])
+            lacking = np.array([None in row for row in rows])
+            good, good_numbers = [row for row in rows if all(row)], numbers[whole]
+            kinds, evidence = usual.judge(good, (good_numbers % step == 0).astype(float))
+            for kind, which in (kinds | _read(good, text.texts)).items():
+                found[kind].append(good_numbers[which])
+            found["no partner"].append(numbers[lacking])
+            if text.whole:
+                found["empty"].append(numbers[~whole & ~lacking])
+                _note(text, list(zip(good_numbers.tolist(), good, strict=True)), rows_seen, texts_seen)
+            against.append(np.zeros(len(rows), np.float32))
+            against[-1][whole] = evidence
+            if progress:
+                progress(first + len(rows), total)
+        notes = _tell_repeats(rows_seen.found(), texts_seen.found(), places, "label" in text.columns)
+    for kind, repeated in notes.items():
+        found[kind].append(np.array(sorted(repeated), np.int64))
+    rows_of = {kind: np.unique(np.concatenate(parts)) for kind, parts in found.items()}
+    explained = np.concatenate([rows_of[kind] for kind in ("untranslated", "script", "language")])
+    evidence = np.concatenate([*against, np.zeros(0, np.float32)])
+    evidence[explained] = 0  # what is no translation for another reason does not make a stretch
+    rows_of["misaligned"] = np.flatnonzero(stretches(evidence))
+    rows_of["language"] = np.setdiff1d(rows_of["language"], np.union1d(rows_of["script"], rows_of["untranslated"]))
+    rows_of["length"] = np.setdiff1d(rows_of["length"], np.union1d(explained, rows_of["misaligned"]))
+    examples = _examples(text, rows_of)
+    findings = [
+        Finding(
+            kind, rows,
+            {row: notes[kind][row] for row in rows[:SHOWN].tolist()} if kind in notes else {},
+            {row: examples[row] for row in rows[:SHOWN].tolist()},
+        )
+        for kind, rows in rows_of.items() if len(rows)
+    ]  # fmt: skip
+    vocabularies = fits({"train": text} | others, tokenizers) if tokenizers else []
+    return Examination(text.name, total, usual.scripts, findings, vocabularies, time.monotonic() - began)
+
+
+def _read(rows, texts):
+    """Return what can be seen in rows by themselves: kinds, each with which rows are of it (N,)."""
+    counts = np.zeros((len(rows), len(CHARACTERS)), int)
+    mangled = np.zeros(len(rows), bool)
+    for column in texts:
+        lines = [row[column] for row in rows]
+        counts += count_kinds(lines)
+        mangled |= np.array([unmangled(line) != line for line in lines], bool)
+    of = {name: counts[:, number] > 0 for number, name in enumerate(CHARACTERS)}
+    found = {
+        "not UTF-8": of["broken"],
+        "lost": of["lost"],
+        "unseen": of["control"] | of["invisible"],
+        "mangled": mangled,
+    }
+    if len(texts) == 2:
+        source, target = texts
+        found["untranslated"] = np.array(
+            [
+                len(row[source].split()) >= WORDS and normal_form(row[source]) == normal_form(row[target])
+                for row in rows
+            ],
+            bool,
+        )
+    return found
+
+
+def _register(others, text, rows_seen, texts_seen):
+    """Register the rows of other texts, -1, -2, ...; return the name of each text and how many rows came before it."""
+    places, count = [], 0
+    for name, other in others.items():
+        places.append((name, count))
+        for _, rows in other.chunks():
+            numbered = [(-1 - number, row) for number, row in enumerate(rows, start=count) if all(row)]
+            _note(text, numbered, rows_seen, texts_seen)
+            count += len(rows)
+    return places
+
+
+def _note(text, numbered, rows_seen, texts_seen):
+    """Register (number, row) pairs by all that they say, and by what is read alone, which gives a row away."""
+    numbers = [number for number, _ in numbered]
+    rows_seen.add(("\t".join(row) for _, row in numbered), numbers)
+    texts_seen.add((row[text.texts[0]] for _, row in numbered), numbers)
+
+
+def _tell_repeats(again, seen, places, labelled):
+    """Sort repeated rows into kinds.
+
+    Args:
+        again: (row, earlier row) where all is the same (R, 2).
+        seen: the same for what is read alone.
+        places: from `_register`.
+        labelled: whether rows are texts with a label.
+
+    Returns:
+        rows by kind, and words about each row by kind.
+    """
+
+    def place(earlier):
+        if earlier >= 0:
+            return f"line {earlier + 1}"
+        name, first = next((name, first) for name, first in reversed(places) if first <= -1 - earlier)
+        return f"line {-earlier - first} of the {name} text"
+
+    seen = seen[~np.isin(seen[:, 0], again[:, 0])]
+    kinds = {"duplicate": again[again[:, 1] >= 0], "overlap": again[again[:, 1] < 0], "leak": seen[seen[:, 1] < 0]}
+    if labelled:
+        kinds["contradiction"] = seen[seen[:, 1] >= 0]
+    return {kind: {row: f"as {place(earlier)}" for row, earlier in pairs.tolist()} for kind, pairs in kinds.items()}
+
+
+def _examples(text, rows_of):
+    """Return the texts of the first rows of each kind, by number."""
+    wanted = sorted({row for rows in rows_of.values() for row in rows[:SHOWN].tolist()})
+    found, rows, place = {}, iter(text), 0
+    for number in wanted:
+        found[number] = next(itertools.islice(rows, number - place, None))
+        place = number + 1
+    return found

@@ -1,0 +1,62 @@
+"""Which rows of a text came before, or come in another text too. Kept on disk, so that no text is too large."""
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+BUCKETS = 64  # files; each is sorted alone, so that the memory is that of the largest
+_RECORD = np.dtype([("key", "<u8"), ("row", "<i8")])
+
+
+class Repeats:
+    """A register of rows by what they say; open it with `with`.
+
+    Rows are numbered from 0; rows of texts that must not be learned from get negative numbers.
+    """
+
+    def __enter__(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self._files = [(Path(self._folder.name) / str(bucket)).open("w+b") for bucket in range(BUCKETS)]
+        return self
+
+    def __exit__(self, *_):
+        for file in self._files:
+            file.close()
+        self._folder.cleanup()
+
+    def add(self, texts, rows):
+        """Register texts (any iterable) with the numbers of their rows."""
+        records = np.array([(_key(text), row) for text, row in zip(texts, rows, strict=True)], _RECORD)
+        buckets = records["key"] % BUCKETS
+        order = np.argsort(buckets, kind="stable")
+        bounds = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
+        for file, start, end in zip(self._files, bounds[:-1], bounds[1:], strict=True):
+            file.write(records[order[start:end]].tobytes())
+
+    def found(self):
+        """Return (row, earlier row) of every row that says what an earlier one says: (R, 2), by row.
+
+        Negative numbers are earlier than all others.
+        """
+        pairs = [np.zeros((0, 2), np.int64)]
+        for file in self._files:
+            file.seek(0)
+            records = np.frombuffer(file.read(), _RECORD)
+            records = records[np.lexsort((records["row"], records["key"]))]
+            new = np.append(True, records["key"][1:] != records["key"][:-1])[: len(records)]
+            first = records["row"][np.flatnonzero(new)][np.cumsum(new) - 1] if len(records) else records["row"]
+            chosen = ~new & (records["row"] >= 0)
+            pairs.append(np.stack([records["row"][chosen], first[chosen]], 1))
+        together = np.concatenate(pairs)
+        return together[np.argsort(together[:, 0])]
+
+
+def normal_form(text):
+    """Return a text in lower case with single blanks: what differs in nothing else is the same."""
+    return " ".join(text.lower().split())
+
+
+def _key(text):
+    return int.from_bytes(hashlib.blake2b(normal_form(text).encode("utf-8", "surrogatepass"), digest_size=8).digest())

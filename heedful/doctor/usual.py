@@ -1,0 +1,156 @@
+"""What is usual in a text, learned from a sample of it; rows are judged by that.
+
+Axes: N rows.
+"""
+
+import numpy as np
+
+from heedful.doctor.alignment import Associations
+from heedful.doctor.characters import FIRST_SCRIPT, KINDS, count_kinds
+from heedful.doctor.languages import Deviation, Letters, Pieces
+
+LONGEST = 400  # characters of a line that are looked at
+HOME = 0.01  # a script that has this share of a side's letters is at home there
+LETTERS = 4  # fewer letters say nothing about a script
+STRANGE, UNRELATED = -3.0, 2.0  # what is so far from the usual letters, and fits the other side so little, is foreign
+ALONE = -4.0  # the same where there is no other side
+FOREIGN, EACH = 10.0, 0.2  # nats for another language, of a line and of each piece, from which on a line is in it ...
+EACH_ALONE = 0.6  # (where there is no other side to tell)
+FITS = -4.0  # ... unless so much says that it is a translation
+ROUNDS = 3  # in which foreign lines find lines like themselves
+TOO_LONG = 6.0  # deviation of a pair's lengths
+FEWEST = 10  # foreign lines that make a language
+PAIRS = 500  # fewer do not teach which words go together
+
+
+class Usual:
+    """What is usual in the rows of a text.
+
+    Args:
+        columns: names of the columns.
+        texts: numbers of those that are text: one, or source and target.
+        sample: rows that have all their columns.
+    """
+
+    def __init__(self, columns, texts, sample):
+        self._texts = texts
+        lines = self._lines(sample)
+        self._ratio, self._lengths, self._associations = 1.0, None, None
+        if len(texts) == 2:
+            sizes = [_sizes(side) for side in lines]
+            self._ratio = sizes[1].sum() / max(1, sizes[0].sum())
+            self._lengths = Deviation(*self._imbalance(*sizes))
+            if len(sample) >= PAIRS:
+                self._associations = Associations(*lines)
+        own = np.ones(len(sample))
+        against = self._against(lines, own)
+        self._sides = [Side(side) for side in lines]
+        self.scripts = {columns[text]: side.scripts for text, side in zip(texts, self._sides, strict=True)}
+        for side, own_lines, other in zip(self._sides, lines, self._sides[::-1], strict=True):
+            side.look_for_foreign(own_lines, against, other if len(texts) == 2 else None)
+
+    def judge(self, rows, own):
+        """Judge rows that have all their columns.
+
+        Args:
+            rows: N of them.
+            own: 1 for those that the sample held, else 0 (N,).
+
+        Returns:
+            of `script`, `language` and `length` which rows are of that kind (N,), and how much speaks against each
+            pair of lines (N,), in nats.
+        """
+        lines = self._lines(rows)
+        against = self._against(lines, own)
+        found = {
+            "script": np.any([side.scripted(texts) for side, texts in zip(self._sides, lines, strict=True)], 0),
+            "language": np.any(
+                [side.foreign(texts, own, against) for side, texts in zip(self._sides, lines, strict=True)], 0
+            ),
+        }
+        if self._lengths is not None:
+            found["length"] = np.abs(self._lengths(*self._imbalance(*map(_sizes, lines)))) > TOO_LONG
+        return found, against
+
+    def _lines(self, rows):
+        return [[row[text][:LONGEST] for row in rows] for text in self._texts]
+
+    def _against(self, lines, own):
+        """Return how much speaks against each pair of lines (N,), 0 where nothing is known."""
+        if self._associations is None:
+            return np.zeros(len(lines[0]))
+        return self._associations.evidence(*lines, own)
+
+    def _imbalance(self, source, target):
+        """Return by how much the target is too long, in units of its expected variation, and the length of both.
+
+        The variance of a length grows with the length (Gale and Church 1993).
+        """
+        return (target - source * self._ratio) / np.sqrt(source + target + 10), source + target
+
+
+class Side:
+    """What is usual in the lines of one side: its scripts and its letters."""
+
+    def __init__(self, lines):
+        counts = count_kinds(lines)[:, FIRST_SCRIPT:].sum(0)
+        self._home = counts >= HOME * max(1, counts.sum())
+        self.scripts = [name for name, home in zip(KINDS[FIRST_SCRIPT:], self._home, strict=True) if home]
+        self._letters = Letters().learn(Pieces(lines))
+        self._other, self._strange, self._each = None, Letters(), EACH_ALONE
+
+    def look_for_foreign(self, lines, against, other):
+        """Learn which other languages are in the sample: the other side's, and one that is strange to both.
+
+        Args:
+            lines: the sample (N,).
+            against: how much speaks against each pair (N,).
+            other: the other `Side`, or None.
+        """
+        own = np.ones(len(lines))
+        pieces = Pieces(lines)
+        means = self._letters.scores(pieces, own) / np.maximum(pieces.sizes, 1)
+        deviation = Deviation(means, pieces.sizes)(means, pieces.sizes)
+        strange = deviation < (ALONE if other is None else STRANGE)
+        apart = np.ones(len(lines), bool) if other is None else against > UNRELATED
+        if other is not None:
+            self._other, self._each = other._letters, EACH
+            apart &= ~self._clear(self._swapped(pieces, own), pieces)
+        strange &= apart
+        for _ in range(ROUNDS):
+            letters = Letters().learn(pieces, strange)
+            strange = apart & self._clear(letters.beside(self._letters, pieces, strange, own), pieces)
+        if strange.sum() >= FEWEST:
+            self._strange = Letters().learn(pieces, strange)
+
+    def scripted(self, lines):
+        """Return which lines are in a script that is not at home on this side (N,)."""
+        counts = count_kinds(lines)[:, FIRST_SCRIPT:]
+        return (counts.sum(1) >= LETTERS) & (counts[:, ~self._home].sum(1) > counts.sum(1) / 2)
+
+    def foreign(self, lines, own, against):
+        """Return which lines are in another language (N,).
+
+        Args:
+            lines: N of them.
+            own: 1 for those of the sample, else 0 (N,).
+            against: how much speaks against each pair (N,).
+        """
+        pieces = Pieces(lines)
+        # Which lines the strange letters were learned from is not kept; that of the sample all were does little harm.
+        other = self._strange.beside(self._letters, pieces, own, own)
+        if self._other is not None:
+            other = np.maximum(other, self._swapped(pieces, own))
+        return self._clear(other, pieces) & (against > FITS)
+
+    def _swapped(self, pieces, own):
+        """Return the log-likelihood of each line on the other side over that on this (N,)."""
+        return self._other.scores(pieces) - self._letters.scores(pieces, own)
+
+    def _clear(self, likelihood, pieces):
+        """Whether so much speaks for another language that a few words borrowed from it cannot be all (N,)."""
+        return likelihood > np.maximum(FOREIGN, self._each * pieces.sizes)
+
+
+def _sizes(lines):
+    return np.array([len(line) for line in lines], int)

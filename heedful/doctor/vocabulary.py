@@ -1,0 +1,63 @@
+"""Whether a vocabulary fits a text."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+SAMPLE = 20_000  # rows that tell
+UNKNOWN = 0.01  # share of unknown tokens from which on a vocabulary does not fit
+FINER = 1.5  # times as many tokens for a character as in the training text
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a vocabulary cuts a text.
+
+    Args:
+        where: the text, such as "valid source".
+        unknown: share of tokens that the vocabulary does not have.
+        per_character: tokens for each character.
+        used: share of the vocabulary that occurs.
+        usual: tokens for each character of the training text.
+    """
+
+    where: str
+    unknown: float
+    per_character: float
+    used: float
+    usual: float
+
+    @property
+    def fits(self):
+        """Whether little is unknown and tokens are as long as in the training text."""
+        return self.unknown <= UNKNOWN and self.per_character <= FINER * self.usual
+
+    def __str__(self):
+        text = f"{self.where}: {self.unknown:.2%} unknown tokens, {self.per_character:.3f} tokens a character"
+        text += f", {self.used:.0%} of the vocabulary used"
+        return text if self.fits else f"{text}: the vocabulary does not fit this text; learn it from text like this"
+
+
+def fits(parts, tokenizers):
+    """Return a `Fit` for each part of the text and each column of it.
+
+    Args:
+        parts: `Rows` by name, the training text first.
+        tokenizers: one for each column that is text.
+    """
+    found, usual = [], {}
+    for part, text in parts.items():
+        rows = [row for row in itertools.islice(text, SAMPLE) if all(row)]
+        for column, tokenizer in zip(text.texts, tokenizers, strict=True):
+            lines = [row[column].encode("utf-8", "replace").decode() for row in rows]
+            characters = sum(map(len, lines))
+            if not characters:
+                continue
+            ids = np.concatenate([np.asarray(ids, int) for ids in tokenizer.encode_batch(lines)])
+            per_character = len(ids) / characters
+            usual.setdefault(column, per_character)
+            unknown = float((ids == tokenizer.unknown_id).mean()) if len(ids) else 0.0
+            used = len(np.unique(ids)) / len(tokenizer)
+            found.append(Fit(f"{part} {text.columns[column]}", unknown, per_character, used, usual[column]))
+    return found

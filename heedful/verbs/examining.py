@@ -1,0 +1,64 @@
+"""The verb that examines text: doctor."""
+
+import functools
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from heedful.config import DataConfig
+from heedful.doctor.cleaning import REPORT, clean
+from heedful.doctor.examination import examine
+from heedful.doctor.findings import KINDS, REFUSED
+from heedful.doctor.rows import Rows
+from heedful.errors import InputError
+from heedful.run import CONFIG, Run
+from heedful.verbs.configuration import read_config
+from heedful.verbs.lines import say, warn
+
+
+def doctor(options, overrides):
+    """Examine text; return 1 if training would refuse it."""
+    parts, tokenizers = _texts(options)
+    if "train" not in parts:
+        raise InputError(f"{options.text[0]} names no text of its own.")
+    text = parts.pop("train")
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        shown = bar.add_task("rows", total=None)
+        advance = functools.partial(bar.update, shown)
+        examination = examine(text, parts, tokenizers, lambda done, total: advance(completed=done, total=total))
+    examination.findings = [finding for finding in examination.findings if finding.kind not in options.ignore]
+    if options.json:
+        print(json.dumps(examination.as_dict(), indent=2))
+    else:
+        for line in examination.lines():
+            say(line)
+    if options.fix:
+        kept, mended, out = clean(text, examination, options.fix)
+        tell = warn if options.json else say
+        tell(f"{kept:,} rows as they were, {mended:,} mended, {out:,} taken out: see {options.fix / REPORT}")
+    return int(any(finding.kind in REFUSED for finding in examination.findings))
+
+
+def _texts(options):
+    """Return the texts by part, from a recipe, a run or files, and the tokenizers of a run."""
+    if unknown := [kind for kind in options.ignore if kind not in KINDS]:
+        raise InputError(f"{unknown[0]!r} is none of the kinds {', '.join(map(repr, KINDS))}.")
+    first = Path(options.text[0])
+    if len(options.text) == 1 and (first.is_dir() or (first.suffix in ("", ".toml") and not _is_text(first))):
+        if options.valid or options.test or options.labelled:
+            raise InputError("A recipe or run says itself what its texts are: no --valid, --test or --labelled.")
+        config = read_config(options.text[0])
+        tokenizers = Run.open(first).tokenizers() if (first / CONFIG).is_file() else ()
+        return Rows.of_config(config.data, config.task), tokenizers
+    data = DataConfig(
+        train=tuple(options.text), valid=tuple(options.valid), test=tuple(options.test), documents="lines"
+    )
+    pairs = len(options.text) == 2 or first.name.endswith((".tsv", ".tsv.gz"))
+    return Rows.of_config(data, "classify" if options.labelled else "translate" if pairs else "generate"), ()
+
+
+def _is_text(path):
+    return path.suffix != ".toml" and path.is_file()

@@ -1,0 +1,271 @@
+"""The doctor finds what is wrong with a text, leaves alone what is right, and writes a cleaned copy."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from heedful.data.phrasebook import phrasebook
+from heedful.data.tokenizer import Tokenizer
+from heedful.doctor.alignment import Associations, stretches
+from heedful.doctor.characters import KINDS, count_kinds, unmangled, without_unseen
+from heedful.doctor.cleaning import clean
+from heedful.doctor.examination import examine
+from heedful.doctor.repeats import Repeats
+from heedful.doctor.rows import Rows
+from heedful.doctor.vocabulary import fits
+from heedful.errors import InputError
+
+pytestmark = pytest.mark.any_backend
+
+SPANISH = ["Los niños juegan en la calle con una pelota azul", "Ella siempre bebe café muy caliente por las mañanas"]
+
+
+@pytest.fixture(scope="module")
+def good():
+    """Pairs without a fault: no two of them are alike."""
+    pairs = dict(phrasebook("train", 2500))
+    return [(source, target) for target, source in {target: source for source, target in pairs.items()}.items()][:1200]
+
+
+def write(folder, rows, names=("text.pt", "text.en")):
+    paths = [folder / name for name in names]
+    for side, path in enumerate(paths):
+        content = b"".join(
+            row[side] + b"\n" if isinstance(row[side], bytes) else f"{row[side]}\n".encode() for row in rows
+        )
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return paths
+
+
+def examined(folder, rows, others=None):
+    return examine(Rows.of_pairs(write(folder, rows)), others)
+
+
+def kinds(examination):
+    return {finding.kind: finding.rows.tolist() for finding in examination.findings}
+
+
+def test_a_good_text_has_nothing(good, tmp_path):
+    examination = examined(tmp_path, good)
+    assert kinds(examination) == {}
+    assert examination.rows == len(good)
+    assert examination.scripts == {"source": ["Latin"], "target": ["Latin"]}
+    assert examination.lines()[1] == "nothing found"
+
+
+def test_each_fault_is_found_where_it_is(good, tmp_path):
+    """One row of each kind, and only it."""
+    rows = list(good)
+    rows[10] = rows[10][0], ""
+    rows[20] = rows[20][1], rows[20][1]
+    rows[30] = rows[5]
+    rows[40] = rows[40][0], "Мальчик читает книгу"
+    rows[50] = rows[50][0], rows[50][1] + " \u200b"
+    rows[60] = rows[60][0].encode() + b"\xe9", rows[60][1]
+    rows[70] = rows[70][0], rows[70][1] + " caf\u00c3\u00a9"
+    rows[80] = rows[80][0] + " \ufffd", rows[80][1]
+    rows[90] = rows[90][0], " ".join([rows[90][1]] * 12)
+    rows[100] = rows[100][0], good[700][0]
+    test = write(tmp_path, [good[200], (good[300][0], good[301][1])], ("test.pt", "test.en"))
+    found = kinds(examined(tmp_path, rows, {"test": Rows.of_pairs(test)}))
+    expected = {
+        "empty": [10], "untranslated": [20], "duplicate": [30], "script": [40], "unseen": [50], "not UTF-8": [60],
+        "mangled": [70], "lost": [80], "length": [90], "language": [100], "overlap": [200], "leak": [300],
+    }  # fmt: skip
+    assert found == expected
+
+
+def test_shifted_stretches_are_found(good, tmp_path):
+    """Targets one row late, and one row early at the very end."""
+    rows = list(good)
+    for start, end, step in ((200, 230, 1), (1160, 1200, -1)):
+        targets = np.roll(np.array([target for _, target in rows[start:end]], object), step)
+        rows[start:end] = [(source, target) for (source, _), target in zip(rows[start:end], targets, strict=True)]
+    found = kinds(examined(tmp_path, rows))
+    assert found.keys() == {"misaligned"}
+    wanted = {*range(200, 230), *range(1160, 1200)}
+    assert len(wanted & set(found["misaligned"])) >= 66
+    assert len(set(found["misaligned"]) - wanted) <= 2
+
+
+def test_a_third_language_is_found(good, tmp_path):
+    rows = list(good)
+    places = range(7, 1200, 40)
+    for number, place in enumerate(places):
+        rows[place] = rows[place][0], f"{SPANISH[number % 2]} {good[number][0].split()[-1]}"
+    found = kinds(examined(tmp_path, rows))["language"]
+    assert set(found) == set(places)
+
+
+def test_own_contribution_does_not_count(good):
+    """A pair must not prove itself: words that occur together nowhere else say nothing."""
+    source, target = ([f"{pair[side]} {'xyzzy' if i == 3 else ''}" for i, pair in enumerate(good)] for side in (0, 1))
+    associations = Associations(source + source[3:4], target + target[4:5])
+    own = np.ones(1)
+    alone = associations.evidence(["xyzzy"], ["xyzzy"], own)
+    assert alone >= 0
+
+
+def test_stretches_are_the_likeliest_course():
+    """Viterbi beside every course of ten rows, by their probabilities."""
+    random = np.random.default_rng(3)
+    from heedful.doctor.alignment import BREAKS, MENDS
+
+    for _ in range(20):
+        evidence = random.normal(0, 9, 10).clip(-12, 12)
+
+        def score(course, evidence=evidence):
+            total, before = 0.0, 0
+            for state, against in zip(course, evidence, strict=True):
+                change = (BREAKS, 1 - BREAKS) if before == 0 else (MENDS, 1 - MENDS)
+                total += np.log(change[0] if state != before else change[1]) + state * against
+                before = state
+            return total
+
+        courses = [[(number >> bit) & 1 for bit in range(10)] for number in range(1024)]
+        assert stretches(evidence).astype(int).tolist() == max(courses, key=score)
+
+
+def test_sides_of_different_length_are_examined_as_far_as_they_go(good, tmp_path):
+    paths = write(tmp_path, good)
+    paths[1].write_text("".join(f"{target}\n" for _, target in good[:-3]), encoding="utf-8")
+    examination = examine(Rows.of_pairs(paths))
+    assert kinds(examination) == {"no partner": [1197, 1198, 1199]}
+
+
+def test_labelled_texts(tmp_path, good):
+    path, test = tmp_path / "train.txt", tmp_path / "test.txt"
+    lines = [f"{number % 2} {target}" for number, (_, target) in enumerate(good)]
+    lines[7], lines[9], lines[11] = lines[2], "1" + lines[2][1:], "nothing"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    test.write_text(lines[20] + "\n1" + lines[22][1:] + "\n", encoding="utf-8")
+    found = kinds(examine(Rows.of_labelled([path]), {"test": Rows.of_labelled([test])}))
+    assert found == {"duplicate": [7], "contradiction": [9], "no partner": [11], "overlap": [20], "leak": [22]}
+
+
+def test_running_text_may_repeat_itself(tmp_path):
+    path = tmp_path / "play.txt"
+    path.write_text("ROMEO:\nWhat light?\n\nROMEO:\nIt is the east.\x07\n", encoding="utf-8")
+    assert kinds(examine(Rows.of_lines([path], whole=False))) == {"unseen": [4]}
+    assert kinds(examine(Rows.of_lines([path]))) == {"empty": [2], "duplicate": [3], "unseen": [4]}
+
+
+def test_an_empty_text(tmp_path):
+    paths = write(tmp_path, [])
+    assert examine(Rows.of_pairs(paths)).lines()[1:] == ["nothing found"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("Grüße", "Latin"), ("Привет", "Cyrillic"), ("東京", "Han"), ("ひらがな", "Kana"), ("한국어", "Hangul"),
+     ("שלום", "Hebrew"), ("नमस्ते", "Devanagari"), ("ไทย", "Thai"),
+     ("Ωμέγα", "Greek"), ("سلام", "Arabic"), ("123 .,-", ""), ("👍🏽", "")],
+)  # fmt: skip
+def test_scripts(text, kind):
+    counts = count_kinds([text])[0]
+    assert KINDS[counts[1:].argmax() + 1 if counts[1:].any() else 0] == kind
+    assert counts.sum() == len(text) + 1  # and a line feed
+
+
+def test_kinds_are_counted_line_by_line():
+    counts = count_kinds(["ab", "", "ж\u200b", "c\x00d"])
+    assert counts[:, KINDS.index("Latin")].tolist() == [2, 0, 0, 2]
+    assert counts[:, KINDS.index("Cyrillic")].tolist() == [0, 0, 1, 0]
+    assert counts[:, KINDS.index("invisible")].tolist() == [0, 0, 1, 0]
+    assert counts[:, KINDS.index("control")].tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("right", ["café", "“naïve” — 5 €", "ação", "Grüße", "žluťoučký", "日本語"])
+def test_what_was_read_as_windows_1252_is_put_right(right):
+    wrong = "".join(
+        character if character.isascii() else bytes(character, "utf-8").decode("cp1252", "replace")
+        for character in right
+    )
+    if "\ufffd" not in wrong:  # Windows-1252 has no character for some bytes: Latin-1 has
+        assert unmangled(wrong) == right
+    assert unmangled(right) == right
+    assert unmangled(right.encode().decode("latin-1")) == right
+
+
+def test_unseen_characters_are_taken_out():
+    assert without_unseen("a\u200bb\x07c\ufeff\u00add\te\u200c") == "abcd\te\u200c"
+
+
+def test_repeats_name_the_first_of_them():
+    with Repeats() as repeats:
+        repeats.add(["leaked text"], [-1])
+        repeats.add(["one", "Two  words", "three"], [0, 1, 2])
+        repeats.add(["two WORDS", "leaked text", "four", "one", "one"], [3, 4, 5, 6, 7])
+        assert repeats.found().tolist() == [[3, 1], [4, -1], [6, 0], [7, 0]]
+
+
+def test_the_sample_is_spread_over_the_text(tmp_path, monkeypatch):
+    monkeypatch.setattr("heedful.doctor.rows.SAMPLE", 10)
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"{number}\n" for number in range(101)))
+    sample, step, count = Rows.of_lines([path]).sample()
+    assert (step, count) == (16, 101)
+    assert [int(row[0]) for row in sample] == list(range(0, 101, 16))
+
+
+def test_a_vocabulary_that_does_not_fit_is_named(good, tmp_path):
+    english, russian = tmp_path / "en", tmp_path / "ru"
+    english.write_text("".join(f"{target}\n" for _, target in good), encoding="utf-8")
+    russian.write_text("Мальчик читает книгу\n", encoding="utf-8")
+    tokenizer = Tokenizer.train((target for _, target in good), "word", 4000)
+    found = fits({"train": Rows.of_lines([english]), "test": Rows.of_lines([russian])}, [tokenizer])
+    assert [fit.fits for fit in found] == [True, False]
+    assert found[1].unknown == 1.0
+    assert "does not fit" in str(found[1])
+
+
+@pytest.mark.parametrize("names", [("a.pt", "a.en"), ("a.pt.gz", "a.en.gz")])
+def test_the_cleaned_copy_is_clean(good, tmp_path, names):
+    rows = list(good[:600])
+    rows[3], rows[5], rows[8] = rows[2], (rows[5][0], ""), (rows[8][0] + "\u200b", rows[8][1])
+    text = Rows.of_pairs(write(tmp_path, rows, names))
+    out = tmp_path / "clean"
+    assert clean(text, examine(text), out) == (597, 1, 2)
+    copy = Rows.of_pairs([out / name for name in names])
+    wanted = [row for number, row in enumerate(good[:600]) if number not in (3, 5)]
+    assert list(copy) == wanted
+    assert kinds(examine(copy)) == {}
+    report = (out / "report.tsv").read_text(encoding="utf-8").splitlines()
+    assert [line.split("\t")[:3] for line in report] == [
+        ["4", "taken out", "duplicate"], ["6", "taken out", "empty"], ["9", "mended", "unseen"],
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="exists already"):
+        clean(text, examine(text), out)
+
+
+def test_the_command(cli, good, tmp_path, recipe_of):
+    rows = [*good[:600], good[0]]
+    paths = write(tmp_path, rows, ("my.pt", "my.en"))
+    result = cli("doctor", *paths, "--json")
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert [(found["kind"], found["lines"]) for found in told["findings"]] == [("duplicate", [601])]
+    assert told["findings"][0]["notes"] == {"601": "as line 1"}
+    assert b"nothing found" in cli("doctor", *paths, "--ignore", "duplicate").stdout
+    fixed = cli("doctor", *paths, "--fix", tmp_path / "out")
+    assert b"600 rows as they were, 0 mended, 1 taken out" in fixed.stdout
+    assert len((tmp_path / "out" / "my.en").read_text(encoding="utf-8").splitlines()) == 600
+
+    paths[0].write_bytes(b"caf\xe9\n" + paths[0].read_bytes())
+    broken = cli("doctor", *paths)
+    assert broken.returncode == 1  # training would refuse it
+    assert b"not UTF-8: 1 rows" in broken.stdout
+    assert b"no partner: 1 rows" in broken.stdout
+    for task in ("translate", "generate", "fill", "classify"):
+        assert cli("doctor", recipe_of(task)).returncode == 0
+    for arguments, message in (
+        (["nothing"], b"none of the recipes"), (["nothing.txt"], b"Missing text"), ([tmp_path], b"none of the recipes"),
+        (["quickstart"], b"names no text of its own"), ([*paths, "--ignore", "x"], b"'x' is none of the kinds"),
+        (["trec", "--labelled"], b"A recipe or run says itself"), ([*paths, "third"], b"Missing text"),
+    ):  # fmt: skip
+        wrong = cli("doctor", *arguments)
+        assert wrong.returncode == 2
+        assert message in wrong.stderr, wrong.stderr
+        assert wrong.stderr.count(b"\n") == 1

@@ -60,6 +60,9 @@ def _parser():
     verb.add_argument("recipe", nargs="?", help=f"a TOML file, or one of {', '.join(recipe_names())}")
     verb.add_argument("--run", type=Path, help="run folder (default: runs/NAME)")
     verb.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, exactly")
+    verb.add_argument(
+        "--verify", action="store_true", help="with --resume: replay the last updates first, and compare bit for bit"
+    )
     verb.add_argument("--force", action="store_true", help="overwrite a run folder that holds a run")
     verb.add_argument("--plan", action="store_true", help="print vocabulary, batch shapes and padding, and stop")
 

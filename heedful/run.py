@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from heedful.errors import InputError
 from heedful.storage import read_sealed, sealed, write_atomically
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+SAMPLES, _SAMPLES_OF = "samples.txt", re.compile(r"^update (\d+)$", re.MULTILINE)
 SOURCE, TARGET, ONE = "source.tokenizer.json", "target.tokenizer.json", "tokenizer.json"
 
 
@@ -154,6 +156,10 @@ class Run:
                 path.rename(path.with_suffix(".damaged"))  # or it would count as one of those kept
         raise InputError(f"{self.path} holds no training state to resume from.")
 
+    def never_saved(self):
+        """Whether the run was made, but stopped before its first state: nothing is lost if it begins anew."""
+        return not any((self.path / "state").glob("*"))
+
     def append_log(self, entry):
         """Add a line to log.jsonl."""
         with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
@@ -167,10 +173,21 @@ class Run:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]  # a full disk may have cut the last one
 
-    def replace_log(self, entries):
-        """Let log.jsonl hold these entries and no others."""
+    def append_samples(self, update, samples):
+        """Add the texts of a validation to samples.txt."""
+        with (self.path / SAMPLES).open("a", encoding="utf-8") as file:
+            file.write("\n".join([f"update {update}", *samples, "", ""]))
+
+    def forget_after(self, update):
+        """Take out of log.jsonl and samples.txt what came after an update: it will be lived through again."""
+        entries = [entry for entry in self.read_log() if entry["update"] <= update]
         lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
         write_atomically(self.path / "log.jsonl", lines.encode())
+        path = self.path / SAMPLES
+        if path.exists():
+            text = path.read_text(encoding="utf-8")
+            later = (head.start() for head in _SAMPLES_OF.finditer(text) if int(head[1]) > update)
+            write_atomically(path, text[: next(later, len(text))].encode())
 
 
 def _tokenizer_files(config):

@@ -68,6 +68,41 @@ def test_resuming_forgets_what_came_after_the_state(config, tmp_path):
     for name, array in last_arrays(resumed).items():
         np.testing.assert_array_equal(array, want[name])
     assert [entry["update"] for entry in run.read_log()] == [3, 6]
+    samples = (run.path / "samples.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in samples if line.startswith("update ")] == ["update 3", "update 6"]
+
+
+@pytest.mark.any_backend
+def test_a_run_without_a_state_begins_anew(config, tmp_path):
+    """A kill between the making of the folder and the first state must not leave a run that nothing can continue."""
+    whole = jobs.train(config, tmp_path / "whole", quiet)
+    made = TranslationJob.create(config, tmp_path / "made", quiet)
+    assert made.run.never_saved()
+    assert_same_state(whole, jobs.resume(tmp_path / "made", quiet))
+    for state in whole.states():
+        state.write_bytes(b"damaged")
+    with pytest.raises(InputError, match="holds no training state to resume from"):
+        jobs.resume(whole.path, quiet)  # something was lost: that is to be said
+
+
+@pytest.mark.any_backend
+def test_a_replay_verifies_the_last_updates(config, tmp_path):
+    """A bit that differs between two lives is found and named; the training goes on from the saved state."""
+    whole = jobs.train(config, tmp_path / "whole", quiet)
+    jobs.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
+    said = []
+    assert_same_state(whole, jobs.resume(tmp_path / "parts", said.append, config, verify=True))
+    assert any(line.startswith("replayed updates 1 to 3: ") for line in said)
+    arrays, progress = whole.last_state()
+    name = max(name for name in arrays if "kernel" in name)
+    arrays[name] = np.nextafter(arrays[name], np.float32(9))
+    whole.save_state(arrays, progress, 5)
+    with pytest.raises(InputError, match=f"updates 4 to 6 do not come out as they did: {name} differs by"):
+        jobs.resume(whole.path, quiet, verify=True)
+    (tmp_path / "parts" / "state" / "00000000.safetensors").unlink()
+    (tmp_path / "parts" / "state" / "00000003.safetensors").unlink()
+    with pytest.raises(InputError, match="fewer than two training states"):
+        jobs.resume(tmp_path / "parts", quiet, verify=True)
 
 
 @pytest.mark.any_backend

@@ -21,13 +21,13 @@ def train(config, path=None, report=print, force=False):
     return JOBS[config.task].create(config, path or default_folder(config), report, force).train()
 
 
-def resume(path, report=print, config=None):
-    """Continue the training of a run folder, exactly as if it had never stopped."""
+def resume(path, report=print, config=None, verify=False):
+    """Continue the training of a run folder, exactly as if it had never stopped; `verify` that first by a replay."""
     run = Run.open(path)
     if config is not None and config != run.config:
         run.of_task(config.task)
         run.config = config  # kept in the folder when the state has turned out to fit it
-    return JOBS[run.config.task](run, report).train(resume=True)
+    return JOBS[run.config.task](run, report).train(resume=True, verify=verify)
 
 
 def plan(config, report=print):

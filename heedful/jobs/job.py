@@ -151,16 +151,20 @@ class Job:
         report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
         return config, tokenizers
 
-    def train(self, resume=False):
+    def train(self, resume=False, verify=False):
         """Train, then draw the curves and score the test text, or the validation text where there is none.
+
+        Args:
+            resume: go on from the last state; a run that never had one begins.
+            verify: before that, live through the updates before that state again, and compare.
 
         Raises:
             InputError: another process trains in the same folder; the self-check or the training failed.
         """
         with locked(self.run.path):
-            return self._train(resume)
+            return self._train(resume and not self.run.never_saved(), verify)
 
-    def _train(self, resume):
+    def _train(self, resume, verify):
         import keras
 
         keep_compilations()
@@ -178,6 +182,8 @@ class Job:
         self.start(model)
         fingerprint = self.corpora["train"].fingerprint
         trainer = Trainer(self.run, model, self.examples, self.validate, self.report, fingerprint)
+        if verify:
+            trainer.verify()
         if resume:
             trainer.restore()
             if Config.from_json(self.run.path / CONFIG) != self.config:  # the state fits what was overridden

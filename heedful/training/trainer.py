@@ -1,6 +1,7 @@
 """Training in updates: fit, validate, log, save the exact state, stop and resume without a trace."""
 
 import contextlib
+import json
 import math
 import time
 
@@ -49,7 +50,10 @@ class Trainer:
 
     def restore(self):
         """Continue from the newest whole state of the run, exactly: weights, optimizer, dropout seeds, data order."""
-        arrays, progress = self.run.last_state(self.report)
+        self._restore(*self.run.last_state(self.report))
+        self._keeping(lambda: self.run.forget_after(self.update))
+
+    def _restore(self, arrays, progress):
         if progress["data"] != self.progress["data"]:
             raise InputError(
                 f"The training text has changed since {self.run.path} was begun; resuming would not be exact. "
@@ -65,9 +69,37 @@ class Trainer:
         for name, variable in variables.items():
             variable.assign(arrays[name])
         self.update = self.progress["update"]
-        # What was logged after the state will be lived through again.
-        entries = [entry for entry in self.run.read_log() if entry["update"] <= self.update]
-        self._keeping(lambda: self.run.replace_log(entries))
+
+    def verify(self):
+        """Live through the updates between the last two states again, and compare; the model ends in the last state.
+
+        Raises:
+            InputError: there are no two states, or a single bit of the replay differs.
+            Interrupted: a signal came.
+        """
+        states = self.run.states()
+        if len(states) < 2:
+            raise InputError(f"{self.run.path} has fewer than two training states: there is nothing to replay.")
+        (arrays, progress), last = (
+            (arrays, json.loads(metadata["progress"])) for arrays, metadata in map(read_sealed, states[-2:])
+        )
+        self._restore(arrays, progress)
+        first, goal, meter = self.update, last[1]["update"], Meter(self)
+        with Signals() as signals, meter.shown():
+            self._fit(goal, meter, signals, math.inf)
+        if signals.received is not None:
+            raise Interrupted(signals.received, "Stopped while replaying; nothing was changed.")
+        replayed = self._arrays()
+        differences = {name: _difference(replayed[name], array) for name, array in last[0].items()}
+        worst = max(differences, key=lambda name: differences[name])
+        if differences[worst]:
+            raise InputError(
+                f"The updates {first + 1} to {goal} do not come out as they did: {worst} differs by "
+                f"{differences[worst]:.3g}. The machine, a library or an environment variable is not what it was; "
+                "go on without --verify if that is meant."
+            )
+        self.report(f"replayed updates {first + 1} to {goal}: {len(last[0])} variables, all the same to the last bit")
+        self._restore(*last)
 
     def train(self):
         """Train to the configured number of updates, and leave the best weights in the run folder.
@@ -146,7 +178,7 @@ class Trainer:
             "validation_seconds": round(time.monotonic() - began, 2),
         }
         self._keeping(lambda: self.run.append_log(entry))
-        self._keeping(lambda: self._write_samples(samples))
+        self._keeping(lambda: self.run.append_samples(self.update, samples))
         if board:
             board.write(self.update, {name: value for name, value in entry.items() if name != "update"})
         self.report(
@@ -159,10 +191,6 @@ class Trainer:
             self.report(f"    {sample}")
         meter.restart()
 
-    def _write_samples(self, samples):
-        with (self.run.path / "samples.txt").open("a", encoding="utf-8") as file:
-            file.write("\n".join([f"update {self.update}", *samples, "", ""]))
-
     def _lost_patience(self):
         lost = bool(self.config.patience) and self.progress["waited"] >= self.config.patience
         if lost:
@@ -170,8 +198,7 @@ class Trainer:
         return lost
 
     def _save(self):
-        arrays = {name: backend.to_numpy(variable) for name, variable in self._variables().items()}
-        self._keeping(lambda: self.run.save_state(arrays, self.progress, self.config.keep))
+        self._keeping(lambda: self.run.save_state(self._arrays(), self.progress, self.config.keep))
 
     def _keeping(self, write):
         try:
@@ -183,6 +210,9 @@ class Trainer:
                 f"Cannot save to {self.run.path}: {error.strerror}; {kept}. "
                 f"Make room and go on with: heedful train --resume {self.run.path}"
             ) from error
+
+    def _arrays(self):
+        return {name: backend.to_numpy(variable) for name, variable in self._variables().items()}
 
     def _variables(self):
         """Return every variable that training changes, by its place and path: weights, seeds, optimizer.
@@ -217,6 +247,13 @@ class Trainer:
             if wins:
                 self._keeping(lambda: self.run.save_model(average))
                 self.progress["best"] = scores[by]
+
+
+def _difference(one, other):
+    """Return the largest difference of two arrays; 0 only if they are the same bit for bit."""
+    if np.array_equal(one, other):
+        return 0.0
+    return float(np.nan_to_num(np.abs(one.astype(np.float64) - other), nan=np.inf).max())
 
 
 def average_states(paths, names):

@@ -1,6 +1,7 @@
 """The verbs that train: quickstart and train."""
 
 import json
+import signal
 import sys
 import time
 
@@ -10,7 +11,7 @@ from heedful.errors import InputError
 from heedful.inspection import AttentionMaps
 from heedful.loading import load
 from heedful.recipes import find_recipe
-from heedful.run import Run, saved_states
+from heedful.run import CONFIG, Run, saved_states
 from heedful.training.signals import Interrupted
 from heedful.verbs.lines import say
 
@@ -42,7 +43,9 @@ def train(options, overrides):
         raise InputError("Name a recipe to train, or a run folder after --resume.")
     if options.resume:
         config = settings.override(Run.open(options.resume).config, overrides)
-        return _watched(lambda: jobs.resume(options.resume, say, config), options.resume)
+        return _watched(lambda: jobs.resume(options.resume, say, config, options.verify), options.resume)
+    if options.verify:
+        raise InputError("--verify replays what a run has done: it goes with --resume.")
     config = settings.override(Config.from_toml(find_recipe(options.recipe)), overrides)
     if options.plan:
         return jobs.plan(config, say)
@@ -52,6 +55,13 @@ def train(options, overrides):
 
 def _watched(work, folder):
     """Run a training; a signal ends it with the exit code that shells expect."""
+    received = []
+
+    def leave(number, frame):
+        received.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)  # as Ctrl-C does; while updates are made, `Signals` saves first
     try:
         work()
     except Interrupted as stop:
@@ -59,7 +69,10 @@ def _watched(work, folder):
         return 128 + stop.signal_number
     except KeyboardInterrupt:
         last = saved_states(folder)[-1:]
-        kept = f"; {last[0]} is kept. Go on with: heedful train --resume {folder}" if last else " before any training."
-        print(f"heedful: stopped at once{kept}", file=sys.stderr)
-        return 130
+        kept = f"{last[0]} is kept" if last else "no update was made yet"
+        advice = f". Go on with: heedful train --resume {folder}" if (folder / CONFIG).is_file() else ""
+        print(f"heedful: stopped at once; {kept}{advice}", file=sys.stderr)
+        return 128 + (received or [signal.SIGINT])[0]
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0

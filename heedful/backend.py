@@ -56,6 +56,23 @@ def workers():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def device():
+    """Return the name of what computes, such as `cpu` or `NVIDIA H100`."""
+    if NAME == "jax":
+        import jax
+
+        return jax.devices()[0].device_kind
+    if NAME == "torch":
+        import torch
+
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    import tensorflow
+
+    devices = tensorflow.config.list_physical_devices("GPU")
+    details = tensorflow.config.experimental.get_device_details(devices[0]) if devices else {}
+    return details.get("device_name", "cpu")
+
+
 def feed(batches, example):
     """Return what `fit` should be given to read the iterator `batches`, whose items are dicts of arrays like `example`.
 

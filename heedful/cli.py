@@ -61,6 +61,9 @@ def _parser():
     verb.add_argument("--run", type=Path, help="run folder (default: runs/NAME)")
     verb.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, exactly")
     verb.add_argument(
+        "--seeds", nargs="+", type=int, metavar="SEED", help="train once with each seed, into RUN-seedN, and compare"
+    )
+    verb.add_argument(
         "--verify", action="store_true", help="with --resume: replay the last updates first, and compare bit for bit"
     )
     verb.add_argument("--force", action="store_true", help="overwrite a run folder that holds a run")
@@ -129,6 +132,17 @@ def _parser():
     verb.add_argument("--labelled", action="store_true", help="each line is a label, a tab or a blank, and a text")
     verb.add_argument("--ignore", nargs="+", default=[], metavar="KIND", help="kinds to say and do nothing about")
     verb.add_argument("--fix", type=Path, metavar="FOLDER", help="write a cleaned copy, and a report of what was done")
+    verb.add_argument("--json", action="store_true", help="print JSON for machines")
+
+    verb = add(
+        "compare",
+        "evaluation.compare",
+        "put the scores of runs side by side: intervals, differences, and whether they could be chance",
+        epilog="Runs that differ in nothing but the seed are one row. Unlike things are refused: another text, other\n"
+        "settings of decoding, other signatures.",
+    )
+    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    verb.add_argument("--metric", help="bleu, accuracy, bits_per_byte or loss (default: the usual one of the task)")
     verb.add_argument("--json", action="store_true", help="print JSON for machines")
 
     verb = add("explain", "configuration.explain", "say what a setting means: heedful explain train.learning_rate")

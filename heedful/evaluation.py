@@ -66,15 +66,21 @@ class TokenScores:
         return cls(model, TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3)))
 
     def __call__(self):
+        """Return what `summary` says of all batches."""
+        return self.summary(self.sums())
+
+    def sums(self):
+        """Return nats of negative log-likelihood, tokens found and tokens of each batch (B, 3)."""
+        return np.array([backend.to_numpy(self._sums(batch))[1:] for batch in self.examples.finite()], float)
+
+    @staticmethod
+    def summary(sums):
         """Return loss (negative log-likelihood in nats per token, not smoothed), perplexity, accuracy and tokens.
 
         Raises:
             InputError: no token counts.
         """
-        total = np.zeros(4)
-        for batch in self.examples.finite():
-            total += backend.to_numpy(self._sums(batch))
-        _, nll, right, tokens = total
+        nll, right, tokens = sums.sum(0) if len(sums) else np.zeros(3)
         if not tokens:
             raise InputError("There is nothing to score: the text has no token that counts.")
         loss = nll / tokens

@@ -10,9 +10,9 @@ import numpy as np
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.storage import read_sealed, sealed, write_atomically
+from heedful.storage import read_seal, read_sealed, sealed, write_atomically
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, ORIGINS = "config.json", "model.safetensors", "origins.json"
 SAMPLES, _SAMPLES_OF = "samples.txt", re.compile(r"^update (\d+)$", re.MULTILINE)
 SOURCE, TARGET, ONE = "source.tokenizer.json", "target.tokenizer.json", "tokenizer.json"
 
@@ -37,14 +37,15 @@ class Run:
         return self.source_tokenizer
 
     @classmethod
-    def create(cls, path, config, source_tokenizer, target_tokenizer=None):
-        """Write config and tokenizers into a new folder."""
+    def create(cls, path, config, source_tokenizer, target_tokenizer=None, origins=None):
+        """Write config and tokenizers into a new folder, and `origins`: by full name, where a setting came from."""
         run = cls(path, config, source_tokenizer, target_tokenizer)
         (run.path / "state").mkdir(parents=True, exist_ok=True)
         for name, tokenizer in zip(
             _tokenizer_files(config), (run.source_tokenizer, run.target_tokenizer), strict=False
         ):
             write_atomically(run.path / name, tokenizer.to_json().encode())
+        run.add_origins(origins or {})
         write_atomically(run.path / CONFIG, config.to_json().encode())  # last: it makes the folder a run
         return run
 
@@ -87,9 +88,8 @@ class Run:
         ]
 
     def weights_fingerprint(self):
-        """Return the SHA-256 fingerprint of `model.safetensors`; `InputError` where there is none yet."""
-        with self.weights_path().open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        """Return the SHA-256 fingerprint of the trained weights; `InputError` where there are none yet."""
+        return read_seal(self.weights_path())[:16]
 
     def weights_path(self):
         """Return the path of `model.safetensors`; `InputError` where there is none yet."""
@@ -155,6 +155,16 @@ class Run:
                 report(f"{path} cannot be used ({error}); falling back to the state before it.")
                 path.rename(path.with_suffix(".damaged"))  # or it would count as one of those kept
         raise InputError(f"{self.path} holds no training state to resume from.")
+
+    def origins(self):
+        """Return where the settings came from that are no defaults, by their full names, as far as it is known."""
+        path = self.path / ORIGINS
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+    def add_origins(self, origins):
+        """Keep where settings came from."""
+        content = json.dumps(self.origins() | origins, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(self.path / ORIGINS, content.encode())
 
     def never_saved(self):
         """Whether the run was made, but stopped before its first state: nothing is lost if it begins anew."""

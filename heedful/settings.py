@@ -38,6 +38,23 @@ def override(config, arguments):
     return from_dict(Config, _lists(table), "command line")
 
 
+def origins(recipe, arguments):
+    """Return where settings come from, by their full names: those of a recipe's path, and overrides as in `override`.
+
+    Sizes that neither names come from `model.size`; settings without an origin have their default.
+    """
+    table = tomllib.loads(Path(recipe).read_text(encoding="utf-8")) if recipe else {}
+    found = {}
+    for section, values in table.items():
+        names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
+        found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
+    words = [word for argument in arguments for word in _split_flag(argument)]
+    found |= {flag.removeprefix("--"): "command line" for flag in words[::2]}
+    for name in ("num_layers", "d_model", "num_heads", "d_ff"):
+        found.setdefault(f"model.{name}", f"model.size, {found.get('model.size', 'the default')}")
+    return found
+
+
 def take(arguments):
     """Split the arguments of `train` into its own and the settings, `--section.key value` and `--name value`."""
     own, overrides = [], []

@@ -65,7 +65,8 @@ def locked(folder):
 
 def sealed(arrays, metadata):
     """Return arrays by name and metadata as the bytes of a safetensors file that carries its own checksum."""
-    return to_safetensors(arrays, metadata | {SEAL: _checksum(arrays, metadata)})
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # others it would write scrambled
+    return to_safetensors(arrays, metadata | {SEAL: checksum(arrays, metadata)})
 
 
 def read_sealed(path):
@@ -78,9 +79,15 @@ def read_sealed(path):
     seal = metadata.pop(SEAL, None)
     if seal is None:
         raise InputError(f"{path} is damaged, or was not written by this version of heedful: it carries no checksum.")
-    if seal != _checksum(arrays, metadata):
+    if seal != checksum(arrays, metadata):
         raise InputError(f"{path} is damaged: its content does not fit its checksum.")
     return arrays, metadata
+
+
+def read_seal(path):
+    """Return the checksum that a file of `sealed` carries: that of its content, whatever the order in the file."""
+    with _opened(path) as file:
+        return (file.metadata() or {}).get(SEAL)
 
 
 def read_arrays(path):
@@ -89,16 +96,22 @@ def read_arrays(path):
     Raises:
         InputError: the file is missing, truncated or malformed.
     """
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+@contextlib.contextmanager
+def _opened(path):
     try:
         with safetensors.safe_open(str(path), framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            yield file
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error
     except safetensors.SafetensorError as error:
         raise InputError(f"{path} is damaged: {error}.") from error
 
 
-def _checksum(arrays, metadata):
+def checksum(arrays, metadata):
     """Return the SHA-256 of all metadata and, by name, of type, shape and content of all arrays."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(arrays):

@@ -9,11 +9,17 @@ import pytest
 
 pytestmark = pytest.mark.any_backend
 
+# Most of an example's time is spent compiling, whatever it trains: the quick two are run each time.
+QUICK = ("01_", "02_")
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 SMALL = {"EXAMPLE_UPDATES": "2", "EXAMPLE_SENTENCES": "800", "EXAMPLE_EPOCHS": "2"}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def marked(path):
+    return pytest.param(path, id=path.stem, marks=[] if path.name.startswith(QUICK) else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("path", map(marked, EXAMPLES))
 def test_runs(path, tmp_path):
     environment = os.environ | SMALL | {"MPLBACKEND": "Agg"}
     environment.pop("KERAS_BACKEND", None)  # as on a machine where nobody has chosen one

@@ -36,6 +36,7 @@ SEARCHES = [
 ]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("options", SEARCHES, ids=["greedy", "beam", "sampling"])
 def test_neighbours_and_order_change_nothing(model, tokenizer, lines, options):
     """The same translation alone, in any batch size and in any order; empty lines stay empty."""

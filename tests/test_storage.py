@@ -23,6 +23,7 @@ def arrays(rng):
         "seed": np.array([7, 2**31], "uint32"),
         "count": np.array(3, "int32"),
         "empty": np.zeros((0, 4), "float32"),
+        "view": rng.normal(size=(4, 6)).T[::2],  # not in one piece: the library alone would write it scrambled
     }
 
 

@@ -46,7 +46,7 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.any_backend), 2])
 def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
     """Difference 0.0, dropout on: weights, optimizer, dropout seeds and data order all continue."""
     config = change(config, "--train.accumulate", str(accumulate), "--train.label_smoothing", "0.1")
@@ -196,6 +196,7 @@ def test_not_a_number_stops_with_the_update(config, tmp_path):
         jobs.train(config, tmp_path / "run", quiet)
 
 
+@pytest.mark.any_backend
 def test_patience(config, tmp_path):
     config = change(
         config, "--train.learning_rate", "1e-30", "--train.patience", "2", "--train.updates", "50",
@@ -207,6 +208,7 @@ def test_patience(config, tmp_path):
     assert any("stopping early" in line for line in said)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(("scores", "wins"), [([1, 2, 3, 4, 5, 6, 7], True), ([7, 6, 5, 4, 3, 2, 1], False)])
 def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path, monkeypatch, scores, wins):
     waiting = iter(scores)
@@ -228,6 +230,7 @@ def test_bfloat16_trains(config, tmp_path):
     assert all(entry["loss"] < 10 for entry in run.read_log())
 
 
+@pytest.mark.any_backend
 def test_other_data_is_refused_on_resume(config, tmp_path, text_files):
     jobs.train(config, tmp_path / "run", quiet)
     for path in text_files:
@@ -236,6 +239,7 @@ def test_other_data_is_refused_on_resume(config, tmp_path, text_files):
         jobs.resume(tmp_path / "run", quiet)
 
 
+@pytest.mark.any_backend
 def test_a_run_folder_is_complete_and_legible(config, tmp_path):
     run = jobs.train(config, tmp_path / "run", quiet)
     names = {path.name for path in run.path.iterdir()}
@@ -245,9 +249,13 @@ def test_a_run_folder_is_complete_and_legible(config, tmp_path):
     assert list((run.path / "tensorboard").glob("events.*"))
     scores = json.loads((run.path / "scores.json").read_text())[-1]
     assert scores["signatures"]["bleu"].startswith("nrefs:1|case:mixed")
-    assert {"data_fingerprint", "tokenizer_fingerprints", "decode"} <= scores.keys()
+    assert {"data_fingerprint", "tokenizer_fingerprints", "decode", "command", "hardware", "version"} <= scores.keys()
+    assert scores["weights_fingerprint"] == run.weights_fingerprint()
+    assert (run.path / f"{scores['outputs']}.txt").read_text(encoding="utf-8").count("\n") == 20
+    assert "overlap: 20 rows" in (run.path / "examination.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.any_backend
 def test_vocabulary_comes_from_training_text_alone(config, tmp_path):
     """Guards against words of validation or test text in the vocabulary."""
     for side, name in enumerate(("valid.pt", "valid.en")):

@@ -16,18 +16,21 @@ def default_folder(config):
     return Path("runs") / config.name
 
 
-def train(config, path=None, report=print, force=False):
-    """Train a run from a `Config` and return it; `path` defaults to runs/NAME."""
-    return JOBS[config.task].create(config, path or default_folder(config), report, force).train()
+def train(config, path=None, report=print, force=False, origins=None):
+    """Train a run from a `Config` and return it; `path` defaults to runs/NAME.
+
+    `origins` says where settings came from, by their full names; the run keeps it.
+    """
+    return JOBS[config.task].create(config, path or default_folder(config), report, force, origins).train()
 
 
-def resume(path, report=print, config=None, verify=False):
+def resume(path, report=print, config=None, verify=False, origins=None):
     """Continue the training of a run folder, exactly as if it had never stopped; `verify` that first by a replay."""
     run = Run.open(path)
     if config is not None and config != run.config:
         run.of_task(config.task)
         run.config = config  # kept in the folder when the state has turned out to fit it
-    return JOBS[run.config.task](run, report).train(resume=True, verify=verify)
+    return JOBS[run.config.task](run, report).train(True, verify, origins)
 
 
 def plan(config, report=print):

@@ -11,9 +11,10 @@ from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores, class_scores
 from heedful.inspection import plot_confusion
-from heedful.jobs.job import Job, add_scores, open_parts, starting_point
+from heedful.jobs.job import Job, open_parts, starting_point
 from heedful.jobs.language import text_tokenizer
 from heedful.reading.labeller import Labeller
+from heedful.scores.passport import keep
 
 
 class ClassificationJob(Job):
@@ -84,7 +85,9 @@ def evaluate(run, corpus, labeller=None):
     probabilities = labeller.probabilities([text for _, text in corpus])
     scores = class_scores(probabilities.argmax(-1), wanted, labeller.labels)
     plot_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labeller.labels)
-    return add_scores(run, corpus, scores)
+    found = probabilities.argmax(-1)
+    units = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
+    return keep(run, corpus, scores, units, [labeller.labels[number] for number in found])
 
 
 def describe(scores):

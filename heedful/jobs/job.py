@@ -1,9 +1,7 @@
 """What all jobs have in common: a run folder is made, a model trained, its states kept, its test text scored."""
 
 import dataclasses
-import json
 import os
-import time
 from pathlib import Path
 
 from heedful import backend
@@ -13,7 +11,7 @@ from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
 from heedful.errors import InputError
 from heedful.inspection import plot_curves
-from heedful.run import CONFIG, WEIGHTS, Run, load_matching, load_weights
+from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights
 from heedful.selfcheck.check import require
 from heedful.storage import locked, read_sealed, write_atomically
 from heedful.training.signals import Interrupted
@@ -22,8 +20,8 @@ from heedful.training.trainer import Trainer
 EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows: about a minute
 # What a training leaves in its run folder, and may delete there.
 WRITTEN = (
-    CONFIG, WEIGHTS, "tokenizer.json", "*.tokenizer.json", "log.jsonl", "samples.txt", "scores.json", "curves.png",
-    EXAMINATION, "state/*.safetensors", "state/*.damaged", "tensorboard/events.*",
+    CONFIG, WEIGHTS, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", "log.jsonl", "samples.txt",
+    "scores.json", "outputs/*", "curves.png", "state/*.safetensors", "state/*.damaged", "tensorboard/events.*",
 )  # fmt: skip
 
 
@@ -117,8 +115,8 @@ class Job:
         raise NotImplementedError
 
     @classmethod
-    def create(cls, config, path, report=print, force=False):
-        """Make a new run folder; learn its tokenizers.
+    def create(cls, config, path, report=print, force=False, origins=None):
+        """Make a new run folder; learn its tokenizers. `origins` says where settings came from, by their full names.
 
         Raises:
             InputError: the folder holds a run already and `force` is not set; bad text.
@@ -136,7 +134,7 @@ class Job:
             for pattern in WRITTEN:  # only reached with `force`, or where no run was
                 for old in path.glob(pattern):
                     old.unlink()
-            Run.create(path, config, *tokenizers)
+            Run.create(path, config, *tokenizers, origins=origins)
         return job
 
     @classmethod
@@ -151,20 +149,21 @@ class Job:
         report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
         return config, tokenizers
 
-    def train(self, resume=False, verify=False):
+    def train(self, resume=False, verify=False, origins=None):
         """Train, then draw the curves and score the test text, or the validation text where there is none.
 
         Args:
             resume: go on from the last state; a run that never had one begins.
             verify: before that, live through the updates before that state again, and compare.
+            origins: where settings came from that are new, by their full names.
 
         Raises:
             InputError: another process trains in the same folder; the self-check or the training failed.
         """
         with locked(self.run.path):
-            return self._train(resume and not self.run.never_saved(), verify)
+            return self._train(resume and not self.run.never_saved(), verify, origins or {})
 
-    def _train(self, resume, verify):
+    def _train(self, resume, verify, origins):
         import keras
 
         keep_compilations()
@@ -187,6 +186,7 @@ class Job:
         if resume:
             trainer.restore()
             if Config.from_json(self.run.path / CONFIG) != self.config:  # the state fits what was overridden
+                self.run.add_origins(origins)
                 write_atomically(self.run.path / CONFIG, self.config.to_json().encode())
             self.report(f"resuming at update {trainer.update}")
         try:
@@ -229,19 +229,3 @@ class Job:
             plot_curves(self.run.path / "curves.png", log)
         except OSError as error:  # a picture must not cost a training
             self.report(f"The curves could not be drawn: {error}.")
-
-
-def add_scores(run, corpus, scores, decode=None):
-    """Complete `scores` with what they were made of, and add them to the run's scores.json; return them."""
-    scores |= {
-        "data": corpus.name,
-        "data_fingerprint": corpus.fingerprint,
-        "tokenizer_fingerprints": run.fingerprints(),
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-    if decode is not None:
-        scores["decode"] = dataclasses.asdict(decode)
-    path = run.path / "scores.json"
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    write_atomically(path, (json.dumps([*earlier, scores], indent=2, ensure_ascii=False) + "\n").encode())
-    return scores

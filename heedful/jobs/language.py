@@ -2,13 +2,16 @@
 
 import math
 
+import numpy as np
+
 from heedful.config import DecodeConfig
 from heedful.data.documents import PackedDocuments, Windows, as_stream, encode_texts, read_documents
 from heedful.data.tokenizer import END_ID, Tokenizer
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores
 from heedful.generation.generator import Generator
-from heedful.jobs.job import Job, add_scores, cache_folder, open_parts
+from heedful.jobs.job import Job, cache_folder, open_parts
+from heedful.scores.passport import keep
 
 SAMPLE_TOKENS = 200  # length of the sample text at a validation
 
@@ -99,20 +102,31 @@ class TextScores:
         self._token_scores = TokenScores(model, examples_of(config, texts))
 
     def __call__(self):
+        """Return what `summary` says of all batches."""
+        return self.summary(self.sums())
+
+    def sums(self):
+        """Return nats, tokens found and tokens of each batch (B, 3)."""
+        return self._token_scores.sums()
+
+    def summary(self, sums):
         """Return loss (nats per token), perplexity, accuracy, tokens, and bits_per_byte.
 
         The last compares models with different vocabularies, as far as their tokens give back the text: all nats of it,
         divided once by its bytes.
         """
-        scores = self._token_scores()
-        nats = scores["loss"] * scores["tokens"]
-        return scores | {"bits_per_byte": nats / math.log(2) / self.text_bytes}
+        return TokenScores.summary(sums) | {"bits_per_byte": sums[:, 0].sum() / math.log(2) / self.text_bytes}
 
 
 def evaluate(run, corpus, model=None):
     """Score a language model on documents and add the result to the run's scores.json; return it."""
     texts = encode_texts(corpus, run.tokenizer)
-    return add_scores(run, corpus, TextScores(model or run.load_model(), run.config, texts)())
+    scorer = TextScores(model or run.load_model(), run.config, texts)
+    sums = scorer.sums()
+    nats, tokens = sums[:, 0], sums[:, 2]
+    text_bytes = tokens * scorer.text_bytes / tokens.sum()  # each batch's share of them
+    units = {"loss": np.stack([nats, tokens], 1), "bits_per_byte": np.stack([nats, text_bytes], 1)}
+    return keep(run, corpus, scorer.summary(sums), units)
 
 
 def describe(scores):

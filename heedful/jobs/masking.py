@@ -5,8 +5,9 @@ from heedful.data.examples import plan_pieces
 from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores
-from heedful.jobs.job import Job, add_scores, cache_folder
+from heedful.jobs.job import Job, cache_folder
 from heedful.jobs.language import documents, text_tokenizer
+from heedful.scores.passport import keep
 
 
 class MaskingJob(Job):
@@ -54,8 +55,9 @@ def examples_of(run, texts):
 def evaluate(run, corpus, model=None):
     """Score a masked language model on documents and add the result to the run's scores.json; return it."""
     texts = encode_texts(corpus, run.tokenizer)
-    scores = TokenScores(model or run.load_model(), examples_of(run, texts))()
-    return add_scores(run, corpus, scores)
+    sums = TokenScores(model or run.load_model(), examples_of(run, texts)).sums()
+    units = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}
+    return keep(run, corpus, TokenScores.summary(sums), units)
 
 
 def describe(scores):

@@ -1,6 +1,7 @@
 """The translation job: from a config and its text to a trained, scored and illustrated run."""
 
 import dataclasses
+import functools
 import itertools
 import time
 
@@ -14,7 +15,9 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores, score_text
 from heedful.generation.translator import Translator
-from heedful.jobs.job import Job, add_scores, cache_folder, starting_point
+from heedful.jobs.job import Job, cache_folder, starting_point
+from heedful.scores.passport import keep
+from heedful.scores.units import bleu_units
 
 # What a shape costs to compile, in tokens that could be trained on meanwhile: about 7 seconds at 7,000 tokens/s.
 COMPILE_TOKENS = 50_000
@@ -31,7 +34,7 @@ def corpora(config):
     data = config.data
     if data.corpus == "phrasebook":
         sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT, "unseen": HELD_OUT}
-        return {part: Corpus.from_pairs(phrasebook(part, size), f"phrasebook/{part}") for part, size in sizes.items()}
+        return {part: _phrasebook(part, size) for part, size in sizes.items()}
     if data.corpus == "reverse":
         sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT}
         return {
@@ -42,6 +45,12 @@ def corpora(config):
         raise InputError("data.train and data.valid must name text files (or choose a built-in data.corpus).")
     paths = {"train": data.train, "valid": data.valid} | ({"test": data.test} if data.test else {})
     return {part: Corpus.from_files(files, data.origin) for part, files in paths.items()}
+
+
+@functools.lru_cache(maxsize=8)
+def _phrasebook(part, size):
+    """Return a part of the phrasebook; writing the held-out ones takes seconds, and a training opens them twice."""
+    return Corpus.from_pairs(phrasebook(part, size), f"phrasebook/{part}")
 
 
 def train_tokenizers(config, corpus, sides=(0, 1)):
@@ -129,7 +138,7 @@ def evaluate(run, corpus, translator=None):
 
     Returns:
         bleu, chrf, exact, loss, perplexity, accuracy, seconds and tokens per second of decoding, signatures,
-        fingerprints of data and tokenizers, decoding settings.
+        a 95 % interval, and the passport of `scores/passport.py`.
     """
     translator = translator or Translator.from_run(run)
     pairs = list(corpus)
@@ -146,7 +155,8 @@ def evaluate(run, corpus, translator=None):
         "seconds": round(seconds, 2),
         "output_tokens_per_second": round(tokens / seconds, 1),
     }
-    return add_scores(run, corpus, scores, translator.decode)
+    units = {"bleu": bleu_units(made, [reference for _, reference in pairs])}
+    return keep(run, corpus, scores, units, made, translator.decode)
 
 
 def describe(scores):

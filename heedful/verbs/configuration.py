@@ -8,7 +8,7 @@ from heedful import settings
 from heedful.config import Config
 from heedful.errors import InputError
 from heedful.recipes import find_recipe
-from heedful.run import CONFIG
+from heedful.run import CONFIG, Run
 from heedful.verbs.lines import say
 
 
@@ -20,15 +20,24 @@ def explain(options, overrides):
         near = difflib.get_close_matches(options.setting, known, 3, 0.5)
         advice = f"did you mean {' or '.join(near)}?" if near else "heedful train --help lists them all."
         raise InputError(f"There is no setting {options.setting!r}: {advice}")
-    values = flat(read_config(options.where)) if options.where else {}
+    values, origins = _values(options.where) if options.where else ({}, {})
     for name in chosen:
         kind, default, text = known[name]
         say(f"{name}: {kind}, by default {default!r}")
         if text:
             say(f"    {text}")
         if options.where:
-            say(f"    in {options.where}: {values[name]!r}" + (", the default" if values[name] == default else ""))
+            came = origins.get(name) or ("the default" if values[name] == default else "set by the run itself")
+            say(f"    in {options.where}: {values[name]!r}, {came}")
     return 0
+
+
+def _values(where):
+    """Return the settings of a run or a recipe, and where they came from, by their full names."""
+    values = flat(read_config(where))
+    if (Path(where) / CONFIG).is_file():
+        return values, Run.open(where).origins()
+    return values, settings.origins(find_recipe(where), [])
 
 
 def diff(options, overrides):

@@ -9,6 +9,8 @@ from heedful.generation.translator import Translator
 from heedful.jobs import JOBS, classification, language, masking, translation
 from heedful.jobs.job import keep_compilations
 from heedful.run import Run
+from heedful.scores.comparison import compare as compare_runs
+from heedful.scores.units import METRICS
 
 SINGLE = {"generate": language, "fill": masking, "classify": classification}
 
@@ -38,6 +40,18 @@ def evaluate(options, overrides):
     for name, signature in scores.get("signatures", {}).items():
         print(f"{name + ' signature':26s}{signature}")
     print(summary)
+
+
+def compare(options, overrides):
+    """Compare runs."""
+    if options.metric not in (None, *METRICS):
+        raise InputError(f"There is no metric {options.metric!r}: choose one of {', '.join(METRICS)}.")
+    comparison = compare_runs([Run.open(path) for path in options.runs], options.metric)
+    if options.json:
+        print(json.dumps(comparison.as_dict(), ensure_ascii=False))
+        return
+    for line in comparison.lines():
+        print(line)
 
 
 def test_corpus(run, files):

@@ -12,6 +12,7 @@ from heedful.inspection import AttentionMaps
 from heedful.loading import load
 from heedful.recipes import find_recipe
 from heedful.run import CONFIG, Run, saved_states
+from heedful.scores.comparison import compare
 from heedful.training.signals import Interrupted
 from heedful.verbs.lines import say
 
@@ -43,14 +44,27 @@ def train(options, overrides):
         raise InputError("Name a recipe to train, or a run folder after --resume.")
     if options.resume:
         config = settings.override(Run.open(options.resume).config, overrides)
-        return _watched(lambda: jobs.resume(options.resume, say, config, options.verify), options.resume)
+        origins = dict.fromkeys(settings.origins(None, overrides), "command line, on resuming")
+        return _watched(lambda: jobs.resume(options.resume, say, config, options.verify, origins), options.resume)
     if options.verify:
         raise InputError("--verify replays what a run has done: it goes with --resume.")
-    config = settings.override(Config.from_toml(find_recipe(options.recipe)), overrides)
+    recipe = find_recipe(options.recipe)
+    config = settings.override(Config.from_toml(recipe), overrides)
     if options.plan:
         return jobs.plan(config, say)
-    folder = options.run or jobs.default_folder(config)
-    return _watched(lambda: jobs.train(config, folder, say, options.force), folder)
+    origins, folder = settings.origins(recipe, overrides), options.run or jobs.default_folder(config)
+    if not options.seeds:
+        return _watched(lambda: jobs.train(config, folder, say, options.force, origins), folder)
+    folders = [folder.with_name(f"{folder.name}-seed{seed}") for seed in options.seeds]
+    for seed, place in zip(options.seeds, folders, strict=True):
+        seeded = settings.override(config, ["--train.seed", str(seed)])
+        say(f"seed {seed}: {place}")
+        own = origins | {"train.seed": "command line, --seeds"}
+        if code := _watched(lambda: jobs.train(seeded, place, say, options.force, own), place):  # noqa: B023
+            return code
+    for line in compare([Run.open(place) for place in folders]).lines():
+        say(line)
+    return 0
 
 
 def _watched(work, folder):

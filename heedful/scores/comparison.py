@@ -1,0 +1,165 @@
+"""Several runs beside each other: one row for those that differ in nothing but the seed, and what is chance."""
+
+import dataclasses
+import statistics
+from dataclasses import dataclass
+
+import numpy as np
+
+from heedful.errors import InputError
+from heedful.scores.passport import read, units_of
+from heedful.scores.units import METRICS, draws, p_value, sample_scores
+
+BEST = {"translate": "bleu", "classify": "accuracy", "generate": "bits_per_byte", "fill": "loss"}
+MUST_AGREE = ("signatures", "decode")  # of scores that are put side by side
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is said of one system, the runs of which differ only in their seed.
+
+    Args:
+        name: of its first run, and how many more there are.
+        seeds: of its runs.
+        score: the mean over the runs.
+        deviation: of the runs, or None for a single one.
+        interval: 95 % of the bootstrap samples of the text.
+        difference: to the first system, or None for that one.
+        p: how likely such a difference is by chance, or None where the samples cannot be paired.
+    """
+
+    name: str
+    seeds: tuple
+    score: float
+    deviation: float | None
+    interval: tuple
+    difference: float | None = None
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows, and what they are about: `metric`, `data` and its `units`."""
+
+    metric: str
+    data: str
+    units: int
+    rows: list
+
+    def as_dict(self):
+        """Return all of it for machines."""
+        return dataclasses.asdict(self)
+
+    def lines(self):
+        """Return all of it as the lines of a table."""
+        digits = METRICS[self.metric].digits
+        table = [["run", "seeds", self.metric, "95 %", "difference", "p"]]
+        for row in self.rows:
+            spread = f" ± {row.deviation:.{digits}f}" if row.deviation is not None else ""
+            table.append(
+                [
+                    row.name,
+                    " ".join(map(str, row.seeds)),
+                    f"{row.score:.{digits}f}{spread}",
+                    f"{row.interval[0]:.{digits}f} to {row.interval[1]:.{digits}f}",
+                    "" if row.difference is None else f"{row.difference:+.{digits}f}",
+                    "" if row.p is None else f"{row.p:.3f}",
+                ]
+            )
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        body = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+        return [f"{self.data}: {self.units:,} units", *body]
+
+
+def compare(runs, metric=None):
+    """Compare the newest scores of runs on a text that all of them were scored on.
+
+    Samples of the text are drawn once for all (paired bootstrap, Koehn 2004); a system's score on a sample is the mean
+    over its runs. So p says whether the text decides, not whether other seeds would.
+
+    Args:
+        runs: `Run`s.
+        metric: key of `METRICS`; None: the usual one of the task.
+
+    Raises:
+        InputError: the runs are unlike: another task, no text in common, other settings of decoding, ...
+    """
+    tasks = {run.config.task for run in runs}
+    if len(tasks) > 1:
+        raise InputError(f"Runs of different tasks cannot be compared: {', '.join(sorted(tasks))}.")
+    metric = metric or BEST[runs[0].config.task]
+    chosen = _on_common_text(runs)
+    _refuse_unlike(runs, chosen, metric)
+    units = [_units(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
+    if len({len(counts) for counts in units}) > 1:
+        units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
+        raise InputError(f"The runs cut the text into different pieces ({units_differ}): they cannot be paired.")
+    drawn = draws(len(units[0]))
+    value = METRICS[metric].of
+    rows, first = [], None
+    for members in _systems(runs):
+        each = [value(units[i].sum(0)) for i in members]
+        sampled = np.mean([sample_scores(metric, units[i], drawn) for i in members], 0)
+        score = statistics.fmean(each)
+        low, high = np.percentile(sampled, [2.5, 97.5])
+        more = f" and {len(members) - 1} more" if len(members) > 1 else ""
+        row = Row(
+            f"{runs[members[0]].path}{more}", tuple(runs[i].config.train.seed for i in members), score,
+            statistics.stdev(each) if len(each) > 1 else None, (float(low), float(high)),
+        )  # fmt: skip
+        if first is None:
+            first = score, sampled
+        else:
+            difference = score - first[0]
+            row = dataclasses.replace(row, difference=difference, p=p_value(difference, sampled - first[1]))
+        rows.append(row)
+    return Comparison(metric, chosen[0]["data"], len(units[0]), rows)
+
+
+def _on_common_text(runs):
+    """Return of each run the newest scores on the text that all were scored on last."""
+    by_text = []
+    for run in runs:
+        by_text.append({scores["data_fingerprint"]: scores for scores in read(run) if "outputs" in scores})
+        if not by_text[-1]:
+            raise InputError(f"{run.path} has no scores that could be compared: heedful evaluate {run.path}")
+    common = [text for text in by_text[0] if all(text in found for found in by_text[1:])]
+    if not common:
+        texts = "; ".join(
+            f"{run.path}: {', '.join(scores['data'] for scores in found.values())}"
+            for run, found in zip(runs, by_text, strict=True)
+        )
+        raise InputError(f"The runs were not scored on the same text ({texts}).")
+    return [found[common[-1]] for found in by_text]
+
+
+def _refuse_unlike(runs, chosen, metric):
+    agree = [*MUST_AGREE, *(["tokenizer_fingerprints"] if metric == "loss" else [])]
+    for run, scores in zip(runs, chosen, strict=True):
+        for name in agree:
+            one, other = chosen[0].get(name), scores.get(name)
+            if one != other:
+                where = name
+                if isinstance(one, dict) and isinstance(other, dict):
+                    key = next(key for key in one if one[key] != other.get(key))
+                    where, one, other = f"{name}.{key}", one[key], other.get(key)
+                raise InputError(
+                    f"{runs[0].path} and {run.path} were not scored alike: {where} is {one!r} and {other!r}. "
+                    "Evaluate one of them again."
+                )
+
+
+def _units(run, scores, metric):
+    found = units_of(run, scores)
+    if metric not in found:
+        raise InputError(f"{run.path} was scored by {', '.join(found)}, not by {metric!r}.")
+    return found[metric]
+
+
+def _systems(runs):
+    """Return lists of the numbers of runs whose configs differ in nothing but name and seed."""
+    systems = {}
+    for number, run in enumerate(runs):
+        train = dataclasses.replace(run.config.train, seed=0)
+        systems.setdefault(dataclasses.replace(run.config, name="", train=train), []).append(number)
+    return list(systems.values())

@@ -1,0 +1,102 @@
+"""What a score was made of, kept beside it: text, weights, settings, seeds, programs, machine."""
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from heedful import backend
+from heedful.scores.units import METRICS, interval
+from heedful.storage import sealed, write_atomically
+
+SCORES, OUTPUTS = "scores.json", "outputs"
+LIBRARIES = ("keras", "jax", "tensorflow", "torch", "numpy", "sacrebleu", "tokenizers")
+
+
+def keep(run, corpus, scores, units, texts=(), decode=None):
+    """Complete scores with their passport, and add them to the run's scores.json; return them.
+
+    Args:
+        run: a `Run`.
+        corpus: the text that was scored.
+        scores: by name.
+        units: by name of a metric, the counts of which the score is made, (N, C). Kept in `outputs/`.
+        texts: what the model wrote, a line for each unit; kept in `outputs/` too.
+        decode: the `DecodeConfig`, where text was decoded.
+    """
+    path = run.path / SCORES
+    earlier = read(run)
+    number = f"{len(earlier) + 1:04d}"
+    scores |= {"intervals": {metric: interval(metric, counts) for metric, counts in units.items()}}
+    scores |= passport(run, corpus, decode) | {"outputs": f"{OUTPUTS}/{number}"}
+    folder = run.path / OUTPUTS
+    folder.mkdir(exist_ok=True)
+    write_atomically(folder / f"{number}.safetensors", sealed(units, {"data_fingerprint": corpus.fingerprint}))
+    if texts:
+        lines = "".join(" ".join(text.split("\n")) + "\n" for text in texts)
+        write_atomically(folder / f"{number}.txt", lines.encode())
+    write_atomically(path, (json.dumps([*earlier, scores], indent=2, ensure_ascii=False) + "\n").encode())
+    return scores
+
+
+def read(run):
+    """Return all scores of a run, oldest first."""
+    path = run.path / SCORES
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+
+
+def passport(run, corpus, decode=None):
+    """Return what a score of a run on a text is made of."""
+    found = {
+        "data": corpus.name,
+        "data_fingerprint": corpus.fingerprint,
+        "tokenizer_fingerprints": run.fingerprints(),
+        "weights_fingerprint": run.weights_fingerprint(),
+        "train_seed": run.config.train.seed,
+        "precision": run.config.train.precision,
+        "version": importlib.metadata.version("heedful"),
+        "backend": backend.NAME,
+        "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
+        "python": platform.python_version(),
+        "hardware": hardware(),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    return found | ({"decode": dataclasses.asdict(decode)} if decode else {})
+
+
+def hardware():
+    """Return processor, cores that may be used, and device."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{_processor()}, {cores} cores, {backend.device()}"
+
+
+def _processor():
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        return platform.processor() or platform.machine()  # not Linux
+    return platform.machine()
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def units_of(run, scores):
+    """Return the counts behind a score: by name of a metric (N, C)."""
+    from heedful.storage import read_sealed
+
+    arrays, _ = read_sealed(run.path / f"{scores['outputs']}.safetensors")
+    return {name: np.asarray(counts) for name, counts in arrays.items() if name in METRICS}

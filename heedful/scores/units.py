@@ -1,0 +1,76 @@
+"""What a score is made of: counts for each sentence or text, whose sums give the score. So it can be drawn again.
+
+Axes: N units (sentences, texts, batches of a language model), C counts of each.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import sacrebleu
+
+DRAWS, SEED = 1000, 12345  # as sacrebleu has it
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score as a function of summed counts.
+
+    Args:
+        of: from counts (C,) to the score.
+        digits: that are shown.
+    """
+
+    of: Callable
+    digits: int
+
+
+def _bleu(sums):
+    correct, total = sums[:4].astype(int).tolist(), sums[4:8].astype(int).tolist()
+    return sacrebleu.BLEU.compute_bleu(correct, total, int(sums[8]), int(sums[9]), smooth_method="exp").score
+
+
+METRICS = {
+    "bleu": Metric(_bleu, 2),  # n-grams found, n-grams there are, length, length of the reference
+    "accuracy": Metric(lambda sums: sums[0] / sums[1], 4),  # right, all
+    "loss": Metric(lambda sums: sums[0] / sums[1], 4),  # nats, tokens
+    "bits_per_byte": Metric(lambda sums: sums[0] / math.log(2) / sums[1], 4),  # nats, bytes
+}
+
+
+def bleu_units(hypotheses, references):
+    """Return the counts of each sentence for BLEU (N, 10)."""
+    metric = sacrebleu.BLEU(effective_order=True)  # which changes no counts, and spares a warning
+    found = (metric.sentence_score(made, [wanted]) for made, wanted in zip(hypotheses, references, strict=True))
+    return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found], float)
+
+
+def draws(count, number=DRAWS, seed=SEED):
+    """Return how often each of `count` units comes in each of `number` samples drawn with replacement: (number, N)."""
+    random = np.random.default_rng(seed)
+    return random.multinomial(count, np.full(count, 1 / count), size=number)
+
+
+def interval(metric, units, drawn=None):
+    """Return the bounds between which 95 % of bootstrap samples score (Koehn 2004).
+
+    Args:
+        metric: key of `METRICS`.
+        units: counts (N, C).
+        drawn: from `draws`.
+    """
+    sampled = sample_scores(metric, units, draws(len(units)) if drawn is None else drawn)
+    low, high = np.percentile(sampled, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def sample_scores(metric, units, drawn):
+    """Return the score of each bootstrap sample (number,)."""
+    return np.array([METRICS[metric].of(sums) for sums in drawn @ units])
+
+
+def p_value(difference, sampled):
+    """Return how likely so large a difference is if there is none: two-sided, from differences of paired samples."""
+    beyond = np.abs(sampled - sampled.mean()) >= abs(difference)
+    return float((beyond.sum() + 1) / (len(sampled) + 1))

@@ -1,0 +1,179 @@
+"""Scores: what they are made of adds up, intervals hold what they should, unlike things are not compared."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from heedful import jobs
+from heedful.config import Config
+from heedful.errors import InputError
+from heedful.run import Run
+from heedful.scores.comparison import compare
+from heedful.scores.passport import read, units_of
+from heedful.scores.units import METRICS, bleu_units, draws, interval, p_value, sample_scores
+from heedful.settings import override
+
+pytestmark = pytest.mark.any_backend
+
+HYPOTHESES = ["the cat drinks milk in the house .", "a dog , a man and a bird", "nothing", "", "the king sees the cow"]
+REFERENCES = [
+    "the cat drinks the milk in a house .",
+    "a dog and a bird",
+    "something else",
+    "yes",
+    "the king sees a cow",
+]
+
+
+def test_counts_of_sentences_add_up_to_sacrebleu():
+    for hypotheses, references in ((HYPOTHESES, REFERENCES), (HYPOTHESES[3:4], REFERENCES[3:4])):
+        units = bleu_units(hypotheses, references)
+        want = sacrebleu.BLEU().corpus_score(hypotheses, [references]).score
+        assert METRICS["bleu"].of(units.sum(0)) == pytest.approx(want, abs=1e-12)
+
+
+def test_samples_are_those_of_drawing_with_replacement():
+    drawn = draws(7, number=500)
+    assert (drawn.sum(1) == 7).all()
+    assert drawn.mean() == pytest.approx(1, abs=1e-12)
+    np.testing.assert_array_equal(drawn, draws(7, number=500))  # all runs are asked about the same samples
+    units = np.stack([np.arange(7.0), np.ones(7)], 1)
+    sampled = sample_scores("accuracy", units, drawn)
+    assert sampled[3] == pytest.approx(sum(count * value for count, value in zip(drawn[3], range(7), strict=True)) / 7)
+
+
+def test_intervals_cover_what_is_true(rng):
+    """Of 300 texts drawn from a known source about 95 % have the truth in their interval."""
+    drawn = draws(200)
+    hits = 0
+    for _ in range(300):
+        right = rng.random(200) < 0.7
+        low, high = interval("accuracy", np.stack([right, np.ones(200)], 1).astype(float), drawn)
+        hits += low <= 0.7 <= high
+    assert 0.90 <= hits / 300 <= 0.99
+
+
+def test_chance_is_called_so_and_a_difference_is_not(rng):
+    """Under no difference p is below 0.05 in about one of twenty; a real one is found."""
+    drawn = draws(300)
+    small, found = 0, 0
+    for _ in range(200):
+        hard = rng.random(300)
+        one, same, better = (hard + 0.5 * rng.random(300) < bound for bound in (0.8, 0.8, 0.95))
+        sampled = [
+            sample_scores("accuracy", np.stack([x, np.ones(300)], 1).astype(float), drawn) for x in (one, same, better)
+        ]
+        small += p_value(same.mean() - one.mean(), sampled[1] - sampled[0]) < 0.05
+        found += p_value(better.mean() - one.mean(), sampled[2] - sampled[0]) < 0.05
+    assert small / 200 < 0.1
+    assert found / 200 > 0.9
+
+
+def quiet(text):
+    """Swallow a report."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Three runs of one recipe, two of which differ only in the seed."""
+    from tests.conftest import PAIRS, SMALL
+
+    folder = tmp_path_factory.mktemp("scores")
+    files = [folder / "text.pt", folder / "text.en"]
+    for side, path in enumerate(files):
+        path.write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
+    recipe = folder / "small.toml"
+    recipe.write_text(SMALL.format(*files), encoding="utf-8")
+    config = override(Config.from_toml(recipe), ["--train.updates", "9"])
+    changes = {"one": [], "two": ["--train.seed", "2"], "other": ["--train.learning_rate", "0.03"]}
+    return {name: jobs.train(override(config, change), folder / name, quiet) for name, change in changes.items()}
+
+
+def test_a_score_says_what_it_was_made_of(trained):
+    scores = read(trained["one"])[-1]
+    units = units_of(trained["one"], scores)
+    assert METRICS["bleu"].of(units["bleu"].sum(0)) == pytest.approx(scores["bleu"], abs=1e-9)
+    low, high = scores["intervals"]["bleu"]
+    assert low <= scores["bleu"] <= high
+    assert scores["weights_fingerprint"] != read(trained["two"])[-1]["weights_fingerprint"]
+    assert scores["train_seed"] == 1
+
+
+def test_seeds_make_one_row(trained):
+    comparison = compare([trained["other"], trained["one"], trained["two"]])
+    assert [row.seeds for row in comparison.rows] == [(1,), (1, 2)]
+    scores = [read(trained[name])[-1]["bleu"] for name in ("one", "two")]
+    assert comparison.rows[1].score == pytest.approx(np.mean(scores))
+    assert comparison.rows[1].deviation == pytest.approx(np.std(scores, ddof=1))
+    assert comparison.rows[0].difference is None
+    assert comparison.rows[1].difference == pytest.approx(np.mean(scores) - read(trained["other"])[-1]["bleu"])
+    assert 0 < comparison.rows[1].p <= 1
+    assert len(comparison.lines()) == 4
+
+
+def test_a_run_beside_itself_is_no_different(trained):
+    again = Run.open(trained["one"].path)
+    again.config = dataclasses.replace(again.config, model=dataclasses.replace(again.config.model, dropout=0.3))
+    row = compare([trained["one"], again]).rows[1]
+    assert (row.difference, row.p) == (0.0, 1.0)
+
+
+def test_unlike_things_are_refused(trained, tmp_path, recipe_of, cli):
+    one = trained["one"]
+    before = (one.path / "scores.json").read_text(encoding="utf-8")
+    try:
+        assert cli("evaluate", one.path, "--beam-size", 2).returncode == 0
+        with pytest.raises(InputError, match=r"not scored alike: decode.beam_size is 2 and 1"):
+            compare([one, trained["two"]])
+        other = tmp_path / "other.pt", tmp_path / "other.en"
+        for path in other:
+            path.write_text("o gato\n", encoding="utf-8")
+        lone = jobs.train(
+            override(one.config, ["--data.test", json.dumps([str(path) for path in other])]), tmp_path / "lone", quiet
+        )
+        with pytest.raises(InputError, match="not scored on the same text"):
+            compare([trained["two"], lone])
+    finally:
+        (one.path / "scores.json").write_text(before, encoding="utf-8")
+    classes = jobs.train(Config.from_toml(recipe_of("classify")), tmp_path / "classes", quiet)
+    with pytest.raises(InputError, match="different tasks"):
+        compare([one, classes])
+    with pytest.raises(InputError, match="was scored by accuracy, not by 'bleu'"):
+        compare([classes], "bleu")
+    (classes.path / "scores.json").unlink()
+    with pytest.raises(InputError, match=r"no scores that could be compared: heedful evaluate"):
+        compare([classes])
+
+
+def test_the_commands(cli, recipe, tmp_path):
+    done = cli("train", recipe, "--run", tmp_path / "r", "--seeds", 3, 4)
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.decode().splitlines()[-2:]
+    assert table[0].split() == ["run", "seeds", "bleu", "95", "%", "difference", "p"]
+    assert "r-seed3 and 1 more  3 4" in table[1]
+    runs = tmp_path / "r-seed3", tmp_path / "r-seed4"
+    assert Run.open(runs[1]).config.train.seed == 4
+    told = json.loads(cli("compare", *runs, "--json").stdout)
+    assert told["rows"][0]["seeds"] == [3, 4]
+    for arguments, message in (
+        ([*runs, "--metric", "elo"], b"no metric 'elo'"), ([tmp_path / "nowhere"], b"There is no run folder"),
+    ):  # fmt: skip
+        wrong = cli("compare", *arguments)
+        assert wrong.returncode == 2
+        assert message in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("task", "metric"), [("generate", "bits_per_byte"), ("fill", "loss"), ("classify", "accuracy")]
+)
+def test_every_task_has_units(recipe_of, tmp_path, task, metric):
+    run = jobs.train(Config.from_toml(recipe_of(task)), tmp_path / task, quiet)
+    scores = read(run)[-1]
+    for name, units in units_of(run, scores).items():
+        assert METRICS[name].of(units.sum(0)) == pytest.approx(scores[name], rel=1e-6), name
+    comparison = compare([run])
+    assert comparison.metric == metric
+    assert comparison.rows[0].score == pytest.approx(scores[metric], rel=1e-6)

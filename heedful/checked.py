@@ -2,11 +2,37 @@
 
 import dataclasses
 import difflib
+import json
 import types
 import typing
 from typing import Any, Literal
 
 from heedful.errors import InputError
+
+
+def parse_json(text, origin):
+    """Return the content of a JSON text. What the standard leaves open is refused: keys that come twice, NaN.
+
+    Raises:
+        InputError: it is no JSON, ambiguous, or nested too deeply; `origin` is for the message.
+    """
+
+    def unique(pairs):
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            keys = [key for key, _ in pairs]
+            raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} comes twice")
+        return table
+
+    def no_number(name):
+        raise ValueError(f"{name} is no number")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=no_number)
+    except RecursionError as error:
+        raise InputError(f"{origin} is not valid JSON: it is nested too deeply.") from error
+    except ValueError as error:
+        raise InputError(f"{origin} is not valid JSON: {error}.") from error
 
 
 def from_dict(cls, table, origin, section=""):
@@ -75,6 +101,14 @@ def at_least(config, bound, *names):
     for name in names:
         if not getattr(config, name) >= bound:
             raise InputError(f"{name} ({getattr(config, name)}) must be at least {bound}.")
+
+
+def at_most(config, **bounds):
+    """Refuse a config if one of its values, if there is any, is above its bound: no machine could do such a thing."""
+    for name, bound in bounds.items():
+        value = getattr(config, name)
+        if value is not None and value > bound:
+            raise InputError(f"{name} ({value}) must be at most {bound}.")
 
 
 def share(config, *names):

@@ -175,8 +175,22 @@ def _parser():
     verb.add_argument("--sentences", type=int, default=500, help="how many of them (default: 500)")
 
     verb = add("import", "pretrained.import_pretrained", "make a run of a pretrained BERT, GPT-2 or Marian")
-    verb.add_argument("source", help="a folder in the layout of Hugging Face, or the name of a model on the hub")
+    verb.add_argument(
+        "source",
+        help="a folder in the layout of Hugging Face, the name of a model on the hub, or a .keras file of our models",
+    )
     verb.add_argument("run", type=Path, help="the new run folder")
+    verb.add_argument(
+        "--tokenizer",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="for a .keras file: tokenizer.json, or two",
+    )
+    verb.add_argument(
+        "--trust", action="store_true", help="let Keras load a .keras or .h5 file, which can run its author's code"
+    )
 
     verb = add("inspect", "translation.inspect", "draw attention maps, the positional encoding, the learning rate")
     verb.add_argument("run", type=Path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from heedful.checked import at_least, from_dict, positive, share
+from heedful.checked import at_least, at_most, from_dict, parse_json, positive, share
 from heedful.errors import InputError
 
 FORMAT = 1
@@ -65,6 +65,8 @@ class DataConfig:
 
     def __post_init__(self):
         positive(self, "sentences", "length", "max_tokens", "batch_tokens", "max_shapes")
+        at_most(self, sentences=10**7, length=10**4, max_tokens=10**6, batch_tokens=10**7, max_shapes=10**3)
+        at_most(self, batch_sentences=10**6)
         at_least(self, 0, "batch_sentences")
         share(self, "held_out", "mask_share")
         if not self.mask_share:
@@ -87,6 +89,7 @@ class TokenizerConfig:
 
     def __post_init__(self):
         positive(self, "vocab_size")
+        at_most(self, vocab_size=10**7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +129,7 @@ class ModelConfig:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon")
+        at_most(self, num_layers=10**4, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
         share(self, "dropout", "attention_dropout")
         if self.d_model % self.num_heads:
             below = self.d_model // self.num_heads * self.num_heads
@@ -199,6 +203,7 @@ class TrainConfig:
         positive(self, "updates", "accumulate", "validate_every", "keep", "learning_rate")
         at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
         at_least(self, 0, "validate_sentences", "patience", "average")
+        at_most(self, updates=10**9, accumulate=10**5, validate_every=10**9, validate_sentences=10**7, keep=10**4)
         share(self, "label_smoothing", "beta_2")
         if self.average > self.keep:
             raise InputError(f"train.average ({self.average}) cannot exceed train.keep ({self.keep}).")
@@ -257,6 +262,9 @@ class DecodeConfig:
         positive(self, "batch_size", "beam_size", "n_best", "max_ratio", "temperature", "repetition_penalty")
         at_least(self, 0, "max_extra", "length_penalty", "coverage_penalty", "top_k", "no_repeat_ngram", "seed")
         at_least(self, 0, "min_length", "max_length", "min_ratio")
+        at_most(
+            self, batch_size=10**5, beam_size=10**4, n_best=10**4, max_length=10**7, max_ratio=10**4, max_extra=10**6
+        )
         share(self, "min_p")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p ({self.top_p}) must be above 0 and at most 1.")
@@ -339,10 +347,7 @@ class Config:
     @classmethod
     def from_json(cls, path):
         """Read the `config.json` of a run folder; errors as in `from_toml`."""
-        try:
-            table = json.loads(_read(path))
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path} is not valid JSON: {error}.") from error
+        table = parse_json(_read(path), str(path))
         if isinstance(table, dict) and isinstance(table.get("format"), int) and table["format"] > FORMAT:
             table = {"format": table["format"]}  # its keys are not ours to judge; the version is
         return from_dict(cls, table, str(path))

@@ -2,15 +2,17 @@
 
 import hashlib
 import json
+import math
 import re
 from pathlib import Path
 
 import numpy as np
 
+from heedful.checked import parse_json
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.storage import read_seal, read_sealed, sealed, write_atomically
+from heedful.storage import own_file, read_seal, read_sealed, sealed, shapes, write_atomically
 
 CONFIG, WEIGHTS, ORIGINS = "config.json", "model.safetensors", "origins.json"
 SAMPLES, _SAMPLES_OF = "samples.txt", re.compile(r"^update (\d+)$", re.MULTILINE)
@@ -61,12 +63,14 @@ class Run:
             raise InputError(f"There is no run folder {path}.")
         if not (path / CONFIG).is_file():
             raise InputError(f"{path} is not a complete run folder: {CONFIG} missing.")
-        config = Config.from_json(path / CONFIG)
+        config = Config.from_json(own_file(path, CONFIG))
         names = _tokenizer_files(config)
         if missing := [name for name in names if not (path / name).is_file()]:
             raise InputError(f"{path} is not a complete run folder: {', '.join(missing)} missing.")
-        source = Tokenizer.load(path / names[0])
-        target = source if config.tokenizer.joint or len(names) == 1 else Tokenizer.load(path / names[1])
+        source = Tokenizer.load(own_file(path, names[0]))
+        target = source
+        if not config.tokenizer.joint and len(names) > 1:
+            target = Tokenizer.load(own_file(path, names[1]))
         return cls(path, config, source, target)
 
     def of_task(self, *tasks):
@@ -96,7 +100,7 @@ class Run:
         path = self.path / WEIGHTS
         if not path.is_file():
             raise InputError(f"{self.path} has no {WEIGHTS} yet: train it first, or resume with --resume {self.path}.")
-        return path
+        return own_file(self.path, WEIGHTS)
 
     def build_model(self):
         """Return the run's model with fresh weights, in the precision of its config."""
@@ -119,9 +123,24 @@ class Run:
         Raises:
             InputError: there are no weights yet, they are damaged, or they do not fit config and tokenizers.
         """
-        model, path = self.build_model(), self.weights_path()
+        path = self.weights_path()
+        self._refuse_more_than_in(path)
+        model = self.build_model()
         load_weights(model, read_sealed(path)[0], path)
         return model
+
+    def _refuse_more_than_in(self, path):
+        """Refuse a config whose model would need far more memory than its weights fill, before it is built."""
+        model, there = self.config.model, sum(math.prod(shape) for shape in shapes(path).values())
+        vocabulary = max(len(self.source_tokenizer), len(self.target_tokenizer))
+        places = model.max_length if model.positions == "learned" else 0
+        least = model.num_layers * 2 * model.d_model * (model.d_model + model.d_ff)
+        least += (vocabulary + places) * model.d_model
+        if least > there:
+            raise InputError(
+                f"{path} does not fit the run's config or tokenizer: it holds {there:,} numbers, such a model has "
+                f"more than {least:,}."
+            )
 
     def save_model(self, values=None, model=None):
         """Write `model.safetensors`, what every later verb loads, from arrays by name or from a model."""
@@ -149,7 +168,7 @@ class Run:
         """
         for path in reversed(self.states()):
             try:
-                arrays, metadata = read_sealed(path)
+                arrays, metadata = read_sealed(own_file(self.path, path.relative_to(self.path)))
                 return arrays, json.loads(metadata["progress"])
             except (InputError, KeyError, json.JSONDecodeError) as error:
                 report(f"{path} cannot be used ({error}); falling back to the state before it.")
@@ -159,7 +178,7 @@ class Run:
     def origins(self):
         """Return where the settings came from that are no defaults, by their full names, as far as it is known."""
         path = self.path / ORIGINS
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return parse_json(path.read_text(encoding="utf-8"), path) if path.is_file() else {}
 
     def add_origins(self, origins):
         """Keep where settings came from."""

@@ -41,6 +41,32 @@ def write_atomically(path, content):
         os.close(folder)
 
 
+def own_file(folder, name):
+    """Return the path of a file of a folder, if it is a file and lies there.
+
+    Raises:
+        InputError: it is missing, leads out of the folder, or is no plain file, such as a pipe that never ends.
+    """
+    path = Path(folder) / name
+    if not path.resolve().is_relative_to(Path(folder).resolve()):
+        raise InputError(f"{path} leads out of its folder, to {path.resolve()}: what others wrote must stay inside.")
+    if not path.exists():
+        raise InputError(f"{path} does not exist.")
+    if not path.is_file():
+        raise InputError(f"{path} is not a plain file.")
+    return path
+
+
+def shapes(path):
+    """Return the shapes of the arrays in a safetensors file, by name, without reading them.
+
+    Raises:
+        InputError: the file is missing or malformed; its header and its size do not fit each other.
+    """
+    with _opened(path) as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
 @contextlib.contextmanager
 def locked(folder):
     """Keep other processes out of `folder` while this one works in it; one that is killed leaves no lock behind.

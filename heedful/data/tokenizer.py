@@ -1,11 +1,11 @@
 """Text to ids and back, on the `tokenizers` library; special ids by name."""
 
-import json
 from pathlib import Path
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from heedful.checked import parse_json
 from heedful.errors import InputError
 
 PAD, UNKNOWN, START, END, MASK = "[PAD]", "[UNK]", "[START]", "[END]", "[MASK]"
@@ -104,7 +104,7 @@ class Tokenizer:
     def from_json(cls, text):
         """Make a tokenizer of its JSON text; `InputError` when it is none."""
         try:
-            json.loads(text)
+            parse_json(text, "a tokenizer")
             return cls(tokenizers.Tokenizer.from_str(text))
         except InputError:
             raise

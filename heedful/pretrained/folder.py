@@ -1,10 +1,10 @@
 """What lies in a folder of a pretrained model: its config, its tensors by name, its tokenizer as data."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 
+from heedful.checked import parse_json
 from heedful.errors import InputError
 from heedful.storage import read_arrays
 
@@ -39,11 +39,11 @@ class PretrainedFolder:
     def read_json(self, name):
         """Return the content of a JSON file of the folder."""
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            return parse_json((self.path / name).read_text(encoding="utf-8"), self.path / name)
         except FileNotFoundError as error:
             raise InputError(f"{self.path} has no {name}.") from error
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{self.path / name} is not valid JSON: {error}.") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.path / name} is not UTF-8: byte {error.start}.") from error
 
     def setting(self, name, default=None):
         """Return a value of `config.json`; `InputError` if it is missing and there is no default."""

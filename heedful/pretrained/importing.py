@@ -6,18 +6,21 @@ import numpy as np
 
 from heedful.errors import InputError
 from heedful.pretrained.architectures import ARCHITECTURES
+from heedful.pretrained.archive import ENDINGS, import_archive
 from heedful.pretrained.folder import PretrainedFolder
 from heedful.run import CONFIG, Run, load_weights
 
 WANTED = ["*.json", "*.safetensors", "vocab.txt"]  # of what a hub offers; never a pickle
 
 
-def import_model(source, path):
+def import_model(source, path, tokenizers=(), trust=False):
     """Make a run of a pretrained model.
 
     Args:
-        source: a folder in the layout of Hugging Face (BERT, GPT-2 or Marian), or the name of a model on the hub.
+        source: a folder in the layout of Hugging Face (BERT, GPT-2 or Marian), the name of a model on the hub, or a
+            file that Keras saved.
         path: the new run folder.
+        tokenizers, trust: for what Keras saved, see `import_archive`.
 
     Returns:
         The `Run`, of task `fill`, `generate` or `translate`.
@@ -29,6 +32,8 @@ def import_model(source, path):
     path = Path(path)
     if (path / CONFIG).exists():
         raise InputError(f"{path} already holds a run: choose another folder.")
+    if str(source).endswith(ENDINGS):
+        return import_archive(source, path, tokenizers, trust)
     folder = PretrainedFolder(_find(source))
     kind = folder.setting("model_type")
     if kind not in ARCHITECTURES:

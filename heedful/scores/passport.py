@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from heedful import backend
+from heedful.checked import parse_json
 from heedful.scores.units import METRICS, interval
-from heedful.storage import sealed, write_atomically
+from heedful.storage import own_file, read_sealed, sealed, write_atomically
 
 SCORES, OUTPUTS = "scores.json", "outputs"
 LIBRARIES = ("keras", "jax", "tensorflow", "torch", "numpy", "sacrebleu", "tokenizers")
@@ -48,7 +49,7 @@ def keep(run, corpus, scores, units, texts=(), decode=None):
 def read(run):
     """Return all scores of a run, oldest first."""
     path = run.path / SCORES
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return parse_json(path.read_text(encoding="utf-8"), path) if path.exists() else []
 
 
 def passport(run, corpus, decode=None):
@@ -96,7 +97,5 @@ def _version(name):
 
 def units_of(run, scores):
     """Return the counts behind a score: by name of a metric (N, C)."""
-    from heedful.storage import read_sealed
-
-    arrays, _ = read_sealed(run.path / f"{scores['outputs']}.safetensors")
+    arrays, _ = read_sealed(own_file(run.path, f"{scores['outputs']}.safetensors"))
     return {name: np.asarray(counts) for name, counts in arrays.items() if name in METRICS}

@@ -6,5 +6,5 @@ from heedful.verbs.lines import say
 
 def import_pretrained(options, overrides):
     """Make a run of a pretrained model."""
-    run = import_model(options.source, options.run)
+    run = import_model(options.source, options.run, options.tokenizer, options.trust)
     say(f"{run.path}: {len(run.tokenizer):,} tokens; try: heedful {run.config.task} {run.path} ...")

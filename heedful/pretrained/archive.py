@@ -1,0 +1,73 @@
+"""A model that Keras itself saved, `.keras` or `.h5`, as a run. Keras' loader is trusted only if the user says so.
+
+Such a file names the classes and functions that make up its model, and Keras imports and calls them. Its guards have
+had holes (CVE-2024-3660, CVE-2025-1550, CVE-2025-8747, CVE-2025-9905, CVE-2025-9906 and others), so that a stranger's
+file must not get that far.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.models.options import Options
+from heedful.run import Run, weights_by_name
+
+ENDINGS = (".keras", ".h5", ".hdf5")
+
+
+def import_archive(source, path, tokenizers, trust):
+    """Make a run of a `Transformer`, `CausalLM` or `MaskedLM` that was saved with `model.save`.
+
+    Args:
+        source: the file.
+        path: the new run folder.
+        tokenizers: files of tokenizers: one for all text, or those of source and target.
+        trust: whether the file may do what it likes.
+
+    Raises:
+        InputError: the file is not trusted, is missing, holds another kind of model, or does not fit the tokenizers.
+    """
+    if not trust:
+        raise InputError(
+            f"{source} was written by Keras: loading it can run what its author put in. If you know where it comes "
+            "from, say --trust; otherwise ask for safetensors."
+        )
+    if not tokenizers:
+        raise InputError(f"{source} has no tokenizer in it: name one with --tokenizer, or those of source and target.")
+    model = _load(source)
+    task = {"Transformer": "translate", "CausalLM": "generate", "MaskedLM": "fill"}.get(type(model).__name__)
+    if task is None or not isinstance(getattr(model, "options", None), Options):
+        raise InputError(f"{source} holds a {type(model).__name__}, which is no Transformer, CausalLM or MaskedLM.")
+    loaded = [Tokenizer.load(file) for file in tokenizers]
+    sizes = [model.source_vocab_size, model.target_vocab_size] if task == "translate" else [model.vocab_size]
+    if len(loaded) not in (1, len(sizes)):
+        raise InputError(f"A run of task {task!r} has {len(sizes)} tokenizers at most, not {len(loaded)}.")
+    found = [len(tokenizer) for tokenizer in (loaded * len(sizes) if len(loaded) == 1 else loaded)]
+    if found != sizes:
+        raise InputError(f"{source} has vocabularies of {sizes} entries, the tokenizers have {found}.")
+    config = Config(
+        task=task,
+        name=Path(path).name,
+        data=DataConfig(max_tokens=min(100, model.options.max_length)),
+        tokenizer=TokenizerConfig(joint=len(loaded) == 1, vocab_size=max(sizes)),
+        model=ModelConfig(**dataclasses.asdict(model.options)),
+    )
+    run = Run.create(path, config, *loaded)
+    run.save_model(weights_by_name(model))
+    return run
+
+
+def _load(source):
+    if not Path(source).is_file():
+        raise InputError(f"{source} does not exist.")
+    import keras
+
+    from heedful import models  # noqa: F401 - registers our classes
+
+    try:
+        return keras.saving.load_model(source, compile=False, safe_mode=True)
+    except Exception as error:  # Keras raises whatever it meets
+        reason = str(error).split("\n", 1)[0]
+        raise InputError(f"{source} cannot be loaded: {reason}") from error

@@ -1,0 +1,51 @@
+"""Throw inputs at every verb: any bytes as text, broken recipes, settings, run folders and arguments.
+
+    python benchmarks/fuzzing.py [--inputs 10000]
+
+Draws with hypothesis, as `tests/test_fuzz.py` says, the same inputs each time; what fails is shown in its smallest
+form. The last line counts the commands that were run, those that were refused, and the properties that failed: by a
+traceback, a hang of two minutes, an exit code that no verb has, or a file of the user's that was changed.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+
+class Failures:
+    """Counts the properties that do not hold."""
+
+    def __init__(self):
+        self.count = 0
+
+    def pytest_runtest_logreport(self, report):
+        """Note a failure."""
+        self.count += report.failed
+
+
+def main():
+    """Run the tests on so many inputs, and count."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--inputs", type=int, default=10_000)
+    options = parser.parse_args()
+    os.environ["FUZZ_INPUTS"] = str(options.inputs)
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    root = Path(__file__).parent.parent
+    sys.path.insert(0, str(root))
+    import pytest
+
+    from tests import test_fuzz
+
+    failures = Failures()
+    pytest.main([str(root / "tests" / "test_fuzz.py"), "-q", "-p", "no:cacheprovider"], plugins=[failures])
+    codes = (0, 1, 2)
+    counts = test_fuzz.COUNTS
+    print(", ".join(f"{verb} {count:,}" for verb, count in counts.items() if verb not in codes))
+    total = sum(counts[code] for code in codes)
+    print(f"{total:,} inputs, {counts[2]:,} of them refused in a line or two; {failures.count} properties failed")
+    return failures.count
+
+
+if __name__ == "__main__":
+    sys.exit(main())

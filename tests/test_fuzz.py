@@ -1,0 +1,289 @@
+"""Whatever is thrown at the command line, there is an answer: no traceback, no hang, no file of the user changed.
+
+`FUZZ_INPUTS` says how many inputs are drawn in all; a few dozen by default, 10,000 by `benchmarks/fuzzing.py`.
+"""
+
+import collections
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heedful import jobs
+from heedful import settings as known_settings
+from heedful.cli import main
+from heedful.config import Config
+
+pytestmark = pytest.mark.any_backend
+
+INPUTS = int(os.environ.get("FUZZ_INPUTS", "40"))
+PATIENCE = 120  # seconds that a command may take on inputs of this size, compilation included
+COUNTS = collections.Counter()  # commands by verb, and by exit code
+TASKS = ("translate", "generate", "fill", "classify")
+
+
+class Hang(BaseException):
+    """A command took longer than anybody would wait."""
+
+
+def inputs(share):
+    """Draw this share of all inputs, the same ones each time."""
+    count = max(1, round(INPUTS * share))
+    quiet = [
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+        HealthCheck.large_base_example,
+    ]
+    return settings(max_examples=count, deadline=None, database=None, derandomize=True, suppress_health_check=quiet)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a recipe and a trained run for each task, and nothing else within reach."""
+    from tests.conftest import KINDS, ONE_SIDED, PAIRS, SMALL
+
+    folder = tmp_path_factory.mktemp("home")
+    sides = [folder / "text.pt", folder / "text.en"]
+    for side, path in enumerate(sides):
+        path.write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
+    labelled, plain = folder / "labelled.txt", folder / "plain.txt"
+    labelled.write_text("".join(f"{len(target) % 2}\t{target}\n" for _, target in PAIRS), encoding="utf-8")
+    plain.write_text("".join(f"{target}\n" for _, target in PAIRS), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEEDFUL_CACHE", str(folder / "cache"))
+        for task in TASKS:
+            recipe = folder / f"{task}.toml"
+            if task == "translate":
+                recipe.write_text(SMALL.format(*sides), encoding="utf-8")
+            else:
+                documents, kind = KINDS[task]
+                text = plain if task == "generate" else labelled
+                recipe.write_text(
+                    ONE_SIDED.format(task=task, text=text, documents=documents, kind=kind), encoding="utf-8"
+                )
+            jobs.train(Config.from_toml(recipe), folder / f"run-{task}", lambda line: None)
+    before = fingerprint(folder)
+    yield folder
+    assert fingerprint(folder) == before  # nothing of the user's was changed
+
+
+def fingerprint(folder):
+    """Return what all files of a folder hold, and what they are called."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "cache" not in path.parts
+    }
+
+
+def call(home, *arguments, stdin=b""):
+    """Run a command in an empty folder; fail on a traceback, a hang, or an exit code that no verb has."""
+    arguments = [str(argument) for argument in arguments]
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", "replace"), io.TextIOWrapper(io.BytesIO(), "utf-8", "replace")
+
+    def waited(number, frame):
+        raise Hang(arguments)
+
+    before = signal.signal(signal.SIGALRM, waited)
+    signal.alarm(PATIENCE)
+    with tempfile.TemporaryDirectory() as empty, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(empty)
+        patch.setenv("HEEDFUL_CACHE", str(home / "cache"))
+        patch.setenv("HEEDFUL_DATA", empty)
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = main(arguments)
+        except SystemExit as leave:
+            code = leave.code or 0
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+    err.flush()
+    told = err.buffer.getvalue().decode("utf-8", "replace")
+    assert code in (0, 1, 2), (code, told)
+    assert "Traceback" not in told
+    if code == 2:
+        assert told.strip(), arguments  # a refusal says why
+    COUNTS[arguments[0] if arguments else ""] += 1
+    COUNTS[code] += 1
+    return code
+
+
+SETTINGS = sorted(known_settings.meanings())
+WORDS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(lambda text: "\0" not in text),
+    st.sampled_from(
+        ["", "-", "--", "0", "-1", "1e400", "nan", "None", "../..", "/dev/null", "~", "*", "a" * 5000, "%s"]
+    ),
+    st.integers().map(str),
+)
+VALUES = st.one_of(
+    WORDS,
+    st.integers(-3, 70).map(str),
+    st.floats().map(str),
+    st.sampled_from(["true", "false", "[]", '["a", "b"]', "{}", '"bpe"', "'word'", "1979-05-27", "0x10", "1_000"]),
+)
+# Lines as they come: any bytes, text of any script, and what looks almost right.
+LINE = st.one_of(
+    st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ")),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=30).map(lambda text: text.replace("\n", " ").encode()),
+    st.sampled_from(
+        [b"", b" ", b"o gato bebe", b"\xff\xfe", b"\t", b"a\tb\tc", b"[MASK]", b"the " * 300, b"\xef\xbb\xbfx"]
+    ),
+)
+LINES = st.lists(LINE, max_size=12).map(b"\n".join)
+JSON = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just([]), st.just({})
+)  # fmt: skip
+WAYS = ("plan", "doctor", "fix", "labelled", "tsv", "gz")  # in which a text is read
+
+
+@inputs(0.25)
+@given(data=st.data())
+def test_arguments(home, data):
+    """Verbs with any flags and words, on folders that are no runs."""
+    verbs = {
+        "translate": ["--beam-size", "--n-best", "--scores", "--engine", "--prefixes", "--with", "--sample"],
+        "generate": ["--max-length", "--top-k", "--scores"], "fill": ["--count", "--json"], "classify": ["--scores"],
+        "embed": ["--pooling"], "evaluate": ["--json", "--beam-size"], "explain": [], "diff": [], "check": ["--json"],
+        "compare": ["--metric", "--json"], "export": ["--to", "--quantization", "--out"], "inspect": ["--layer"],
+        "doctor": ["--valid", "--test", "--labelled", "--ignore", "--fix", "--json"],
+        "import": ["--trust", "--tokenizer"], "train": ["--run", "--resume", "--seeds", "--verify", "--plan"],
+        "quickstart": ["--nonsense"], "nonsense": [], "--help": [], "-x": [],
+    }  # fmt: skip
+    verb = data.draw(st.sampled_from(sorted(verbs)))
+    flags = st.sampled_from(verbs[verb] or ["--json"])
+    places = st.sampled_from(
+        [home / "none", home / "text.pt", home / "cache", home / "translate.toml", home / "run-fill"]
+    )
+    first = [data.draw(places)] if verb in ("explain", "diff", "compare", "import", "export") else [home / "none"]
+    rest = data.draw(st.lists(st.one_of(flags, WORDS), max_size=6))
+    extra = ["--plan"] if verb == "train" else ["--nonsense"] if verb == "quickstart" else []
+    call(home, verb, *first, *rest, *extra, stdin=data.draw(LINES))
+
+
+@inputs(0.25)
+@given(name=st.sampled_from(SETTINGS), value=VALUES, task=st.sampled_from(TASKS))
+def test_settings(home, name, value, task):
+    """Any value for any setting."""
+    call(home, "train", home / f"{task}.toml", "--plan", f"--{name}", value)
+
+
+@inputs(0.15)
+@given(data=st.data(), task=st.sampled_from(TASKS))
+def test_recipes(home, data, task):
+    """Recipes with lines taken out, doubled, exchanged or overwritten."""
+    lines = (home / f"{task}.toml").read_text(encoding="utf-8").splitlines()
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        change = data.draw(st.sampled_from(["drop", "double", "swap", "write", "value"]))
+        if change == "drop" and len(lines) > 1:
+            lines.pop(at)
+        elif change == "double":
+            lines.insert(at, lines[at])
+        elif change == "swap":
+            other = data.draw(st.integers(0, len(lines) - 1))
+            lines[at], lines[other] = lines[other], lines[at]
+        elif change == "write":
+            lines[at] = data.draw(WORDS)
+        else:
+            lines[at] = lines[at].split("=")[0] + "= " + data.draw(VALUES)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "recipe.toml"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        call(home, "train", path, "--plan")
+
+
+@inputs(0.17)
+@given(source=LINES, target=LINES, verb=st.sampled_from(WAYS), task=st.sampled_from(TASKS))
+def test_texts(home, source, target, verb, task):
+    """Any bytes as training text, examined, cleaned or planned with."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / "a.x", Path(folder) / "a.y"]
+        for path, content in zip(paths, (source, target), strict=True):
+            path.write_bytes(content)
+        if verb == "plan":
+            files = json.dumps([str(path) for path in (paths if task == "translate" else paths[:1])])
+            call(home, "train", home / f"{task}.toml", "--plan", "--data.train", files, "--data.valid", files)
+        elif verb == "tsv":
+            call(home, "doctor", shutil.copy(paths[0], Path(folder) / "a.tsv"), "--json")
+        elif verb == "gz":
+            call(home, "doctor", shutil.copy(paths[0], Path(folder) / "a.txt.gz"))
+        elif verb == "labelled":
+            call(home, "doctor", paths[0], "--labelled", "--valid", paths[1], "--ignore", "empty")
+        else:
+            fix = ["--fix", Path(folder) / "clean"] if verb == "fix" else []
+            call(home, "doctor", *paths, *fix)
+
+
+@inputs(0.15)
+@given(data=st.data(), task=st.sampled_from(TASKS))
+def test_run_folders(home, data, task):
+    """A run folder with a file that was cut, overwritten, or changed in one value."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = shutil.copytree(home / f"run-{task}", Path(folder) / "run")
+        names = ["config.json", "model.safetensors", "scores.json", "origins.json"]
+        names += ["source.tokenizer.json", "target.tokenizer.json"] if task == "translate" else ["tokenizer.json"]
+        path = run / data.draw(st.sampled_from(names))
+        content = path.read_bytes()
+        change = data.draw(st.sampled_from(["cut", "flip", "insert", "value", "remove", "folder"]))
+        at = data.draw(st.integers(0, len(content) - 1))
+        if change == "cut":
+            path.write_bytes(content[:at])
+        elif change == "flip":
+            path.write_bytes(content[:at] + bytes([content[at] ^ data.draw(st.integers(1, 255))]) + content[at + 1 :])
+        elif change == "insert":
+            path.write_bytes(content[:at] + data.draw(st.binary(max_size=20)) + content[at:])
+        elif change == "value" and path.suffix == ".json":
+            path.write_text(json.dumps(_changed(json.loads(content), data)), encoding="utf-8")
+        else:
+            path.unlink()
+            if change == "folder":
+                path.mkdir()
+        reads = {"translate": "translate", "generate": "generate", "fill": "fill", "classify": "classify"}[task]
+        verb = data.draw(st.sampled_from([reads, "compare", "explain", "diff", "doctor", "inspect", "resume"]))
+        arguments = {
+            "explain": ["explain", "train", run], "diff": ["diff", run, home / f"run-{task}"],
+            "doctor": ["doctor", run], "inspect": ["inspect", run, "--positions"],
+            "resume": ["train", "--resume", run, "--train.updates", "6"],
+        }.get(verb, [verb, run])  # fmt: skip
+        call(home, *arguments, stdin=b"the cat [MASK]\n")
+
+
+@inputs(0.03)
+@given(data=st.data(), task=st.sampled_from(TASKS), stdin=LINES)
+def test_what_a_model_reads(home, data, task, stdin):
+    """Any text for a trained model, with any settings of decoding that are not refused."""
+    run, arguments = home / f"run-{task}", []
+    if task in ("translate", "generate"):
+        choices = [[], ["--beam-size", "3", "--n-best", "2"], ["--sample", "--top-p", "0.5", "--seed", "3"],
+                   ["--no-repeat-ngram", "1"], ["--min-length", "5"], ["--max-length", "1"], ["--batch-size", "1"],
+                   ["--repetition-penalty", "5"], ["--forbidden", "[UNK]"], ["--scores"]]  # fmt: skip
+        arguments = data.draw(st.sampled_from(choices))
+    verb = data.draw(st.sampled_from(["fill", "embed"])) if task == "fill" else task
+    call(home, verb, run, *arguments, stdin=stdin)
+
+
+def _changed(table, data):
+    """Return a table of JSON with one value, somewhere, exchanged."""
+    place = table
+    while isinstance(place, dict | list) and place:
+        keys = list(place) if isinstance(place, dict) else range(len(place))
+        key = data.draw(st.sampled_from(list(keys)))
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            place[key] = data.draw(JSON)
+            break
+        place = place[key]
+    return table

@@ -1,8 +1,10 @@
 """Files: what is loaded is what was written, to the last bit."""
 
+import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,6 +62,64 @@ def test_a_flipped_bit_is_found(path, rng):
         path.write_bytes(changed)
         with pytest.raises(InputError, match="is damaged"):
             read_sealed(path)
+
+
+def full(*arguments):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class Short:
+    """A file that takes a part of what is written, and then no more."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+
+    def write(self, content):
+        self.file.write(content[: self.room])
+        full()
+
+
+@pytest.mark.parametrize("room", [0, 1, 100, 400])
+def test_a_short_write_leaves_the_file_before(path, arrays, monkeypatch, room):
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", lambda self, *rest, **more: Short(opened(self, *rest, **more), room))
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, sealed(arrays, {"progress": "later"}))
+    monkeypatch.undo()
+    assert read_sealed(path)[1] == {"progress": '{"update": 3}'}
+    assert [left.name for left in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "replace")])
+def test_a_failed_flush_or_rename_leaves_the_file_before(path, arrays, monkeypatch, owner, name):
+    monkeypatch.setattr(owner, name, full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, sealed(arrays, {"progress": "later"}))
+    monkeypatch.undo()
+    assert read_sealed(path)[1] == {"progress": '{"update": 3}'}
+    assert [left.name for left in path.parent.iterdir()] == [path.name]
+
+
+def test_a_failed_flush_of_the_folder_leaves_a_whole_file(path, arrays, monkeypatch):
+    """The last step: the new name may or may not survive a power cut, but what it names is whole."""
+    flush, calls = os.fsync, []
+
+    def second_fails(descriptor):
+        calls.append(descriptor)
+        return full() if len(calls) == 2 else flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", second_fails)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, sealed(arrays, {"progress": "later"}))
+    monkeypatch.undo()
+    assert read_sealed(path)[1] == {"progress": "later"}
+    assert [left.name for left in path.parent.iterdir()] == [path.name]
 
 
 def test_what_another_program_wrote_is_refused(tmp_path, arrays):

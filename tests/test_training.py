@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -181,13 +183,23 @@ def test_a_full_disk_leaves_the_state_before(config, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"No space left on device; the last state, .*00000006.safetensors, is whole"):
+    kept = r"the last state, .*00000006.safetensors, is whole. A state takes [\d,]{6,} bytes, and 5 are kept"
+    with pytest.raises(InputError, match=f"No space left on device; {kept}"):
         jobs.resume(tmp_path / "run", quiet)
     monkeypatch.undo()
     after = last_arrays(run)
     assert not list(run.path.rglob("*.part"))
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(("free", "told"), [(1000, True), (10**12, False)])
+def test_little_room_is_told_beforehand(config, tmp_path, monkeypatch, free, told):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    said = []
+    jobs.train(change(config, "--train.updates", "1"), tmp_path / "run", said.append)
+    assert any(line.startswith("Little room: ") and line.endswith(" 1,000 are free.") for line in said) == told
 
 
 def test_not_a_number_stops_with_the_update(config, tmp_path):

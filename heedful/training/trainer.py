@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import shutil
 import time
 
 import keras
@@ -113,6 +114,7 @@ class Trainer:
         with Signals() as signals, meter.shown(), contextlib.closing(board) if board else contextlib.nullcontext():
             started = time.monotonic() - self.progress["seconds"]
             deadline = started + config.minutes * 60 if config.minutes else math.inf
+            self._warn_of_little_room()
             if not self.run.states():
                 self._save()  # from here on there is always something to resume from
             while self.update < config.updates and not self._lost_patience() and time.monotonic() < deadline:
@@ -207,9 +209,20 @@ class Trainer:
             states = self.run.states()
             kept = f"the last state, {states[-1]}, is whole" if states else "no state was saved yet"
             raise InputError(
-                f"Cannot save to {self.run.path}: {error.strerror}; {kept}. "
-                f"Make room and go on with: heedful train --resume {self.run.path}"
+                f"Cannot save to {self.run.path}: {error.strerror}; {kept}. A state takes {self._state_bytes():,} "
+                f"bytes, and {self.config.keep} are kept. Make room and go on with: heedful train --resume "
+                f"{self.run.path}"
             ) from error
+
+    def _state_bytes(self):
+        return sum(array.nbytes for array in self._arrays().values())
+
+    def _warn_of_little_room(self):
+        """Say so if the disk cannot hold the states that are to be kept, one that is being written, and the weights."""
+        needed = (self.config.keep - len(self.run.states()) + 2) * self._state_bytes()
+        free = shutil.disk_usage(self.run.path).free
+        if free < needed:
+            self.report(f"Little room: the states of this training will take {needed:,} bytes, {free:,} are free.")
 
     def _arrays(self):
         return {name: backend.to_numpy(variable) for name, variable in self._variables().items()}

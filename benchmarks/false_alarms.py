@@ -82,11 +82,11 @@ def main():
         while len(seconds) < options.configurations:
             try:
                 config = draw(random, files)
+                job_of = JOBS[config.task]
+                config, tokenizers = job_of.prepare(config, job_of.find_corpora(config)["train"])
+                job = job_of(Run(Path(folder) / "run", config, *tokenizers), report=lambda line: None)
             except InputError:
-                continue  # not valid
-            job_of = JOBS[config.task]
-            config, tokenizers = job_of.prepare(config, job_of.find_corpora(config)["train"])
-            job = job_of(Run(Path(folder) / "run", config, *tokenizers), report=lambda line: None)
+                continue  # not valid, or no text is left
             began = time.monotonic()
             findings = check(job.run, job.examples.batch(0), job.frozen)
             seconds.append(time.monotonic() - began)

@@ -5,9 +5,20 @@ import difflib
 import json
 import types
 import typing
+from pathlib import Path
 from typing import Any, Literal
 
 from heedful.errors import InputError
+
+
+def read_json(path):
+    """Return the content of a JSON file, as `parse_json` reads it; `InputError` names what is wrong with it."""
+    try:
+        return parse_json(Path(path).read_text(encoding="utf-8"), path)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8: byte {error.start}.") from error
 
 
 def parse_json(text, origin):

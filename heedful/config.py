@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from heedful.checked import at_least, at_most, from_dict, parse_json, positive, share
+from heedful.checked import at_least, at_most, from_dict, positive, read_json, share
 from heedful.errors import InputError
 
 FORMAT = 1
@@ -347,7 +347,7 @@ class Config:
     @classmethod
     def from_json(cls, path):
         """Read the `config.json` of a run folder; errors as in `from_toml`."""
-        table = parse_json(_read(path), str(path))
+        table = read_json(path)
         if isinstance(table, dict) and isinstance(table.get("format"), int) and table["format"] > FORMAT:
             table = {"format": table["format"]}  # its keys are not ours to judge; the version is
         return from_dict(cls, table, str(path))

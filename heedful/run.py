@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.checked import parse_json
+from heedful.checked import read_json
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
@@ -177,8 +177,12 @@ class Run:
 
     def origins(self):
         """Return where the settings came from that are no defaults, by their full names, as far as it is known."""
-        path = self.path / ORIGINS
-        return parse_json(path.read_text(encoding="utf-8"), path) if path.is_file() else {}
+        if not (self.path / ORIGINS).exists():
+            return {}
+        found = read_json(own_file(self.path, ORIGINS))
+        if not isinstance(found, dict) or not all(isinstance(origin, str) for origin in found.values()):
+            raise InputError(f"{self.path / ORIGINS} is no table of texts.")
+        return found
 
     def add_origins(self, origins):
         """Keep where settings came from."""

@@ -123,7 +123,7 @@ def test_bert_fills_as_its_original(bert, tmp_path, numpy):
         for i in scores.argsort(descending=True).tolist()
         if tokens[i] not in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     ]
-    assert [token for token, _ in gaps[0]] == [tokens[i].removeprefix("##") for i in allowed[:3]]
+    assert [token for token, _ in gaps[0]] == [tokens[i] for i in allowed[:3]]
     assert text.split()[:2] == ["the", "cat"]
 
 

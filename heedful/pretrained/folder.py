@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.checked import parse_json
+from heedful.checked import read_json
 from heedful.errors import InputError
 from heedful.storage import read_arrays
 
@@ -37,13 +37,11 @@ class PretrainedFolder:
         )
 
     def read_json(self, name):
-        """Return the content of a JSON file of the folder."""
-        try:
-            return parse_json((self.path / name).read_text(encoding="utf-8"), self.path / name)
-        except FileNotFoundError as error:
-            raise InputError(f"{self.path} has no {name}.") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{self.path / name} is not UTF-8: byte {error.start}.") from error
+        """Return the table in a JSON file of the folder."""
+        table = read_json(self.path / name)
+        if not isinstance(table, dict):
+            raise InputError(f"{self.path / name} is no table of settings.")
+        return table
 
     def setting(self, name, default=None):
         """Return a value of `config.json`; `InputError` if it is missing and there is no default."""

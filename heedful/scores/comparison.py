@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heedful.errors import InputError
-from heedful.scores.passport import read, units_of
+from heedful.scores.passport import is_comparable, read, units_of
 from heedful.scores.units import METRICS, draws, p_value, sample_scores
 
 BEST = {"translate": "bleu", "classify": "accuracy", "generate": "bits_per_byte", "fill": "loss"}
@@ -120,7 +120,7 @@ def _on_common_text(runs):
     """Return of each run the newest scores on the text that all were scored on last."""
     by_text = []
     for run in runs:
-        by_text.append({scores["data_fingerprint"]: scores for scores in read(run) if "outputs" in scores})
+        by_text.append({scores["data_fingerprint"]: scores for scores in read(run) if is_comparable(scores)})
         if not by_text[-1]:
             raise InputError(f"{run.path} has no scores that could be compared: heedful evaluate {run.path}")
     common = [text for text in by_text[0] if all(text in found for found in by_text[1:])]
@@ -141,8 +141,8 @@ def _refuse_unlike(runs, chosen, metric):
             if one != other:
                 where = name
                 if isinstance(one, dict) and isinstance(other, dict):
-                    key = next(key for key in one if one[key] != other.get(key))
-                    where, one, other = f"{name}.{key}", one[key], other.get(key)
+                    key = next(key for key in one | other if one.get(key) != other.get(key))
+                    where, one, other = f"{name}.{key}", one.get(key), other.get(key)
                 raise InputError(
                     f"{runs[0].path} and {run.path} were not scored alike: {where} is {one!r} and {other!r}. "
                     "Evaluate one of them again."
@@ -153,7 +153,10 @@ def _units(run, scores, metric):
     found = units_of(run, scores)
     if metric not in found:
         raise InputError(f"{run.path} was scored by {', '.join(found)}, not by {metric!r}.")
-    return found[metric]
+    units = found[metric]
+    if units.ndim != 2 or units.shape[1] != METRICS[metric].counts or not len(units):
+        raise InputError(f"{run.path}: the counts behind {metric!r} have the shape {units.shape}, which is not theirs.")
+    return units
 
 
 def _systems(runs):

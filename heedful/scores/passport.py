@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from heedful import backend
-from heedful.checked import parse_json
+from heedful.checked import read_json
+from heedful.errors import InputError
 from heedful.scores.units import METRICS, interval
 from heedful.storage import own_file, read_sealed, sealed, write_atomically
 
@@ -47,9 +48,17 @@ def keep(run, corpus, scores, units, texts=(), decode=None):
 
 
 def read(run):
-    """Return all scores of a run, oldest first."""
+    """Return all scores of a run, oldest first; `InputError` if the file is none of ours."""
     path = run.path / SCORES
-    return parse_json(path.read_text(encoding="utf-8"), path) if path.exists() else []
+    found = read_json(own_file(run.path, SCORES)) if path.exists() else []
+    if not isinstance(found, list) or not all(isinstance(scores, dict) for scores in found):
+        raise InputError(f"{path} is no list of scores.")
+    return found
+
+
+def is_comparable(scores):
+    """Whether scores say which text they are of, and where the counts behind them are."""
+    return all(isinstance(scores.get(name), str) for name in ("data", "data_fingerprint", "outputs"))
 
 
 def passport(run, corpus, decode=None):

@@ -19,10 +19,12 @@ class Metric:
 
     Args:
         of: from counts (C,) to the score.
+        counts: how many there are of each unit.
         digits: that are shown.
     """
 
     of: Callable
+    counts: int
     digits: int
 
 
@@ -32,10 +34,10 @@ def _bleu(sums):
 
 
 METRICS = {
-    "bleu": Metric(_bleu, 2),  # n-grams found, n-grams there are, length, length of the reference
-    "accuracy": Metric(lambda sums: sums[0] / sums[1], 4),  # right, all
-    "loss": Metric(lambda sums: sums[0] / sums[1], 4),  # nats, tokens
-    "bits_per_byte": Metric(lambda sums: sums[0] / math.log(2) / sums[1], 4),  # nats, bytes
+    "bleu": Metric(_bleu, 10, 2),  # n-grams found, n-grams there are, length, length of the reference
+    "accuracy": Metric(lambda sums: sums[0] / sums[1], 2, 4),  # right, all
+    "loss": Metric(lambda sums: sums[0] / sums[1], 2, 4),  # nats, tokens
+    "bits_per_byte": Metric(lambda sums: sums[0] / math.log(2) / sums[1], 2, 4),  # nats, bytes
 }
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import random
 from pathlib import Path
 
 import keras
@@ -73,6 +74,14 @@ def device():
     return details.get("device_name", "cpu")
 
 
+def set_seed(seed):
+    """Seed the random numbers from which fresh weights and dropout seeds are drawn."""
+    if NAME == "jax":  # Keras would import TensorFlow too, if it is installed, and that takes seconds
+        random.seed(seed)
+    else:
+        keras.utils.set_random_seed(seed)
+
+
 def feed(batches, example):
     """Return what `fit` should be given to read the iterator `batches`, whose items are dicts of arrays like `example`.
 
@@ -103,14 +112,17 @@ def scan(function, carry, inputs, length):
 
 
 def keep_compilations(folder):
-    """Cache compiled programs in `folder`, so that a second run of the same shapes starts at once (JAX only)."""
+    """Cache compiled programs in `folder`, so that a second run of the same shapes starts at once (JAX only).
+
+    The small ones too: together they take seconds to compile, and their files little room.
+    """
     if NAME != "jax":
         return
     import jax
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 

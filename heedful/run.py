@@ -148,11 +148,16 @@ class Run:
             values = weights_by_name(model)
         write_atomically(self.path / WEIGHTS, sealed(values, {"format": "1"}))
 
-    def save_state(self, arrays, progress, keep):
-        """Write the exact training state after `progress["update"]` updates, and forget all but the last `keep`."""
+    def save_state(self, arrays, progress, keep, every=1):
+        """Write the exact training state after `progress["update"]` updates, and forget old ones.
+
+        What stays is this one and the last `keep` whose update is a multiple of `every`: a state that only a signal
+        has brought about must not count when the last ones are averaged.
+        """
         path = self.path / "state" / f"{progress['update']:08d}.safetensors"
         write_atomically(path, sealed(arrays, {"progress": json.dumps(progress)}))
-        for old in self.states()[:-keep]:
+        regular = [state for state in self.states() if int(state.stem) % every == 0]
+        for old in {*self.states()} - {path, *regular[-keep:]}:
             old.unlink()
         return path
 

@@ -139,7 +139,7 @@ def slow_greedy(generator, prompt, count, numpy):
     return generator.tokenizer.decode(ids)
 
 
-@pytest.mark.parametrize("count", [9, 71])
+@pytest.mark.parametrize("count", [pytest.param(9, marks=pytest.mark.slow), 71])
 def test_greedy_is_what_whole_passes_say_and_slides_beyond_the_context(generator, count, numpy):
     """Also that neighbours change nothing: each prompt fills its context at another place."""
     prompts = ["the cat", "a", "the king sees the cow and t", "the king sees the cow and the girl eats"]

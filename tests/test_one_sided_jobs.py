@@ -28,7 +28,7 @@ ON_ALL = "generate"  # the other tasks train and resume by the same code
 
 
 @pytest.mark.parametrize(
-    "task", [task if task == ON_ALL else pytest.param(task, marks=pytest.mark.any_backend) for task in KINDS]
+    "task", [task if task == ON_ALL else pytest.param(task, marks=pytest.mark.slow) for task in KINDS]
 )
 def test_2n_updates_equal_n_and_n_more(recipe, tmp_path, task):
     """Difference 0.0, dropout on, for every task."""

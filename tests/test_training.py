@@ -48,7 +48,7 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
-@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.any_backend), 2])
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
     """Difference 0.0, dropout on: weights, optimizer, dropout seeds and data order all continue."""
     config = change(config, "--train.accumulate", str(accumulate), "--train.label_smoothing", "0.1")
@@ -127,6 +127,17 @@ def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypa
     assert stop.value.signal_number == number
     assert 0 < Run.open(tmp_path / "stopped").last_state()[1]["update"] < 6
     assert_same_state(whole, jobs.resume(tmp_path / "stopped", quiet))
+
+
+@pytest.mark.any_backend
+def test_a_state_that_a_signal_brought_about_does_not_stay(config, tmp_path):
+    """Else the average of the last states at the end would be another than without the signal."""
+    run = TranslationJob.create(config, tmp_path / "run", quiet).run
+    kept = []
+    for update in (0, 3, 6, 7, 8, 9, 11, 12, 13):
+        run.save_state({"x": np.zeros(1)}, {"update": update}, keep=2, every=3)
+        kept.append([int(path.stem) for path in run.states()])
+    assert kept == [[0], [0, 3], [3, 6], [3, 6, 7], [3, 6, 8], [6, 9], [6, 9, 11], [9, 12], [9, 12, 13]]
 
 
 @pytest.mark.any_backend

@@ -164,14 +164,12 @@ class Job:
             return self._train(resume and not self.run.never_saved(), verify, origins or {})
 
     def _train(self, resume, verify, origins):
-        import keras
-
         keep_compilations()
         if self.config.train.examine and not resume:
             self._examine()
         if self.config.train.check and not resume:
             require(self.run, self.examples.batch(0), self.frozen, self.report)
-        keras.utils.set_random_seed(self.config.train.seed)
+        backend.set_seed(self.config.train.seed)
         model = self.run.build_model()
         if self.config.train.start_from and not resume:
             self._take_over(model, self.config.train.start_from)

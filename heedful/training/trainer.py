@@ -200,7 +200,8 @@ class Trainer:
         return lost
 
     def _save(self):
-        self._keeping(lambda: self.run.save_state(self._arrays(), self.progress, self.config.keep))
+        keep, every = self.config.keep, self.config.validate_every
+        self._keeping(lambda: self.run.save_state(self._arrays(), self.progress, keep, every))
 
     def _keeping(self, write):
         try:

@@ -85,7 +85,7 @@ def _typed(value, hint, where):
             return None
         hint = next(item for item in typing.get_args(hint) if item is not type(None))
         return _typed(value, hint, where)
-    if hint is float and type(value) is int:
+    if hint is float and type(value) is int and abs(value) < 1e300:
         value = float(value)
     if type(value) is not hint:
         raise InputError(f"{where} = {value!r} is not {_TYPE_NAMES[hint]}.")

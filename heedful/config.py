@@ -204,6 +204,7 @@ class TrainConfig:
         at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
         at_least(self, 0, "validate_sentences", "patience", "average")
         at_most(self, updates=10**9, accumulate=10**5, validate_every=10**9, validate_sentences=10**7, keep=10**4)
+        at_most(self, seed=2**32 - 1)
         share(self, "label_smoothing", "beta_2")
         if self.average > self.keep:
             raise InputError(f"train.average ({self.average}) cannot exceed train.keep ({self.keep}).")
@@ -262,9 +263,8 @@ class DecodeConfig:
         positive(self, "batch_size", "beam_size", "n_best", "max_ratio", "temperature", "repetition_penalty")
         at_least(self, 0, "max_extra", "length_penalty", "coverage_penalty", "top_k", "no_repeat_ngram", "seed")
         at_least(self, 0, "min_length", "max_length", "min_ratio")
-        at_most(
-            self, batch_size=10**5, beam_size=10**4, n_best=10**4, max_length=10**7, max_ratio=10**4, max_extra=10**6
-        )
+        at_most(self, batch_size=10**5, beam_size=10**4, n_best=10**4, max_length=10**7, seed=2**32 - 1)
+        at_most(self, max_ratio=10**4, max_extra=10**6)
         share(self, "min_p")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p ({self.top_p}) must be above 0 and at most 1.")

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.checked import read_json
+from heedful.checked import parse_json, read_json
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.storage import own_file, read_seal, read_sealed, sealed, shapes, write_atomically
 
 CONFIG, WEIGHTS, ORIGINS = "config.json", "model.safetensors", "origins.json"
+LOG = "log.jsonl"
 SAMPLES, _SAMPLES_OF = "samples.txt", re.compile(r"^update (\d+)$", re.MULTILINE)
 SOURCE, TARGET, ONE = "source.tokenizer.json", "target.tokenizer.json", "tokenizer.json"
 
@@ -200,32 +201,42 @@ class Run:
 
     def append_log(self, entry):
         """Add a line to log.jsonl."""
-        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+        with _appending(self.path, LOG) as file:
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
     def read_log(self):
         """Return the entries of log.jsonl."""
-        path = self.path / "log.jsonl"
+        path = self.path / LOG
         if not path.exists():
             return []
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]  # a full disk may have cut the last one
+        lines = own_file(self.path, LOG).read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+        entries = [parse_json(line, path) for line in lines]  # but the last one, which a full disk may have cut
+        if not all(isinstance(entry, dict) and isinstance(entry.get("update"), int) for entry in entries):
+            raise InputError(f"{path} is no log of a training: a line names no update.")
+        return entries
 
     def append_samples(self, update, samples):
         """Add the texts of a validation to samples.txt."""
-        with (self.path / SAMPLES).open("a", encoding="utf-8") as file:
+        with _appending(self.path, SAMPLES) as file:
             file.write("\n".join([f"update {update}", *samples, "", ""]))
 
     def forget_after(self, update):
         """Take out of log.jsonl and samples.txt what came after an update: it will be lived through again."""
         entries = [entry for entry in self.read_log() if entry["update"] <= update]
         lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
-        write_atomically(self.path / "log.jsonl", lines.encode())
+        write_atomically(self.path / LOG, lines.encode())
         path = self.path / SAMPLES
-        if path.exists():
-            text = path.read_text(encoding="utf-8")
+        if path.exists():  # a full disk may have cut it inside a letter
+            text = own_file(self.path, SAMPLES).read_text(encoding="utf-8", errors="replace")
             later = (head.start() for head in _SAMPLES_OF.finditer(text) if int(head[1]) > update)
             write_atomically(path, text[: next(later, len(text))].encode())
+
+
+def _appending(folder, name):
+    """Open a file of a folder to add to it; one that leads out of the folder is refused."""
+    if (folder / name).is_symlink():
+        own_file(folder, name)
+    return (folder / name).open("a", encoding="utf-8")
 
 
 def _tokenizer_files(config):
@@ -234,7 +245,7 @@ def _tokenizer_files(config):
 
 def saved_states(folder):
     """Return the files of the training states in a run folder, oldest first; none if there is no such folder."""
-    return sorted((Path(folder) / "state").glob("[0-9]*.safetensors"))
+    return sorted((Path(folder) / "state").glob("[0-9]" * 8 + ".safetensors"))
 
 
 def weights_by_name(model):

@@ -49,9 +49,14 @@ def origins(recipe, arguments):
         names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
         found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
     words = [word for argument in arguments for word in _split_flag(argument)]
-    found |= {flag.removeprefix("--"): "command line" for flag in words[::2]}
-    for name in ("num_layers", "d_model", "num_heads", "d_ff"):
-        found.setdefault(f"model.{name}", f"model.size, {found.get('model.size', 'the default')}")
+    given = {flag.removeprefix("--"): "command line" for flag in words[::2]}
+    sizes = [f"model.{name}" for name in ("num_layers", "d_model", "num_heads", "d_ff")]
+    if "model.size" in given:  # brings its own
+        found = {name: origin for name, origin in found.items() if name not in sizes}
+    found |= given
+    if recipe or "model.size" in given:
+        came = f"model.size, {found.get('model.size', 'the default')}"
+        found = dict.fromkeys(sizes, came) | found
     return found
 
 

@@ -68,15 +68,19 @@ def shapes(path):
 
 
 @contextlib.contextmanager
-def locked(folder):
+def locked(folder, wait=False):
     """Keep other processes out of `folder` while this one works in it; one that is killed leaves no lock behind.
+
+    Args:
+        folder: must exist.
+        wait: until another process has left, instead of refusing.
 
     Raises:
         InputError: another process is at work there; says which.
     """
     with (Path(folder) / ".lock").open("a+", encoding="utf-8") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             file.seek(0)
             raise InputError(f"{folder} is in use by {file.read() or 'another process'}.") from error

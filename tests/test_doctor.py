@@ -101,11 +101,35 @@ def test_a_third_language_is_found(good, tmp_path):
 
 def test_own_contribution_does_not_count(good):
     """A pair must not prove itself: words that occur together nowhere else say nothing."""
-    source, target = ([f"{pair[side]} {'xyzzy' if i == 3 else ''}" for i, pair in enumerate(good)] for side in (0, 1))
-    associations = Associations(source + source[3:4], target + target[4:5])
-    own = np.ones(1)
-    alone = associations.evidence(["xyzzy"], ["xyzzy"], own)
-    assert alone >= 0
+    source, target = ([pair[side] for pair in good] for side in (0, 1))
+    for i, word in ((3, "xyzzy"), (900, "xyzzy")):
+        source[i] += f" {word}"
+    for i, word in ((3, "plugh"), (901, "plugh")):
+        target[i] += f" {word}"
+    associations = Associations(source, target)
+    counted, alone = (
+        associations._scores(*associations._words(["xyzzy"], ["plugh"]), np.array([own])) for own in (0, 1)
+    )
+    assert counted[0] > 0  # once together, where chance would be far from it
+    assert alone[0] <= 0
+
+
+def test_the_lateness_of_a_stretch_is_told(good, tmp_path):
+    """By the pairs that the shift would make, so a free translation is none."""
+    for late in (1, -2):
+        rows = list(good)
+        targets = [target for _, target in rows]
+        stretch = range(400, 460)
+        for i in stretch:
+            rows[i] = rows[i][0], targets[i - late]
+        (finding,) = (found for found in examined(tmp_path, rows).findings if found.kind == "misaligned")
+        count = f"{abs(late)} {'row' if late == 1 else 'rows'} {'late' if late > 0 else 'early'}"
+        assert next(iter(finding.notes.values())) == f"from here the target is {count}"
+    random = np.random.default_rng(1).permutation(60)
+    rows = list(good)
+    rows[400:460] = [(rows[400 + i][0], rows[400 + j][1]) for i, j in enumerate(random)]
+    (finding,) = (found for found in examined(tmp_path, rows).findings if found.kind == "misaligned")
+    assert finding.notes == {}
 
 
 def test_stretches_are_the_likeliest_course():
@@ -145,6 +169,18 @@ def test_labelled_texts(tmp_path, good):
     assert found == {"duplicate": [7], "contradiction": [9], "no partner": [11], "overlap": [20], "leak": [22]}
 
 
+def test_labelled_texts_are_read_as_training_reads_them(tmp_path):
+    """Each file has its own separator; a text may have tabs; a blank label or text is refused."""
+    tabs, blanks = tmp_path / "tabs.txt", tmp_path / "blanks.txt"
+    tabs.write_text("1\thello\tworld\n0\tother\n", encoding="utf-8")
+    blanks.write_text("1 hello there\n0 \n", encoding="utf-8")
+    rows = Rows.of_labelled([tabs, blanks])
+    assert list(rows) == [("1", "hello\tworld"), ("0", "other"), ("1", "hello there"), ("0 ", None)]
+    assert clean(rows, examine(rows), tmp_path / "clean") == (3, 0, 1)
+    assert (tmp_path / "clean" / "tabs.txt").read_bytes() == tabs.read_bytes()
+    assert (tmp_path / "clean" / "blanks.txt").read_text(encoding="utf-8") == "1 hello there\n"
+
+
 def test_running_text_may_repeat_itself(tmp_path):
     path = tmp_path / "play.txt"
     path.write_text("ROMEO:\nWhat light?\n\nROMEO:\nIt is the east.\x07\n", encoding="utf-8")
@@ -175,6 +211,11 @@ def test_kinds_are_counted_line_by_line():
     assert counts[:, KINDS.index("Cyrillic")].tolist() == [0, 0, 1, 0]
     assert counts[:, KINDS.index("invisible")].tolist() == [0, 0, 1, 0]
     assert counts[:, KINDS.index("control")].tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("right", ["„MENÜ“", "«CAFÉ»", "CAFÉ…", "MENÜ–gut"])
+def test_a_capital_before_a_closing_mark_is_right(right):
+    assert unmangled(right) == right
 
 
 @pytest.mark.parametrize("right", ["café", "“naïve” — 5 €", "ação", "Grüße", "žluťoučký", "日本語"])
@@ -225,17 +266,24 @@ def test_a_vocabulary_that_does_not_fit_is_named(good, tmp_path):
 def test_the_cleaned_copy_is_clean(good, tmp_path, names):
     rows = list(good[:600])
     rows[3], rows[5], rows[8] = rows[2], (rows[5][0], ""), (rows[8][0] + "\u200b", rows[8][1])
+    rows[11] = rows[11][0] + " pa\u00c3\u00ads don\u00e2\u0080\u0099t", rows[11][1]
     text = Rows.of_pairs(write(tmp_path, rows, names))
     out = tmp_path / "clean"
-    assert clean(text, examine(text), out) == (597, 1, 2)
+    assert clean(text, examine(text), out) == (596, 2, 2)
     copy = Rows.of_pairs([out / name for name in names])
     wanted = [row for number, row in enumerate(good[:600]) if number not in (3, 5)]
+    wanted[9] = wanted[9][0] + " país don\u2019t", wanted[9][1]
     assert list(copy) == wanted
     assert kinds(examine(copy)) == {}
     report = (out / "report.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[:3] for line in report] == [
         ["4", "taken out", "duplicate"], ["6", "taken out", "empty"], ["9", "mended", "unseen"],
+        ["12", "mended", "mangled, unseen"],
     ]  # fmt: skip
+    ignoring = examine(text)
+    ignoring.findings = [found for found in ignoring.findings if found.kind != "unseen"]
+    assert clean(text, ignoring, tmp_path / "again") == (597, 1, 2)
+    assert list(Rows.of_pairs([tmp_path / "again" / name for name in names]))[6] == rows[8]  # left as it was
     with pytest.raises(InputError, match="exists already"):
         clean(text, examine(text), out)
 
@@ -262,8 +310,9 @@ def test_the_command(cli, good, tmp_path, recipe_of):
         assert cli("doctor", recipe_of(task)).returncode == 0
     for arguments, message in (
         (["nothing"], b"none of the recipes"), (["nothing.txt"], b"Missing text"), ([tmp_path], b"none of the recipes"),
-        (["quickstart"], b"names no text of its own"), ([*paths, "--ignore", "x"], b"'x' is none of the kinds"),
-        (["trec", "--labelled"], b"A recipe or run says itself"), ([*paths, "third"], b"Missing text"),
+        (["x.tsv", "y.tsv", "z.tsv"], b"two files or one .tsv"), (["quickstart"], b"names no text of its own"),
+        ([*paths, "--ignore", "x"], b"'x' is none of the kinds"), ([*paths, "third"], b"Missing text"),
+        (["trec", "--labelled"], b"A recipe or run says itself"),
     ):  # fmt: skip
         wrong = cli("doctor", *arguments)
         assert wrong.returncode == 2

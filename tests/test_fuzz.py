@@ -23,6 +23,7 @@ from heedful import jobs
 from heedful import settings as known_settings
 from heedful.cli import main
 from heedful.config import Config
+from heedful.run import Run
 
 pytestmark = pytest.mark.any_backend
 
@@ -234,7 +235,8 @@ def test_run_folders(home, data, task):
     """A run folder with a file that was cut, overwritten, or changed in one value."""
     with tempfile.TemporaryDirectory() as folder:
         run = shutil.copytree(home / f"run-{task}", Path(folder) / "run")
-        names = ["config.json", "model.safetensors", "scores.json", "origins.json"]
+        names = ["config.json", "model.safetensors", "scores.json", "origins.json", "log.jsonl", "samples.txt"]
+        names += ["outputs/0001.safetensors", f"state/{Run.open(run).states()[-1].name}"]
         names += ["source.tokenizer.json", "target.tokenizer.json"] if task == "translate" else ["tokenizer.json"]
         path = run / data.draw(st.sampled_from(names))
         content = path.read_bytes()
@@ -257,7 +259,7 @@ def test_run_folders(home, data, task):
         arguments = {
             "explain": ["explain", "train", run], "diff": ["diff", run, home / f"run-{task}"],
             "doctor": ["doctor", run], "inspect": ["inspect", run, "--positions"],
-            "resume": ["train", "--resume", run, "--train.updates", "6"],
+            "resume": ["train", "--resume", run, "--train.updates", "7"],
         }.get(verb, [verb, run])  # fmt: skip
         call(home, *arguments, stdin=b"the cat [MASK]\n")
 

@@ -88,6 +88,40 @@ def test_a_run_without_a_state_begins_anew(config, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_what_is_changed_before_the_first_state_is_kept(config, tmp_path):
+    """Else the next resume would go on with other batches than the first."""
+    TranslationJob.create(config, tmp_path / "made", quiet)
+    changed = change(config, "--data.batch_sentences", "4", "--train.updates", "3")
+    jobs.resume(tmp_path / "made", quiet, changed, origins={"data.batch_sentences": "command line, on resuming"})
+    assert Run.open(tmp_path / "made").config == changed
+    assert Run.open(tmp_path / "made").origins()["data.batch_sentences"] == "command line, on resuming"
+
+
+@pytest.mark.any_backend
+def test_files_of_others_are_not_deleted(config, tmp_path):
+    """A folder that is no run, with files that a training would write over."""
+    (tmp_path / "mine" / "outputs").mkdir(parents=True)
+    files = [tmp_path / "mine" / name for name in ("scores.json", "model.safetensors", "outputs/mine.csv")]
+    for path in files:
+        path.write_text("mine")
+    with pytest.raises(InputError, match=r"mine holds no run, but .*, which a training would write over"):
+        jobs.train(config, tmp_path / "mine", quiet)
+    assert [path.read_text() for path in files] == ["mine"] * 3
+    jobs.train(change(config, "--train.updates", "1"), tmp_path / "mine", quiet, force=True)
+    assert files[2].read_text() == "mine"
+
+
+@pytest.mark.any_backend
+def test_samples_that_were_cut_inside_a_letter_do_no_harm(config, tmp_path):
+    run = jobs.train(change(config, "--train.updates", "3"), tmp_path / "run", quiet)
+    samples = run.path / "samples.txt"
+    samples.write_bytes(samples.read_bytes() + "update 9\ná".encode()[:-1])
+    jobs.resume(run.path, quiet, config)
+    heads = [line for line in samples.read_text(encoding="utf-8").splitlines() if line.startswith("update ")]
+    assert heads == ["update 3", "update 6"]
+
+
+@pytest.mark.any_backend
 def test_a_replay_verifies_the_last_updates(config, tmp_path):
     """A bit that differs between two lives is found and named; the training goes on from the saved state."""
     whole = jobs.train(config, tmp_path / "whole", quiet)

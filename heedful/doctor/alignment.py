@@ -14,6 +14,9 @@ BITS = 22  # of the table of pairs of words
 MOST = 12.0  # nats that a single pair of lines may count for or against: some are free translations
 # A text changes from lines that fit to lines that do not, and back, with these probabilities a line.
 BREAKS, MENDS = 1e-4, 0.1
+FARTHEST = 5  # lines of a shift that is recognised
+SHORTEST = 4  # lines that tell of a shift
+CLEAR = -1.0  # nats a line for a shift that explains a stretch
 _IDEOGRAPHS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"[{_IDEOGRAPHS}]|[^\\W{_IDEOGRAPHS}]+")
 
@@ -52,6 +55,21 @@ class Associations:
         """
         scores, words = self._scores(*self._words(source, target), own)
         return np.where(words > 0, np.clip(self._unrelated(scores, words) - self._fits(scores, words), -MOST, MOST), 0)
+
+    def lateness(self, source, target):
+        """Return by how many lines the target of a stretch comes late, negative: early; None if no shift explains it.
+
+        Args:
+            source, target: lines that do not fit each other.
+        """
+        means = {}
+        for lines in range(-FARTHEST, FARTHEST + 1):
+            pairs = [(i, i + lines) for i in range(len(source)) if 0 <= i + lines < len(target)]
+            if len(pairs) >= SHORTEST:
+                ours, theirs = [source[i] for i, _ in pairs], [target[j] for _, j in pairs]
+                means[lines] = self.evidence(ours, theirs, np.zeros(len(pairs))).mean()
+        best = min(means, key=lambda lines: means[lines], default=0)
+        return best if best and means[best] < CLEAR else None
 
     def _words(self, source, target):
         """Return the ids of the telling words of lines, each (N, W), -1 where there are fewer."""
@@ -142,6 +160,13 @@ class _Judge:
         return -0.5 * z**2 - np.log(self._spread[groups])
 
 
+def runs(rows):
+    """Return where each run of consecutive numbers begins and ends: (first, last) of sorted numbers (R,)."""
+    breaks = np.flatnonzero(np.diff(rows) > 1)
+    starts, ends = np.append(0, breaks + 1), np.append(breaks, -1)
+    return list(zip(rows[starts].tolist(), rows[ends].tolist(), strict=True)) if len(rows) else []
+
+
 def stretches(evidence):
     """Return which lines belong to stretches that do not fit (N,): the likeliest course of two states (Viterbi 1967).
 
@@ -151,12 +176,10 @@ def stretches(evidence):
     stay, leave, enter, keep = np.log1p(-BREAKS), np.log(MENDS), np.log(BREAKS), np.log1p(-MENDS)
     fits, not_fits = 0.0, enter
     came_from = np.empty((len(evidence), 2), bool)  # whether the state before was that of not fitting
-    for row, against in zip(came_from, evidence.tolist(), strict=True):
-        row[0], row[1] = not_fits + leave > fits + stay, not_fits + keep > fits + enter
-        fits, not_fits = (
-            max(fits + stay, not_fits + leave),
-            max(fits + enter, not_fits + keep) + against,
-        )
+    for part in _parts(len(evidence)):
+        for row, against in zip(came_from[part], evidence[part].tolist(), strict=True):
+            row[0], row[1] = not_fits + leave > fits + stay, not_fits + keep > fits + enter
+            fits, not_fits = max(fits + stay, not_fits + leave), max(fits + enter, not_fits + keep) + against
     found = np.empty(len(evidence), bool)
     state = int(not_fits > fits)
     for index in range(len(evidence) - 1, -1, -1):

@@ -36,6 +36,8 @@ _STARTS = np.array([start for start, _ in _BEGINNINGS], np.uint32)
 _KIND_OF = np.array([KINDS.index(kind) for _, kind in _BEGINNINGS])
 # What UTF-8 looks like where somebody took it for Windows-1252: letters such as these, and then one of the others.
 _MANGLED = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]")
+# ... but not a capital letter before a closing mark: both together are UTF-8 of another letter by chance.
+_CLOSED = re.compile("[\u00c0-\u00df][\u00bb\u2013\u2014\u2018-\u201d\u2026\u2122]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _UNSEEN = re.compile(
     "["
@@ -83,6 +85,8 @@ def unmangled(line):
 
 
 def _read_again(match):
+    if _CLOSED.fullmatch(match[0]):
+        return match[0]
     try:
         return b"".join(_byte(character) for character in match[0]).decode()
     except UnicodeError:

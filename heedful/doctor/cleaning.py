@@ -9,6 +9,7 @@ from heedful.doctor.findings import KEPT, KINDS
 from heedful.errors import InputError
 
 REPORT = "report.tsv"
+MENDS = {"mangled": unmangled, "unseen": without_unseen}
 KEEP, MEND, TAKE_OUT = "kept", "mended", "taken out"
 
 
@@ -29,8 +30,9 @@ def clean(text, examination, folder, ignored=()):
     """
     folder = Path(folder)
     paths = [path for group in text.groups for path in group]
-    if len({path.name for path in paths}) < len(paths):
-        raise InputError(f"Two of {', '.join(map(str, paths))} have the same name: rename one of them first.")
+    if len({REPORT, *(path.name for path in paths)}) <= len(paths):
+        names = ", ".join(map(str, paths))
+        raise InputError(f"Two of {names} have the same name, or one that of the {REPORT}: rename it first.")
     if there := [str(folder / name) for name in (*(path.name for path in paths), REPORT) if (folder / name).exists()]:
         raise InputError(f"{', '.join(there)} exists already: choose another folder for the cleaned copy.")
     kinds = {}
@@ -44,6 +46,7 @@ def clean(text, examination, folder, ignored=()):
     with _opened(folder / REPORT) as report:
         for group in text.groups:
             with contextlib.ExitStack() as files:
+                separator = text.separator_of(group)
                 copies = [files.enter_context(_opened(folder / path.name)) for path in group]
                 for row in text.read(group):
                     number += 1
@@ -55,7 +58,7 @@ def clean(text, examination, folder, ignored=()):
                             "\t".join([str(number + 1), action, ", ".join(found), *(c or "" for c in row)]) + "\n"
                         )
                     if action != TAKE_OUT:
-                        parts = new if len(copies) > 1 or len(new) == 1 else [text.separator.join(new)]
+                        parts = new if len(copies) == len(new) else [separator.join(new)]
                         for file, part in zip(copies, parts, strict=True):
                             file.write(f"{part}\n")
     return counts[KEEP], counts[MEND], counts[TAKE_OUT]
@@ -67,7 +70,10 @@ def _treated(row, kinds, texts):
         return KEEP, row
     if None in row or not all(KINDS[kind].mended for kind in kinds):
         return TAKE_OUT, row
-    mended = tuple(unmangled(without_unseen(part)) if number in texts else part for number, part in enumerate(row))
+    mended = row
+    for kind, mend in MENDS.items():  # in this order: what is unseen may be half of what is mangled
+        if kind in kinds:
+            mended = tuple(mend(part) if number in texts else part for number, part in enumerate(mended))
     return (MEND, mended) if all(part.strip() for part in mended) else (TAKE_OUT, row)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from heedful.doctor.alignment import stretches
+from heedful.doctor.alignment import runs, stretches
 from heedful.doctor.characters import KINDS as CHARACTERS
 from heedful.doctor.characters import count_kinds, unmangled
 from heedful.doctor.findings import KINDS, SHOWN, Finding
@@ -15,6 +15,7 @@ from heedful.doctor.repeats import Repeats, normal_form
 from heedful.doctor.usual import Usual
 from heedful.doctor.vocabulary import fits
 
+LOOKED_AT = 200  # rows of a stretch that tell by how much it is shifted
 WORDS = 3  # a row of fewer words, such as a name, may say the same on both sides
 
 
@@ -95,31 +96,64 @@ def examine(text, others=None, tokenizers=(), progress=None):
             if text.whole:
                 found["empty"].append(numbers[~whole & ~lacking])
                 _note(text, list(zip(good_numbers.tolist(), good, strict=True)), rows_seen, texts_seen)
-            against.append(np.zeros(len(rows), np.float32))
-            against[-1][whole] = evidence
+            if usual.knows_pairs:
+                against.append(np.zeros(len(rows), np.float32))
+                against[-1][whole] = evidence
             if progress:
                 progress(first + len(rows), total)
-        notes = _tell_repeats(rows_seen.found(), texts_seen.found(), places, "label" in text.columns)
-    for kind, repeated in notes.items():
-        found[kind].append(np.array(sorted(repeated), np.int64))
+        again, seen = rows_seen.found(), texts_seen.found()
+    seen = seen[~np.isin(seen[:, 0], again[:, 0])]
+    repeats = {"duplicate": again[again[:, 1] >= 0], "overlap": again[again[:, 1] < 0], "leak": seen[seen[:, 1] < 0]}
+    if "label" in text.columns:
+        repeats["contradiction"] = seen[seen[:, 1] >= 0]
     rows_of = {kind: np.unique(np.concatenate(parts)) for kind, parts in found.items()}
+    rows_of |= {kind: pairs[:, 0] for kind, pairs in repeats.items()}
     explained = np.concatenate([rows_of[kind] for kind in ("untranslated", "script", "language")])
-    evidence = np.concatenate([*against, np.zeros(0, np.float32)])
-    evidence[explained] = 0  # what is no translation for another reason does not make a stretch
-    rows_of["misaligned"] = np.flatnonzero(stretches(evidence))
+    if usual.knows_pairs:
+        evidence = np.concatenate(against)
+        evidence[explained] = 0  # what is no translation for another reason does not make a stretch
+        rows_of["misaligned"] = np.flatnonzero(stretches(evidence))
     rows_of["language"] = np.setdiff1d(rows_of["language"], np.union1d(rows_of["script"], rows_of["untranslated"]))
     rows_of["length"] = np.setdiff1d(rows_of["length"], np.union1d(explained, rows_of["misaligned"]))
-    examples = _examples(text, rows_of)
-    findings = [
-        Finding(
-            kind, rows,
-            {row: notes[kind][row] for row in rows[:SHOWN].tolist()} if kind in notes else {},
-            {row: examples[row] for row in rows[:SHOWN].tolist()},
-        )
-        for kind, rows in rows_of.items() if len(rows)
-    ]  # fmt: skip
+    findings = _tell(text, usual, rows_of, repeats, places)
     vocabularies = fits({"train": text} | others, tokenizers) if tokenizers else []
     return Examination(text.name, total, usual.scripts, findings, vocabularies, time.monotonic() - began)
+
+
+def _tell(text, usual, rows_of, repeats, places):
+    """Return the findings, with some rows of each kind as examples, and words about them.
+
+    Args:
+        text: `Rows`.
+        usual: what is usual in it.
+        rows_of: the rows of each kind.
+        repeats: (row, earlier row) of each kind of repetition (R, 2).
+        places: from `_register`.
+    """
+    shown = {kind: [first for first, _ in runs(rows)[:SHOWN]] for kind, rows in rows_of.items()}
+    shifted = [range(first, min(last + 1, first + LOOKED_AT)) for first, last in runs(rows_of["misaligned"])[:SHOWN]]
+    texts = _texts(text, {row for rows in (*shown.values(), *shifted) for row in rows})
+    notes = {kind: {} for kind in rows_of}
+    for kind, pairs in repeats.items():
+        for row, earlier in pairs[np.isin(pairs[:, 0], shown[kind])].tolist():
+            notes[kind][row] = f"as {_place(earlier, places)}"
+    for stretch in shifted:
+        late = usual.lateness([texts[row] for row in stretch if all(texts[row])])
+        if late:
+            count = f"{abs(late)} {'row' if abs(late) == 1 else 'rows'}"
+            notes["misaligned"][stretch[0]] = f"from here the target is {count} {'late' if late > 0 else 'early'}"
+    return [
+        Finding(kind, rows, notes[kind], {row: texts[row] for row in shown[kind]})
+        for kind, rows in rows_of.items()
+        if len(rows)
+    ]
+
+
+def _place(earlier, places):
+    if earlier >= 0:
+        return f"line {earlier + 1}"
+    name, first = next((name, first) for name, first in reversed(places) if first <= -1 - earlier)
+    return f"line {-earlier - first} of the {name} text"
 
 
 def _read(rows, texts):
@@ -168,37 +202,10 @@ def _note(text, numbered, rows_seen, texts_seen):
     texts_seen.add((row[text.texts[0]] for _, row in numbered), numbers)
 
 
-def _tell_repeats(again, seen, places, labelled):
-    """Sort repeated rows into kinds.
-
-    Args:
-        again: (row, earlier row) where all is the same (R, 2).
-        seen: the same for what is read alone.
-        places: from `_register`.
-        labelled: whether rows are texts with a label.
-
-    Returns:
-        rows by kind, and words about each row by kind.
-    """
-
-    def place(earlier):
-        if earlier >= 0:
-            return f"line {earlier + 1}"
-        name, first = next((name, first) for name, first in reversed(places) if first <= -1 - earlier)
-        return f"line {-earlier - first} of the {name} text"
-
-    seen = seen[~np.isin(seen[:, 0], again[:, 0])]
-    kinds = {"duplicate": again[again[:, 1] >= 0], "overlap": again[again[:, 1] < 0], "leak": seen[seen[:, 1] < 0]}
-    if labelled:
-        kinds["contradiction"] = seen[seen[:, 1] >= 0]
-    return {kind: {row: f"as {place(earlier)}" for row, earlier in pairs.tolist()} for kind, pairs in kinds.items()}
-
-
-def _examples(text, rows_of):
-    """Return the texts of the first rows of each kind, by number."""
-    wanted = sorted({row for rows in rows_of.values() for row in rows[:SHOWN].tolist()})
+def _texts(text, wanted):
+    """Return rows of a text by their numbers."""
     found, rows, place = {}, iter(text), 0
-    for number in wanted:
+    for number in sorted(wanted):
         found[number] = next(itertools.islice(rows, number - place, None))
         place = number + 1
     return found

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from heedful.doctor.alignment import runs
+
 SHOWN = 3  # rows of a kind that are shown
 LISTED = 12  # numbers of rows that are printed
 WIDTH = 100  # characters of a text that are shown
@@ -15,12 +17,12 @@ class Kind:
 
     meaning: str
     advice: str
-    mended: bool = False
+    mended: bool = False  # by `cleaning.MENDS`
 
 
 KINDS = {
     "no partner": Kind(
-        "the sides differ in length, or a line has not exactly two columns",
+        "the sides differ in length, or a line has not its two columns",
         "training refuses such files; a stretch that does not fit shows where lines were lost",
     ),
     "not UTF-8": Kind("bytes that are no UTF-8", "training refuses such files; convert them, with iconv for example"),
@@ -95,10 +97,6 @@ def _shown(text):
 
 def _ranges(numbers):
     """Return numbers as text, runs of them as ranges, no more than `LISTED` of them."""
-    starts = np.flatnonzero(np.append(True, np.diff(numbers) > 1))
-    ends = np.append(starts[1:], len(numbers)) - 1
-    parts = [
-        f"{numbers[start]}" if start == end else f"{numbers[start]}-{numbers[end]}"
-        for start, end in zip(starts[:LISTED], ends[:LISTED], strict=True)
-    ]
-    return ", ".join(parts) + (f" and {len(starts) - LISTED:,} more places" if len(starts) > LISTED else "")
+    found = runs(numbers)
+    parts = [f"{first}" if first == last else f"{first}-{last}" for first, last in found[:LISTED]]
+    return ", ".join(parts) + (f" and {len(found) - LISTED:,} more places" if len(found) > LISTED else "")

@@ -4,9 +4,12 @@ import itertools
 from collections.abc import Iterator
 
 from heedful.data.corpus import raw_lines, resolve_all
+from heedful.errors import InputError
 
 PARTS = ("train", "valid", "test")
 CHUNK = 4000  # rows looked at together
+CHARACTERS = 2_000_000  # ... or fewer, where they are long
+LONGEST = 400  # characters of a row that are judged by the rest
 SAMPLE = 40_000  # rows from which the rest is judged
 
 
@@ -18,13 +21,12 @@ class Rows:
     Args:
         groups: tuples of files: one file for each column, or one that holds all columns.
         columns: their names: ("source", "target"), ("label", "text") or ("text",).
-        separator: what stands between two columns in one file.
         whole: whether a row is a text of its own, so that empty and repeated ones are worth a word.
         most: read no more rows than this; None: all.
     """
 
-    def __init__(self, groups, columns, separator=None, whole=True, most=None):
-        self.groups, self.columns, self.separator, self.whole, self.most = groups, columns, separator, whole, most
+    def __init__(self, groups, columns, whole=True, most=None):
+        self.groups, self.columns, self.whole, self.most = groups, columns, whole, most
         self.name = " + ".join(str(path) for group in groups for path in group)
 
     def __iter__(self) -> Iterator[tuple[str | None, ...]]:
@@ -34,19 +36,26 @@ class Rows:
         """Return an iterator of the rows in one group of files."""
         if len(group) == len(self.columns):
             return itertools.zip_longest(*map(_lines, group))
-        return (_split(line, self.separator) for line in _lines(group[0]))
+        if "label" in self.columns:
+            separator = self.separator_of(group)
+            return (_labelled(line, separator) for line in _lines(group[0]))
+        return (_pair(line) for line in _lines(group[0]))
+
+    def separator_of(self, group):
+        """Return what stands between the columns in one file: with labels a blank, if its first line has no tab."""
+        return " " if "label" in self.columns and "\t" not in next(_lines(group[0]), "") else "\t"
 
     @classmethod
     def of_pairs(cls, paths, origin=""):
         """Open two parallel files, or one with a tab between source and target; `InputError` names missing files."""
-        return cls([tuple(resolve_all(paths, origin))], ("source", "target"), "\t")
+        if len(paths) > 2:
+            raise InputError(f"A parallel text is two files or one .tsv file, not {len(paths)}.")
+        return cls([tuple(resolve_all(paths, origin))], ("source", "target"))
 
     @classmethod
     def of_labelled(cls, paths, origin=""):
         """Open files with a label, a tab or a blank, and a text on each line."""
-        found = resolve_all(paths, origin)
-        separator = "\t" if "\t" in next(_lines(found[0]), "") else " "
-        return cls([(path,) for path in found], ("label", "text"), separator)
+        return cls([(path,) for path in resolve_all(paths, origin)], ("label", "text"))
 
     @classmethod
     def of_lines(cls, paths, origin="", whole=True):
@@ -68,7 +77,7 @@ class Rows:
 
     def first(self, most):
         """Return the same text, but no more than its first rows."""
-        return type(self)(self.groups, self.columns, self.separator, self.whole, most)
+        return type(self)(self.groups, self.columns, self.whole, most)
 
     @property
     def texts(self):
@@ -77,18 +86,23 @@ class Rows:
 
     def chunks(self):
         """Yield (number of the first row, list of rows) through the whole text."""
-        rows, first = iter(self), 0
-        while chunk := list(itertools.islice(rows, CHUNK)):
+        first, chunk, size = 0, [], 0
+        for row in self:
+            chunk.append(row)
+            size += sum(map(len, filter(None, row)))
+            if len(chunk) == CHUNK or size > CHARACTERS:
+                yield first, chunk
+                first, chunk, size = first + len(chunk), [], 0
+        if chunk:
             yield first, chunk
-            first += len(chunk)
 
     def sample(self):
-        """Return (every k-th row, k, number of rows), for the smallest power of two k that leaves `SAMPLE` at most."""
+        """Return (the beginning of every k-th row, k, number of rows); k is the least power of 2 for `SAMPLE` rows."""
         step, chosen, number = 1, [], -1
         for number, row in enumerate(self):
             if number % step:
                 continue
-            chosen.append(row)
+            chosen.append(tuple(part and part[:LONGEST] for part in row))
             if len(chosen) > SAMPLE:
                 chosen, step = chosen[::2], 2 * step
         return chosen, step, number + 1
@@ -99,6 +113,12 @@ def _lines(path):
         yield raw.decode("utf-8", "surrogateescape")
 
 
-def _split(line, separator):
-    first, found, rest = line.partition(separator)
-    return (first, rest) if found and (separator != "\t" or "\t" not in rest) else (line, None)
+def _pair(line):
+    parts = line.split("\t")
+    return tuple(parts) if len(parts) == 2 else (line, None)
+
+
+def _labelled(line, separator):
+    """Return label and text, as `data/labels.py` reads them; what it refuses lacks its text."""
+    label, _, text = line.partition(separator)
+    return (label.strip(), text) if label.strip() and text.strip() else (line, None)

@@ -8,8 +8,8 @@ import numpy as np
 from heedful.doctor.alignment import Associations
 from heedful.doctor.characters import FIRST_SCRIPT, KINDS, count_kinds
 from heedful.doctor.languages import Deviation, Letters, Pieces
+from heedful.doctor.rows import LONGEST
 
-LONGEST = 400  # characters of a line that are looked at
 HOME = 0.01  # a script that has this share of a side's letters is at home there
 LETTERS = 4  # fewer letters say nothing about a script
 STRANGE, UNRELATED = -3.0, 2.0  # what is so far from the usual letters, and fits the other side so little, is foreign
@@ -71,6 +71,15 @@ class Usual:
         if self._lengths is not None:
             found["length"] = np.abs(self._lengths(*self._imbalance(*map(_sizes, lines)))) > TOO_LONG
         return found, against
+
+    def lateness(self, rows):
+        """Return by how many rows the target comes late in a stretch that does not fit; None if that is no fault."""
+        return self._associations.lateness(*self._lines(rows))
+
+    @property
+    def knows_pairs(self):
+        """Whether there was enough text to learn which words go together."""
+        return self._associations is not None
 
     def _lines(self, rows):
         return [[row[text][:LONGEST] for row in rows] for text in self._texts]

@@ -21,13 +21,19 @@ EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows: about a minute
 # What a training leaves in its run folder, and may delete there.
 WRITTEN = (
     CONFIG, WEIGHTS, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", "log.jsonl", "samples.txt",
-    "scores.json", "outputs/*", "curves.png", "state/*.safetensors", "state/*.damaged", "tensorboard/events.*",
+    "scores.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt", "curves.png", "state/*.safetensors",
+    "state/*.damaged", "tensorboard/events.*",
 )  # fmt: skip
 
 
 def cache_folder():
     """Return where encoded text and compiled programs are kept between runs: HEEDFUL_CACHE or ~/.cache/heedful."""
     return Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
+
+
+def _written(folder):
+    """Return the files in a folder that a training leaves there, the config first: without it there is no run."""
+    return [path for pattern in WRITTEN for path in folder.glob(pattern) if path.is_file()]
 
 
 def keep_compilations():
@@ -127,13 +133,17 @@ class Job:
                 f"{path} already holds a run. Continue it with --resume {path}, choose another folder with --run, "
                 "or overwrite it with --force."
             )
+        if not (path / CONFIG).exists() and not force and (there := _written(path)):
+            raise InputError(
+                f"{path} holds no run, but {there[0].relative_to(path)}, which a training would write over. Choose "
+                "another folder with --run, or overwrite it with --force."
+            )
         config, tokenizers = cls._prepare(config, report)
         job = cls(Run(path, config, *tokenizers), report)  # before anything is written or deleted: it reads all text
         path.mkdir(parents=True, exist_ok=True)
         with locked(path):
-            for pattern in WRITTEN:  # only reached with `force`, or where no run was
-                for old in path.glob(pattern):
-                    old.unlink()
+            for old in _written(path):  # only with `force` are there any
+                old.unlink()
             Run.create(path, config, *tokenizers, origins=origins)
         return job
 
@@ -183,9 +193,10 @@ class Job:
             trainer.verify()
         if resume:
             trainer.restore()
-            if Config.from_json(self.run.path / CONFIG) != self.config:  # the state fits what was overridden
-                self.run.add_origins(origins)
-                write_atomically(self.run.path / CONFIG, self.config.to_json().encode())
+        if Config.from_json(self.run.path / CONFIG) != self.config:  # overridden, and the state, if any, fits
+            self.run.add_origins(origins)
+            write_atomically(self.run.path / CONFIG, self.config.to_json().encode())
+        if resume:
             self.report(f"resuming at update {trainer.update}")
         try:
             trainer.train()

@@ -9,6 +9,8 @@ from heedful.jobs.job import Job, cache_folder
 from heedful.jobs.language import documents, text_tokenizer
 from heedful.scores.passport import keep
 
+ASKED = 0  # seed of the tokens that are hidden in validation and test text: the same for all runs
+
 
 class MaskingJob(Job):
     """Trains a `MaskedLM` on documents; validation always asks for the same tokens."""
@@ -22,10 +24,10 @@ class MaskingJob(Job):
     def read_examples(self):
         texts = self._encode("train")
         self.report(f"training text: {texts}")
-        return examples_of(self.run, texts)
+        return examples_of(self.run, texts, self.config.train.seed)
 
     def start(self, model):
-        self._token_scores = TokenScores(model, examples_of(self.run, self._encode("valid")))
+        self._token_scores = TokenScores(model, examples_of(self.run, self._encode("valid"), ASKED))
 
     def validate(self):
         scores = self._token_scores()
@@ -39,9 +41,9 @@ class MaskingJob(Job):
         return encode_texts(self.corpora[part], self.run.tokenizer, cache_folder() / "encoded")
 
 
-def examples_of(run, texts):
+def examples_of(run, texts, seed):
     """Return encoded texts as masked examples, as the run's config asks for them."""
-    data, seed = run.config.data, run.config.train.seed
+    data = run.config.data
     if data.max_tokens < 3:
         raise InputError(f"data.max_tokens ({data.max_tokens}) must leave room for a token between start and end.")
     pieces = in_pieces(texts.ids, data.max_tokens)
@@ -55,7 +57,7 @@ def examples_of(run, texts):
 def evaluate(run, corpus, model=None):
     """Score a masked language model on documents and add the result to the run's scores.json; return it."""
     texts = encode_texts(corpus, run.tokenizer)
-    sums = TokenScores(model or run.load_model(), examples_of(run, texts)).sums()
+    sums = TokenScores(model or run.load_model(), examples_of(run, texts, ASKED)).sums()
     units = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}
     return keep(run, corpus, TokenScores.summary(sums), units)
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from heedful.errors import InputError
 from heedful.scores.passport import is_comparable, read, units_of
-from heedful.scores.units import METRICS, draws, p_value, sample_scores
+from heedful.scores.units import FEWEST, METRICS, bounds, p_value, sample_scores
 
 BEST = {"translate": "bleu", "classify": "accuracy", "generate": "bits_per_byte", "fill": "loss"}
-MUST_AGREE = ("signatures", "decode")  # of scores that are put side by side
+MUST_AGREE = ("signatures", "decode", "examples")  # of scores that are put side by side
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,16 @@ class Row:
         seeds: of its runs.
         score: the mean over the runs.
         deviation: of the runs, or None for a single one.
-        interval: 95 % of the bootstrap samples of the text.
+        interval: 95 % of the bootstrap samples of the text, or None for too few units.
         difference: to the first system, or None for that one.
-        p: how likely such a difference is by chance, or None where the samples cannot be paired.
+        p: how likely such a difference is by chance, or None where samples say nothing or cannot be paired.
     """
 
     name: str
     seeds: tuple
     score: float
     deviation: float | None
-    interval: tuple
+    interval: tuple | None
     difference: float | None = None
     p: float | None = None
 
@@ -61,7 +61,7 @@ class Comparison:
                     row.name,
                     " ".join(map(str, row.seeds)),
                     f"{row.score:.{digits}f}{spread}",
-                    f"{row.interval[0]:.{digits}f} to {row.interval[1]:.{digits}f}",
+                    f"{row.interval[0]:.{digits}f} to {row.interval[1]:.{digits}f}" if row.interval else "few units",
                     "" if row.difference is None else f"{row.difference:+.{digits}f}",
                     "" if row.p is None else f"{row.p:.3f}",
                 ]
@@ -94,24 +94,26 @@ def compare(runs, metric=None):
     if len({len(counts) for counts in units}) > 1:
         units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
         raise InputError(f"The runs cut the text into different pieces ({units_differ}): they cannot be paired.")
-    drawn = draws(len(units[0]))
+    enough = len(units[0]) >= FEWEST
+    # Batches of a language model are pieces of the same text only where the same tokens are.
+    paired = enough and (metric not in ("loss", "bits_per_byte") or _agree(chosen, "tokenizer_fingerprints"))
     value = METRICS[metric].of
     rows, first = [], None
     for members in _systems(runs):
         each = [value(units[i].sum(0)) for i in members]
-        sampled = np.mean([sample_scores(metric, units[i], drawn) for i in members], 0)
+        sampled = np.mean([sample_scores(metric, units[i]) for i in members], 0)
         score = statistics.fmean(each)
-        low, high = np.percentile(sampled, [2.5, 97.5])
         more = f" and {len(members) - 1} more" if len(members) > 1 else ""
         row = Row(
             f"{runs[members[0]].path}{more}", tuple(runs[i].config.train.seed for i in members), score,
-            statistics.stdev(each) if len(each) > 1 else None, (float(low), float(high)),
+            statistics.stdev(each) if len(each) > 1 else None, bounds(sampled) if enough else None,
         )  # fmt: skip
         if first is None:
             first = score, sampled
         else:
             difference = score - first[0]
-            row = dataclasses.replace(row, difference=difference, p=p_value(difference, sampled - first[1]))
+            p = p_value(difference, sampled - first[1]) if paired else None
+            row = dataclasses.replace(row, difference=difference, p=p)
         rows.append(row)
     return Comparison(metric, chosen[0]["data"], len(units[0]), rows)
 
@@ -120,9 +122,14 @@ def _on_common_text(runs):
     """Return of each run the newest scores on the text that all were scored on last."""
     by_text = []
     for run in runs:
-        by_text.append({scores["data_fingerprint"]: scores for scores in read(run) if is_comparable(scores)})
-        if not by_text[-1]:
-            raise InputError(f"{run.path} has no scores that could be compared: heedful evaluate {run.path}")
+        found, now = {}, run.weights_fingerprint()
+        for scores in read(run):
+            if is_comparable(scores) and scores.get("weights_fingerprint") == now:
+                found.pop(scores["data_fingerprint"], None)  # the newest comes last
+                found[scores["data_fingerprint"]] = scores
+        if not found:
+            raise InputError(f"{run.path} has no scores of its weights to compare: heedful evaluate {run.path}")
+        by_text.append(found)
     common = [text for text in by_text[0] if all(text in found for found in by_text[1:])]
     if not common:
         texts = "; ".join(
@@ -134,7 +141,8 @@ def _on_common_text(runs):
 
 
 def _refuse_unlike(runs, chosen, metric):
-    agree = [*MUST_AGREE, *(["tokenizer_fingerprints"] if metric == "loss" else [])]
+    by_token = metric == "loss" or runs[0].config.task == "fill"
+    agree = [*MUST_AGREE, *(["tokenizer_fingerprints"] if by_token else [])]
     for run, scores in zip(runs, chosen, strict=True):
         for name in agree:
             one, other = chosen[0].get(name), scores.get(name)
@@ -147,6 +155,10 @@ def _refuse_unlike(runs, chosen, metric):
                     f"{runs[0].path} and {run.path} were not scored alike: {where} is {one!r} and {other!r}. "
                     "Evaluate one of them again."
                 )
+
+
+def _agree(chosen, name):
+    return all(scores.get(name) == chosen[0].get(name) for scores in chosen)
 
 
 def _units(run, scores, metric):

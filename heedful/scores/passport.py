@@ -15,7 +15,7 @@ from heedful import backend
 from heedful.checked import read_json
 from heedful.errors import InputError
 from heedful.scores.units import METRICS, interval
-from heedful.storage import own_file, read_sealed, sealed, write_atomically
+from heedful.storage import locked, own_file, read_sealed, sealed, write_atomically
 
 SCORES, OUTPUTS = "scores.json", "outputs"
 LIBRARIES = ("keras", "jax", "tensorflow", "torch", "numpy", "sacrebleu", "tokenizers")
@@ -32,18 +32,22 @@ def keep(run, corpus, scores, units, texts=(), decode=None):
         texts: what the model wrote, a line for each unit; kept in `outputs/` too.
         decode: the `DecodeConfig`, where text was decoded.
     """
-    path = run.path / SCORES
-    earlier = read(run)
-    number = f"{len(earlier) + 1:04d}"
+    # Of a share, units without anything to find say nothing; BLEU has no such.
+    units = {metric: counts if metric == "bleu" else counts[counts[:, 1] > 0] for metric, counts in units.items()}
     scores |= {"intervals": {metric: interval(metric, counts) for metric, counts in units.items()}}
-    scores |= passport(run, corpus, decode) | {"outputs": f"{OUTPUTS}/{number}"}
+    scores |= passport(run, corpus, decode)
     folder = run.path / OUTPUTS
     folder.mkdir(exist_ok=True)
-    write_atomically(folder / f"{number}.safetensors", sealed(units, {"data_fingerprint": corpus.fingerprint}))
-    if texts:
-        lines = "".join(" ".join(text.split("\n")) + "\n" for text in texts)
-        write_atomically(folder / f"{number}.txt", lines.encode())
-    write_atomically(path, (json.dumps([*earlier, scores], indent=2, ensure_ascii=False) + "\n").encode())
+    with locked(folder, wait=True):  # another evaluation of this run may be at the same point
+        earlier = read(run)
+        number = f"{1 + max((int(path.stem) for path in folder.glob('[0-9]*.safetensors')), default=0):04d}"
+        scores |= {"outputs": f"{OUTPUTS}/{number}"}
+        write_atomically(folder / f"{number}.safetensors", sealed(units, {"data_fingerprint": corpus.fingerprint}))
+        if texts:
+            lines = "".join(" ".join(text.split("\n")) + "\n" for text in texts)
+            write_atomically(folder / f"{number}.txt", lines.encode())
+        table = json.dumps([*earlier, scores], indent=2, ensure_ascii=False, allow_nan=False)
+        write_atomically(run.path / SCORES, f"{table}\n".encode())
     return scores
 
 
@@ -70,6 +74,7 @@ def passport(run, corpus, decode=None):
         "weights_fingerprint": run.weights_fingerprint(),
         "train_seed": run.config.train.seed,
         "precision": run.config.train.precision,
+        "examples": _examples(run.config),
         "version": importlib.metadata.version("heedful"),
         "backend": backend.NAME,
         "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
@@ -79,6 +84,13 @@ def passport(run, corpus, decode=None):
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     return found | ({"decode": dataclasses.asdict(decode)} if decode else {})
+
+
+def _examples(config):
+    """Return the settings that decide what a model is asked about a text: fill hides tokens, others ask them all."""
+    data = config.data
+    asked = {"mask_share": data.mask_share, "whole_words": data.whole_words, "max_tokens": data.max_tokens}
+    return asked if config.task == "fill" else {}
 
 
 def hardware():
@@ -105,6 +117,13 @@ def _version(name):
 
 
 def units_of(run, scores):
-    """Return the counts behind a score: by name of a metric (N, C)."""
-    arrays, _ = read_sealed(own_file(run.path, f"{scores['outputs']}.safetensors"))
+    """Return the counts behind a score: by name of a metric (N, C).
+
+    Raises:
+        InputError: they are missing, damaged, or of another text.
+    """
+    path = own_file(run.path, f"{scores['outputs']}.safetensors")
+    arrays, metadata = read_sealed(path)
+    if metadata.get("data_fingerprint") != scores["data_fingerprint"]:
+        raise InputError(f"{path} does not belong to the scores that name it: evaluate {run.path} again.")
     return {name: np.asarray(counts) for name, counts in arrays.items() if name in METRICS}

@@ -11,6 +11,7 @@ import numpy as np
 import sacrebleu
 
 DRAWS, SEED = 1000, 12345  # as sacrebleu has it
+FEWEST = 30  # units, from which on samples of them say something
 
 
 @dataclass(frozen=True)
@@ -49,27 +50,31 @@ def bleu_units(hypotheses, references):
 
 
 def draws(count, number=DRAWS, seed=SEED):
-    """Return how often each of `count` units comes in each of `number` samples drawn with replacement: (number, N)."""
+    """Yield how often each of `count` units comes in each of `number` samples drawn with replacement (N,)."""
     random = np.random.default_rng(seed)
-    return random.multinomial(count, np.full(count, 1 / count), size=number)
+    for _ in range(number):
+        yield np.bincount(random.integers(count, size=count), minlength=count)
 
 
-def interval(metric, units, drawn=None):
-    """Return the bounds between which 95 % of bootstrap samples score (Koehn 2004).
+def sample_scores(metric, units):
+    """Return the score of each bootstrap sample (number,); for units of the same number the samples are the same."""
+    return np.array([METRICS[metric].of(times @ units) for times in draws(len(units))])
+
+
+def interval(metric, units):
+    """Return the bounds between which 95 % of bootstrap samples score (Koehn 2004); None for too few units.
 
     Args:
         metric: key of `METRICS`.
         units: counts (N, C).
-        drawn: from `draws`.
     """
-    sampled = sample_scores(metric, units, draws(len(units)) if drawn is None else drawn)
+    return bounds(sample_scores(metric, units)) if len(units) >= FEWEST else None
+
+
+def bounds(sampled):
+    """Return the bounds of the middle 95 % of sampled scores."""
     low, high = np.percentile(sampled, [2.5, 97.5])
     return float(low), float(high)
-
-
-def sample_scores(metric, units, drawn):
-    """Return the score of each bootstrap sample (number,)."""
-    return np.array([METRICS[metric].of(sums) for sums in drawn @ units])
 
 
 def p_value(difference, sampled):

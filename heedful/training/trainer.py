@@ -12,7 +12,7 @@ import numpy as np
 from heedful import backend
 from heedful.errors import InputError
 from heedful.run import load_weights, name_in_model
-from heedful.storage import read_sealed
+from heedful.storage import own_file, read_sealed
 from heedful.training.board import Board
 from heedful.training.meter import Meter
 from heedful.training.objective import Objective
@@ -82,7 +82,10 @@ class Trainer:
         if len(states) < 2:
             raise InputError(f"{self.run.path} has fewer than two training states: there is nothing to replay.")
         (arrays, progress), last = (
-            (arrays, json.loads(metadata["progress"])) for arrays, metadata in map(read_sealed, states[-2:])
+            (arrays, json.loads(metadata["progress"]))
+            for arrays, metadata in (
+                read_sealed(own_file(self.run.path, path.relative_to(self.run.path))) for path in states[-2:]
+            )
         )
         self._restore(arrays, progress)
         first, goal, meter = self.update, last[1]["update"], Meter(self)

@@ -42,6 +42,8 @@ def train(options, overrides):
     """Train or resume."""
     if bool(options.recipe) == bool(options.resume):
         raise InputError("Name a recipe to train, or a run folder after --resume.")
+    if options.seeds and (options.resume or options.plan or len(set(options.seeds)) < len(options.seeds)):
+        raise InputError("--seeds takes different seeds, and goes with neither --resume nor --plan.")
     if options.resume:
         config = settings.override(Run.open(options.resume).config, overrides)
         origins = dict.fromkeys(settings.origins(None, overrides), "command line, on resuming")

@@ -337,7 +337,8 @@ def test_nothing_outside_the_folder_is_written(run, tmp_path, cli, name):
     (run / name).unlink()
     (run / name).symlink_to(tmp_path / "elsewhere")
     result = cli("train", "--resume", run, "--train.updates", 9)
-    assert "leads out of its folder" in refused(result)
+    if name == "samples.txt":  # the log is written anew, in place of the link
+        assert "leads out of its folder" in refused(result)
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -19,6 +19,7 @@ from heedful.settings import override
 from heedful.storage import locked, read_sealed
 from heedful.training import meter
 from heedful.training.signals import Interrupted
+from heedful.training.trainer import _Watch
 
 
 @pytest.fixture
@@ -161,6 +162,28 @@ def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypa
     assert stop.value.signal_number == number
     assert 0 < Run.open(tmp_path / "stopped").last_state()[1]["update"] < 6
     assert_same_state(whole, jobs.resume(tmp_path / "stopped", quiet))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("update", [3, 6])
+def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, update, monkeypatch):
+    """Whether it is an interval in the middle or the last one: the best state may be that very one."""
+    whole = jobs.train(config, tmp_path / "whole", quiet)
+    ended = _Watch.on_train_batch_end
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.number == update - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        ended(self, batch, logs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Watch, "on_train_batch_end", on_train_batch_end)
+        with pytest.raises(Interrupted):
+            jobs.train(config, tmp_path / "stopped", quiet)
+    stopped = jobs.resume(tmp_path / "stopped", quiet)
+    assert_same_state(whole, stopped)
+    assert [entry["update"] for entry in stopped.read_log()] == [3, 6]
+    assert stopped.weights_fingerprint() == whole.weights_fingerprint()
 
 
 @pytest.mark.any_backend

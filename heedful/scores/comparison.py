@@ -75,7 +75,8 @@ def compare(runs, metric=None):
     """Compare the newest scores of runs on a text that all of them were scored on.
 
     Samples of the text are drawn once for all (paired bootstrap, Koehn 2004); a system's score on a sample is the mean
-    over its runs. So p says whether the text decides, not whether other seeds would.
+    over its runs. So p says whether the text decides, not whether other seeds would. Language models with different
+    tokens are not paired: they have no p.
 
     Args:
         runs: `Run`s.
@@ -91,12 +92,14 @@ def compare(runs, metric=None):
     chosen = _on_common_text(runs)
     _refuse_unlike(runs, chosen, metric)
     units = [_units(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
-    if len({len(counts) for counts in units}) > 1:
+    same = len({len(counts) for counts in units}) == 1
+    if metric in ("loss", "bits_per_byte"):  # of batches, which are the same pieces of text only with the same tokens
+        same = same and _agree(chosen, "tokenizer_fingerprints")
+    elif not same:
         units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
-        raise InputError(f"The runs cut the text into different pieces ({units_differ}): they cannot be paired.")
-    enough = len(units[0]) >= FEWEST
-    # Batches of a language model are pieces of the same text only where the same tokens are.
-    paired = enough and (metric not in ("loss", "bits_per_byte") or _agree(chosen, "tokenizer_fingerprints"))
+        raise InputError(f"The runs were not scored on as many texts ({units_differ}): evaluate them again.")
+    enough = min(map(len, units)) >= FEWEST
+    paired = enough and same
     value = METRICS[metric].of
     rows, first = [], None
     for members in _systems(runs):

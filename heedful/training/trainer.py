@@ -124,7 +124,7 @@ class Trainer:
                 goal = min(config.updates, (self.update // config.validate_every + 1) * config.validate_every)
                 logs = self._fit(goal, meter, signals, deadline)
                 self.progress["seconds"] = time.monotonic() - started
-                if signals.received is None:
+                if signals.received is None or self.update == goal:  # nobody would make up for it later
                     self._validate(logs, meter, board)
                 self.progress |= {"update": self.update, "seconds": time.monotonic() - started}
                 self._save()

@@ -297,7 +297,7 @@ def stop_everywhere(recipe, folder, wholes, shared):
     wanted = fingerprint(whole)
     for phase in PHASES:
         seconds = []
-        for share in (0.0, 0.3, 0.6, 0.9):
+        for share in (0.0, 0.6):
             if phase not in moments:
                 continue
             stopped = folder / f"stopped-{phase}-{share}"

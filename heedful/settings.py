@@ -101,12 +101,15 @@ def _sections():
 def describe():
     """Yield a line for each setting: name, kind, default, meaning."""
     for name, (kind, default, text) in meanings().items():
+        if name == "task":
+            continue  # a recipe's to say: other settings hang on it
         yield f"  --{name:30s} {kind} (default {default!r})" + (f"  {text}" if text else "")
 
 
 def meanings():
-    """Return kind, default and meaning of every setting by its full name, such as `train.learning_rate`."""
-    return {f"{section}.{name}": rest for section in _sections() for name, *rest in _fields(section)}
+    """Return kind, default and meaning of every setting by its full name: `task`, `train.learning_rate`, ..."""
+    whole = {name: rest for name, *rest in _fields_of(Config) if name in ("task", "name")}
+    return whole | {f"{section}.{name}": rest for section in _sections() for name, *rest in _fields(section)}
 
 
 def add_options(parser, section):
@@ -134,10 +137,13 @@ def given_options(config, section, options):
 
 
 def _fields(section):
+    return _fields_of(typing.get_type_hints(Config)[section])
+
+
+def _fields_of(kind_of_section):
     """Yield name, kind, default and meaning (the text under the field in config.py) of a section's settings."""
     source = (Path(__file__).parent / "config.py").read_text(encoding="utf-8")
     classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    kind_of_section = typing.get_type_hints(Config)[section]
     body = classes[kind_of_section.__name__].body
     defaults = kind_of_section()
     for node, following in zip(body, [*body[1:], None], strict=True):

@@ -235,6 +235,7 @@ def test_explain_says_meaning_default_and_value(recipe, cli):
     assert lines[2].endswith("small.toml: 0.01, recipe small.toml")
     assert cli("explain", "train.seed", recipe).stdout.decode().splitlines()[-1].endswith(": 1, the default")
     assert cli("explain", "tokenizer").stdout.count(b"by default") == 4
+    assert cli("explain", "task", recipe).stdout.decode().endswith("small.toml: 'translate', the default\n")
     wrong = cli("explain", "train.learning_rat")
     assert wrong.returncode == 2
     assert b"did you mean train.learning_rate" in wrong.stderr

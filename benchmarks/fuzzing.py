@@ -1,8 +1,8 @@
 """Throw inputs at every verb: any bytes as text, broken recipes, settings, run folders and arguments.
 
-    python benchmarks/fuzzing.py [--inputs 10000]
+    python benchmarks/fuzzing.py [--inputs 10000] [--seed 1]
 
-Draws with hypothesis, as `tests/test_fuzz.py` says, the same inputs each time; what fails is shown in its smallest
+Draws with hypothesis, as `tests/test_fuzz.py` says, the same inputs for a seed; what fails is shown in its smallest
 form. The last line counts the commands that were run, those that were refused, and the properties that failed: by a
 traceback, a hang of two minutes, an exit code that no verb has, or a file of the user's that was changed.
 """
@@ -28,8 +28,9 @@ def main():
     """Run the tests on so many inputs, and count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    os.environ["FUZZ_INPUTS"] = str(options.inputs)
+    os.environ["FUZZ_INPUTS"], os.environ["FUZZ_SEED"] = str(options.inputs), str(options.seed)
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     root = Path(__file__).parent.parent
     sys.path.insert(0, str(root))

@@ -240,7 +240,8 @@ def kill(recipe, folder, whole, moments, kills, draw, shared):
         assert code == -signal.SIGKILL, f"exit code {code} of {arguments}"
         done += 1
         if not (folder / "config.json").exists():
-            continue  # killed before the folder was a run
+            arguments = ["train", recipe, "--run", folder, "--force"]  # killed before the folder was a run
+            continue
         states = Run.open(folder).states()
         lost = max(lost, shared.read(UPDATES) - (int(states[-1].stem) if states else 0))
         arguments = ["train", "--resume", folder]
@@ -305,7 +306,9 @@ def stop_everywhere(recipe, folder, wholes, shared):
             code, _ = run(["train", recipe, "--run", stopped, *checked], shared, signal.SIGTERM, phase, count)
             seconds.append(time.monotonic() - shared.read(SENT))
             assert code in (0, 128 + signal.SIGTERM), f"{phase}: exit code {code}"
-            code, _ = run(["train", "--resume", stopped], shared)
+            made = (stopped / "config.json").exists()  # else it was stopped before the folder was a run
+            again = ["--resume", stopped] if made else [recipe, "--run", stopped, *checked, "--force"]
+            code, _ = run(["train", *again], shared)
             assert code == 0, f"{phase}: resuming gave exit code {code}"
             # An interval that was stopped is logged with the mean loss of its second part.
             assert set(differing(fingerprint(stopped), wanted)) <= {"log"}, f"{phase}: another end"

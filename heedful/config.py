@@ -264,7 +264,6 @@ class DecodeConfig:
         at_least(self, 0, "max_extra", "length_penalty", "coverage_penalty", "top_k", "no_repeat_ngram", "seed")
         at_least(self, 0, "min_length", "max_length", "min_ratio")
         at_most(self, batch_size=10**5, beam_size=10**4, n_best=10**4, max_length=10**7, seed=2**32 - 1)
-        at_most(self, max_ratio=10**4, max_extra=10**6)
         share(self, "min_p")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p ({self.top_p}) must be above 0 and at most 1.")

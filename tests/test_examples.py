@@ -19,7 +19,7 @@ def marked(path):
     return pytest.param(path, id=path.stem, marks=[] if path.name.startswith(QUICK) else pytest.mark.slow)
 
 
-@pytest.mark.parametrize("path", map(marked, EXAMPLES))
+@pytest.mark.parametrize("path", [marked(path) for path in EXAMPLES])
 def test_runs(path, tmp_path):
     environment = os.environ | SMALL | {"MPLBACKEND": "Agg"}
     environment.pop("KERAS_BACKEND", None)  # as on a machine where nobody has chosen one

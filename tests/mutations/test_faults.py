@@ -67,7 +67,7 @@ def each_fault():
         yield pytest.param(plant, name, task, options, id=f"{plant.__name__}-{task}", marks=marks)
 
 
-@pytest.mark.parametrize(("plant", "name", "task", "options"), each_fault())
+@pytest.mark.parametrize(("plant", "name", "task", "options"), list(each_fault()))
 def test_every_fault_is_found(monkeypatch, checked, plant, name, task, options):
     plant(monkeypatch)
     (finding,) = checked(task, only=(name,), **options)

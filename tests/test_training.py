@@ -346,6 +346,7 @@ def test_vocabulary_comes_from_training_text_alone(config, tmp_path):
     assert job.run.source_tokenizer.lookup("gato") is not None
 
 
+@pytest.mark.any_backend
 def test_learns_twenty_sentences_by_heart(config, tmp_path):
     config = change(
         config, "--train.updates", "400", "--train.validate_every", "400", "--model.dropout", "0.0",

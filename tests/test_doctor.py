@@ -9,7 +9,7 @@ import pytest
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.doctor.alignment import Associations, stretches
-from heedful.doctor.characters import KINDS, count_kinds, unmangled, without_unseen
+from heedful.doctor.characters import CHARACTERS, count_kinds, unmangled, without_unseen
 from heedful.doctor.cleaning import clean
 from heedful.doctor.examination import examine
 from heedful.doctor.repeats import Repeats
@@ -201,16 +201,16 @@ def test_an_empty_text(tmp_path):
 )  # fmt: skip
 def test_scripts(text, kind):
     counts = count_kinds([text])[0]
-    assert KINDS[counts[1:].argmax() + 1 if counts[1:].any() else 0] == kind
+    assert CHARACTERS[counts[1:].argmax() + 1 if counts[1:].any() else 0] == kind
     assert counts.sum() == len(text) + 1  # and a line feed
 
 
 def test_kinds_are_counted_line_by_line():
     counts = count_kinds(["ab", "", "ж\u200b", "c\x00d"])
-    assert counts[:, KINDS.index("Latin")].tolist() == [2, 0, 0, 2]
-    assert counts[:, KINDS.index("Cyrillic")].tolist() == [0, 0, 1, 0]
-    assert counts[:, KINDS.index("invisible")].tolist() == [0, 0, 1, 0]
-    assert counts[:, KINDS.index("control")].tolist() == [0, 0, 0, 1]
+    assert counts[:, CHARACTERS.index("Latin")].tolist() == [2, 0, 0, 2]
+    assert counts[:, CHARACTERS.index("Cyrillic")].tolist() == [0, 0, 1, 0]
+    assert counts[:, CHARACTERS.index("invisible")].tolist() == [0, 0, 1, 0]
+    assert counts[:, CHARACTERS.index("control")].tolist() == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("right", ["„MENÜ“", "«CAFÉ»", "CAFÉ…", "MENÜ–gut"])

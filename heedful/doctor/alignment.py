@@ -8,6 +8,8 @@ import re
 
 import numpy as np
 
+from heedful.doctor.hashing import places
+
 WORDS = 16  # the rarest of a line are looked at: they say most
 FREQUENT = 0.1  # words in more than this share of the lines say nothing
 BITS = 22  # of the table of pairs of words
@@ -95,10 +97,7 @@ class Associations:
 
     def _places(self, source, target):
         """Return the place in the table of each pair of words: (N, W, W)."""
-        mixed = source[:, :, None].astype(np.uint32) * np.uint32(2654435761)
-        mixed = mixed + target[:, None, :].astype(np.uint32) * np.uint32(2246822519)
-        mixed ^= mixed >> np.uint32(15)
-        return (mixed * np.uint32(668265263)) >> np.uint32(32 - BITS)
+        return places(BITS, source[:, :, None], target[:, None, :])
 
 
 def _parts(count, size=2000):
@@ -158,13 +157,6 @@ class _Judge:
         groups = np.digitize(words, self.GROUPS)
         z = (scores - self._middle[groups]) / self._spread[groups]
         return -0.5 * z**2 - np.log(self._spread[groups])
-
-
-def runs(rows):
-    """Return where each run of consecutive numbers begins and ends: (first, last) of sorted numbers (R,)."""
-    breaks = np.flatnonzero(np.diff(rows) > 1)
-    starts, ends = np.append(0, breaks + 1), np.append(breaks, -1)
-    return list(zip(rows[starts].tolist(), rows[ends].tolist(), strict=True)) if len(rows) else []
 
 
 def stretches(evidence):

@@ -29,11 +29,11 @@ _BEGINNINGS = [
     (0x10000, "other"), (0x1D400, ""), (0x1E900, "other"), (0x1F000, ""), (0x20000, "Han"), (0x32000, "other"),
     (0xE0000, "invisible"),
 ]  # fmt: skip
-KINDS = ["", "control", "invisible", "broken", "lost"]
-KINDS += sorted({kind for _, kind in _BEGINNINGS} - set(KINDS))
-FIRST_SCRIPT = KINDS.index("lost") + 1
+CHARACTERS = ["", "control", "invisible", "broken", "lost"]
+CHARACTERS += sorted({kind for _, kind in _BEGINNINGS} - set(CHARACTERS))
+FIRST_SCRIPT = CHARACTERS.index("lost") + 1
 _STARTS = np.array([start for start, _ in _BEGINNINGS], np.uint32)
-_KIND_OF = np.array([KINDS.index(kind) for _, kind in _BEGINNINGS])
+_KIND_OF = np.array([CHARACTERS.index(kind) for _, kind in _BEGINNINGS])
 # What UTF-8 looks like where somebody took it for Windows-1252: letters such as these, and then one of the others.
 _MANGLED = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]")
 # ... but not a capital letter before a closing mark: both together are UTF-8 of another letter by chance.
@@ -59,10 +59,12 @@ def code_points(lines):
 
 
 def count_kinds(lines):
-    """Return how many characters of each of `KINDS` each line has: (N, K)."""
+    """Return how many characters of each of `CHARACTERS` each line has: (N, K)."""
     codes, numbers = code_points(lines)
     kinds = _KIND_OF[np.searchsorted(_STARTS, codes, "right") - 1]
-    return np.bincount(numbers * len(KINDS) + kinds, minlength=len(lines) * len(KINDS)).reshape(-1, len(KINDS))
+    return np.bincount(numbers * len(CHARACTERS) + kinds, minlength=len(lines) * len(CHARACTERS)).reshape(
+        -1, len(CHARACTERS)
+    )
 
 
 def is_broken(line):

@@ -1,11 +1,13 @@
 """A cleaned copy of a text, and the record of what was taken out of it."""
 
+import collections
 import contextlib
 import gzip
+import itertools
 from pathlib import Path
 
 from heedful.doctor.characters import unmangled, without_unseen
-from heedful.doctor.findings import KEPT, KINDS
+from heedful.doctor.findings import KEPT
 from heedful.errors import InputError
 
 REPORT = "report.tsv"
@@ -13,14 +15,13 @@ MENDS = {"mangled": unmangled, "unseen": without_unseen}
 KEEP, MEND, TAKE_OUT = "kept", "mended", "taken out"
 
 
-def clean(text, examination, folder, ignored=()):
+def clean(text, examination, folder):
     """Write copies of a text's files without the rows that were found, and what can be mended mended.
 
     Args:
         text: `Rows`.
         examination: of that text.
         folder: for the copies, which keep their names, and `report.tsv`: line number, what was done, kinds, the row.
-        ignored: kinds that are left as they are.
 
     Returns:
         how many rows were kept as they are, mended, and taken out.
@@ -37,38 +38,40 @@ def clean(text, examination, folder, ignored=()):
         raise InputError(f"{', '.join(there)} exists already: choose another folder for the cleaned copy.")
     kinds = {}
     for finding in examination.findings:
-        if finding.kind not in (*KEPT, *ignored):
+        if finding.kind not in KEPT:
             for row in finding.rows.tolist():
                 kinds.setdefault(row, []).append(finding.kind)
     folder.mkdir(parents=True, exist_ok=True)
-    counts = {KEEP: 0, MEND: 0, TAKE_OUT: 0}
-    number = -1
+    counts = collections.Counter()
+    numbers = itertools.count()
     with _opened(folder / REPORT) as report:
         for group in text.groups:
             with contextlib.ExitStack() as files:
-                separator = text.separator_of(group)
                 copies = [files.enter_context(_opened(folder / path.name)) for path in group]
-                for row in text.read(group):
-                    number += 1
+                separator = text.separator_of(group)
+                for row, number in zip(text.read(group), numbers, strict=False):  # `numbers` second: none is lost
                     found = kinds.get(number, [])
                     action, new = _treated(row, found, text.texts)
                     counts[action] += 1
                     if action != KEEP:
-                        report.write(
-                            "\t".join([str(number + 1), action, ", ".join(found), *(c or "" for c in row)]) + "\n"
-                        )
+                        line = [str(number + 1), action, ", ".join(found), *(part or "" for part in row)]
+                        report.write("\t".join(line) + "\n")
                     if action != TAKE_OUT:
-                        parts = new if len(copies) == len(new) else [separator.join(new)]
-                        for file, part in zip(copies, parts, strict=True):
-                            file.write(f"{part}\n")
+                        _write(copies, new, separator)
     return counts[KEEP], counts[MEND], counts[TAKE_OUT]
+
+
+def _write(files, row, separator):
+    parts = row if len(files) == len(row) else [separator.join(row)]
+    for file, part in zip(files, parts, strict=True):
+        file.write(f"{part}\n")
 
 
 def _treated(row, kinds, texts):
     """Return what is to be done with a row, and the row as it is to be written."""
     if not kinds and None not in row:
         return KEEP, row
-    if None in row or not all(KINDS[kind].mended for kind in kinds):
+    if None in row or not MENDS.keys() >= set(kinds):
         return TAKE_OUT, row
     mended = row
     for kind, mend in MENDS.items():  # in this order: what is unseen may be half of what is mangled

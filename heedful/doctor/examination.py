@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from heedful.doctor.alignment import runs, stretches
-from heedful.doctor.characters import KINDS as CHARACTERS
-from heedful.doctor.characters import count_kinds, unmangled
-from heedful.doctor.findings import KINDS, SHOWN, Finding
-from heedful.doctor.repeats import Repeats, normal_form
+from heedful.doctor.alignment import stretches
+from heedful.doctor.characters import CHARACTERS, count_kinds, unmangled
+from heedful.doctor.findings import KINDS, SHOWN, Finding, runs
+from heedful.doctor.repeats import normal_form
+from heedful.doctor.seen import Seen
 from heedful.doctor.usual import Usual
 from heedful.doctor.vocabulary import fits
 
@@ -80,47 +80,57 @@ def examine(text, others=None, tokenizers=(), progress=None):
     began, others = time.monotonic(), others or {}
     sample, step, total = text.sample()
     usual = Usual(text.columns, text.texts, [row for row in sample if all(row)])
-    found = {kind: [np.zeros(0, np.int64)] for kind in KINDS}
-    against = []
-    with Repeats() as rows_seen, Repeats() as texts_seen:
-        places = _register(others, text, rows_seen, texts_seen) if text.whole else []
-        for first, rows in text.chunks():
-            numbers = np.arange(first, first + len(rows))
-            whole = np.array([all(row) for row in rows])
-            lacking = np.array([None in row for row in rows])
-            good, good_numbers = [row for row in rows if all(row)], numbers[whole]
-            kinds, evidence = usual.judge(good, (good_numbers % step == 0).astype(float))
-            for kind, which in (kinds | _read(good, text.texts)).items():
-                found[kind].append(good_numbers[which])
-            found["no partner"].append(numbers[lacking])
-            if text.whole:
-                found["empty"].append(numbers[~whole & ~lacking])
-                _note(text, list(zip(good_numbers.tolist(), good, strict=True)), rows_seen, texts_seen)
-            if usual.knows_pairs:
-                against.append(np.zeros(len(rows), np.float32))
-                against[-1][whole] = evidence
-            if progress:
-                progress(first + len(rows), total)
-        again, seen = rows_seen.found(), texts_seen.found()
-    seen = seen[~np.isin(seen[:, 0], again[:, 0])]
-    repeats = {"duplicate": again[again[:, 1] >= 0], "overlap": again[again[:, 1] < 0], "leak": seen[seen[:, 1] < 0]}
-    if "label" in text.columns:
-        repeats["contradiction"] = seen[seen[:, 1] >= 0]
-    rows_of = {kind: np.unique(np.concatenate(parts)) for kind, parts in found.items()}
+    with Seen(text, others if text.whole else {}) as seen:
+        rows_of, evidence = _scan(text, usual, seen, step, lambda read: progress and progress(read, total))
+        repeats = seen.repeats()
     rows_of |= {kind: pairs[:, 0] for kind, pairs in repeats.items()}
     explained = np.concatenate([rows_of[kind] for kind in ("untranslated", "script", "language")])
     if usual.knows_pairs:
-        evidence = np.concatenate(against)
         evidence[explained] = 0  # what is no translation for another reason does not make a stretch
         rows_of["misaligned"] = np.flatnonzero(stretches(evidence))
     rows_of["language"] = np.setdiff1d(rows_of["language"], np.union1d(rows_of["script"], rows_of["untranslated"]))
     rows_of["length"] = np.setdiff1d(rows_of["length"], np.union1d(explained, rows_of["misaligned"]))
-    findings = _tell(text, usual, rows_of, repeats, places)
+    findings = _tell(text, usual, rows_of, repeats, seen)
     vocabularies = fits({"train": text} | others, tokenizers) if tokenizers else []
     return Examination(text.name, total, usual.scripts, findings, vocabularies, time.monotonic() - began)
 
 
-def _tell(text, usual, rows_of, repeats, places):
+def _scan(text, usual, seen, step, progress):
+    """Read a text once, and let `seen` know its rows.
+
+    Args:
+        text: `Rows`.
+        usual: what is usual in it.
+        seen: `Seen`.
+        step: every how many rows one belongs to the sample that `usual` has learned from.
+        progress: called with how many rows were read.
+
+    Returns:
+        the rows of each kind that can be told row by row, and how much each row speaks against its being a
+        translation (N,), empty where `usual` does not know.
+    """
+    found = {kind: [np.zeros(0, np.int64)] for kind in KINDS}
+    against = [np.zeros(0, np.float32)]
+    for first, rows in text.chunks():
+        numbers = np.arange(first, first + len(rows))
+        whole = np.array([all(row) for row in rows])
+        lacking = np.array([None in row for row in rows])
+        good, good_numbers = [row for row in rows if all(row)], numbers[whole]
+        kinds, evidence = usual.judge(good, (good_numbers % step == 0).astype(float))
+        for kind, which in (kinds | _read(good, text.texts)).items():
+            found[kind].append(good_numbers[which])
+        found["no partner"].append(numbers[lacking])
+        if text.whole:
+            found["empty"].append(numbers[~whole & ~lacking])
+            seen.add(good_numbers.tolist(), good)
+        if usual.knows_pairs:
+            against.append(np.zeros(len(rows), np.float32))
+            against[-1][whole] = evidence
+        progress(first + len(rows))
+    return {kind: np.unique(np.concatenate(parts)) for kind, parts in found.items()}, np.concatenate(against)
+
+
+def _tell(text, usual, rows_of, repeats, seen):
     """Return the findings, with some rows of each kind as examples, and words about them.
 
     Args:
@@ -128,7 +138,7 @@ def _tell(text, usual, rows_of, repeats, places):
         usual: what is usual in it.
         rows_of: the rows of each kind.
         repeats: (row, earlier row) of each kind of repetition (R, 2).
-        places: from `_register`.
+        seen: `Seen`, which tells where a row is.
     """
     shown = {kind: [first for first, _ in runs(rows)[:SHOWN]] for kind, rows in rows_of.items()}
     shifted = [range(first, min(last + 1, first + LOOKED_AT)) for first, last in runs(rows_of["misaligned"])[:SHOWN]]
@@ -136,7 +146,7 @@ def _tell(text, usual, rows_of, repeats, places):
     notes = {kind: {} for kind in rows_of}
     for kind, pairs in repeats.items():
         for row, earlier in pairs[np.isin(pairs[:, 0], shown[kind])].tolist():
-            notes[kind][row] = f"as {_place(earlier, places)}"
+            notes[kind][row] = f"as {seen.place(earlier)}"
     for stretch in shifted:
         late = usual.lateness([texts[row] for row in stretch if all(texts[row])])
         if late:
@@ -147,13 +157,6 @@ def _tell(text, usual, rows_of, repeats, places):
         for kind, rows in rows_of.items()
         if len(rows)
     ]
-
-
-def _place(earlier, places):
-    if earlier >= 0:
-        return f"line {earlier + 1}"
-    name, first = next((name, first) for name, first in reversed(places) if first <= -1 - earlier)
-    return f"line {-earlier - first} of the {name} text"
 
 
 def _read(rows, texts):
@@ -181,25 +184,6 @@ def _read(rows, texts):
             bool,
         )
     return found
-
-
-def _register(others, text, rows_seen, texts_seen):
-    """Register the rows of other texts, -1, -2, ...; return the name of each text and how many rows came before it."""
-    places, count = [], 0
-    for name, other in others.items():
-        places.append((name, count))
-        for _, rows in other.chunks():
-            numbered = [(-1 - number, row) for number, row in enumerate(rows, start=count) if all(row)]
-            _note(text, numbered, rows_seen, texts_seen)
-            count += len(rows)
-    return places
-
-
-def _note(text, numbered, rows_seen, texts_seen):
-    """Register (number, row) pairs by all that they say, and by what is read alone, which gives a row away."""
-    numbers = [number for number, _ in numbered]
-    rows_seen.add(("\t".join(row) for _, row in numbered), numbers)
-    texts_seen.add((row[text.texts[0]] for _, row in numbered), numbers)
 
 
 def _texts(text, wanted):

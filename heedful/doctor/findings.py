@@ -4,8 +4,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from heedful.doctor.alignment import runs
-
 SHOWN = 3  # rows of a kind that are shown
 LISTED = 12  # numbers of rows that are printed
 WIDTH = 100  # characters of a text that are shown
@@ -13,11 +11,10 @@ WIDTH = 100  # characters of a text that are shown
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of trouble: what it means, what to do, and whether a cleaned copy takes such rows out or mends them."""
+    """A kind of trouble: what it means, and what to do."""
 
     meaning: str
     advice: str
-    mended: bool = False  # by `cleaning.MENDS`
 
 
 KINDS = {
@@ -27,11 +24,9 @@ KINDS = {
     ),
     "not UTF-8": Kind("bytes that are no UTF-8", "training refuses such files; convert them, with iconv for example"),
     "empty": Kind("a side is empty", "training leaves such rows out"),
-    "mangled": Kind("UTF-8 that was read as Windows-1252", "read the text again with the right encoding", mended=True),
+    "mangled": Kind("UTF-8 that was read as Windows-1252", "read the text again with the right encoding"),
     "lost": Kind("characters that a conversion has lost (U+FFFD)", "get the text anew"),
-    "unseen": Kind(
-        "control characters, invisible ones, or ones for private use", "they only cost vocabulary", mended=True
-    ),
+    "unseen": Kind("control characters, invisible ones, or ones for private use", "they only cost vocabulary"),
     "untranslated": Kind("both sides say the same", "the model would learn to copy"),
     "duplicate": Kind("the row came before", "it counts twice in training"),
     "contradiction": Kind("the text came before, with another label", "decide for one"),
@@ -87,6 +82,13 @@ class Finding:
             note = f" ({self.notes[row]})" if row in self.notes else ""
             rows.append(f"    {row + 1}{note}: " + "  |  ".join(map(_shown, texts)))
         return rows
+
+
+def runs(rows):
+    """Return where each run of consecutive numbers begins and ends: (first, last) of sorted numbers (R,)."""
+    breaks = np.flatnonzero(np.diff(rows) > 1)
+    starts, ends = np.append(0, breaks + 1), np.append(breaks, -1)
+    return list(zip(rows[starts].tolist(), rows[ends].tolist(), strict=True)) if len(rows) else []
 
 
 def _shown(text):

@@ -6,6 +6,7 @@ Axes: N lines.
 import numpy as np
 
 from heedful.doctor.characters import code_points
+from heedful.doctor.hashing import places
 
 BITS = 18  # of the table of pieces: a language has some ten thousand that matter
 LENGTHS = (8, 16, 32, 64, 128, 256)  # lines of similar length are judged together, for short ones vary more
@@ -64,9 +65,7 @@ class Pieces:
         letters, numbers = code_points([line.lower() for line in lines])
         letters = np.where((letters >= ord("0")) & (letters <= ord("9")), ord("0"), letters).astype(np.uint32)
         before, middle, behind = letters[:-2], letters[1:-1], letters[2:]
-        mixed = before * np.uint32(2654435761) + middle * np.uint32(2246822519) + behind * np.uint32(3266489917)
-        mixed ^= mixed >> np.uint32(15)
-        codes = (mixed * np.uint32(668265263)) >> np.uint32(32 - BITS)
+        codes = places(BITS, before, middle, behind)
         inside = middle != ord("\n")
         self.codes, self.lines = codes[inside], numbers[1:-1][inside]
         self.sizes = np.bincount(self.lines, minlength=len(lines))

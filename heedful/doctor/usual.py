@@ -6,7 +6,7 @@ Axes: N rows.
 import numpy as np
 
 from heedful.doctor.alignment import Associations
-from heedful.doctor.characters import FIRST_SCRIPT, KINDS, count_kinds
+from heedful.doctor.characters import CHARACTERS, FIRST_SCRIPT, count_kinds
 from heedful.doctor.languages import Deviation, Letters, Pieces
 from heedful.doctor.rows import LONGEST
 
@@ -104,7 +104,7 @@ class Side:
     def __init__(self, lines):
         counts = count_kinds(lines)[:, FIRST_SCRIPT:].sum(0)
         self._home = counts >= HOME * max(1, counts.sum())
-        self.scripts = [name for name, home in zip(KINDS[FIRST_SCRIPT:], self._home, strict=True) if home]
+        self.scripts = [name for name, home in zip(CHARACTERS[FIRST_SCRIPT:], self._home, strict=True) if home]
         self._letters = Letters().learn(Pieces(lines))
         self._other, self._strange, self._each = None, Letters(), EACH_ALONE
 

@@ -1,0 +1,13 @@
+"""A place in a table for a few numbers that stand together, such as letters or words; different ones may share one."""
+
+import numpy as np
+
+_FACTORS = tuple(map(np.uint32, (2654435761, 2246822519, 3266489917)))  # odd, and without a pattern in their bits
+_LAST = np.uint32(668265263)
+
+
+def places(bits, *numbers):
+    """Return places in a table of 2^bits for up to three arrays of numbers, which are broadcast together (uint32)."""
+    mixed = sum(array.astype(np.uint32) * factor for array, factor in zip(numbers, _FACTORS, strict=False))
+    mixed = mixed ^ (mixed >> np.uint32(15))
+    return (mixed * _LAST) >> np.uint32(32 - bits)

@@ -1,0 +1,57 @@
+"""Which rows of a text were seen before, in it or in the texts that it must not overlap with."""
+
+import contextlib
+
+import numpy as np
+
+from heedful.doctor.repeats import Repeats
+
+
+class Seen:
+    """The rows seen so far, by all that they say and by what is read alone, which gives a row away; open with `with`.
+
+    Args:
+        text: `Rows`; registered bit by bit with `add`.
+        others: by name, `Rows` of texts that must not be learned from, registered at once.
+    """
+
+    def __init__(self, text, others):
+        self._text, self._others = text, others
+
+    def __enter__(self):
+        with contextlib.ExitStack() as files:
+            self._rows, self._read = files.enter_context(Repeats()), files.enter_context(Repeats())
+            self._places, count = [], 0  # the name of each other text, and how many rows came before it
+            for name, other in self._others.items():
+                self._places.append((name, count))
+                for _, rows in other.chunks():
+                    self.add([-1 - number for number in range(count, count + len(rows))], rows)
+                    count += len(rows)
+            self._files = files.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self._files.close()
+
+    def add(self, numbers, rows):
+        """Register rows with their numbers; those that lack something are passed over."""
+        numbered = [(number, row) for number, row in zip(numbers, rows, strict=True) if all(row)]
+        numbers = [number for number, _ in numbered]
+        self._rows.add(("\t".join(row) for _, row in numbered), numbers)
+        self._read.add((row[self._text.texts[0]] for _, row in numbered), numbers)
+
+    def repeats(self):
+        """Return (row, earlier row) of every kind of repetition (R, 2), by row."""
+        again, read = self._rows.found(), self._read.found()
+        read = read[~np.isin(read[:, 0], again[:, 0])]
+        found = {"duplicate": again[again[:, 1] >= 0], "overlap": again[again[:, 1] < 0], "leak": read[read[:, 1] < 0]}
+        if "label" in self._text.columns:
+            found["contradiction"] = read[read[:, 1] >= 0]
+        return found
+
+    def place(self, number):
+        """Return in words where a row is."""
+        if number >= 0:
+            return f"line {number + 1}"
+        name, first = next((name, first) for name, first in reversed(self._places) if first <= -1 - number)
+        return f"line {-number - first} of the {name} text"

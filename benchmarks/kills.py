@@ -226,7 +226,7 @@ def recipes(folder):
     return found
 
 
-def kill(recipe, folder, whole, moments, kills, draw, shared):
+def kill(recipe, folder, moments, kills, draw, shared):
     """Train in `folder`, killed `kills` times at most; return how many kills there were, and the most updates lost."""
     arguments, done, lost = ["train", recipe, "--run", folder], 0, 0
     while True:
@@ -273,7 +273,7 @@ def main():
                     print(f"{name}: {moments}", flush=True)
                 killed = folder / f"killed-{trainings}"
                 wanted, moments = wholes[name]
-                times, most = kill(recipe, killed, whole, moments, min(8, options.kills - kills), draw, shared)
+                times, most = kill(recipe, killed, moments, min(8, options.kills - kills), draw, shared)
                 kills, trainings, lost = kills + times, trainings + 1, max(lost, most)
                 different = differing(fingerprint(killed), wanted)
                 wrong += bool(different)

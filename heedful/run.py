@@ -166,6 +166,14 @@ class Run:
         """Return the files of the training states kept, oldest first."""
         return saved_states(self.path)
 
+    def read_state(self, path):
+        """Return (arrays, progress) of one of `states`; `InputError` where it is damaged or no training state."""
+        arrays, metadata = read_sealed(own_file(self.path, path.relative_to(self.path)))
+        try:
+            return arrays, json.loads(metadata["progress"])
+        except (KeyError, json.JSONDecodeError) as error:
+            raise InputError(f"{path} is no training state: it tells no progress.") from error
+
     def last_state(self, report=print):
         """Return (arrays, progress) of the newest whole state; damaged ones are reported and passed over.
 
@@ -174,9 +182,8 @@ class Run:
         """
         for path in reversed(self.states()):
             try:
-                arrays, metadata = read_sealed(own_file(self.path, path.relative_to(self.path)))
-                return arrays, json.loads(metadata["progress"])
-            except (InputError, KeyError, json.JSONDecodeError) as error:
+                return self.read_state(path)
+            except InputError as error:
                 report(f"{path} cannot be used ({error}); falling back to the state before it.")
                 path.rename(path.with_suffix(".damaged"))  # or it would count as one of those kept
         raise InputError(f"{self.path} holds no training state to resume from.")

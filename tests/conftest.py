@@ -84,13 +84,18 @@ def corpus():
     return Corpus.from_pairs(PAIRS, "twenty sentences")
 
 
+def write_pairs(folder, pairs=PAIRS):
+    """Write two parallel files; return their paths."""
+    paths = folder / "text.pt", folder / "text.en"
+    for side, path in enumerate(paths):
+        path.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    return paths
+
+
 @pytest.fixture
 def text_files(tmp_path):
     """Two parallel files of twenty sentences."""
-    for side, name in enumerate(("text.pt", "text.en")):
-        lines = "".join(f"{pair[side]}\n" for pair in PAIRS)
-        (tmp_path / name).write_text(lines, encoding="utf-8")
-    return tmp_path / "text.pt", tmp_path / "text.en"
+    return write_pairs(tmp_path)
 
 
 # A model and a training of seconds: the end of every recipe in the tests.
@@ -155,38 +160,42 @@ prompt = "the"
 KINDS = {"generate": ("whole", "char"), "fill": ("labelled", "word"), "classify": ("whole", "word")}
 
 
-@pytest.fixture
-def labelled(tmp_path):
-    path = tmp_path / "labelled.txt"
+def write_labelled(folder):
+    """Write a text of which each line begins with a label and a tab; return its path."""
+    path = folder / "labelled.txt"
     lines = [f"{'animal' if 'c' in target.split()[1] else 'human'}\t{target}" for _, target in PAIRS]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 
-@pytest.fixture
-def recipe_of(tmp_path, labelled, recipe):
-    plain = tmp_path / "plain.txt"
-    plain.write_text("".join(f"{target}\n" for _, target in PAIRS), encoding="utf-8")
-
-    def write(task):
-        """Write a recipe for a task, and return its path."""
-        if task == "translate":
-            return recipe
-        documents, kind = KINDS[task]
-        path = tmp_path / f"{task}.toml"
-        text = plain if task == "generate" else labelled
-        path.write_text(ONE_SIDED.format(task=task, text=text, documents=documents, kind=kind), encoding="utf-8")
+def write_recipe(folder, task="translate", pairs=PAIRS):
+    """Write a recipe that trains in seconds on twenty sentences, and its text; return its path."""
+    path = folder / f"{task}.toml"
+    if task == "translate":
+        path.write_text(SMALL.format(*write_pairs(folder, pairs)), encoding="utf-8")
         return path
-
-    return write
+    documents, kind = KINDS[task]
+    text = write_labelled(folder)
+    if task == "generate":
+        text = folder / "plain.txt"
+        text.write_text("".join(f"{target}\n" for _, target in PAIRS), encoding="utf-8")
+    path.write_text(ONE_SIDED.format(task=task, text=text, documents=documents, kind=kind), encoding="utf-8")
+    return path
 
 
 @pytest.fixture
-def recipe(tmp_path, text_files):
-    """A recipe that trains in seconds on twenty sentences."""
-    path = tmp_path / "small.toml"
-    path.write_text(SMALL.format(*text_files), encoding="utf-8")
-    return path
+def labelled(tmp_path):
+    return write_labelled(tmp_path)
+
+
+@pytest.fixture
+def recipe_of(tmp_path):
+    return lambda task: write_recipe(tmp_path, task)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    return write_recipe(tmp_path)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import safetensors.numpy
 
 from heedful.cli import main
 from heedful.storage import sealed
+from tests.conftest import write_recipe
 
 pytestmark = pytest.mark.any_backend
 
@@ -21,14 +22,8 @@ pytestmark = pytest.mark.any_backend
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A run trained through the command line, to be copied."""
-    from tests.conftest import PAIRS, SMALL
-
     folder = tmp_path_factory.mktemp("trained")
-    files = [folder / "text.pt", folder / "text.en"]
-    for side, path in enumerate(files):
-        path.write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
-    recipe = folder / "small.toml"
-    recipe.write_text(SMALL.format(*files), encoding="utf-8")
+    recipe = write_recipe(folder)
     assert main(["train", str(recipe), "--run", str(folder / "run")]) == 0
     return folder / "run"
 
@@ -232,10 +227,10 @@ def test_explain_says_meaning_default_and_value(recipe, cli):
     lines = done.stdout.decode().splitlines()
     assert lines[0] == "train.learning_rate: float, by default 1.0"
     assert lines[1].strip().startswith("Highest learning rate")
-    assert lines[2].endswith("small.toml: 0.01, recipe small.toml")
+    assert lines[2].endswith("translate.toml: 0.01, recipe translate.toml")
     assert cli("explain", "train.seed", recipe).stdout.decode().splitlines()[-1].endswith(": 1, the default")
     assert cli("explain", "tokenizer").stdout.count(b"by default") == 4
-    assert cli("explain", "task", recipe).stdout.decode().endswith("small.toml: 'translate', the default\n")
+    assert cli("explain", "task", recipe).stdout.decode().endswith("translate.toml: 'translate', the default\n")
     wrong = cli("explain", "train.learning_rat")
     assert wrong.returncode == 2
     assert b"did you mean train.learning_rate" in wrong.stderr
@@ -256,9 +251,9 @@ def test_explain_says_where_the_value_of_a_run_came_from(recipe, cli):
     assert told == {
         "train.seed": "5, command line",
         "train.updates": "3, command line",
-        "train.learning_rate": "0.01, recipe small.toml",
+        "train.learning_rate": "0.01, recipe translate.toml",
         "train.clip_norm": "0.0, the default",
-        "model.d_ff": "24, recipe small.toml",
+        "model.d_ff": "24, recipe translate.toml",
         "train.best_by": "'bleu', set by the run itself",
     }
     assert cli("train", "--resume", "run", "--train.updates", 4).returncode == 0

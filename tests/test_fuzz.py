@@ -25,6 +25,7 @@ from heedful import settings as known_settings
 from heedful.cli import main
 from heedful.config import Config
 from heedful.run import Run
+from tests.conftest import write_recipe
 
 pytestmark = pytest.mark.any_backend
 
@@ -48,27 +49,11 @@ def inputs(share):
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A folder with a recipe and a trained run for each task, and nothing else within reach."""
-    from tests.conftest import KINDS, ONE_SIDED, PAIRS, SMALL
-
     folder = tmp_path_factory.mktemp("home")
-    sides = [folder / "text.pt", folder / "text.en"]
-    for side, path in enumerate(sides):
-        path.write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
-    labelled, plain = folder / "labelled.txt", folder / "plain.txt"
-    labelled.write_text("".join(f"{len(target) % 2}\t{target}\n" for _, target in PAIRS), encoding="utf-8")
-    plain.write_text("".join(f"{target}\n" for _, target in PAIRS), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEEDFUL_CACHE", str(folder / "cache"))
         for task in TASKS:
-            recipe = folder / f"{task}.toml"
-            if task == "translate":
-                recipe.write_text(SMALL.format(*sides), encoding="utf-8")
-            else:
-                documents, kind = KINDS[task]
-                text = plain if task == "generate" else labelled
-                recipe.write_text(
-                    ONE_SIDED.format(task=task, text=text, documents=documents, kind=kind), encoding="utf-8"
-                )
+            recipe = write_recipe(folder, task)
             jobs.train(Config.from_toml(recipe), folder / f"run-{task}", lambda line: None)
     before = fingerprint(folder)
     yield folder

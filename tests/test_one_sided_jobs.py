@@ -109,7 +109,7 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
 def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files):
     """Its encoder is bitwise that of the masked model after training, and reads with that model's tokenizer."""
     words = jobs.train(Config.from_toml(recipe("fill")), tmp_path / "words", quiet)
-    small = tmp_path / "translate.toml"
+    small = tmp_path / "small.toml"
     small.write_text(SMALL.format(*text_files[::-1]).replace('tie = "all"', 'tie = "target"'))
     said = []
     options = ["--train.start_from", str(words.path), "--model.dropout", "0.1"]

@@ -15,6 +15,7 @@ from heedful.scores.comparison import compare
 from heedful.scores.passport import read, units_of
 from heedful.scores.units import METRICS, bleu_units, draws, interval, p_value, sample_scores
 from heedful.settings import override
+from tests.conftest import PAIRS, write_recipe
 
 pytestmark = pytest.mark.any_backend
 
@@ -75,14 +76,8 @@ def quiet(text):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Three runs of one recipe, two of which differ only in the seed."""
-    from tests.conftest import PAIRS, SMALL
-
     folder = tmp_path_factory.mktemp("scores")
-    files = [folder / "text.pt", folder / "text.en"]
-    for side, path in enumerate(files):
-        path.write_text("".join(f"{pair[side]}\n" for pair in PAIRS * 2), encoding="utf-8")  # enough for an interval
-    recipe = folder / "small.toml"
-    recipe.write_text(SMALL.format(*files), encoding="utf-8")
+    recipe = write_recipe(folder, pairs=PAIRS * 2)  # enough for an interval
     config = override(Config.from_toml(recipe), ["--train.updates", "9"])
     changes = {"one": [], "two": ["--train.seed", "2"], "other": ["--train.learning_rate", "0.03"]}
     return {name: jobs.train(override(config, change), folder / name, quiet) for name, change in changes.items()}

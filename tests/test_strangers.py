@@ -30,20 +30,15 @@ from heedful.errors import InputError
 from heedful.models import CausalLM
 from heedful.run import Run
 from heedful.storage import own_file, read_sealed, sealed
+from tests.conftest import write_recipe
 
 pytestmark = pytest.mark.any_backend
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    from tests.conftest import PAIRS, SMALL
-
     folder = tmp_path_factory.mktemp("strangers")
-    files = [folder / "text.pt", folder / "text.en"]
-    for side, path in enumerate(files):
-        path.write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
-    recipe = folder / "small.toml"
-    recipe.write_text(SMALL.format(*files), encoding="utf-8")
+    recipe = write_recipe(folder)
     return jobs.train(Config.from_toml(recipe), folder / "run", lambda line: None).path
 
 

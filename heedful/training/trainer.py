@@ -1,7 +1,6 @@
 """Training in updates: fit, validate, log, save the exact state, stop and resume without a trace."""
 
 import contextlib
-import json
 import math
 import shutil
 import time
@@ -12,7 +11,6 @@ import numpy as np
 from heedful import backend
 from heedful.errors import InputError
 from heedful.run import load_weights, name_in_model
-from heedful.storage import own_file, read_sealed
 from heedful.training.board import Board
 from heedful.training.meter import Meter
 from heedful.training.objective import Objective
@@ -81,13 +79,8 @@ class Trainer:
         states = self.run.states()
         if len(states) < 2:
             raise InputError(f"{self.run.path} has fewer than two training states: there is nothing to replay.")
-        (arrays, progress), last = (
-            (arrays, json.loads(metadata["progress"]))
-            for arrays, metadata in (
-                read_sealed(own_file(self.run.path, path.relative_to(self.run.path))) for path in states[-2:]
-            )
-        )
-        self._restore(arrays, progress)
+        before, last = (self.run.read_state(path) for path in states[-2:])
+        self._restore(*before)
         first, goal, meter = self.update, last[1]["update"], Meter(self)
         with Signals() as signals, meter.shown():
             self._fit(goal, meter, signals, math.inf)
@@ -252,7 +245,7 @@ class Trainer:
             names = {
                 name: name_in_model(variable) for name, variable in self._variables().items() if id(variable) in weights
             }
-            average = average_states(states, names)
+            average = self._average(states, names)
             load_weights(self.model, average, "the average of the last states")
             scores = self.validate()
             by = self.config.best_by
@@ -265,22 +258,21 @@ class Trainer:
                 self._keeping(lambda: self.run.save_model(average))
                 self.progress["best"] = scores[by]
 
+    def _average(self, states, names):
+        """Return the mean over training states of the arrays `names` (name in the state -> name in the result)."""
+        total = {}
+        for path in states:
+            arrays, _ = self.run.read_state(path)
+            for name, short in names.items():
+                total[short] = total.get(short, 0) + arrays[name].astype(np.float64)
+        return {name: (value / len(states)).astype(np.float32) for name, value in total.items()}
+
 
 def _difference(one, other):
     """Return the largest difference of two arrays; 0 only if they are the same bit for bit."""
     if np.array_equal(one, other):
         return 0.0
     return float(np.nan_to_num(np.abs(one.astype(np.float64) - other), nan=np.inf).max())
-
-
-def average_states(paths, names):
-    """Return the mean over training states of the arrays `names` (name in the state -> name in the result)."""
-    total = {}
-    for path in paths:
-        arrays, _ = read_sealed(path)
-        for name, short in names.items():
-            total[short] = total.get(short, 0) + arrays[name].astype(np.float64)
-    return {name: (value / len(paths)).astype(np.float32) for name, value in total.items()}
 
 
 class _Watch(keras.callbacks.Callback):

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from heedful import backend
-from heedful.layers.dropout import dropout as new_dropout
+from heedful.layers.dropout import Dropout
 from heedful.layers.positions import rotate
 from heedful.layers.projection import Projection
 
@@ -170,7 +170,7 @@ class MultiHeadAttention(keras.layers.Layer):
             joint_width = self.query_width + 2 * self.kv_width
             self.joint_projection = self._dense(joint_width, "query_key_value", like=self.query_width)
         self.output_projection = self._dense(d_model, "output")
-        self.dropout = new_dropout(dropout, "dropout", self.dtype_policy)
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def build(self, queries_shape=None, memory_shape=None):
         inputs = [self.query_projection, self.key_value_projection] if self.cross else [self.joint_projection]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 
 from heedful.layers.attention import KeyValues, MultiHeadAttention
-from heedful.layers.dropout import dropout as new_dropout
+from heedful.layers.dropout import Dropout
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.norms import Norm
 
@@ -35,7 +35,7 @@ class Residual(keras.layers.Layer):
             raise ValueError(f"Unknown norm {norm!r}: choose one of {', '.join(NORMS)}.")
         self.norm_first = norm == "pre"
         self.norm = new_norm("norm", self.dtype_policy)
-        self.dropout = new_dropout(dropout, "dropout", self.dtype_policy)
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def build(self, input_shape):
         self.norm.build(input_shape)

@@ -5,7 +5,7 @@ Axes: B batch, T length, D d_model.
 
 import keras
 
-from heedful.layers.dropout import dropout as new_dropout
+from heedful.layers.dropout import Dropout
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 
 POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "rotary")
@@ -36,7 +36,7 @@ class TextInput(keras.layers.Layer):
             concatenated = positions == "sinusoidal_concatenated"
             self.positions = SinusoidalPositions(embedding.d_model, concatenated, name="positions", dtype=policy)
         self.norm = new_norm("norm", policy) if new_norm else None
-        self.dropout = new_dropout(dropout, "dropout", policy)
+        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
 
     def build(self, input_shape=None):
         for part in (self.embedding, self.positions, self.norm):

@@ -10,7 +10,7 @@ from keras import ops
 
 from heedful.layers import masks
 from heedful.layers.blocks import EncoderBlock, Stack
-from heedful.layers.dropout import dropout as new_dropout
+from heedful.layers.dropout import Dropout
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import bend_of
 from heedful.layers.inputs import TextInput
@@ -139,7 +139,7 @@ class Classifier(TextEncoder):
         self.num_classes, self.pooling = num_classes, pooling
         policy = self.dtype_policy
         self.pooler = Projection(self.d_model, activation="tanh", name="pooler", dtype=policy)
-        self.pooler_dropout = new_dropout(self.options.dropout, "pooler_dropout", policy)
+        self.pooler_dropout = Dropout(self.options.dropout, name="pooler_dropout", dtype=policy)
         self.output_projection = TokenEmbedding(
             num_classes, self.d_model, scale=False, bias=True, name="output_projection", dtype=policy
         )

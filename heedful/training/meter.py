@@ -1,13 +1,19 @@
-"""What is counted while training - tokens, time, compilation - and the progress bar that shows it."""
+"""What is counted while training - tokens, time, padding, operations - and the progress bar that shows it."""
 
+import collections
 import contextlib
+import functools
 import sys
 import time
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from heedful.training.machine import Demand, peak_memory, product_rate
+
 SILENCE = 60.0  # seconds; in a log file, where a bar would be no help, a line comes after so many
+TEXTS = ("source", "target", "ids")  # arrays of a batch that hold tokens
 
 
 class Meter:
@@ -16,6 +22,9 @@ class Meter:
     def __init__(self, trainer):
         self.trainer = trainer
         self._seen = set()
+        self._made = collections.deque()  # what is known of batches that were made and not yet learned from
+        self._demand = Demand(trainer.model)
+        self._whole = collections.Counter()
         self.restart()
         console = Console(stderr=True)
         self.bar = Progress(
@@ -35,17 +44,33 @@ class Meter:
 
     def restart(self):
         """Count anew."""
-        self.tokens, self.seconds, self.compile_seconds = 0, 0.0, 0.0
+        self._now = collections.Counter()
+
+    def watched(self, batches):
+        """Yield batches, and take the time that each takes to be made."""
+        self._made.clear()  # what an earlier stream had ready in advance
+        while True:
+            began = time.monotonic()
+            batch = next(batches)
+            texts = [batch[name] for name in TEXTS if name in batch]
+            self._made.append({
+                "making": time.monotonic() - began,
+                "operations": self._demand.of(batch),
+                "places": sum(text.size for text in texts),
+                "padding": sum(text.size - np.count_nonzero(text) for text in texts),
+            })  # fmt: skip
+            yield batch
 
     def count(self, number, seconds):
         """Count batch `number`, which took `seconds`."""
-        shape = self.trainer.examples.shape(number)
+        made, shape = self._made.popleft(), self.trainer.examples.shape(number)
         if shape in self._seen:
-            self.tokens += self.trainer.examples.tokens(number)
-            self.seconds += seconds
+            counts = made | {"tokens": self.trainer.examples.tokens(number), "seconds": seconds}
         else:
             self._seen.add(shape)
-            self.compile_seconds += seconds
+            counts = {"compiling": seconds}
+        self._now.update(counts)
+        self._whole.update(counts)
         if self.task is not None:
             update, rate = (number + 1) // self.trainer.config.accumulate, f"{self.rate:,.0f} tokens/s"
             self.bar.update(self.task, completed=update, rate=rate)
@@ -56,11 +81,46 @@ class Meter:
     @property
     def rate(self):
         """Real tokens (of the target, in translation) per second, compilations left out."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+        return _ratio(self._now, "tokens", "seconds")
+
+    @property
+    def counted(self):
+        """Whether anything but compilations was counted."""
+        return bool(self._whole["tokens"])
 
     def figures(self):
-        """Return what goes into the log."""
-        return {
-            "tokens_per_second": round(self.rate, 1),
-            "compile_seconds": round(self.compile_seconds, 2),
+        """Return what goes into the log, counted since the last `restart`."""
+        return self._figures(self._now)
+
+    def summary(self):
+        """Return a line about all that was counted."""
+        figures = self._figures(self._whole)
+        machine = ""
+        if "product_share" in figures:
+            machine = f"{figures['product_share']:.0%} of the machine's {self._rate / 1e9:,.0f} GFLOP/s, "
+        return (
+            f"{figures['tokens_per_second']:,.0f} tokens/s, {figures['padding_share']:.1%} padding, {machine}"
+            f"{figures['data_share']:.1%} of the time for making batches, {figures['compile_seconds']:.0f} s "
+            f"compiling, peak memory {figures['peak_memory_gib']:.2f} GiB"
+        )
+
+    def _figures(self, counts):
+        figures = {
+            "tokens_per_second": round(_ratio(counts, "tokens", "seconds"), 1),
+            "compile_seconds": round(counts["compiling"], 2),
+            "padding_share": round(_ratio(counts, "padding", "places"), 4),
+            "data_share": round(_ratio(counts, "making", "seconds"), 4),
+            "peak_memory_gib": round(peak_memory() / 2**30, 3),
         }
+        if self._rate:
+            figures["product_share"] = round(_ratio(counts, "operations", "seconds") / self._rate, 4)
+        return figures
+
+    @functools.cached_property
+    def _rate(self):
+        """What the machine's products can do, taken at the first validation, when no update is being made."""
+        return product_rate(self.trainer.config.precision)
+
+
+def _ratio(counts, one, other):
+    return counts[one] / counts[other] if counts[other] else 0.0

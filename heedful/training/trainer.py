@@ -127,6 +127,8 @@ class Trainer:
                         f"Stopped at update {self.update}; the state is saved. "
                         f"Go on with: heedful train --resume {self.run.path}",
                     )
+        if meter.counted:
+            self.report(f"updates: {meter.summary()}")
         self._finish()
 
     def _fit(self, goal, meter, signals, deadline):
@@ -134,7 +136,7 @@ class Trainer:
         per_update = self.config.accumulate
         first = self.update
         watch = _Watch(self, meter, signals, deadline)
-        data = backend.feed(self._batches(first), next(self._batches(0)))
+        data = backend.feed(meter.watched(self._batches(first)), next(self._batches(0)))
         history = self.objective.fit(
             data, steps_per_epoch=(goal - first) * per_update, epochs=1, verbose=0, shuffle=False, callbacks=[watch]
         )

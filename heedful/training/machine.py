@@ -1,0 +1,82 @@
+"""What training asks of a machine, and what the machine can give: operations, the rate of its products, memory."""
+
+import re
+import resource
+import sys
+import time
+
+import numpy as np
+from keras import ops
+
+from heedful import backend
+from heedful.run import name_in_model
+
+# Dense products a second of well-known GPUs, in 10^12 operations: bfloat16 (V100, T4: float16), and float32 as JAX and
+# TensorFlow multiply it by default (TF32 where there is such a thing). From the makers' data sheets, without sparsity.
+GPUS = {
+    "B200": (2250, 1125), "H200": (989, 494), "H100 PCIe": (756, 378), "H100": (989, 494), "GH200": (989, 494),
+    "L40S": (362, 183), "L40": (181, 90.5), "L4": (121, 60), "A100": (312, 156), "A40": (150, 75), "A30": (165, 82),
+    "A10": (125, 62.5), "V100": (125, 15.7), "T4": (65, 8.1), "RTX 4090": (165, 82.6), "RTX 3090": (71, 35.6),
+}  # fmt: skip
+SIZES = 2048, 1024, 1024  # of the product that is measured on a CPU: beyond its caches, 10 to 20 ms on two cores
+
+
+class Demand:
+    """The floating point operations of an update's products with weights, forward and backward, padding left out.
+
+    Two a weight and token forward, four backward; of weights that do not learn only the first two. Attention's own
+    products and all that is no product are left out: for short texts they are few per cent of the operations.
+
+    Args:
+        model: one of the families.
+    """
+
+    def __init__(self, model):
+        self._each = {"read": 0, "written": 0, "scored": 0}
+        for weight in model.weights:
+            if len(weight.shape) == 2 and weight.path.endswith("kernel"):
+                name = name_in_model(weight)
+                self._each[_reader(name)] += (6 if weight.trainable else 2) * int(np.prod(weight.shape))
+        self._each["scored"] += 6 * int(np.prod(model.output_projection.embeddings.shape))
+
+    def of(self, batch):
+        """Return the operations that a batch needs, as `examples.batch(n)` has made it."""
+        written = np.count_nonzero(batch["target"] if "target" in batch else batch["ids"])
+        read = np.count_nonzero(batch["source"]) if "source" in batch else written
+        return (
+            self._each["read"] * read
+            + self._each["written"] * written
+            + self._each["scored"] * np.count_nonzero(batch["weights"])
+        )
+
+
+def _reader(name):
+    """Return which tokens pass through a kernel: those that are read, written, or only those that are scored."""
+    if name.startswith("encoder/") or re.search(r"cross_attention/key_value/kernel$", name):
+        return "read"
+    return "written" if name.startswith("decoder/") else "scored"
+
+
+def product_rate(precision="float32"):
+    """Return how many operations a second the machine's matrix products make at best; None for an unknown GPU.
+
+    On a CPU that is measured, in a fifth of a second; for a GPU it is what its maker says (`GPUS`).
+    """
+    name = backend.device()
+    if name != "cpu":
+        rates = next((rates for gpu, rates in GPUS.items() if re.search(rf"\b{gpu}\b", name)), None)
+        return rates and rates[precision == "float32"] * 1e12
+    rows, inner, columns = SIZES
+    dtype = "float32" if precision == "float32" else "bfloat16"
+    one, other = ops.ones((rows, inner), dtype), ops.ones((inner, columns), dtype)
+    seconds = []
+    for _ in range(6):
+        began = time.perf_counter()
+        backend.to_numpy(ops.matmul(one, other)[0, :1])
+        seconds.append(time.perf_counter() - began)
+    return 2 * rows * inner * columns / min(seconds)
+
+
+def peak_memory():
+    """Return the most memory that this process has had, in bytes; that of a GPU is not in it."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

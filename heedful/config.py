@@ -43,6 +43,9 @@ class DataConfig:
     """generate, fill: a document is a whole file, a line, what stands between blank lines, or a line but its label."""
     packing: Literal["stream", "documents"] = "stream"
     """generate: windows of all text in a row, or documents that share rows and cannot see each other."""
+    pack_tokens: int = 0
+    """translate: pairs share rows of so many tokens on each side and cannot see each other; longer pairs, and with 0
+    all pairs, have rows of their own."""
     mask_share: float = 0.15
     """fill: share of the tokens that are to be found."""
     whole_words: bool = False
@@ -67,7 +70,8 @@ class DataConfig:
         positive(self, "sentences", "length", "max_tokens", "batch_tokens", "max_shapes")
         at_most(self, sentences=10**7, length=10**4, max_tokens=10**6, batch_tokens=10**7, max_shapes=10**3)
         at_most(self, batch_sentences=10**6)
-        at_least(self, 0, "batch_sentences")
+        at_least(self, 0, "batch_sentences", "pack_tokens")
+        at_most(self, pack_tokens=10**5)
         share(self, "held_out", "mask_share")
         if not self.mask_share:
             raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")

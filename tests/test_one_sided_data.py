@@ -9,13 +9,13 @@ from heedful.data.documents import (
     Windows,
     as_stream,
     encode_texts,
-    pack,
     read_documents,
 )  # fmt: skip
 from heedful.data.encoded import Ragged
 from heedful.data.examples import plan_pieces
 from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
 from heedful.data.masking import MaskedExamples, in_pieces
+from heedful.data.packing import pack
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 

@@ -101,7 +101,7 @@ class BatchPlan:
         for shape in self.shapes:
             lengths = f"{shape.source_length:3d} source x {shape.target_length:3d} target"
             lines.append(
-                f"  {shape.sentences:5d} sentences x {lengths if two_sided else f'{shape.target_length:3d} tokens'}"
+                f"  {shape.sentences:5d} rows x {lengths if two_sided else f'{shape.target_length:3d} tokens'}"
                 f"   {len(shape.rows) / len(self.target_lengths):6.1%} of the text"
             )
         return "\n".join(lines)

@@ -13,6 +13,7 @@ import numpy as np
 from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
 from heedful.data.encoded import CHUNK, Ragged, kept_in_cache
 from heedful.data.labels import read_labelled
+from heedful.data.packing import pack
 from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
 
@@ -277,25 +278,3 @@ class PackedDocuments:
     @functools.lru_cache(maxsize=4)  # noqa: B019 - a training has one of these
     def _order(self, epoch):
         return np.random.default_rng((self.seed, 3, epoch)).permutation(len(self.packed))
-
-
-def pack(sizes, length):
-    """Put pieces of `sizes` into as few rows of `length` as best-fit-decreasing finds: lists of their indices."""
-    rows = []
-    with_space = [[] for _ in range(length + 1)]  # rows by the space they have left
-    spaces = 0  # bit s is set where some row has space s
-    for piece in sorted(range(len(sizes)), key=lambda piece: -sizes[piece]):
-        size = sizes[piece]
-        if large_enough := spaces >> size:
-            space = size + (large_enough & -large_enough).bit_length() - 1  # the least of them
-            row = with_space[space].pop()
-            if not with_space[space]:
-                spaces ^= 1 << space
-        else:
-            space, row = length, len(rows)
-            rows.append([])
-        rows[row].append(piece)
-        if left := space - size:
-            with_space[left].append(row)
-            spaces |= 1 << left
-    return rows

@@ -6,6 +6,7 @@ Axes: B batch, S source length, T target length.
 import numpy as np
 
 from heedful.data.batches import BatchPlan
+from heedful.data.encoded import Ragged
 from heedful.data.tokenizer import END_ID, START_ID
 
 
@@ -110,6 +111,55 @@ class TranslationExamples(PlannedExamples):
 
     def read(self, rows, shape, draw):
         return translation(self.pairs, rows, shape.lengths)
+
+
+class PackedPairs(PlannedExamples):
+    """Pairs for teacher forcing that share rows; the pairs of a row are numbered and cannot see each other.
+
+    Which pairs share a row stays the same; the rows come in another order each time.
+
+    Args:
+        pairs: `EncodedPairs`.
+        rows: lists of the pairs of each row, as `pack` makes them.
+        plan: a `BatchPlan` of the rows, by all their tokens on each side, end tokens included.
+    """
+
+    def __init__(self, pairs, rows, plan):
+        super().__init__(plan)
+        self.pairs, self.rows = pairs, Ragged.of(rows)
+
+    def read(self, rows, shape, draw):
+        """Return what `translation` does, and of each side segments and positions, all (B, S) or (B, T)."""
+        counts = np.where(np.asarray(rows) < 0, 0, self.rows.lengths[rows])
+        pairs = self.rows.padded(rows, counts.max())
+        there = np.arange(pairs.shape[1]) < counts[:, None]
+        batch = {}
+        for side, texts, length in (
+            ("source", self.pairs.source, shape.source_length),
+            ("target", self.pairs.target, shape.target_length),
+        ):
+            sizes = np.where(there, texts.lengths[pairs] + 1, 0)
+            ends = sizes.cumsum(axis=1)
+            places = np.arange(length)
+            numbers = (places[:, None] >= ends[:, None, :]).sum(axis=-1)  # of the pair in its row (B, length)
+            real = places < ends[:, -1:]
+            numbers = np.where(real, numbers, 0)
+            positions = np.where(real, places - np.take_along_axis(ends - sizes, numbers, axis=1), 0)
+            chosen = np.take_along_axis(pairs, numbers, axis=1)
+            last = positions == texts.lengths[chosen]
+            flat = np.minimum(texts.offsets[chosen] + positions, len(texts.flat) - 1)
+            ids = np.where(last, END_ID, np.asarray(texts.flat[flat]))
+            batch[side] = np.where(real, ids, 0).astype(np.int32)
+            batch[f"{side}_segments"] = np.where(real, numbers + 1, 0).astype(np.int32)
+            batch[f"{side}_positions"] = positions.astype(np.int32)
+        labels = batch["target"]
+        before = np.concatenate([np.zeros_like(labels[:, :1]), labels[:, :-1]], axis=1)
+        batch["target"] = np.where(batch["target_positions"] == 0, START_ID, before).astype(np.int32)
+        batch["target"][labels == 0] = 0
+        return batch | {"labels": labels, "weights": (labels != 0).astype(np.float32)}
+
+    def __str__(self):
+        return f"{len(self.pairs.source):,} pairs in {len(self.rows):,} rows\n{self.plan}"
 
 
 def _with_end(ids, rows):

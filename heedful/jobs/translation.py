@@ -5,10 +5,13 @@ import functools
 import itertools
 import time
 
+import numpy as np
+
 from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import encode
-from heedful.data.examples import TranslationExamples
+from heedful.data.examples import PackedPairs, TranslationExamples
+from heedful.data.packing import pack
 from heedful.data.phrasebook import phrasebook
 from heedful.data.puzzles import reverse_pairs
 from heedful.data.tokenizer import Tokenizer
@@ -63,10 +66,19 @@ def train_tokenizers(config, corpus, sides=(0, 1)):
     return tuple(Tokenizer.train((pair[side] for pair in corpus), **options) for side in sides)
 
 
-def plan_batches(config, pairs):
-    """Plan the batches of a run over its encoded training pairs."""
-    data, train = config.data, config.train
+def examples_of(config, pairs):
+    """Return encoded training pairs as the examples that a config asks for."""
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1  # room for the end token
+    if not config.data.pack_tokens:
+        return TranslationExamples(pairs, plan_batches(config, lengths))
+    rows = pack(lengths[0].tolist(), config.data.pack_tokens, lengths[1].tolist())
+    filled = [np.add.reduceat(side[np.concatenate(rows)], np.cumsum([0, *map(len, rows[:-1])])) for side in lengths]
+    return PackedPairs(pairs, rows, plan_batches(config, filled))
+
+
+def plan_batches(config, lengths):
+    """Plan the batches of a run over the lengths of its rows: of the source, and of the target (N,)."""
+    data, train = config.data, config.train
     # A shape is worth compiling when it saves that much padding over the whole training.
     epoch_tokens = int(sum(side.sum() for side in lengths))
     trained_tokens = 2 * train.updates * train.accumulate * data.batch_tokens
@@ -102,7 +114,7 @@ class TranslationJob(Job):
         pairs = encode(self.corpora["train"], *tokenizers, data.max_tokens, cache)
         self.report(f"training text: {pairs.filtered}")
         self._valid_pairs = encode(self.corpora["valid"], *tokenizers, self.config.model.max_length, cache)
-        return TranslationExamples(pairs, plan_batches(self.config, pairs))
+        return examples_of(self.config, pairs)
 
     def start(self, model):
         self._translator = Translator(model, self.run.source_tokenizer, self.run.target_tokenizer, self.config.decode)

@@ -19,13 +19,14 @@ def of_padding(valid):
     return ops.logical_or(valid, empty)[:, None, None, :]
 
 
-def of_segments(segments):
-    """Hide what belongs to another segment: numbers (B, T) -> (B, 1, T, T).
+def of_segments(segments, key_segments=None):
+    """Hide what belongs to another segment: numbers (B, T), and of the keys (B, S), if they are others -> (B, 1, T, S).
 
     >>> ops.convert_to_numpy(of_segments(ops.array([[1, 1, 2]])))[0, 0].tolist()
     [[True, True, False], [True, True, False], [False, False, True]]
     """
-    return ops.equal(segments[:, :, None], segments[:, None, :])[:, None]
+    key_segments = segments if key_segments is None else key_segments
+    return ops.equal(segments[:, :, None], key_segments[:, None, :])[:, None]
 
 
 def of_future(query_positions, key_positions):

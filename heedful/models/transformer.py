@@ -30,6 +30,9 @@ class Transformer(keras.Model):
 
     Call it with `{"source": (B, S), "target": (B, T)}` or `(source, target)`, integer ids with 0 for padding at the
     end; the target is what the decoder has read so far, beginning with the start token. Returns logits (B, T, V).
+    Several pairs may share a row: `source_segments` and `target_segments`, of the shapes of the ids, number the pairs
+    of a row, which then cannot see each other, and `source_positions` and `target_positions` say where in its text
+    each token stands.
     The logits carry a Keras mask, so losses and weighted metrics of Keras leave padding out by themselves.
 
     Args:
@@ -89,28 +92,33 @@ class Transformer(keras.Model):
         from which they could learn it. Dropout would then be off, silently.
         """
         source, target = _unpack(inputs)
-        memory, memory_visible = self.encode(source, training, trace)
-        return self.decode(target, memory, memory_visible, training, trace)
+        reading, writing = (_packing(inputs, side) for side in ("source", "target"))
+        memory, memory_visible = self.encode(source, training, trace, *reading)
+        if reading.segments is not None:
+            memory_visible = masks.of_segments(writing.segments, reading.segments)
+        return self.decode(target, memory, memory_visible, training, trace, *writing)
 
     def project(self, features):
         """Score the target vocabulary: (B, T, D) -> (B, T, V)."""
         return self.output_projection.project(features)
 
-    def encode(self, source, training=None, trace=None):
-        """Read source ids (B, S); return the memory (B, S, D) and which of it is visible (B, 1, 1, S)."""
+    def encode(self, source, training=None, trace=None, segments=None, positions=None):
+        """Read source ids (B, S); return the memory (B, S, D) and which of it is visible (B, 1, 1 or S, S)."""
         training = training if self.encoder.trainable else False  # what does not learn needs no dropout
-        visible = masks.of_padding(ops.not_equal(source, PAD_ID))
-        x = self.source_input(source, training=training)
-        memory, _ = self.encoder(x, visible=visible, training=training, trace=trace)
+        visible = masks.of_padding(ops.not_equal(source, PAD_ID)) if segments is None else masks.of_segments(segments)
+        x = self.source_input(source, positions=positions, training=training)
+        memory, _ = self.encoder(x, visible=visible, positions=positions, training=training, trace=trace)
         return memory, visible
 
-    def decode(self, target, memory, memory_visible, training=None, trace=None):
+    def decode(self, target, memory, memory_visible, training=None, trace=None, segments=None, positions=None):
         """Read target ids (B, T), each position seeing those before it; return features (B, T, D)."""
-        positions = ops.arange(ops.shape(target)[1])
-        x = self.target_input(target, training=training)
-        visible = masks.of_future(positions, positions)
+        places = ops.arange(ops.shape(target)[1])
+        x = self.target_input(target, positions=positions, training=training)
+        visible = masks.of_future(places, places)
+        if segments is not None:
+            visible = ops.logical_and(visible, masks.of_segments(segments))
         options = {"memory_visible": memory_visible, "training": training, "trace": trace}
-        return self.decoder(x, memory=memory, visible=visible, **options)[0]
+        return self.decoder(x, memory=memory, visible=visible, positions=positions, **options)[0]
 
     def freeze(self):
         """Let the source side learn no more: its embedding and the encoder. The target must not share its table."""
@@ -158,6 +166,20 @@ class Transformer(keras.Model):
 
     def build_from_config(self, config):
         """Nothing to do: the constructor has built everything."""
+
+
+class Packing(NamedTuple):
+    """Which texts share a row, and where in its text each token stands; None where each text has its own."""
+
+    segments: Any = None
+    positions: Any = None
+
+
+def _packing(inputs, side):
+    """Return the `Packing` of a side."""
+    if not isinstance(inputs, dict) or f"{side}_segments" not in inputs:
+        return Packing()
+    return Packing(inputs[f"{side}_segments"], inputs[f"{side}_positions"])
 
 
 def _unpack(inputs):

@@ -43,7 +43,7 @@ class Check:
 
     def concerns(self, subject):
         """Whether there is anything to check."""
-        return subject.task in self.tasks and self.needs in subject.batch and not (self.fresh and subject.trained)
+        return subject.task in self.tasks and self.needs in subject.whole_batch and not (self.fresh and subject.trained)
 
 
 CHECKS = (
@@ -55,6 +55,8 @@ CHECKS = (
     Check("a text alone is the same text in a batch", reading.alone, "layers/, models/"),
     Check("documents in one row cannot see each other",
           reading.documents, "layers/masks.py, models/causal_lm.py", ("generate",), needs="segments"),
+    Check("pairs in one row cannot see each other",
+          reading.pairs, "layers/masks.py, models/transformer.py", ("translate",), needs="source_segments"),
     Check("the order of the tokens matters", reading.order, "layers/positions.py, layers/inputs.py"),
     Check("attention is softmax(q k / sqrt(H)) v", reading.attention, "layers/attention.py"),
     Check("a saved and loaded model is the same model", reading.stored, "run.py, config.py"),

@@ -34,11 +34,12 @@ def labels(subject):
         text = batch["target" if task == "translate" else "ids"]
         following = np.concatenate([text[:, 1:], np.zeros_like(text[:, :1])], axis=1)
         wrong = (batch["labels"] != following) & (following != 0)
-        if "segments" in batch:  # behind a document's last token comes its end, and then another document
-            wrong[:, :-1] &= batch["segments"][:, 1:] == batch["segments"][:, :-1]
+        segments = batch.get("target_segments" if task == "translate" else "segments")
+        if segments is not None:  # behind a text's last token comes its end, and then another text
+            wrong[:, :-1] &= segments[:, 1:] == segments[:, :-1]
         if task == "translate":
             ends = batch["labels"] == END_ID
-            wrong |= (ends.sum(axis=1) != (text[:, :1] == START_ID).sum(axis=1))[:, None]
+            wrong |= (ends.sum(axis=1) != (text == START_ID).sum(axis=1))[:, None]
             counts = np.ones_like(counts)
     return float(wrong[counts].mean()), 0.0
 

@@ -87,6 +87,20 @@ def documents(subject):
     return _largest((after - before)[:, middle:]), subject.rounding(before)
 
 
+def pairs(subject):
+    """Each pair shares a row with another one; it has the logits that it has in a row of its own."""
+    apart, together = subject.logits(), {}
+    for side in ("source", "target"):
+        ids = subject.batch[side]
+        number = np.repeat([1, 2], ids.shape[1]).astype(np.int32)
+        together[side] = np.concatenate([np.roll(ids, 1, axis=0), ids], axis=1)
+        together[f"{side}_segments"] = np.where(together[side] != 0, number, 0)
+        positions = np.tile(np.arange(ids.shape[1], dtype=np.int32), 2)
+        together[f"{side}_positions"] = np.broadcast_to(positions, together[side].shape)
+    behind = subject.logits_of(together)[:, apart.shape[1] :]
+    return _largest((behind - apart)[subject.real]), subject.rounding(apart)
+
+
 def order(subject):
     """Two tokens change places; 1 if no other token of any text notices, else 0."""
     before = subject.logits()

@@ -119,9 +119,17 @@ def _stir(model):
 
 
 def few(batch):
-    """Return `ROWS` rows of a batch, cut to `LENGTH`, the first one to half of that: behind it there is padding."""
+    """Return `ROWS` rows of a batch, cut to `LENGTH`, the first one to half of that: behind it there is padding.
+
+    Of a row that pairs share, only the first pair stays.
+    """
     rows = np.arange(ROWS) % len(batch["labels"])
     small = {name: np.array(array[rows, :LENGTH]) for name, array in batch.items()}
+    for side, names in (("source", ["source"]), ("target", ["target", "labels", "weights"])):
+        if f"{side}_segments" in small:
+            first = small.pop(f"{side}_segments") == 1
+            del small[f"{side}_positions"]
+            small |= {name: small[name] * first for name in names}
     for name in ("source", "target", "ids"):
         if name in small:
             small[name][0, max(2, small[name].shape[1] // 2) :] = 0

@@ -329,7 +329,26 @@ def biases_are_not_loaded(monkeypatch):
 @fault("documents", "generate", packed=True)
 def documents_of_a_row_see_each_other(monkeypatch):
     """The mask of segments is all True."""
-    wrap(monkeypatch, masks, "of_segments", lambda original: lambda segments: ops.ones_like(original(segments)))
+    wrap(monkeypatch, masks, "of_segments", lambda original: lambda *segments: ops.ones_like(original(*segments)))
+
+
+@fault("pairs", "translate", shared=True)
+def targets_see_every_source_of_their_row(monkeypatch):
+    """The mask of segments between target and source is all True."""
+    wrap(
+        monkeypatch, masks, "of_segments",
+        lambda original: lambda segments, keys=None: original(segments)
+        if keys is None else ops.ones_like(original(segments, keys)),
+    )  # fmt: skip
+
+
+@fault("pairs", "translate", shared=True)
+def positions_go_on_through_a_row(monkeypatch):
+    """The second sentence of a row begins where the first one ends."""
+    wrap(
+        monkeypatch, transformer, "_packing",
+        lambda original: lambda inputs, side: original(inputs, side)._replace(positions=None),
+    )  # fmt: skip
 
 
 @fault("start")

@@ -18,6 +18,7 @@ SETTINGS = {
     "accumulate": ["--train.accumulate", "2"],
     "many": ["--data.mask_share", "0.6"],
     "frozen": ["--model.tie", "target", "--tokenizer.joint", "false"],
+    "shared": ["--data.pack_tokens", "17"],
     "packed": ["--data.packing", "documents", "--data.documents", "lines"],
 }
 
@@ -44,6 +45,7 @@ def checked(recipe_of, tmp_path):
     ("task", "options"),
     [
         ("translate", {"frozen": True, "accumulate": True, "num_kv_heads": 1}),
+        ("translate", {"shared": True, "positions": "learned", "norm": "pre"}),
         ("generate", {"packed": True, "norm": "pre", "positions": "rotary", "tie": "none"}),
         ("fill", {}),
         ("classify", {"positions": "learned", "dropout": 0.0, "bias": False}),
@@ -53,9 +55,10 @@ def test_a_sound_run_passes(checked, task, options):
     findings = checked(task, **options)
     assert [str(finding) for finding in findings if not finding.passed] == []
     expected = {check.name for check in CHECKS if task in check.tasks}
-    assert {finding.check.name for finding in findings} == expected - (
-        {"documents"} if "packed" not in options else set()
-    )
+    for option, name in (("packed", "documents"), ("shared", "pairs")):
+        if option not in options:
+            expected.discard(name)
+    assert {finding.check.name for finding in findings} == expected
 
 
 def each_fault():

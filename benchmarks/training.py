@@ -2,13 +2,15 @@
 
     HEEDFUL_DATA=... python benchmarks/training.py [--rounds 3] [--updates 40] [--size tutorial] [--batch-tokens 4096]
 
-Same text, vocabulary (joint BPE of 8,000), sizes, tied weights, dropout, label smoothing, optimizer and sentences in
-each batch. Real target tokens are counted, padding is not; heedful's compilations and one warm-up batch a shape are
-left out on both sides. torch pads to the longest sentence of the batch, heedful to the planned shape. Each round runs
-each engine in a process of its own; the last line gives the ratio of the medians.
+Same text, vocabulary (joint BPE of 8,000), sizes, tied weights, dropout, label smoothing, optimizer and tokens a batch.
+Real target tokens are counted, padding is not; heedful's compilations and one warm-up batch a shape are left out on
+both sides. torch gets sentences of similar length, padded to the longest of the batch; heedful packs pairs into rows of
+32 tokens, or, with `--pack-tokens 0`, gets the same sentences as torch. Each round runs each engine in a process of its
+own; the last line gives the ratio of the medians, and heedful's share of what the machine's matrix products can do.
 """
 
 import argparse
+import collections
 import itertools
 import json
 import resource
@@ -21,33 +23,33 @@ from heedful.memory import hold_memory
 
 
 def prepare(options):
-    """Return encoded Multi30k de-en, its vocabulary size and the batch plan."""
-    from heedful.data.batches import BatchPlan
+    """Return the examples of Multi30k de-en, and the size of the vocabulary."""
+    from heedful.config import Config, DataConfig, TrainConfig
     from heedful.data.corpus import Corpus
     from heedful.data.encoded import encode
     from heedful.data.tokenizer import Tokenizer
+    from heedful.jobs.translation import examples_of
 
     corpus = Corpus.from_files(["multi30k/train.de.gz", "multi30k/train.en.gz"])
     tokenizer = Tokenizer.train(itertools.chain.from_iterable(corpus), "bpe", 8000)
-    pairs = encode(corpus, tokenizer, tokenizer, 64)
-    lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
-    plan = BatchPlan(*lengths, batch_tokens=options.batch_tokens, max_shapes=options.max_shapes, seed=1)
-    return pairs, len(tokenizer), plan
+    sizes = {"batch_tokens": options.batch_tokens, "max_shapes": options.max_shapes}
+    packing = {"pack_tokens": options.pack_tokens if options.engine == "heedful" else 0}
+    config = Config(data=DataConfig(corpus="phrasebook", **sizes, **packing), train=TrainConfig(updates=10_000))
+    return examples_of(config, encode(corpus, tokenizer, tokenizer, 64)), len(tokenizer)
 
 
-def first_of_each_shape(plan):
+def first_of_each_shape(examples):
     """Return a batch number for every shape, for warming up."""
     found = {}
     for number in range(10_000):
-        shape, _ = plan.batch(number)
-        found.setdefault((shape.sentences, *shape.lengths), number)
-        if len(found) == len({(s.sentences, *s.lengths) for s in plan.shapes}):
+        found.setdefault(examples.shape(number), number)
+        if len(found) == len(examples.plan.shapes):
             break
     return list(found.values())
 
 
 def heedful_speed(options):
-    """Return target tokens per second of `fit` as the trainer runs it."""
+    """Return what `fit` makes, as the trainer runs it: tokens_per_second, padding and product_share."""
     hold_memory()
     import keras
     import numpy as np
@@ -55,20 +57,18 @@ def heedful_speed(options):
     import heedful
     from heedful import backend
     from heedful.config import ModelConfig
-    from heedful.data.examples import translation
+    from heedful.training.machine import Demand, product_rate
     from heedful.training.objective import Objective
     from heedful.training.optimizer import Schedule, adam
 
-    pairs, vocab_size, plan = prepare(options)
+    examples, vocab_size = prepare(options)
     keras.utils.set_random_seed(1)
     sizes = ModelConfig(size=options.size, tie="all").keywords()
     objective = Objective(heedful.Transformer(vocab_size, vocab_size, **sizes), 0.1)
     objective.compile(adam(Schedule("paper", 1.0, 1000, sizes["d_model"])))
 
     def batch(number):
-        shape, rows = plan.batch(number)
-        tokens = np.array([plan.target_tokens(number)], np.float32)
-        return translation(pairs, rows, shape.lengths) | {"update_tokens": tokens}
+        return examples.batch(number) | {"update_tokens": np.array([examples.tokens(number)], np.float32)}
 
     def fit(numbers):
         feed = backend.feed(map(batch, itertools.chain(numbers, numbers)), batch(0))
@@ -79,24 +79,29 @@ def heedful_speed(options):
         def on_train_batch_end(self, batch, logs=None):
             float(logs["loss"])
 
-    fit(first_of_each_shape(plan))
+    fit(first_of_each_shape(examples))
     began = time.perf_counter()
     fit(range(options.updates))
     seconds = time.perf_counter() - began
-    return sum(plan.target_tokens(n) for n in range(options.updates)) / seconds
+    demand = Demand(objective.model)
+    operations = sum(demand.of(batch(number)) for number in range(options.updates))
+    return {
+        "tokens_per_second": sum(map(examples.tokens, range(options.updates))) / seconds,
+        "padding": examples.plan.padding_share,
+        "product_share": operations / seconds / product_rate(),
+    }
 
 
 def torch_speed(options):
-    """Return target tokens per second of a plain PyTorch loop."""
+    """Return what a plain PyTorch loop makes: tokens_per_second and padding."""
     import numpy as np
     import torch
     from torch import nn
 
     from heedful.config import ModelConfig
-    from heedful.data.examples import translation
     from heedful.layers import sinusoid
 
-    pairs, vocab_size, plan = prepare(options)
+    examples, vocab_size = prepare(options)
     sizes = ModelConfig(size=options.size)
     torch.manual_seed(1)
     width = sizes.d_model
@@ -127,13 +132,14 @@ def torch_speed(options):
     criterion = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=0.1)
 
     def update(number):
-        shape, rows = plan.batch(number)
-        arrays = translation(pairs, rows, shape.lengths)
+        arrays = examples.batch(number)
         longest = {name: (arrays[name] != 0).sum(1).max() for name in ("source", "labels")} | {"target": 0}
         longest["target"] = longest["labels"]
         source, target, labels = (
             torch.tensor(arrays[name][:, : longest[name]], dtype=torch.long) for name in ("source", "target", "labels")
         )
+        counts["places"] += source.numel() + target.numel()
+        counts["real"] += int((source != 0).sum() + (target != 0).sum())
         optimizer.zero_grad()
         logits = model(source, target)
         loss = criterion(logits.reshape(-1, vocab_size), labels.reshape(-1))
@@ -142,13 +148,16 @@ def torch_speed(options):
         return float(loss)
 
     model.train()
-    for number in first_of_each_shape(plan):
+    counts = collections.Counter()
+    for number in first_of_each_shape(examples):
         update(number)
+    counts.clear()
     began = time.perf_counter()
     for number in range(options.updates):
         update(number)
     seconds = time.perf_counter() - began
-    return sum(plan.target_tokens(n) for n in range(options.updates)) / seconds
+    tokens = sum(map(examples.tokens, range(options.updates)))
+    return {"tokens_per_second": tokens / seconds, "padding": 1 - counts["real"] / counts["places"]}
 
 
 ENGINES = {"heedful": heedful_speed, "torch": torch_speed}
@@ -161,12 +170,13 @@ def main():
     parser.add_argument("--size", default="tutorial")
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--max-shapes", type=int, default=10)
+    parser.add_argument("--pack-tokens", type=int, default=32, help="0: a row for each pair")
     parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.engine:
-        speed = ENGINES[options.engine](options)
+        result = ENGINES[options.engine](options)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(json.dumps({"tokens_per_second": speed, "peak_gib": peak}))
+        print(json.dumps(result | {"peak_gib": peak}))
         return
     results = {engine: [] for engine in ENGINES}
     for round_number in range(options.rounds):
@@ -177,14 +187,16 @@ def main():
             last = results[engine][-1]
             print(
                 f"round {round_number + 1}  {engine:8s} {last['tokens_per_second']:8,.0f} target tokens/s"
-                f"  peak {last['peak_gib']:.2f} GiB",
+                f"  padding {last['padding']:.1%}  peak {last['peak_gib']:.2f} GiB",
                 flush=True,
             )
     speed = {e: statistics.median(r["tokens_per_second"] for r in results[e]) for e in ENGINES}
+    share = statistics.median(r["product_share"] for r in results["heedful"])
     peak = {e: statistics.median(r["peak_gib"] for r in results[e]) for e in ENGINES}
     print(
         f"size {options.size}, {options.batch_tokens} tokens: heedful {speed['heedful']:,.0f} and torch "
-        f"{speed['torch']:,.0f} target tokens/s, ratio {speed['heedful'] / speed['torch']:.2f}; "
+        f"{speed['torch']:,.0f} target tokens/s, ratio {speed['heedful'] / speed['torch']:.2f}, {share:.0%} of the "
+        f"machine's products; "
         f"peak memory {peak['heedful']:.2f} and {peak['torch']:.2f} GiB"
     )
 

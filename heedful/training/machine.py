@@ -60,7 +60,7 @@ def _reader(name):
 def product_rate(precision="float32"):
     """Return how many operations a second the machine's matrix products make at best; None for an unknown GPU.
 
-    On a CPU that is measured, in a fifth of a second; for a GPU it is what its maker says (`GPUS`).
+    On a CPU that is measured, in a fifth of a second or less; for a GPU it is what its maker says (`GPUS`).
     """
     name = backend.device()
     if name != "cpu":
@@ -70,7 +70,7 @@ def product_rate(precision="float32"):
     dtype = "float32" if precision == "float32" else "bfloat16"
     one, other = ops.ones((rows, inner), dtype), ops.ones((inner, columns), dtype)
     seconds = []
-    for _ in range(6):
+    for _ in range(10):
         began = time.perf_counter()
         backend.to_numpy(ops.matmul(one, other)[0, :1])
         seconds.append(time.perf_counter() - began)

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import functools
 import sys
 import time
 
@@ -25,6 +24,7 @@ class Meter:
         self._made = collections.deque()  # what is known of batches that were made and not yet learned from
         self._demand = Demand(trainer.model)
         self._whole = collections.Counter()
+        self._rate = None
         self.restart()
         console = Console(stderr=True)
         self.bar = Progress(
@@ -89,7 +89,13 @@ class Meter:
         return bool(self._whole["tokens"])
 
     def figures(self):
-        """Return what goes into the log, counted since the last `restart`."""
+        """Return what goes into the log, counted since the last `restart`.
+
+        Called between updates; what the machine's products can do is measured anew, and the best of it counts: on a
+        machine that is shared a single measurement may tell half.
+        """
+        rate = product_rate(self.trainer.config.precision)
+        self._rate = max(self._rate or 0.0, rate) if rate else None
         return self._figures(self._now)
 
     def summary(self):
@@ -115,11 +121,6 @@ class Meter:
         if self._rate:
             figures["product_share"] = round(_ratio(counts, "operations", "seconds") / self._rate, 4)
         return figures
-
-    @functools.cached_property
-    def _rate(self):
-        """What the machine's products can do, taken at the first validation, when no update is being made."""
-        return product_rate(self.trainer.config.precision)
 
 
 def _ratio(counts, one, other):

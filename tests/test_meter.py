@@ -74,6 +74,7 @@ def test_what_is_counted_of_a_training(tmp_path):
     assert f"{figures['padding_share']:.1%} padding" in meter.summary()
 
 
+@pytest.mark.any_backend
 def test_a_training_logs_what_it_measured(recipe, tmp_path):
     said = []
     jobs.train(Config.from_toml(recipe), tmp_path / "run", said.append)

@@ -48,7 +48,7 @@ def test_2n_updates_equal_n_and_n_more(recipe, tmp_path, task):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("packing", ["stream", "documents"])
+@pytest.mark.parametrize("packing", ["stream", pytest.param("documents", marks=pytest.mark.slow)])
 def test_a_language_model_from_recipe_to_text(recipe, cli, packing):
     options = ["--data.packing", packing, "--data.documents", "lines", "--train.updates", 40, "--model.dropout", 0.0]
     trained = cli("train", recipe("generate"), "--run", "run", *options)

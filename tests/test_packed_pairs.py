@@ -75,7 +75,9 @@ def test_every_pair_comes_once_as_it_is_alone(packed, pairs):
     assert packed.tokens(3) == packed.batch(3)["weights"].sum()
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+@pytest.mark.parametrize(
+    "positions", ["sinusoidal", *(pytest.param(kind, marks=pytest.mark.any_backend) for kind in ("learned", "rotary"))]
+)
 def test_a_packed_batch_loses_what_its_pairs_lose_alone(packed, pairs, positions, numpy):
     """All four sums, and the gradient's source: every pair once in both."""
     model = heedful.Transformer(60, 60, **SIZES, positions=positions)

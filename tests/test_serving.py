@@ -68,6 +68,7 @@ def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):
     assert not (tmp_path / "ct2").exists()
 
 
+@pytest.mark.slow
 def test_int8_is_smaller_and_reported(make_run, tmp_path):
     run = make_run()
     results = export_checked(run, tmp_path / "ct2", PAIRS[:4], "int8", report=lambda text: None)

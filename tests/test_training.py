@@ -143,7 +143,7 @@ def test_a_replay_verifies_the_last_updates(config, tmp_path):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypatch):
     whole = jobs.train(config, tmp_path / "whole", quiet)
     fetch = TranslationExamples.batch
@@ -165,7 +165,7 @@ def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypa
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("update", [3, 6])
+@pytest.mark.parametrize("update", [3, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, update, monkeypatch):
     """Whether it is an interval in the middle or the last one: the best state may be that very one."""
     whole = jobs.train(config, tmp_path / "whole", quiet)

@@ -133,25 +133,8 @@ class PackedPairs(PlannedExamples):
         counts = np.where(np.asarray(rows) < 0, 0, self.rows.lengths[rows])
         pairs = self.rows.padded(rows, counts.max())
         there = np.arange(pairs.shape[1]) < counts[:, None]
-        batch = {}
-        for side, texts, length in (
-            ("source", self.pairs.source, shape.source_length),
-            ("target", self.pairs.target, shape.target_length),
-        ):
-            sizes = np.where(there, texts.lengths[pairs] + 1, 0)
-            ends = sizes.cumsum(axis=1)
-            places = np.arange(length)
-            numbers = (places[:, None] >= ends[:, None, :]).sum(axis=-1)  # of the pair in its row (B, length)
-            real = places < ends[:, -1:]
-            numbers = np.where(real, numbers, 0)
-            positions = np.where(real, places - np.take_along_axis(ends - sizes, numbers, axis=1), 0)
-            chosen = np.take_along_axis(pairs, numbers, axis=1)
-            last = positions == texts.lengths[chosen]
-            flat = np.minimum(texts.offsets[chosen] + positions, len(texts.flat) - 1)
-            ids = np.where(last, END_ID, np.asarray(texts.flat[flat]))
-            batch[side] = np.where(real, ids, 0).astype(np.int32)
-            batch[f"{side}_segments"] = np.where(real, numbers + 1, 0).astype(np.int32)
-            batch[f"{side}_positions"] = positions.astype(np.int32)
+        batch = _laid_out("source", self.pairs.source, pairs, there, shape.source_length)
+        batch |= _laid_out("target", self.pairs.target, pairs, there, shape.target_length)
         labels = batch["target"]
         before = np.concatenate([np.zeros_like(labels[:, :1]), labels[:, :-1]], axis=1)
         batch["target"] = np.where(batch["target_positions"] == 0, START_ID, before).astype(np.int32)
@@ -160,6 +143,29 @@ class PackedPairs(PlannedExamples):
 
     def __str__(self):
         return f"{len(self.pairs.source):,} pairs in {len(self.rows):,} rows\n{self.plan}"
+
+
+def _laid_out(side, texts, pairs, there, length):
+    """Lay one side of the pairs of each row one behind the other: ids with their end tokens, segments, positions.
+
+    Args:
+        side: name of the arrays.
+        texts: `Ragged` ids of that side.
+        pairs: numbers of the pairs of each row (B, P); which of them are `there` (B, P).
+        length: of the rows.
+    """
+    sizes = np.where(there, texts.lengths[pairs] + 1, 0)
+    ends = sizes.cumsum(axis=1)
+    places = np.arange(length)
+    real = places < ends[:, -1:]
+    # Which pair of its row each place belongs to (B, length): as many as have ended before it.
+    numbers = np.where(real, (places[:, None] >= ends[:, None, :]).sum(axis=-1), 0)
+    positions = np.where(real, places - np.take_along_axis(ends - sizes, numbers, axis=1), 0)
+    chosen = np.take_along_axis(pairs, numbers, axis=1)
+    flat = np.minimum(texts.offsets[chosen] + positions, len(texts.flat) - 1)
+    ids = np.where(positions == texts.lengths[chosen], END_ID, np.asarray(texts.flat[flat]))
+    arrays = {side: ids, f"{side}_segments": numbers + 1, f"{side}_positions": positions}
+    return {name: np.where(real, array, 0).astype(np.int32) for name, array in arrays.items()}
 
 
 def _with_end(ids, rows):

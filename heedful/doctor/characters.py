@@ -62,9 +62,8 @@ def count_kinds(lines):
     """Return how many characters of each of `CHARACTERS` each line has: (N, K)."""
     codes, numbers = code_points(lines)
     kinds = _KIND_OF[np.searchsorted(_STARTS, codes, "right") - 1]
-    return np.bincount(numbers * len(CHARACTERS) + kinds, minlength=len(lines) * len(CHARACTERS)).reshape(
-        -1, len(CHARACTERS)
-    )
+    width = len(CHARACTERS)
+    return np.bincount(numbers * width + kinds, minlength=len(lines) * width).reshape(-1, width)
 
 
 def is_broken(line):

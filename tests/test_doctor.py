@@ -8,7 +8,7 @@ import pytest
 
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
-from heedful.doctor.alignment import Associations, stretches
+from heedful.doctor.alignment import Associations, _words, stretches
 from heedful.doctor.characters import CHARACTERS, count_kinds, unmangled, without_unseen
 from heedful.doctor.cleaning import clean
 from heedful.doctor.examination import examine
@@ -318,3 +318,9 @@ def test_the_command(cli, good, tmp_path, recipe_of):
         assert wrong.returncode == 2
         assert message in wrong.stderr, wrong.stderr
         assert wrong.stderr.count(b"\n") == 1
+
+
+def test_words_come_in_the_order_of_the_line():
+    """Or what is found would hang on the seed of Python's hashes."""
+    line = "one two three four five six seven eight nine ten eleven twelve"
+    assert list(_words(f"{line.title()} {line}")) == line.split()

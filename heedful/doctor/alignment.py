@@ -132,8 +132,11 @@ class _Vocabulary:
 
 
 def _words(line):
-    """Return the set of a line's words in lower case; where nothing parts words, each character is one."""
-    return set(_WORD.findall(line.lower()))
+    """Return a line's words in lower case, each once; where nothing parts words, each character is one.
+
+    In the order of the line: a set has another one in each process, and ties would break differently.
+    """
+    return list(dict.fromkeys(_WORD.findall(line.lower())))
 
 
 class _Judge:

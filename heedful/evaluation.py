@@ -12,17 +12,22 @@ from heedful.errors import InputError
 from heedful.training.objective import batch_sums
 
 
-def score_text(hypotheses, references):
+def score_text(hypotheses, references, lowercase=False):
     """Compare translations with references, one reference a sentence.
+
+    Args:
+        hypotheses, references: lists of text.
+        lowercase: whether case does not count; the signatures say so.
 
     Returns:
         bleu and chrf (0 to 100, sacrebleu, with `signatures`), and `exact`, the share of identical sentences.
     """
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    bleu, chrf = sacrebleu.BLEU(lowercase=lowercase), sacrebleu.CHRF(lowercase=lowercase)
+    wanted = [line.lower() for line in references] if lowercase else references
     scores = {
         "bleu": bleu.corpus_score(hypotheses, [references]).score,
         "chrf": chrf.corpus_score(hypotheses, [references]).score,
-        "exact": sum(map(str.__eq__, hypotheses, references)) / len(references),
+        "exact": sum(map(str.__eq__, hypotheses, wanted)) / len(references),
     }
     return scores | {"signatures": {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}}
 

@@ -9,7 +9,9 @@ import sacrebleu
 
 from heedful import jobs
 from heedful.config import Config
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.evaluation import score_text
 from heedful.run import Run
 from heedful.scores.comparison import compare
 from heedful.scores.passport import read, units_of
@@ -34,6 +36,23 @@ def test_counts_of_sentences_add_up_to_sacrebleu():
         units = bleu_units(hypotheses, references)
         want = sacrebleu.BLEU().corpus_score(hypotheses, [references]).score
         assert METRICS["bleu"].of(units.sum(0)) == pytest.approx(want, abs=1e-12)
+
+
+def test_case_does_not_count_for_a_model_that_cannot_write_it(recipe, cli):
+    assert score_text(["the cat"], ["The cat"])["exact"] == 0
+    same = score_text(["the cat drinks milk"], ["The Cat drinks milk"], lowercase=True)
+    assert same["bleu"] == pytest.approx(100)
+    assert same["exact"] == 1
+    assert "case:lc" in same["signatures"]["bleu"]
+    hypotheses, references = [line.lower() for line in HYPOTHESES], [line.title() for line in REFERENCES]
+    want = sacrebleu.BLEU(lowercase=True).corpus_score(hypotheses, [references]).score
+    units = bleu_units(hypotheses, references, lowercase=True)
+    assert METRICS["bleu"].of(units.sum(0)) == pytest.approx(want, abs=1e-12)
+    for lowercase in (True, False):
+        assert Tokenizer.train(["The cat"], "word", 20, lowercase).lowercase is lowercase
+    assert cli("train", recipe, "--run", "run", "--tokenizer.lowercase", "true").returncode == 0
+    scores = json.loads(cli("evaluate", "run", "--json").stdout)
+    assert "case:lc" in scores["signatures"]["bleu"]
 
 
 def test_samples_are_those_of_drawing_with_replacement():

@@ -132,6 +132,11 @@ class Tokenizer:
         """Return the text of `ids`, special tokens left out."""
         return self._inner.decode([int(i) for i in ids], skip_special_tokens=True)
 
+    @property
+    def lowercase(self):
+        """Whether text is lower-cased first, so that no capital letter ever comes back."""
+        return self._inner.normalizer is not None and self._inner.normalizer.normalize_str("A") == "a"
+
     def lookup(self, token):
         """Return the id of a token (None if unknown), or the token of an id."""
         return self._inner.token_to_id(token) if isinstance(token, str) else self._inner.id_to_token(int(token))

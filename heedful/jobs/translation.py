@@ -140,9 +140,9 @@ class TranslationJob(Job):
 
 
 def translate_and_score(translator, pairs):
-    """Return (translations, text scores) of a list of (source, reference)."""
+    """Return (translations, text scores) of a list of (source, reference); case counts if the model can write it."""
     made = translator.translate([source for source, _ in pairs])
-    return made, score_text(made, [reference for _, reference in pairs])
+    return made, score_text(made, [reference for _, reference in pairs], translator.target_tokenizer.lowercase)
 
 
 def evaluate(run, corpus, translator=None):
@@ -167,7 +167,7 @@ def evaluate(run, corpus, translator=None):
         "seconds": round(seconds, 2),
         "output_tokens_per_second": round(tokens / seconds, 1),
     }
-    units = {"bleu": bleu_units(made, [reference for _, reference in pairs])}
+    units = {"bleu": bleu_units(made, [reference for _, reference in pairs], run.target_tokenizer.lowercase)}
     return keep(run, corpus, scores, units, made, translator.decode)
 
 

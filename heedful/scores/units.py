@@ -42,9 +42,9 @@ METRICS = {
 }
 
 
-def bleu_units(hypotheses, references):
+def bleu_units(hypotheses, references, lowercase=False):
     """Return the counts of each sentence for BLEU (N, 10)."""
-    metric = sacrebleu.BLEU(effective_order=True)  # which changes no counts, and spares a warning
+    metric = sacrebleu.BLEU(lowercase=lowercase, effective_order=True)  # which changes no counts, and spares a warning
     found = (metric.sentence_score(made, [wanted]) for made, wanted in zip(hypotheses, references, strict=True))
     return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found], float)
 

@@ -117,7 +117,7 @@ def check_parity(run, folder, pairs, report=print):
         A list of dicts: search, identical (share of equal translations), score_difference (largest, in nats, between
         equal translations), bleu and bleu_ctranslate2.
     """
-    config = run.config.decode
+    config, lowercase = run.config.decode, run.target_tokenizer.lowercase
     lines, references = [source for source, _ in pairs], [reference for _, reference in pairs]
     results = []
     for beam_size in (1, 4):
@@ -137,8 +137,8 @@ def check_parity(run, folder, pairs, report=print):
             "sentences": len(lines),
             "identical": sum(same) / len(same),
             "score_difference": max(differences, default=0.0),
-            "bleu": score_text([candidates[0][0] for candidates in ours], references)["bleu"],
-            "bleu_ctranslate2": score_text([candidates[0][0] for candidates in theirs], references)["bleu"],
+            "bleu": score_text([candidates[0][0] for candidates in ours], references, lowercase)["bleu"],
+            "bleu_ctranslate2": score_text([candidates[0][0] for candidates in theirs], references, lowercase)["bleu"],
         }
         report(
             f"{result['search']}: {result['identical']:.2%} of {len(lines)} translations identical, largest difference "

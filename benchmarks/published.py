@@ -1,0 +1,46 @@
+"""BLEU of a run of multi30k-en-de-tiny as papers on Multi30k count it, beside what sacrebleu makes of the same text.
+
+    HEEDFUL_DATA=... python benchmarks/published.py RUN
+
+There the text that is compared is lower-cased and tokenised as by Moses (here by `pip install sacremoses`), and the
+references as well: BLEU of the tokens as they are. A published transformer_tiny reached 41.02 on test_2016_flickr.
+"""
+
+import argparse
+from pathlib import Path
+
+import sacrebleu
+
+from heedful.memory import hold_memory
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    options = parser.parse_args()
+    hold_memory()
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+    import heedful
+    from heedful.evaluation import score_text
+    from heedful.jobs.job import keep_compilations
+    from heedful.jobs.translation import corpora
+    from heedful.run import Run
+
+    keep_compilations()
+    config = Run.open(options.run).config
+    sources, references = zip(*corpora(config)["test"], strict=True)
+    made = heedful.load(options.run).translate(list(sources))
+    normalize, tokenize = MosesPunctNormalizer(lang="de").normalize, MosesTokenizer(lang="de").tokenize
+
+    def tokens(lines):
+        return [tokenize(normalize(line.lower()), return_str=True, escape=False) for line in lines]
+
+    score = sacrebleu.BLEU(tokenize="none", force=True).corpus_score(tokens(made), [tokens(references)])
+    usual = score_text(made, list(references), lowercase=True)
+    print(f"beam {config.decode.beam_size}, sacrebleu {usual['bleu']:.2f} ({usual['signatures']['bleu']})")
+    print(f"BLEU of lower-cased tokens on test_2016_flickr: {score.score:.2f} (a published baseline: 41.02)")
+
+
+if __name__ == "__main__":
+    main()

@@ -74,6 +74,22 @@ def device():
     return details.get("device_name", "cpu")
 
 
+def device_memory():
+    """Return (most bytes that were in use, bytes that there are) of an accelerator; None where there is none."""
+    if NAME == "jax":
+        import jax
+
+        counts = jax.devices()[0].memory_stats()
+        return (counts["peak_bytes_in_use"], counts["bytes_limit"]) if counts else None
+    if NAME == "torch":
+        import torch
+
+        if not torch.cuda.is_available():
+            return None
+        return torch.cuda.max_memory_allocated(), torch.cuda.mem_get_info()[1]
+    return None  # TensorFlow counts what was in use, but does not tell what there is
+
+
 def set_seed(seed):
     """Seed the random numbers from which fresh weights and dropout seeds are drawn."""
     if NAME == "jax":  # Keras would import TensorFlow too, if it is installed, and that takes seconds

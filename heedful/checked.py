@@ -83,8 +83,11 @@ def _typed(value, hint, where):
     if kind in (typing.Union, types.UnionType):
         if value is None:
             return None
-        hint = next(item for item in typing.get_args(hint) if item is not type(None))
-        return _typed(value, hint, where)
+        first, *others = (item for item in typing.get_args(hint) if item is not type(None))
+        for other in others:  # a Literal: words that may stand in place of a value
+            if value in typing.get_args(other):
+                return value
+        return _typed(value, first, where)
     if hint is float and type(value) is int and abs(value) < 1e300:
         value = float(value)
     if type(value) is not hint:

@@ -67,7 +67,7 @@ def _parser():
         "--verify", action="store_true", help="with --resume: replay the last updates first, and compare bit for bit"
     )
     verb.add_argument("--force", action="store_true", help="overwrite a run folder that holds a run")
-    verb.add_argument("--plan", action="store_true", help="print vocabulary, batch shapes and padding, and stop")
+    verb.add_argument("--plan", action="store_true", help="print vocabulary, batch shapes, time and memory, and stop")
 
     verb = add("translate", "translation.translate", "translate lines: one line out for each line in")
     verb.add_argument("run", type=Path)

@@ -59,16 +59,21 @@ class DataConfig:
     max_tokens: int = 100
     """Longest source or target, in tokens; longer training pairs are left out. generate: tokens of a window or row.
     fill: longer documents are cut. classify: longer texts are cut."""
-    batch_tokens: int = 4096
-    """Tokens of one batch, padding included, counted on the longer side."""
+    batch_tokens: int | Literal["auto"] = 4096
+    """Tokens of one batch, padding included, counted on the longer side; auto: as many as the memory holds."""
     batch_sentences: int = 0
     """Sentences of one batch instead of tokens; 0: go by `batch_tokens`."""
     max_shapes: int = 10
     """Most different batch shapes; each is compiled once."""
 
     def __post_init__(self):
-        positive(self, "sentences", "length", "max_tokens", "batch_tokens", "max_shapes")
-        at_most(self, sentences=10**7, length=10**4, max_tokens=10**6, batch_tokens=10**7, max_shapes=10**3)
+        positive(self, "sentences", "length", "max_tokens", "max_shapes")
+        at_most(self, sentences=10**7, length=10**4, max_tokens=10**6, max_shapes=10**3)
+        if self.batch_tokens != "auto":
+            positive(self, "batch_tokens")
+            at_most(self, batch_tokens=10**7)
+        elif self.batch_sentences:
+            raise InputError("batch_tokens = 'auto' leaves nothing to batch_sentences: set one of them.")
         at_most(self, batch_sentences=10**6)
         at_least(self, 0, "batch_sentences", "pack_tokens")
         at_most(self, pack_tokens=10**5)

@@ -31,6 +31,8 @@ class Run:
     """
 
     def __init__(self, path, config, source_tokenizer, target_tokenizer=None):
+        if config.data.batch_tokens == "auto":
+            raise InputError("data.batch_tokens = 'auto' is for a new training; a run has the number that came of it.")
         self.path, self.config = Path(path), config
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer or source_tokenizer
 

@@ -183,9 +183,15 @@ class Windows:
         """Return the shape of batch `number`."""
         return self.rows, self.length
 
+    @property
+    def batches_per_epoch(self):
+        """Number of batches in which every token is seen once."""
+        return self.windows / self.rows
+
     def __str__(self):
-        epoch = self.windows / self.rows
-        return f"windows of {self.length:,} tokens, {self.rows:,} a batch, {epoch:,.1f} batches an epoch"
+        return (
+            f"windows of {self.length:,} tokens, {self.rows:,} a batch, {self.batches_per_epoch:,.1f} batches an epoch"
+        )
 
     def _read(self, starts):
         places = starts[:, None] + np.arange(self.length)
@@ -252,10 +258,15 @@ class PackedDocuments:
         """Return the shape of batch `number`."""
         return self.rows, self.length
 
+    @property
+    def batches_per_epoch(self):
+        """Number of batches in which every row is seen once."""
+        return len(self.packed) / self.rows
+
     def __str__(self):
         return (
             f"{len(self.pieces):,} pieces packed into rows of {self.length:,} tokens, {1 - self.filled:.1%} padding, "
-            f"{self.rows:,} rows a batch, {len(self.packed) / self.rows:,.1f} batches an epoch"
+            f"{self.rows:,} rows a batch, {self.batches_per_epoch:,.1f} batches an epoch"
         )
 
     def _read(self, rows):

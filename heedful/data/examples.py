@@ -93,6 +93,11 @@ class PlannedExamples:
         shape, _ = self.plan.batch(number)
         return (shape.sentences, *shape.lengths)
 
+    @property
+    def batches_per_epoch(self):
+        """Mean number of batches in which every text is seen once."""
+        return self.plan.batches_per_epoch
+
     def __str__(self):
         return str(self.plan)
 

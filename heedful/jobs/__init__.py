@@ -29,10 +29,10 @@ def resume(path, report=print, config=None, verify=False, origins=None):
     run = Run.open(path)
     if config is not None and config != run.config:
         run.of_task(config.task)
-        run.config = config  # kept in the folder when the state has turned out to fit it
+        run = Run(path, config, *run.tokenizers())  # kept in the folder when the state has turned out to fit it
     return JOBS[run.config.task](run, report).train(True, verify, origins)
 
 
 def plan(config, report=print):
-    """Report vocabulary and batches of a training, and leave nothing behind."""
+    """Report vocabulary, batches, time and memory of a training, and leave nothing behind."""
     JOBS[config.task].plan(config, report)

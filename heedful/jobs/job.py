@@ -14,6 +14,7 @@ from heedful.inspection import plot_curves
 from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights
 from heedful.selfcheck.check import require
 from heedful.storage import locked, read_sealed, write_atomically
+from heedful.training.rehearsal import largest_batch, rehearse
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 
@@ -149,15 +150,37 @@ class Job:
 
     @classmethod
     def plan(cls, config, report=print):
-        """Report vocabulary and batches of a training, and leave nothing behind."""
+        """Report vocabulary, batches, time and memory of a training, and leave nothing behind but what was compiled."""
+        keep_compilations()
         config, tokenizers = cls._prepare(config, report)
-        cls(Run(Path(), config, *tokenizers), report)
+        report(str(cls(Run(Path(), config, *tokenizers), report).rehearse()))
 
     @classmethod
     def _prepare(cls, config, report):
         config, tokenizers = cls.prepare(config, cls.find_corpora(config)["train"])
         report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
+        if config.data.batch_tokens == "auto":
+            config = cls._with_largest_batch(config, tokenizers)
+            report(f"largest batch: {config.data.batch_tokens:,} tokens")
         return config, tokenizers
+
+    @classmethod
+    def _with_largest_batch(cls, config, tokenizers):
+        def sized(**sizes):
+            return dataclasses.replace(config, data=dataclasses.replace(config.data, **sizes))
+
+        def rehearsed(tokens):
+            job = cls(Run(Path(), sized(batch_tokens=tokens, max_shapes=1), *tokenizers), report=lambda line: None)
+            return job.rehearse().memory, job.examples.batches_per_epoch <= 1
+
+        return sized(batch_tokens=largest_batch(rehearsed))
+
+    def rehearse(self):
+        """Return the `Rehearsal` of the training, made with a fresh model."""
+        model = self.run.build_model()
+        if self.config.train.freeze:
+            model.freeze()
+        return rehearse(self.run, model, self.examples)
 
     def train(self, resume=False, verify=False, origins=None):
         """Train, then draw the curves and score the test text, or the validation text where there is none.

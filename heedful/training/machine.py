@@ -1,9 +1,13 @@
 """What training asks of a machine, and what the machine can give: operations, the rate of its products, memory."""
 
+import contextlib
+import functools
+import os
 import re
 import resource
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 from keras import ops
@@ -78,5 +82,29 @@ def product_rate(precision="float32"):
 
 
 def peak_memory():
-    """Return the most memory that this process has had, in bytes; that of a GPU is not in it."""
+    """Return the most memory that was in use, in bytes: the accelerator's where there is one, or this process'."""
+    if accelerator := backend.device_memory():
+        return accelerator[0]
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def memory_limit():
+    """Return how many bytes of memory can be in use: the accelerator's, or what this process may have of the machine's.
+
+    Of the machine's that is what was free or could be freed when first asked, and no more than its control group has.
+    """
+    if accelerator := backend.device_memory():
+        return accelerator[1]
+    return _host_memory()
+
+
+@functools.cache
+def _host_memory():
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError):  # what only Linux has
+        available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
+        own = int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        limits += [int(available[1]) * 1024 + own] if available else []
+        group = Path("/sys/fs/cgroup/memory.max").read_text("ascii").strip()
+        limits += [int(group)] if group.isdigit() else []
+    return min(limits)

@@ -63,6 +63,11 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return {name: getattr(self, name) for name in names}
 
 
+def optimizer_of(train, schedule):
+    """Return the optimizer that a `TrainConfig` asks for."""
+    return adam(schedule, train.clip_norm, train.accumulate, train.weight_decay, train.beta_2)
+
+
 def adam(schedule, clip_norm=None, micro_batches=1, weight_decay=0.0, beta_2=0.98):
     """Return Adam with the paper's betas and epsilon (section 5.3).
 

@@ -14,7 +14,7 @@ from heedful.run import load_weights, name_in_model
 from heedful.training.board import Board
 from heedful.training.meter import Meter
 from heedful.training.objective import Objective
-from heedful.training.optimizer import Schedule, adam
+from heedful.training.optimizer import Schedule, optimizer_of
 from heedful.training.signals import Interrupted, Signals
 
 
@@ -38,9 +38,7 @@ class Trainer:
         settings = self.config
         schedule = Schedule.from_config(settings, run.config.model.d_model)
         self.objective = Objective(model, settings.label_smoothing, settings.accumulate)
-        self.objective.compile(
-            adam(schedule, settings.clip_norm, settings.accumulate, settings.weight_decay, settings.beta_2)
-        )
+        self.objective.compile(optimizer_of(settings, schedule))
         self.objective.optimizer.build(self.objective.trainable_variables)
         self.schedule = schedule
         self.update = 0

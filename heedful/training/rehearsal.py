@@ -1,0 +1,118 @@
+"""What a training will cost, learned by trying: some updates on a batch of each shape, the model then thrown away."""
+
+import collections
+import itertools
+import math
+import time
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+
+from heedful import backend
+from heedful.training.machine import memory_limit, peak_memory
+from heedful.training.objective import Objective
+from heedful.training.optimizer import Schedule, optimizer_of
+
+UPDATES = 3  # of each shape: the first compiles, of the others the faster one counts
+LOOKED_AT = 1000  # batches that tell how often each shape comes, and how many tokens it holds
+FIRST, LARGEST = 1024, 2**20  # batch sizes, in tokens: the first that is tried, and the largest that is given
+ROOM = 0.7  # share of the memory that batches are made to fill: estimates err, and validation needs some too
+GROWTH = 2**28  # bytes by which a larger batch must have raised the memory: below, the price of a token is noise
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a training was found to cost.
+
+    Args:
+        compiling: seconds, once, for all shapes.
+        epoch: seconds in which every text comes once.
+        rate: real tokens learned from in a second, of the target where there is a source.
+        memory: bytes that the process, or the accelerator, has used at most.
+    """
+
+    compiling: float
+    epoch: float
+    rate: float
+    memory: int
+
+    def __str__(self):
+        epoch = f"{self.epoch:.3g} s" if self.epoch < 600 else f"{self.epoch / 60:.0f} min"
+        return (
+            f"compiling {self.compiling:.0f} s once, then {epoch} an epoch ({self.rate:,.0f} tokens/s), "
+            f"{self.memory / 2**30:.2f} of {memory_limit() / 2**30:.1f} GiB of memory"
+        )
+
+
+def rehearse(run, model, examples):
+    """Train on one batch of each shape for a few updates; return the `Rehearsal`.
+
+    Args:
+        run: a `Run`; its config says how to train.
+        model: fresh from `run.build_model()`; it is worth nothing afterwards.
+        examples: what to learn from, as for a `Trainer`.
+    """
+    count = max(1, min(LOOKED_AT, math.ceil(examples.batches_per_epoch)))
+    shapes = collections.defaultdict(list)
+    for number in range(count):
+        shapes[examples.shape(number)].append(number)
+    steps = UPDATES * run.config.train.accumulate
+    seconds = _seconds(run, model, [examples.batch(numbers[0]) for numbers in shapes.values()], steps)
+    updates = [min(each[1:]) for each in seconds]
+    whole = sum(update * len(numbers) for update, numbers in zip(updates, shapes.values(), strict=True))
+    return Rehearsal(
+        compiling=sum(each[0] for each in seconds) - sum(updates),
+        epoch=whole / count * examples.batches_per_epoch,
+        rate=sum(map(examples.tokens, range(count))) / whole,
+        memory=peak_memory(),
+    )
+
+
+def largest_batch(rehearsed):
+    """Return how many tokens a batch can have that the memory holds, by what smaller batches take of it.
+
+    Args:
+        rehearsed: from a number of tokens to (bytes used at most by updates on so many, whether that was all text).
+    """
+    limit, tokens = ROOM * memory_limit(), FIRST
+    used, everything = rehearsed(tokens)
+    least = used
+    while not everything and tokens < LARGEST:
+        if used - least > GROWTH:
+            each = (used - least) / (tokens - FIRST)
+            if used + each * tokens > limit / 2:  # near enough to tell
+                most = tokens + (limit - used) / each
+                return max(FIRST, min(LARGEST, int(most) // FIRST * FIRST))
+        tokens *= 2
+        used, everything = rehearsed(tokens)
+    return tokens
+
+
+def _seconds(run, model, batches, steps):
+    """Return of each batch how many seconds each of `steps` took."""
+    train = run.config.train
+    objective = Objective(model, train.label_smoothing, train.accumulate)
+    objective.compile(optimizer_of(train, Schedule.from_config(train, run.config.model.d_model)))
+    prepared = [batch | {"update_tokens": np.array([max(1, batch["weights"].sum())], np.float32)} for batch in batches]
+    queue = (batch for batch in itertools.chain(prepared, itertools.repeat(prepared[-1])) for _ in range(steps))
+    clock = _Clock()
+    objective.fit(
+        backend.feed(queue, prepared[0]), steps_per_epoch=steps * len(batches), epochs=1, verbose=0, shuffle=False,
+        callbacks=[clock],
+    )  # fmt: skip
+    return np.array(clock.seconds).reshape(-1, steps).tolist()
+
+
+class _Clock(keras.callbacks.Callback):
+    """Notes how long each batch took."""
+
+    def __init__(self):
+        super().__init__()
+        self.seconds, self.since = [], time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        float(logs["loss"])  # waits for the update
+        now = time.perf_counter()
+        self.seconds.append(now - self.since)
+        self.since = now

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from heedful import settings
+from heedful.config import SIZES
 from heedful.errors import InputError
 from heedful.memory import hold_memory
 from heedful.recipes import recipe_names
@@ -191,6 +192,29 @@ def _parser():
     verb.add_argument(
         "--trust", action="store_true", help="let Keras load a .keras or .h5 file, which can run its author's code"
     )
+
+    bench = add("bench", "benchmarks.train", "measure heedful beside what people use today")
+    kinds = bench.add_subparsers(title="what is measured", metavar="WHAT", required=True)
+    text = "training speed and memory beside a PyTorch loop, transformers and KerasHub, where they are installed"
+    verb = kinds.add_parser("train", help=text, description=text)
+    verb.set_defaults(verb="benchmarks.train")
+    verb.add_argument("recipe", nargs="?", default="multi30k-de-en", help="of a translation (default: multi30k-de-en)")
+    verb.add_argument("--size", default="tutorial", choices=tuple(SIZES), help="of the model (default: tutorial)")
+    verb.add_argument("--batch-tokens", type=int, default=4096, help="of a batch (default: 4096)")
+    verb.add_argument("--engines", nargs="+", metavar="NAME", help="torch, transformers, keras_hub (default: all)")
+    verb.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: 3)")
+    verb.add_argument("--updates", type=int, default=20, help="of each round (default: 20)")
+    text = "decoding speed beside CTranslate2"
+    verb = kinds.add_parser("decode", help=text, description=text)
+    verb.set_defaults(verb="benchmarks.decode")
+    verb.add_argument("run", type=Path, help="a trained translator with test text")
+    verb.add_argument("--rounds", type=int, default=5, help="how often each row is measured (default: 5)")
+    verb.add_argument("--sentences", type=int, default=1000, help="that are translated (default: 1000)")
+    verb.add_argument("--quantization", default="float32", help="of CTranslate2's weights (default: float32)")
+    verb.add_argument(
+        "--sizes", nargs="+", choices=("trained", "base"), default=["trained", "base"],
+        help="the run's own weights, random ones of size base, or both (default)",
+    )  # fmt: skip
 
     verb = add("inspect", "translation.inspect", "draw attention maps, the positional encoding, the learning rate")
     verb.add_argument("run", type=Path)

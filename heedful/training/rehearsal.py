@@ -17,6 +17,7 @@ from heedful.training.optimizer import Schedule, optimizer_of
 UPDATES = 3  # of each shape: the first compiles, of the others the faster one counts
 LOOKED_AT = 1000  # batches that tell how often each shape comes, and how many tokens it holds
 FIRST, LARGEST = 1024, 2**20  # batch sizes, in tokens: the first that is tried, and the largest that is given
+STEP = 4  # times as many at the next trial: what an earlier one leaves behind is then a small part of the peak
 ROOM = 0.7  # share of the memory that batches are made to fill: estimates err, and validation needs some too
 GROWTH = 2**28  # bytes by which a larger batch must have raised the memory: below, the price of a token is noise
 
@@ -81,10 +82,10 @@ def largest_batch(rehearsed):
     while not everything and tokens < LARGEST:
         if used - least > GROWTH:
             each = (used - least) / (tokens - FIRST)
-            if used + each * tokens > limit / 2:  # near enough to tell
+            if used + each * (STEP - 1) * tokens > limit / 2:  # near enough to tell
                 most = tokens + (limit - used) / each
                 return max(FIRST, min(LARGEST, int(most) // FIRST * FIRST))
-        tokens *= 2
+        tokens *= STEP
         used, everything = rehearsed(tokens)
     return tokens
 

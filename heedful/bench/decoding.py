@@ -1,0 +1,123 @@
+"""Decoding speed of heedful beside CTranslate2, alternating, from text to text.
+
+The run's weights go to both engines by our export. Size `base` is a model with random weights and the run's vocabulary
+that writes exactly 24 tokens for each sentence. Rows of 64 translate all sentences with batches of 64; CTranslate2 runs
+with two workers of one thread. Rows of 1 translate one sentence after the other; there CTranslate2 has the better of
+one and two threads. Output tokens include end tokens; tokenizing is part of the time. Compilations and one warm-up are
+left out.
+"""
+
+import dataclasses
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import keras
+
+from heedful.config import ModelConfig
+from heedful.errors import InputError
+from heedful.generation.translator import Translator
+from heedful.jobs.job import keep_compilations
+from heedful.jobs.translation import corpora
+from heedful.run import Run
+from heedful.serving.engine import ctranslate2_translator
+from heedful.serving.export import export
+from heedful.training.machine import peak_memory
+
+SIZES = ("trained", "base")
+WRITTEN = 24  # tokens for each sentence by random weights
+
+
+def base_run(run, folder):
+    """Return a run of size `base` with random weights and the vocabulary of `run`."""
+    keras.utils.set_random_seed(1)
+    config = dataclasses.replace(run.config, model=ModelConfig(size="base", tie="all"))
+    made = Run.create(folder / "base", config, run.source_tokenizer, run.target_tokenizer)
+    made.save_model(model=made.build_model())
+    return made
+
+
+def translate_all(translator, lines, batch_size, **options):
+    """Return the translations of all lines, in batches or one by one."""
+    if batch_size > 1:
+        return translator.translate(lines, batch_size=batch_size, **options)
+    return [translator.translate(line, **options) for line in lines]
+
+
+def row(run, folder, lines, beam_size, batch_size, rounds, fixed):
+    """Measure one row; return (speeds of heedful, speeds of CTranslate2), one of each a round."""
+    options = {"beam_size": beam_size, "length_penalty": 0.0} | (
+        {"min_length": fixed, "max_length": fixed} if fixed else {}
+    )
+    threads = [(2, 1)] if batch_size > 1 else [(1, 1), (1, 2)]
+    engines = [Translator.from_run(run)]
+    engines += [ctranslate2_translator(run, folder=folder, threads=each) for each in threads]
+    speeds = [[] for _ in engines]
+    for round_number in range(rounds + 1):
+        for engine, measured in zip(engines, speeds, strict=True):
+            began = time.perf_counter()
+            made = translate_all(engine, lines, batch_size, **options)
+            seconds = time.perf_counter() - began
+            tokens = sum(map(len, run.target_tokenizer.encode_batch(made))) + len(made)
+            if round_number:  # the first one is warm-up
+                measured.append(len(lines) * fixed / seconds if fixed else tokens / seconds)
+    theirs = max(speeds[1:], key=statistics.median)
+    return speeds[0], theirs
+
+
+def cold_start(run):
+    """Return the seconds from `heedful translate` of one line to its end, with an empty cache and with a full one."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {"HEEDFUL_CACHE": cache}
+        command = [sys.executable, "-m", "heedful.cli", "translate", str(run)]
+        seconds = []
+        for _ in range(2):
+            began = time.perf_counter()
+            subprocess.run(command, input=b"Ein Hund rennt.\n", env=environment, check=True, capture_output=True)
+            seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def compare(options, report):
+    """Report a line for each row with the ratio of each round's speeds, and the smallest median ratio at the end.
+
+    Args:
+        options: `run`, the folder of a translator, `rounds`, `sentences`, `quantization` of CTranslate2's weights, and
+            `sizes` out of `SIZES`.
+        report: called with each line.
+    """
+    os.environ.setdefault("CT2_USE_MKL", "0")  # CTranslate2 is faster without on most machines
+    keep_compilations()
+    trained = Run.open(options.run).of_task("translate")
+    texts = corpora(trained.config)
+    if "test" not in texts:
+        raise InputError(f"{options.run} names no test text to translate.")
+    lines = [source for source, _ in itertools.islice(texts["test"], options.sentences)]
+    ratios = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for size in options.sizes:
+            run = trained if size == "trained" else base_run(trained, Path(temporary))
+            folder = export(run, Path(temporary) / f"{size}-ct2", options.quantization)
+            fixed = WRITTEN if size == "base" else 0
+            for batch_size in (64, 1):
+                few = lines[: (256 if fixed else len(lines)) // (1 if batch_size > 1 else 16)]
+                for beam_size in (1, 4):
+                    ours, theirs = row(run, folder, few, beam_size, batch_size, options.rounds, fixed)
+                    each = [one / two for one, two in zip(ours, theirs, strict=True)]
+                    name = f"{size} {'greedy' if beam_size == 1 else 'beam 4'} batch {batch_size}"
+                    ratios[name] = statistics.median(each)
+                    report(
+                        f"{name:26s} heedful {statistics.median(ours):8,.0f}  "
+                        f"CTranslate2 {options.quantization} {statistics.median(theirs):8,.0f} tokens/s  "
+                        f"ratio median {ratios[name]:.2f} min {min(each):.2f}"
+                    )
+    first, second = cold_start(options.run)
+    report(f"heedful translate of one line: {first:.1f} s the first time, {second:.1f} s the second")
+    report(f"peak memory of this process, both engines: {peak_memory() / 2**30:.2f} GiB")
+    worst = min(ratios, key=ratios.__getitem__)
+    report(f"{len(ratios)} rows, lowest median ratio {ratios[worst]:.2f} ({worst})")

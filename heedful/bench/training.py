@@ -1,0 +1,77 @@
+"""Training speed and memory of heedful beside its peers: the same text, sizes and tokens a batch, alternating.
+
+Each round runs each engine in a process of its own (`measure.py`).
+"""
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+from heedful.bench.measure import OWN
+from heedful.bench.peers import PEERS
+from heedful.errors import InputError
+
+ENGINES = (OWN, *PEERS)
+
+
+def installed():
+    """Return the names of the engines that can be measured here."""
+    return [engine for engine in ENGINES if engine == OWN or importlib.util.find_spec(PEERS[engine].MODULE)]
+
+
+def compare(engines, rounds, work, report):
+    """Run engines alternately; report each result, and then all of them as a table.
+
+    Args:
+        engines: names of installed ones, `heedful` first.
+        rounds: how often each is run.
+        work: the other arguments of `measure.main`.
+        report: called with each line.
+
+    Returns:
+        Of each engine its medians.
+
+    Raises:
+        InputError: an engine fails; gives the end of what it said.
+    """
+    results = {engine: [] for engine in engines}
+    for number in range(rounds):
+        for engine in engines:
+            environment = os.environ | (PEERS[engine].ENVIRONMENT if engine in PEERS else {})
+            command = [sys.executable, "-m", "heedful.bench.measure", json.dumps(work | {"engine": engine})]
+            made = subprocess.run(command, capture_output=True, text=True, env=environment)
+            if made.returncode:
+                raise InputError(f"{engine} failed: {' '.join(made.stderr.splitlines()[-1:])}")
+            last = json.loads(made.stdout.splitlines()[-1])
+            results[engine].append(last)
+            report(f"round {number + 1}  {engine:12s} {last['tokens_per_second']:8,.0f} target tokens/s")
+    report(f"{'engine':12s} {'target tokens/s':>15s} {'heedful is':>12s} {'padding':>8s} {'peak memory':>12s}")
+    medians = {engine: _medians(each) for engine, each in results.items()}
+    own = medians[OWN]["tokens_per_second"]
+    for engine, each in medians.items():
+        ratio = f"{own / each['tokens_per_second']:.2f} times"
+        report(
+            f"{engine:12s} {each['tokens_per_second']:15,.0f} {ratio:>12s} {each['padding']:8.1%} "
+            f"{each['peak_gib']:8.2f} GiB"
+        )
+    return medians
+
+
+def summary(medians):
+    """Return a line on what `compare` has found."""
+    own = medians[OWN]
+    ratios = [
+        f"{own['tokens_per_second'] / each['tokens_per_second']:.2f} times {engine}"
+        for engine, each in medians.items()
+        if engine != OWN
+    ]
+    share = f", {own['product_share']:.0%} of the machine's products" if "product_share" in own else ""
+    return f"heedful: {own['tokens_per_second']:,.0f} target tokens/s, {', '.join([*ratios, ''])}"[:-2] + share
+
+
+def _medians(results):
+    names = [name for name, value in results[0].items() if value is not None]
+    return {name: statistics.median(result[name] for result in results) for name in names}

@@ -1,0 +1,53 @@
+"""The work that all engines are given: a recipe's text, tokenized, in batches, and the sizes of the model."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from heedful.config import ModelConfig
+from heedful.data.encoded import encode
+from heedful.data.examples import PlannedExamples
+from heedful.errors import InputError
+from heedful.jobs.translation import corpora, examples_of, train_tokenizers
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is trained on, and what is trained.
+
+    Args:
+        packed: examples in which pairs share rows, as the recipe says.
+        single: the same pairs in rows of their own, as large batches.
+        vocab_size: of both sides.
+        model: sizes and dropout; tables are tied, norms behind the residual, as in the paper.
+        label_smoothing: as in the paper.
+    """
+
+    packed: PlannedExamples
+    single: PlannedExamples
+    vocab_size: int
+    model: ModelConfig
+    label_smoothing: float = 0.1
+
+    @classmethod
+    def of_recipe(cls, config, size, batch_tokens):
+        """Prepare the text of a translation recipe; `InputError` where it has none, or two vocabularies."""
+        if config.task != "translate" or not config.tokenizer.joint:
+            raise InputError("Engines are compared on a translation recipe with a joint vocabulary.")
+        train = corpora(config)["train"]
+        tokenizer, _ = train_tokenizers(config, train)
+        pairs = encode(train, tokenizer, tokenizer, config.data.max_tokens)
+        data = dataclasses.replace(config.data, batch_tokens=batch_tokens, batch_sentences=0, max_shapes=10)
+        packed, single = (
+            examples_of(dataclasses.replace(config, data=dataclasses.replace(data, pack_tokens=room)), pairs)
+            for room in (data.pack_tokens, 0)
+        )
+        return cls(packed, single, len(tokenizer), ModelConfig(size=size, tie="all", dropout=config.model.dropout))
+
+    @staticmethod
+    def first_of_each_shape(examples):
+        """Return a batch number for every shape, for warming up."""
+        found, number = {}, 0
+        while len(found) < len(examples.plan.shapes):
+            found.setdefault(examples.shape(number), number)
+            number += 1
+        return list(found.values())

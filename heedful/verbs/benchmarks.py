@@ -1,0 +1,25 @@
+"""The verb that measures heedful beside what people use today."""
+
+from heedful.bench import decoding, training
+from heedful.config import Config
+from heedful.errors import InputError
+from heedful.jobs.translation import corpora
+from heedful.recipes import find_recipe
+from heedful.verbs.lines import say
+
+
+def train(options, overrides):
+    """Compare the speed of training."""
+    there = training.installed()
+    if missing := [engine for engine in options.engines or () if engine not in there]:
+        raise InputError(f"Not installed here: {', '.join(missing)}. There is {', '.join(there)}.")
+    corpora(Config.from_toml(find_recipe(options.recipe)))  # whose text may be missing
+    work = {name: getattr(options, name) for name in ("recipe", "size", "batch_tokens", "updates")}
+    engines = dict.fromkeys([training.OWN, *(options.engines or there)])
+    medians = training.compare(list(engines), options.rounds, work, say)
+    say(f"size {options.size}, {options.batch_tokens:,} tokens a batch: {training.summary(medians)}")
+
+
+def decode(options, overrides):
+    """Compare the speed of decoding."""
+    decoding.compare(options, say)

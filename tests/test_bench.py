@@ -1,0 +1,92 @@
+"""The comparison with peers: each learns from the same work, and the table says what was measured."""
+
+import importlib.util
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from heedful.bench import measure, training
+from heedful.bench.peers import PEERS
+from heedful.bench.work import Work
+from heedful.config import Config
+from heedful.settings import override
+
+pytestmark = pytest.mark.any_backend
+
+
+@pytest.fixture
+def work(recipe):
+    config = override(Config.from_toml(recipe), ["--data.pack_tokens", "16", "--model.dropout", "0.0"])
+    return Work.of_recipe(config, "toy", 64)
+
+
+def test_all_work_is_the_same_pairs(work):
+    def pairs(examples):
+        found = []
+        for number in range(round(examples.batches_per_epoch)):
+            batch = examples.batch(number)
+            found.append(int(batch["labels"].sum()))
+        return sum(found)
+
+    assert pairs(work.packed) == pytest.approx(pairs(work.single), rel=0.3)  # an epoch is no whole number of batches
+    shapes = [work.single.shape(number) for number in work.first_of_each_shape(work.single)]
+    assert len(set(shapes)) == len(shapes) == len(work.single.plan.shapes)
+
+
+@pytest.mark.parametrize("name", ["torch", "transformers"])
+def test_a_peer_learns(name, work):
+    if not importlib.util.find_spec(PEERS[name].MODULE):
+        pytest.skip(f"{name} is not installed")
+    peer = PEERS[name](work)
+    batch = peer.padded(work.single.batch(0))
+    assert all((batch[side] != 0).any(axis=0).all() for side in ("source", "labels"))  # no column of padding alone
+    parameters = sum(p.numel() for p in peer.model.parameters() if p.requires_grad)
+    sizes = work.model
+    least = work.vocab_size * sizes.d_model + sizes.num_layers * (
+        12 * sizes.d_model**2 + 4 * sizes.d_model * sizes.d_ff
+    )
+    assert least < parameters < 1.05 * least  # biases and norms are the rest: tables are tied
+    losses = [peer.update(batch) for _ in range(12)]
+    assert losses[-1] < losses[0] - 0.5
+    assert np.isfinite(losses).all()
+
+
+def test_heedful_is_measured_as_it_trains(recipe, capsys):
+    options = {"recipe": str(recipe), "size": "toy", "batch_tokens": 64, "updates": 2}
+    measure.main("heedful", **options)
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["tokens_per_second"] > 0
+    assert 0 <= found["padding"] < 1
+    assert 0 < found["product_share"] < 1
+
+
+def test_the_table_has_medians_and_ratios(monkeypatch):
+    speeds = {"heedful": iter([600.0, 500.0, 100.0]), "torch": iter([250.0, 100.0, 1000.0])}
+    order = []
+
+    def run(command, **options):
+        engine = json.loads(command[-1])["engine"]
+        order.append(engine)
+        found = {"tokens_per_second": next(speeds[engine]), "padding": 0.1, "peak_gib": 1.0}
+        share = {"product_share": None} if engine == "heedful" else {}
+        return subprocess.CompletedProcess(command, 0, f"noise\n{json.dumps(found | share)}\n", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    said = []
+    medians = training.compare(["heedful", "torch"], 3, {"size": "toy"}, said.append)
+    assert order == ["heedful", "torch"] * 3
+    assert training.summary(medians) == "heedful: 500 target tokens/s, 2.00 times torch"
+    assert said[-1].split() == ["torch", "250", "2.00", "times", "10.0%", "1.00", "GiB"]
+
+
+def test_mistakes(cli, recipe, tmp_path):
+    refused = cli("bench", "train", recipe, "--engines", "fairseq")
+    assert refused.returncode == 2
+    assert b"Not installed here: fairseq" in refused.stderr
+    missing = cli("bench", "train", HEEDFUL_DATA=str(tmp_path / "none"))
+    assert missing.returncode == 2
+    assert b"Missing text" in missing.stderr
+    assert cli("bench", "decode", tmp_path / "none").returncode == 2
+    assert cli("bench").returncode == 2

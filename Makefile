@@ -19,7 +19,7 @@ lint: .venv/installed-dev
 	$(BIN)/mypy
 
 bench: .venv/installed-dev
-	$(BIN)/python benchmarks/training.py
+	$(BIN)/heedful bench train
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -9,14 +9,16 @@ from heedful.data.examples import PlannedExamples
 from heedful.errors import InputError
 from heedful.jobs.translation import corpora, examples_of, train_tokenizers
 
+SHAPES = 10  # of single pairs, which is what KerasHub is compiled for; torch needs none
+
 
 @dataclass(frozen=True)
 class Work:
     """What is trained on, and what is trained.
 
     Args:
-        packed: examples in which pairs share rows, as the recipe says.
-        single: the same pairs in rows of their own, as large batches.
+        packed: examples as the recipe has them; in ours pairs share rows.
+        single: the same pairs in rows of their own, in batches as large.
         vocab_size: of both sides.
         model: sizes and dropout; tables are tied, norms behind the residual, as in the paper.
         label_smoothing: as in the paper.
@@ -36,10 +38,12 @@ class Work:
         train = corpora(config)["train"]
         tokenizer, _ = train_tokenizers(config, train)
         pairs = encode(train, tokenizer, tokenizer, config.data.max_tokens)
-        data = dataclasses.replace(config.data, batch_tokens=batch_tokens, batch_sentences=0, max_shapes=10)
         packed, single = (
-            examples_of(dataclasses.replace(config, data=dataclasses.replace(data, pack_tokens=room)), pairs)
-            for room in (data.pack_tokens, 0)
+            examples_of(dataclasses.replace(config, data=dataclasses.replace(config.data, **sizes)), pairs)
+            for sizes in (
+                {"batch_tokens": batch_tokens, "batch_sentences": 0},
+                {"batch_tokens": batch_tokens, "batch_sentences": 0, "max_shapes": SHAPES, "pack_tokens": 0},
+            )
         )
         return cls(packed, single, len(tokenizer), ModelConfig(size=size, tie="all", dropout=config.model.dropout))
 

@@ -212,6 +212,9 @@ def _parser():
     verb.add_argument("--sentences", type=int, default=1000, help="that are translated (default: 1000)")
     verb.add_argument("--quantization", default="float32", help="of CTranslate2's weights (default: float32)")
     verb.add_argument(
+        "--precision", default="as_trained", choices=("as_trained", "bfloat16", "int8"), help="of heedful's products"
+    )
+    verb.add_argument(
         "--sizes", nargs="+", choices=("trained", "base"), default=["trained", "base"],
         help="the run's own weights, random ones of size base, or both (default)",
     )  # fmt: skip

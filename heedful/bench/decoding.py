@@ -49,13 +49,15 @@ def translate_all(translator, lines, batch_size, **options):
     return [translator.translate(line, **options) for line in lines]
 
 
-def row(run, folder, lines, beam_size, batch_size, rounds, fixed):
+def row(run, folder, lines, beam_size, batch_size, rounds, fixed, precision):
     """Measure one row; return (speeds of heedful, speeds of CTranslate2), one of each a round."""
     options = {"beam_size": beam_size, "length_penalty": 0.0} | (
         {"min_length": fixed, "max_length": fixed} if fixed else {}
     )
     threads = [(2, 1)] if batch_size > 1 else [(1, 1), (1, 2)]
-    engines = [Translator.from_run(run)]
+    own = Translator.from_run(run)
+    own.decode = dataclasses.replace(own.decode, precision=precision)
+    engines = [own]
     engines += [ctranslate2_translator(run, folder=folder, threads=each) for each in threads]
     speeds = [[] for _ in engines]
     for round_number in range(rounds + 1):
@@ -87,8 +89,8 @@ def compare(options, report):
     """Report a line for each row with the ratio of each round's speeds, and the smallest median ratio at the end.
 
     Args:
-        options: `run`, the folder of a translator, `rounds`, `sentences`, `quantization` of CTranslate2's weights, and
-            `sizes` out of `SIZES`.
+        options: `run`, the folder of a translator, `rounds`, `sentences`, `quantization` of CTranslate2's weights,
+            `precision` of our products, and `sizes` out of `SIZES`.
         report: called with each line.
     """
     os.environ.setdefault("CT2_USE_MKL", "0")  # CTranslate2 is faster without on most machines
@@ -107,12 +109,14 @@ def compare(options, report):
             for batch_size in (64, 1):
                 few = lines[: (256 if fixed else len(lines)) // (1 if batch_size > 1 else 16)]
                 for beam_size in (1, 4):
-                    ours, theirs = row(run, folder, few, beam_size, batch_size, options.rounds, fixed)
+                    ours, theirs = row(
+                        run, folder, few, beam_size, batch_size, options.rounds, fixed, options.precision
+                    )
                     each = [one / two for one, two in zip(ours, theirs, strict=True)]
                     name = f"{size} {'greedy' if beam_size == 1 else 'beam 4'} batch {batch_size}"
                     ratios[name] = statistics.median(each)
                     report(
-                        f"{name:26s} heedful {statistics.median(ours):8,.0f}  "
+                        f"{name:26s} heedful {options.precision} {statistics.median(ours):8,.0f}  "
                         f"CTranslate2 {options.quantization} {statistics.median(theirs):8,.0f} tokens/s  "
                         f"ratio median {ratios[name]:.2f} min {min(each):.2f}"
                     )

@@ -18,6 +18,7 @@ from heedful.errors import InputError
 from heedful.generation.rules import Rules
 from heedful.generation.search import search
 from heedful.generation.strategies import BeamSearch, Greedy, Sampling
+from heedful.models.rounded import rounded
 
 QUEUE = 4  # sentences handed to one call for each slot: the more, the less often slots stand empty at its end
 TOO_MANY_AGAIN = 0.05  # share of sentences that may need more room than expected, and a second call
@@ -45,7 +46,8 @@ class Decoder:
     """
 
     def __init__(self, model, decode, tokenizer, scored=False):
-        self.model, self.decode, self.scored = model, decode, scored
+        self.model = model if decode.precision == "as_trained" else rounded(model, decode.precision)
+        self.decode, self.scored = decode, scored
         if decode.beam_size >= len(tokenizer):
             raise InputError(f"beam_size ({decode.beam_size}) must be below the vocabulary's {len(tokenizer)} entries.")
         ids = {token: tokenizer.lookup(token) for token in decode.forbidden}

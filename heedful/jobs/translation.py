@@ -117,7 +117,8 @@ class TranslationJob(Job):
         return examples_of(self.config, pairs)
 
     def start(self, model):
-        self._translator = Translator(model, self.run.source_tokenizer, self.run.target_tokenizer, self.config.decode)
+        decode = dataclasses.replace(self.config.decode, precision="as_trained")  # the model is still learning
+        self._translator = Translator(model, self.run.source_tokenizer, self.run.target_tokenizer, decode)
         self._token_scores = TokenScores.of_pairs(model, self._valid_pairs, self.config.data.batch_tokens)
 
     def validate(self):

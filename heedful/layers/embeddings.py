@@ -6,6 +6,8 @@ Axes: B batch, T length, D d_model, V vocabulary.
 import keras
 from keras import ops
 
+from heedful.layers.rounding import RoundedKernel, rounds
+
 
 @keras.saving.register_keras_serializable("heedful")
 class TokenEmbedding(keras.layers.Embedding):
@@ -25,10 +27,12 @@ class TokenEmbedding(keras.layers.Embedding):
         self.vocab_size, self.d_model, self.scale, self.has_bias = vocab_size, d_model, scale, bias
         initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5)
         super().__init__(vocab_size, d_model, embeddings_initializer=initializer, **kwargs)
-        self.bias = None
+        self.bias = self.rounded = None
 
     def build(self, input_shape=None):
         super().build(input_shape)
+        if rounds(self):
+            self.rounded = RoundedKernel(self, (self.d_model, self.vocab_size), "embeddings")
         if self.has_bias:
             self.bias = self.add_weight((self.vocab_size,), "zeros", name="bias")
 
@@ -39,8 +43,12 @@ class TokenEmbedding(keras.layers.Embedding):
 
     def project(self, features):
         """Score every word of the vocabulary: (B, T, D) -> logits (B, T, V)."""
-        table = ops.cast(self.embeddings, features.dtype)
-        logits = ops.matmul(features, ops.transpose(table))
+        if self.rounded is not None:
+            flat = self.rounded.multiply(ops.reshape(features, (-1, self.d_model)))
+            logits = ops.reshape(flat, (*ops.shape(features)[:-1], self.vocab_size))
+        else:
+            table = ops.cast(self.embeddings, features.dtype)
+            logits = ops.matmul(features, ops.transpose(table))
         return logits if self.bias is None else logits + ops.cast(self.bias, logits.dtype)
 
     def save_own_variables(self, store):

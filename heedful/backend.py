@@ -17,8 +17,8 @@ NAME = keras.backend.backend()
 # by side the greedy search of size `tutorial` makes 23,000 tokens/s instead of 18,500.
 LOOP_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 
-# XLA multiplies a single row of int8 by code of its own; more rows it leaves to its library, which makes four of them in
-# less than half the time.
+# A single row of int8 XLA multiplies by code of its own. More it leaves to its library, which makes four rows in less
+# than half the time.
 FEWEST_ROWS = 4
 
 

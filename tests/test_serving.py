@@ -57,15 +57,20 @@ def test_both_engines_translate_alike(make_run, tmp_path, options):
 
 
 def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):
-    """The gate must see what nobody else would: here, positions that are a place too late."""
+    """The gate must see what nobody else would: here, positions that are a place too late. What was there stays."""
     run = make_run()
     from heedful.serving import export as module
 
+    export(run, tmp_path / "ct2")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "ct2").iterdir()}
     right = module.sinusoid
     monkeypatch.setattr(module, "sinusoid", lambda positions, *rest: right(positions + 1, *rest))
     with pytest.raises(InputError, match="CTranslate2 does not translate as heedful does"):
         export_checked(run, tmp_path / "ct2", PAIRS[:10], report=lambda text: None)
-    assert not (tmp_path / "ct2").exists()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "ct2").iterdir()} == before
+    with pytest.raises(InputError, match="the export was not kept"):
+        export_checked(run, tmp_path / "new", PAIRS[:10], report=lambda text: None)
+    assert [path.name for path in tmp_path.iterdir() if "ct2" in path.name or "new" in path.name] == ["ct2"]
 
 
 @pytest.mark.slow
@@ -89,9 +94,10 @@ def test_mistakes(make_run, tmp_path):
     sampled = dataclasses.replace(run.config.decode, sample=True, seed=3)
     draws = [ctranslate2_translator(run, sampled, tmp_path / "ct2").translate(["o gato bebe"] * 5) for _ in range(2)]
     assert draws[0] == draws[1]
-    decode = dataclasses.replace(run.config.decode, sample=True, min_p=0.1)
-    with pytest.raises(InputError, match=r"CTranslate2 has no decode.min_p"):
-        CTranslate2Decoder(run, tmp_path / "ct2", decode)
+    for unknown in ({"sample": True, "min_p": 0.1}, {"precision": "int8"}):
+        decode = dataclasses.replace(run.config.decode, **unknown)
+        with pytest.raises(InputError, match=rf"CTranslate2 has no decode.{list(unknown)[-1]}"):
+            CTranslate2Decoder(run, tmp_path / "ct2", decode)
     export(run, tmp_path / "ct2")  # its own folder may be written again
     run.save_model(model=run.build_model())
     with pytest.raises(InputError, match="was made of other weights"):

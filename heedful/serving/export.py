@@ -36,8 +36,7 @@ def export(run, folder, quantization="float32"):
     if quantization not in QUANTIZATIONS:
         raise InputError(f"Unknown quantization {quantization!r}: choose one of {', '.join(QUANTIZATIONS)}.")
     folder = Path(folder)
-    if folder.exists() and any(folder.iterdir()) and exported_weights(folder) is None:
-        raise InputError(f"{folder} holds something that heedful has not exported: choose another folder.")
+    _refuse_foreign(folder)
     specification = specify(run, engine)
     specification.validate()
     specification.optimize(quantization=None if quantization == "float32" else quantization)
@@ -47,11 +46,21 @@ def export(run, folder, quantization="float32"):
     try:
         specification.save(str(aside))
         (aside / ORIGIN).write_text(json.dumps({"weights": run.weights_fingerprint()}) + "\n", encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
+        _move(aside, folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return folder
+
+
+def _refuse_foreign(folder):
+    if folder.exists() and any(folder.iterdir()) and exported_weights(folder) is None:
+        raise InputError(f"{folder} holds something that heedful has not exported: choose another folder.")
+
+
+def _move(made, folder):
+    """Put an exported model where an earlier one may be."""
+    shutil.rmtree(folder, ignore_errors=True)
+    made.rename(folder)
 
 
 def specify(run, engine):
@@ -157,26 +166,30 @@ def export_checked(run, folder, pairs, quantization="float32", report=print):
     Raises:
         InputError: the two engines differ by more than rounding.
     """
-    folder = Path(folder)
-    export(run, folder)
-    began = time.monotonic()
-    results = check_parity(run, folder, pairs, report)
-    failed = [
-        result for result in results
-        if result["identical"] < 1 - MOST_DIFFERENT or result["score_difference"] > MOST_SCORE_DIFFERENCE
-    ]  # fmt: skip
-    if failed:
-        shutil.rmtree(folder)
-        raise InputError(
-            f"CTranslate2 does not translate as heedful does ({failed[0]['search']}: "
-            f"{failed[0]['identical']:.2%} identical, scores differ by {failed[0]['score_difference']:.1e}); "
-            f"{folder} was not kept."
-        )
-    if quantization != "float32":
-        export(run, folder, quantization)
-        report(f"{quantization}, which changes the weights:")
-        results += [result | {"quantization": quantization} for result in check_parity(run, folder, pairs, report)]
-    write_atomically(folder / "parity.json", (json.dumps(results, indent=2) + "\n").encode())
+    folder, began = Path(folder), time.monotonic()
+    _refuse_foreign(folder)
+    tried = folder.with_name(f".{folder.name}.tried")  # an earlier export stays until this one has passed
+    try:
+        export(run, tried)
+        results = check_parity(run, tried, pairs, report)
+        failed = [
+            result for result in results
+            if result["identical"] < 1 - MOST_DIFFERENT or result["score_difference"] > MOST_SCORE_DIFFERENCE
+        ]  # fmt: skip
+        if failed:
+            raise InputError(
+                f"CTranslate2 does not translate as heedful does ({failed[0]['search']}: "
+                f"{failed[0]['identical']:.2%} identical, scores differ by {failed[0]['score_difference']:.1e}); "
+                "the export was not kept."
+            )
+        if quantization != "float32":
+            export(run, tried, quantization)
+            report(f"{quantization}, which changes the weights:")
+            results += [result | {"quantization": quantization} for result in check_parity(run, tried, pairs, report)]
+        write_atomically(tried / "parity.json", (json.dumps(results, indent=2) + "\n").encode())
+        _move(tried, folder)
+    finally:
+        shutil.rmtree(tried, ignore_errors=True)
     report(f"parity checked in {time.monotonic() - began:.0f} s; model in {folder}")
     report(
         "identical translations: "

@@ -1,13 +1,17 @@
 """Training: it learns, it resumes without a trace, it stops when told and when it must."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from heedful import jobs
 from heedful.config import Config
@@ -18,6 +22,7 @@ from heedful.run import WEIGHTS, Run
 from heedful.settings import override
 from heedful.storage import locked, read_sealed
 from heedful.training import meter
+from heedful.training.board import Board
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import _Watch
 
@@ -366,3 +371,23 @@ def test_learns_reversal(tmp_path):
 
     run = jobs.train(Config.from_toml(find_recipe("reverse")), tmp_path / "run", quiet)
     assert json.loads((run.path / "scores.json").read_text())[-1]["exact"] >= 0.99
+
+
+@pytest.mark.any_backend
+def test_tensorboard_reads_what_the_board_wrote(tmp_path):
+    for update in (3, 6):  # as after a resumption: two files of one run
+        with contextlib.closing(Board(tmp_path / "board")) as board:
+            board.write(update, {"loss": 0.5 * update, "valid_bleu": 7})
+    reader = EventAccumulator(str(tmp_path / "board"))
+    reader.Reload()
+    assert sorted(reader.Tags()["scalars"]) == ["loss", "valid_bleu"]
+    assert [(event.step, event.value) for event in reader.Scalars("loss")] == [(3, 1.5), (6, 3.0)]
+
+
+@pytest.mark.any_backend
+def test_a_training_on_jax_does_not_load_tensorflow(recipe, tmp_path):
+    """It would take seconds and 400 MB, wherever it is installed."""
+    code = "import sys; from heedful.cli import main; main(sys.argv[1:]); sys.exit('tensorflow' in sys.modules)"
+    arguments = ["train", recipe, "--run", tmp_path / "run", "--train.updates", "3"]
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=os.environ | {"KERAS_BACKEND": "jax"})
+    assert list((tmp_path / "run" / "tensorboard").iterdir())

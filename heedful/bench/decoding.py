@@ -17,8 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import keras
-
+from heedful import backend
 from heedful.config import ModelConfig
 from heedful.errors import InputError
 from heedful.generation.translator import Translator
@@ -35,7 +34,7 @@ WRITTEN = 24  # tokens for each sentence by random weights
 
 def base_run(run, folder):
     """Return a run of size `base` with random weights and the vocabulary of `run`."""
-    keras.utils.set_random_seed(1)
+    backend.set_seed(1)
     config = dataclasses.replace(run.config, model=ModelConfig(size="base", tie="all"))
     made = Run.create(folder / "base", config, run.source_tokenizer, run.target_tokenizer)
     made.save_model(model=made.build_model())

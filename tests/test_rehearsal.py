@@ -56,6 +56,7 @@ def test_the_largest_batch_fills_the_memory_that_it_may(monkeypatch):
     assert largest_batch(lambda tokens: (base, False)) == rehearsal.LARGEST  # it never grows
 
 
+@pytest.mark.any_backend
 def test_auto_becomes_a_number_of_the_run(recipe, tmp_path):
     config = override(Config.from_toml(recipe), ["--data.batch_tokens", "auto", "--data.batch_sentences", "0"])
     said = []

@@ -68,8 +68,8 @@ def summary(medians):
         for engine, each in medians.items()
         if engine != OWN
     ]
-    share = f", {own['product_share']:.0%} of the machine's products" if "product_share" in own else ""
-    return f"heedful: {own['tokens_per_second']:,.0f} target tokens/s, {', '.join([*ratios, ''])}"[:-2] + share
+    share = [f"{own['product_share']:.0%} of the machine's products"] if "product_share" in own else []
+    return ", ".join([f"heedful: {own['tokens_per_second']:,.0f} target tokens/s", *ratios, *share])
 
 
 def _medians(results):

@@ -132,16 +132,18 @@ def scan(function, carry, inputs, length):
 
 
 def product(x, kernel):
-    """Return x (M, D) times kernel (D, U), with sums wider than what is summed: bfloat16 to float32, int8 to int32."""
-    wide = "int32" if "int8" in str(kernel.dtype) else "float32"
+    """Return x (M, D) times kernel (D, U), with sums wider than what is summed: bfloat16 to float32, int8 to int32.
+
+    Elsewhere than on JAX all is multiplied as float32, which holds sums of int8 exactly for D up to 1,040.
+    """
     if NAME == "jax":
         import jax
 
-        rows = x.shape[0]
+        rows, wide = x.shape[0], "int32" if kernel.dtype == "int8" else "float32"
         if wide == "int32" and rows < FEWEST_ROWS and _on_cpu():
             x = ops.pad(x, ((0, FEWEST_ROWS - rows), (0, 0)))
         return jax.lax.dot(x, kernel, preferred_element_type=wide)[:rows]
-    return ops.cast(ops.matmul(x, kernel), wide)  # of int8 Keras gives int32
+    return ops.matmul(ops.cast(x, "float32"), ops.cast(kernel, "float32"))
 
 
 def keep_compilations(folder):

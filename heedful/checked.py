@@ -81,7 +81,7 @@ def _typed(value, hint, where):
             return tuple(values)
         raise InputError(f"{where} = {value!r} is not a list of texts.")
     if kind in (typing.Union, types.UnionType):
-        if value is None:
+        if value is None and type(None) in typing.get_args(hint):
             return None
         first, *others = (item for item in typing.get_args(hint) if item is not type(None))
         for other in others:  # a Literal: words that may stand in place of a value

@@ -200,16 +200,16 @@ def _parser():
     verb.set_defaults(verb="benchmarks.train")
     verb.add_argument("recipe", nargs="?", default="multi30k-de-en", help="of a translation (default: multi30k-de-en)")
     verb.add_argument("--size", default="tutorial", choices=tuple(SIZES), help="of the model (default: tutorial)")
-    verb.add_argument("--batch-tokens", type=int, default=4096, help="of a batch (default: 4096)")
+    verb.add_argument("--batch-tokens", type=_count, default=4096, help="of a batch (default: 4096)")
     verb.add_argument("--engines", nargs="+", metavar="NAME", help="torch, transformers, keras_hub (default: all)")
-    verb.add_argument("--rounds", type=int, default=3, help="how often each is measured (default: 3)")
-    verb.add_argument("--updates", type=int, default=20, help="of each round (default: 20)")
+    verb.add_argument("--rounds", type=_count, default=3, help="how often each is measured (default: 3)")
+    verb.add_argument("--updates", type=_count, default=20, help="of each round (default: 20)")
     text = "decoding speed beside CTranslate2"
     verb = kinds.add_parser("decode", help=text, description=text)
     verb.set_defaults(verb="benchmarks.decode")
     verb.add_argument("run", type=Path, help="a trained translator with test text")
-    verb.add_argument("--rounds", type=int, default=5, help="how often each row is measured (default: 5)")
-    verb.add_argument("--sentences", type=int, default=1000, help="that are translated (default: 1000)")
+    verb.add_argument("--rounds", type=_count, default=5, help="how often each row is measured (default: 5)")
+    verb.add_argument("--sentences", type=_count, default=1000, help="that are translated (default: 1000)")
     verb.add_argument("--quantization", default="float32", help="of CTranslate2's weights (default: float32)")
     verb.add_argument(
         "--precision", default="as_trained", choices=("as_trained", "bfloat16", "int8"), help="of heedful's products"
@@ -230,6 +230,13 @@ def _parser():
     verb.add_argument("--schedule", action="store_true", help="draw the learning rate")
     verb.add_argument("--out", type=Path, help="folder for the figures (default: RUN/figures)")
     return parser
+
+
+def _count(text):
+    """Return a number of things, of which there must be one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,16 @@ import pytest
 
 import heedful
 from heedful import backend
-from heedful.config import DecodeConfig
+from heedful.config import Config, DecodeConfig
+from heedful.data.tokenizer import Tokenizer
+from heedful.generation.generator import Generator
 from heedful.generation.translator import Translator
+from heedful.jobs.translation import TranslationJob
 from heedful.layers.rounding import PRECISIONS, RoundingPolicy, rounded_values
 from heedful.models.ensemble import Ensemble
 from heedful.models.rounded import rounded
+from heedful.scores.passport import read
+from heedful.settings import override
 
 KINDS = [
     {"tie": "all"},
@@ -75,19 +80,53 @@ def test_a_product_of_int8_is_exact(rows, numpy):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.any_backend
 def test_translations_do_not_hang_on_their_neighbours(precision, corpus):
-    tokenizer = heedful.data.tokenizer.Tokenizer.train((text for pair in corpus for text in pair), "word", 60)
+    tokenizer = Tokenizer.train((text for pair in corpus for text in pair), "word", 60)
     size = len(tokenizer)
     model = heedful.Transformer(size, size, num_layers=1, d_model=32, num_heads=2, d_ff=48, tie="all")
     translator = Translator(Ensemble([model]), tokenizer, tokenizer, DecodeConfig(max_length=9, precision=precision))
+    decoder = translator._decoder()
+    assert any(weight.path.endswith("_rounded") for weight in decoder.model.variables)
+    assert translator._decoder(beam_size=2).model is decoder.model  # one copy for all searches
+    assert translator._decoder(precision="as_trained").model is translator.trained_model
     lines = [source for source, _ in corpus]
     together = translator.translate(lines)
     assert together == [translator.translate(line) for line in lines]
     assert translator.translate(lines[::-1], batch_size=3) == together[::-1]
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_language_model_continues_in_less_precision(precision, numpy):
+    tokenizer = Tokenizer.train(["the cat drinks milk", "the cow eats"], "char", 40)
+    model = heedful.CausalLM(len(tokenizer), num_layers=1, d_model=32, num_heads=2, d_ff=48, max_length=20)
+    generator = Generator(model, tokenizer, DecodeConfig(precision=precision, max_length=6))
+    made = generator.generate(["the c", "the"])
+    assert made == [generator.generate(prompt) for prompt in ("the c", "the")]
+    ids = np.array([tokenizer.encode("the c")])
+    wanted = numpy(rounded(model, precision)(ids))[0, -1]
+    wanted[: tokenizer.end_id] = -np.inf  # what is never written
+    assert made[0][:6] in {"the c" + tokenizer.decode([int(wanted.argmax())]), "the c"}
+
+
+@pytest.mark.any_backend
+def test_validation_decodes_as_trained_and_the_end_is_scored_as_set(recipe, tmp_path):
+    config = override(Config.from_toml(recipe), ["--decode.precision", "int8"])
+    job = TranslationJob.create(config, tmp_path / "run", lambda line: None)
+    used = []
+    validate = job.validate
+
+    def watched():
+        used.append(job._translator.decode.precision)
+        return validate()
+
+    job.validate = watched
+    job.train()
+    assert set(used) == {"as_trained"}
+    assert read(job.run)[-1]["decode"]["precision"] == "int8"
+
+
 @pytest.mark.any_backend
 def test_the_command_line_rounds(cli, recipe):
-    assert cli("train", recipe, "--run", "run", "--decode.precision", "int8").returncode == 0  # validates as trained
+    assert cli("train", recipe, "--run", "run").returncode == 0
     for precision in ("as_trained", *PRECISIONS):
         made = cli("translate", "run", "--precision", precision, stdin="o gato bebe\n\na vaca come\n")
         assert made.returncode == 0, made.stderr

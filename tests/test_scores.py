@@ -8,12 +8,12 @@ import pytest
 import sacrebleu
 
 from heedful import jobs
-from heedful.config import Config
+from heedful.config import Config, DecodeConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.evaluation import score_text
 from heedful.run import Run
-from heedful.scores.comparison import compare
+from heedful.scores.comparison import _with_defaults, compare
 from heedful.scores.passport import read, units_of
 from heedful.scores.units import METRICS, bleu_units, draws, interval, p_value, sample_scores
 from heedful.settings import override
@@ -53,6 +53,13 @@ def test_case_does_not_count_for_a_model_that_cannot_write_it(recipe, cli):
     assert cli("train", recipe, "--run", "run", "--tokenizer.lowercase", "true").returncode == 0
     scores = json.loads(cli("evaluate", "run", "--json").stdout)
     assert "case:lc" in scores["signatures"]["bleu"]
+
+
+def test_a_setting_that_came_later_had_its_default_before():
+    now = dataclasses.asdict(DecodeConfig(beam_size=4))
+    before = {name: value for name, value in now.items() if name != "precision"}
+    assert _with_defaults({"decode": before}) == _with_defaults({"decode": now}) == {"decode": now}
+    assert _with_defaults({"loss": 1.0}) == {"loss": 1.0}
 
 
 def test_samples_are_those_of_drawing_with_replacement():

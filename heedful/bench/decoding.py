@@ -2,9 +2,9 @@
 
 The run's weights go to both engines by our export. Size `base` is a model with random weights and the run's vocabulary
 that writes exactly 24 tokens for each sentence. Rows of 64 translate all sentences with batches of 64; CTranslate2 runs
-with two workers of one thread. Rows of 1 translate one sentence after the other; there CTranslate2 has the better of
-one and two threads. Output tokens include end tokens; tokenizing is part of the time. Compilations and one warm-up are
-left out.
+with a worker for each core. Rows of 1 translate one sentence after the other; there CTranslate2 has the better of one
+thread and one for each core. Output tokens include end tokens; tokenizing is part of the time. Compilations and one
+warm-up are left out.
 """
 
 import dataclasses
@@ -53,11 +53,11 @@ def row(run, folder, lines, beam_size, batch_size, rounds, fixed, precision):
     options = {"beam_size": beam_size, "length_penalty": 0.0} | (
         {"min_length": fixed, "max_length": fixed} if fixed else {}
     )
-    threads = [(2, 1)] if batch_size > 1 else [(1, 1), (1, 2)]
+    cores = backend.workers()
+    threads = [(cores, 1)] if batch_size > 1 else [(1, 1), (1, cores)]
     own = Translator.from_run(run)
-    own.decode = dataclasses.replace(own.decode, precision=precision)
-    engines = [own]
-    engines += [ctranslate2_translator(run, folder=folder, threads=each) for each in threads]
+    own.decode, plain = (dataclasses.replace(own.decode, precision=each) for each in (precision, "as_trained"))
+    engines = [own, *(ctranslate2_translator(run, plain, folder, threads=each) for each in threads)]
     speeds = [[] for _ in engines]
     for round_number in range(rounds + 1):
         for engine, measured in zip(engines, speeds, strict=True):
@@ -91,8 +91,13 @@ def compare(options, report):
         options: `run`, the folder of a translator, `rounds`, `sentences`, `quantization` of CTranslate2's weights,
             `precision` of our products, and `sizes` out of `SIZES`.
         report: called with each line.
+
+    Raises:
+        InputError: there is no test text, or an accelerator would be compared with a CPU.
     """
     os.environ.setdefault("CT2_USE_MKL", "0")  # CTranslate2 is faster without on most machines
+    if backend.device() != "cpu":
+        raise InputError("CTranslate2 is measured on the CPU: set JAX_PLATFORMS=cpu.")
     keep_compilations()
     trained = Run.open(options.run).of_task("translate")
     texts = corpora(trained.config)
@@ -106,7 +111,7 @@ def compare(options, report):
             folder = export(run, Path(temporary) / f"{size}-ct2", options.quantization)
             fixed = WRITTEN if size == "base" else 0
             for batch_size in (64, 1):
-                few = lines[: (256 if fixed else len(lines)) // (1 if batch_size > 1 else 16)]
+                few = lines[: max(1, (256 if fixed else len(lines)) // (1 if batch_size > 1 else 16))]
                 for beam_size in (1, 4):
                     ours, theirs = row(
                         run, folder, few, beam_size, batch_size, options.rounds, fixed, options.precision

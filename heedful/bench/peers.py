@@ -1,9 +1,9 @@
 """What people use today, each as an update on a batch: the same model, loss and optimizer, written as its makers do.
 
-A peer is imported when it is measured; `find_spec` of its `MODULE` says whether it is installed.
+A peer is imported when it is measured; it is installed where all of its `MODULES` are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ import numpy as np
 class TorchLoop:
     """A plain PyTorch loop around `torch.nn.Transformer`; every batch is padded to its longest sentence."""
 
-    MODULE = "torch"
+    MODULES: Sequence[str] = ("torch",)
     ENVIRONMENT: Mapping[str, str] = {}
 
     def __init__(self, work):
@@ -22,7 +22,7 @@ class TorchLoop:
 
         sizes, self.vocab_size = work.model, work.vocab_size
         torch.manual_seed(1)
-        table = torch.tensor(np.array(sinusoid(np.arange(256), sizes.d_model)))
+        table = torch.tensor(np.array(sinusoid(np.arange(work.longest), sizes.d_model)))
 
         class Plain(nn.Module):
             def __init__(self):
@@ -80,7 +80,7 @@ class TorchLoop:
 class HuggingFace(TorchLoop):
     """Marian of Hugging Face's transformers, in the same loop."""
 
-    MODULE = "transformers"
+    MODULES = ("transformers", "torch")
 
     def __init__(self, work):
         import torch
@@ -92,8 +92,8 @@ class HuggingFace(TorchLoop):
         heads = {"encoder_attention_heads": sizes.num_heads, "decoder_attention_heads": sizes.num_heads}
         widths = {"d_model": sizes.d_model, "encoder_ffn_dim": sizes.d_ff, "decoder_ffn_dim": sizes.d_ff}
         config = MarianConfig(
-            vocab_size=work.vocab_size, max_position_embeddings=256, activation_function="relu", pad_token_id=0,
-            decoder_start_token_id=2, eos_token_id=3, dropout=sizes.dropout, scale_embedding=True,
+            vocab_size=work.vocab_size, max_position_embeddings=work.longest, activation_function="relu",
+            pad_token_id=0, decoder_start_token_id=2, eos_token_id=3, dropout=sizes.dropout, scale_embedding=True,
             tie_word_embeddings=True, **layers, **heads, **widths,
         )  # fmt: skip
         self._train(MarianMTModel(config), work.label_smoothing)
@@ -106,7 +106,7 @@ class HuggingFace(TorchLoop):
 class KerasHub:
     """The layers of KerasHub in a Keras model, on TensorFlow, where they are fastest on a CPU; shapes as planned."""
 
-    MODULE = "keras_hub"
+    MODULES = ("keras_hub", "tensorflow")
     ENVIRONMENT = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
     def __init__(self, work):

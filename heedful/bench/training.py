@@ -1,4 +1,4 @@
-"""Training speed and memory of heedful beside its peers: the same text, sizes and tokens a batch, alternating.
+"""Training speed and memory of heedful beside its peers on a CPU: the same text, sizes and tokens a batch, alternating.
 
 Each round runs each engine in a process of its own (`measure.py`).
 """
@@ -15,11 +15,12 @@ from heedful.bench.peers import PEERS
 from heedful.errors import InputError
 
 ENGINES = (OWN, *PEERS)
+ON_CPU = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}  # where the peers' loops run
 
 
 def installed():
     """Return the names of the engines that can be measured here."""
-    return [engine for engine in ENGINES if engine == OWN or importlib.util.find_spec(PEERS[engine].MODULE)]
+    return [engine for engine in ENGINES if engine == OWN or all(map(importlib.util.find_spec, PEERS[engine].MODULES))]
 
 
 def compare(engines, rounds, work, report):
@@ -40,11 +41,12 @@ def compare(engines, rounds, work, report):
     results = {engine: [] for engine in engines}
     for number in range(rounds):
         for engine in engines:
-            environment = os.environ | (PEERS[engine].ENVIRONMENT if engine in PEERS else {})
+            environment = os.environ | ON_CPU | (PEERS[engine].ENVIRONMENT if engine in PEERS else {})
             command = [sys.executable, "-m", "heedful.bench.measure", json.dumps(work | {"engine": engine})]
             made = subprocess.run(command, capture_output=True, text=True, env=environment)
             if made.returncode:
-                raise InputError(f"{engine} failed: {' '.join(made.stderr.splitlines()[-1:])}")
+                said = " ".join(made.stderr.splitlines()[-1:])
+                raise InputError(f"{engine} failed with exit code {made.returncode}: {said}")
             last = json.loads(made.stdout.splitlines()[-1])
             results[engine].append(last)
             report(f"round {number + 1}  {engine:12s} {last['tokens_per_second']:8,.0f} target tokens/s")

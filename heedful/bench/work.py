@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from heedful.config import ModelConfig
 from heedful.data.encoded import encode
 from heedful.data.examples import PlannedExamples
-from heedful.errors import InputError
 from heedful.jobs.translation import corpora, examples_of, train_tokenizers
 
 SHAPES = 10  # of single pairs, which is what KerasHub is compiled for; torch needs none
@@ -32,9 +31,7 @@ class Work:
 
     @classmethod
     def of_recipe(cls, config, size, batch_tokens):
-        """Prepare the text of a translation recipe; `InputError` where it has none, or two vocabularies."""
-        if config.task != "translate" or not config.tokenizer.joint:
-            raise InputError("Engines are compared on a translation recipe with a joint vocabulary.")
+        """Prepare the text of a translation recipe."""
         train = corpora(config)["train"]
         tokenizer, _ = train_tokenizers(config, train)
         pairs = encode(train, tokenizer, tokenizer, config.data.max_tokens)
@@ -46,6 +43,11 @@ class Work:
             )
         )
         return cls(packed, single, len(tokenizer), ModelConfig(size=size, tie="all", dropout=config.model.dropout))
+
+    @property
+    def longest(self):
+        """The longest source or target of all shapes, in tokens."""
+        return max(length for shape in self.single.plan.shapes for length in shape.lengths)
 
     @staticmethod
     def first_of_each_shape(examples):

@@ -18,7 +18,6 @@ from heedful.errors import InputError
 from heedful.generation.rules import Rules
 from heedful.generation.search import search
 from heedful.generation.strategies import BeamSearch, Greedy, Sampling
-from heedful.models.rounded import rounded
 
 QUEUE = 4  # sentences handed to one call for each slot: the more, the less often slots stand empty at its end
 TOO_MANY_AGAIN = 0.05  # share of sentences that may need more room than expected, and a second call
@@ -36,7 +35,8 @@ class Decoder:
     """Runs a search over many sources.
 
     Args:
-        model: an encoder-decoder model, or an `Ensemble` of several; `Continuer` is for language models.
+        model: an encoder-decoder model, or an `Ensemble` of several, in the precision of `decode`; `Continuer` is for
+            language models.
         decode: a `DecodeConfig`.
         tokenizer: of the target side; names the forbidden tokens and the size of the vocabulary.
         scored: whether greedy search adds up scores too; the others always do.
@@ -46,8 +46,7 @@ class Decoder:
     """
 
     def __init__(self, model, decode, tokenizer, scored=False):
-        self.model = model if decode.precision == "as_trained" else rounded(model, decode.precision)
-        self.decode, self.scored = decode, scored
+        self.model, self.decode, self.scored = model, decode, scored
         if decode.beam_size >= len(tokenizer):
             raise InputError(f"beam_size ({decode.beam_size}) must be below the vocabulary's {len(tokenizer)} entries.")
         ids = {token: tokenizer.lookup(token) for token in decode.forbidden}

@@ -6,6 +6,7 @@ from heedful.config import DecodeConfig
 from heedful.data.tokenizer import END, START_ID
 from heedful.errors import InputError
 from heedful.generation.decoder import Continuer
+from heedful.models.rounded import Precisions
 
 DEFAULT_LENGTH = 200  # tokens written where nobody says how many
 ROUNDS = 1 << 32  # numbers of random streams: the line in the lower half, the round above it
@@ -26,7 +27,7 @@ class Generator:
 
     def __init__(self, model, tokenizer, decode=None, starts=False):
         self.model, self.tokenizer, self.decode, self.starts = model, tokenizer, decode or DecodeConfig(), starts
-        self._decoders = {}
+        self._precisions, self._decoders = Precisions(model), {}
 
     @classmethod
     def from_run(cls, run):
@@ -124,7 +125,9 @@ class Generator:
 
     def _decoder(self, decode, scored):
         if (decode, scored) not in self._decoders:
-            self._decoders[decode, scored] = Continuer(self.model, decode, self.tokenizer, scored)
+            self._decoders[decode, scored] = Continuer(
+                self._precisions[decode.precision], decode, self.tokenizer, scored
+            )
         return self._decoders[decode, scored]
 
 

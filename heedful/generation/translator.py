@@ -13,6 +13,7 @@ from heedful.errors import InputError
 from heedful.generation.decoder import Decoder
 from heedful.generation.scoring import Scorer
 from heedful.models.ensemble import Ensemble
+from heedful.models.rounded import Precisions
 
 WINDOW = 50  # batches read ahead, so that sentences of like length can be decoded together
 
@@ -27,11 +28,23 @@ class Translator:
     """
 
     def __init__(self, model, source_tokenizer, target_tokenizer, decode=None):
-        self.model, self.decode = model, decode or DecodeConfig()
+        self._precisions, self.decode = Precisions(model), decode or DecodeConfig()
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.max_length = model.max_length if model else None
-        self._make_decoder = lambda decode, scored: Decoder(model, decode, target_tokenizer, scored)
-        self._decoders, self._scorer, self._reader = {}, None, None
+        self._decoders, self._scorers, self._readers = {}, {}, {}
+
+    @property
+    def model(self):
+        """The model in the precision of the settings."""
+        return self._precisions[self.decode.precision]
+
+    @property
+    def trained_model(self):
+        """The model as it was trained."""
+        return self._precisions["as_trained"]
+
+    def _make_decoder(self, decode, scored):
+        return Decoder(self._precisions[decode.precision], decode, self.target_tokenizer, scored)
 
     @classmethod
     def from_run(cls, run):
@@ -107,8 +120,9 @@ class Translator:
 
     def score(self, lines, references):
         """Return the log-probability in nats of each token of each reference, the end token last: a list of arrays."""
-        self._scorer = self._scorer or Scorer(self.model, self.decode.batch_size)
-        return self._scorer(self._read(lines), self.target_tokenizer.encode_batch(references))
+        if self.model not in self._scorers:
+            self._scorers[self.model] = Scorer(self.model, self.decode.batch_size)
+        return self._scorers[self.model](self._read(lines), self.target_tokenizer.encode_batch(references))
 
     def alternatives(self, line, prefix="", count=5, **options):
         """Say what else could stand behind `prefix` in the translation of `line`, and how it would go on.
@@ -132,12 +146,13 @@ class Translator:
         """Yield the greedy translation of one line piece by piece, as it is made."""
         source = np.array([[*self._read([line])[0], END_ID]], np.int32)
         limit = self._decoder().most(source.shape[1] - 1)
-        if self._reader is None:
-            self._reader = _Reader(self.model)
-        memory, past = self._reader.begin(source)
+        if self.model not in self._readers:
+            self._readers[self.model] = _Reader(self.model)
+        reader = self._readers[self.model]
+        memory, past = reader.begin(source)
         ids, told, last = [], "", START_ID
         while len(ids) < limit:
-            last, past = self._reader.step(last, memory, past, len(ids))
+            last, past = reader.step(last, memory, past, len(ids))
             if last == END_ID:
                 return
             ids.append(last)

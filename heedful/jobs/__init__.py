@@ -34,5 +34,5 @@ def resume(path, report=print, config=None, verify=False, origins=None):
 
 
 def plan(config, report=print):
-    """Report vocabulary, batches, time and memory of a training, and leave nothing behind."""
+    """Report vocabulary, batches, time and memory of a training, and leave nothing behind but caches."""
     JOBS[config.task].plan(config, report)

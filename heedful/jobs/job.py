@@ -1,7 +1,11 @@
 """What all jobs have in common: a run folder is made, a model trained, its states kept, its test text scored."""
 
 import dataclasses
+import json
 import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 from heedful import backend
@@ -14,7 +18,7 @@ from heedful.inspection import plot_curves
 from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights
 from heedful.selfcheck.check import require
 from heedful.storage import locked, read_sealed, write_atomically
-from heedful.training.rehearsal import largest_batch, rehearse
+from heedful.training.rehearsal import FIRST, Trial, largest_batch, rehearse
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 
@@ -150,13 +154,13 @@ class Job:
 
     @classmethod
     def plan(cls, config, report=print):
-        """Report vocabulary, batches, time and memory of a training, and leave nothing behind but what was compiled."""
-        keep_compilations()
+        """Report vocabulary, batches, time and memory of a training, and leave nothing behind but caches."""
         config, tokenizers = cls._prepare(config, report)
         report(str(cls(Run(Path(), config, *tokenizers), report).rehearse()))
 
     @classmethod
     def _prepare(cls, config, report):
+        keep_compilations()
         config, tokenizers = cls.prepare(config, cls.find_corpora(config)["train"])
         report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
         if config.data.batch_tokens == "auto":
@@ -169,11 +173,16 @@ class Job:
         def sized(**sizes):
             return dataclasses.replace(config, data=dataclasses.replace(config.data, **sizes))
 
-        def rehearsed(tokens):
-            job = cls(Run(Path(), sized(batch_tokens=tokens, max_shapes=1), *tokenizers), report=lambda line: None)
-            return job.rehearse().memory, job.examples.batches_per_epoch <= 1
+        def attempt(tokens):
+            with tempfile.TemporaryDirectory() as folder:
+                Run.create(folder, sized(batch_tokens=tokens, max_shapes=1), *dict.fromkeys(tokenizers))
+                command = [sys.executable, "-m", "heedful.jobs.trial", folder]
+                made = subprocess.run(command, capture_output=True, text=True)
+            if made.returncode == 1 and tokens == FIRST:
+                raise InputError(f"The memory could not be tried out: {' '.join(made.stderr.splitlines()[-1:])}")
+            return None if made.returncode else Trial(**json.loads(made.stdout.splitlines()[-1]))
 
-        return sized(batch_tokens=largest_batch(rehearsed))
+        return sized(batch_tokens=largest_batch(attempt))
 
     def rehearse(self):
         """Return the `Rehearsal` of the training, made with a fresh model."""

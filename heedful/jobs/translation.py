@@ -117,8 +117,8 @@ class TranslationJob(Job):
         return examples_of(self.config, pairs)
 
     def start(self, model):
-        decode = dataclasses.replace(self.config.decode, precision="as_trained")  # the model is still learning
-        self._translator = Translator(model, self.run.source_tokenizer, self.run.target_tokenizer, decode)
+        learning = dataclasses.replace(self.config.decode, precision="as_trained")
+        self._translator = Translator(model, self.run.source_tokenizer, self.run.target_tokenizer, learning)
         self._token_scores = TokenScores.of_pairs(model, self._valid_pairs, self.config.data.batch_tokens)
 
     def validate(self):
@@ -136,6 +136,7 @@ class TranslationJob(Job):
         return scores
 
     def score_test(self, part, corpus):
+        self._translator.decode = self.config.decode  # it learns no more
         scores = evaluate(self.run, corpus, self._translator)
         self.report(f"{part}: {describe(scores)}  ({scores['signatures']['bleu']})")
 
@@ -150,8 +151,8 @@ def evaluate(run, corpus, translator=None):
     """Score a run on a parallel text and add the result to its scores.json.
 
     Returns:
-        bleu, chrf, exact, loss, perplexity, accuracy, seconds and tokens per second of decoding, signatures,
-        a 95 % interval, and the passport of `scores/passport.py`.
+        bleu, chrf, exact, seconds and tokens per second of decoding, signatures, a 95 % interval; loss, perplexity and
+        accuracy of the model as trained, whatever it decodes in; and the passport of `scores/passport.py`.
     """
     translator = translator or Translator.from_run(run)
     pairs = list(corpus)
@@ -162,7 +163,7 @@ def evaluate(run, corpus, translator=None):
     seconds = time.monotonic() - began
     tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(made))
     encoded = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length)
-    scores |= TokenScores.of_pairs(translator.model, encoded, run.config.data.batch_tokens)()
+    scores |= TokenScores.of_pairs(translator.trained_model, encoded, run.config.data.batch_tokens)()
     scores |= {
         "sentences": len(pairs),
         "seconds": round(seconds, 2),

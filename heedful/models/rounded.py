@@ -29,6 +29,22 @@ def rounded(model, precision):
     return copy
 
 
+class Precisions:
+    """A trained model and its rounded copies, each made when it is first asked for: `precisions["int8"]`.
+
+    Args:
+        model: does not learn on.
+    """
+
+    def __init__(self, model):
+        self._models = {"as_trained": model}
+
+    def __getitem__(self, precision):
+        if precision not in self._models:
+            self._models[precision] = rounded(self._models["as_trained"], precision)
+        return self._models[precision]
+
+
 def _place(variable):
     """Return the path of a variable in its model."""
     return variable.path.split("/", 1)[1]

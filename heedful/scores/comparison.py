@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from heedful.config import DecodeConfig
 from heedful.errors import InputError
 from heedful.scores.passport import is_comparable, read, units_of
 from heedful.scores.units import FEWEST, METRICS, bounds, p_value, sample_scores
@@ -144,6 +145,7 @@ def _on_common_text(runs):
 
 
 def _refuse_unlike(runs, chosen, metric):
+    chosen = [_with_defaults(scores) for scores in chosen]
     by_token = metric == "loss" or runs[0].config.task == "fill"
     agree = [*MUST_AGREE, *(["tokenizer_fingerprints"] if by_token else [])]
     for run, scores in zip(runs, chosen, strict=True):
@@ -158,6 +160,13 @@ def _refuse_unlike(runs, chosen, metric):
                     f"{runs[0].path} and {run.path} were not scored alike: {where} is {one!r} and {other!r}. "
                     "Evaluate one of them again."
                 )
+
+
+def _with_defaults(scores):
+    """Return scores with the settings of decoding that were not there yet when they were kept."""
+    if not isinstance(scores.get("decode"), dict):
+        return scores
+    return scores | {"decode": dataclasses.asdict(DecodeConfig()) | scores["decode"]}
 
 
 def _agree(chosen, name):

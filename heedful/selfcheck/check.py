@@ -4,7 +4,6 @@ import gc
 import math
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from heedful import backend
@@ -28,7 +27,6 @@ class Check:
         tasks: for which it makes sense.
         fresh: whether it is about weights that have not been trained.
         needs: an array of the batch without which it says nothing.
-        trains: whether it is about the model in training, which the other checks do not touch.
     """
 
     claim: str
@@ -37,7 +35,6 @@ class Check:
     tasks: tuple = ALL
     fresh: bool = False
     needs: str = "labels"
-    trains: bool = False
 
     @property
     def name(self):
@@ -70,13 +67,13 @@ CHECKS = (
     Check("the first loss is near that of guessing",
           learning.start, "layers/embeddings.py, the initial weights", fresh=True),
     Check("two halves of a batch have the gradient of the whole",
-          learning.pieces, "training/objective.py, training/loss.py", trains=True),
+          learning.pieces, "training/objective.py, training/loss.py"),
     Check("a gradient reaches every weight that is to learn, and no other",
-          learning.gradients, "models/, train.freeze", trains=True),
+          learning.gradients, "models/, train.freeze"),
     Check("dropout is on in training if it is asked for, and else nothing is random",
-          learning.dropout, "models/: is `training` handed down?", trains=True),
+          learning.dropout, "models/: is `training` handed down?"),
     Check(f"the loss of one batch falls within {learning.UPDATES} updates",
-          learning.falls, "training/optimizer.py, training/objective.py", trains=True),
+          learning.falls, "training/optimizer.py, training/objective.py"),
 )  # fmt: skip
 
 
@@ -122,24 +119,14 @@ def check(run, batch, frozen=(), trained=False, report=None, only=None):
         only: names of the checks to make; None: all.
     """
     subject = Subject(run, batch, frozen, trained)
-    chosen = [one for one in CHECKS if one.concerns(subject) and (only is None or one.name in only)]
-
-    def find(one):
-        with backend.precise():
-            return Finding(one, *one.measure(subject))
-
-    # Most of the time goes into compiling on one core: so what trains goes beside what reads and writes.
-    queues = [ThreadPoolExecutor(1) for _ in range(min(2, backend.workers()))]
-    found = [queues[one.trains % len(queues)].submit(find, one) for one in chosen]
-    try:
-        for future in found:
-            finding = future.result()
-            if report:
-                report(finding)
-    finally:
-        for queue in queues:
-            queue.shutdown(cancel_futures=True)
-    return [future.result() for future in found]
+    findings = []
+    with backend.precise():
+        for one in CHECKS:
+            if one.concerns(subject) and (only is None or one.name in only):
+                findings.append(Finding(one, *one.measure(subject)))
+                if report:
+                    report(findings[-1])
+    return findings
 
 
 def require(run, batch, frozen, report):

@@ -91,7 +91,8 @@ def peak_memory():
 def memory_limit():
     """Return how many bytes of memory can be in use: the accelerator's, or what this process may have of the machine's.
 
-    Of the machine's that is what was free or could be freed when first asked, and no more than its control group has.
+    Of the machine's that is what was free or could be freed when first asked, and no more than the limit of its control
+    group (version 2, as seen from inside a container).
     """
     if accelerator := backend.device_memory():
         return accelerator[1]

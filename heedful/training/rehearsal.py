@@ -1,8 +1,10 @@
 """What a training will cost, learned by trying: some updates on a batch of each shape, the model then thrown away."""
 
 import collections
+import gc
 import itertools
 import math
+import statistics
 import time
 from dataclasses import dataclass
 
@@ -10,14 +12,15 @@ import keras
 import numpy as np
 
 from heedful import backend
+from heedful.errors import InputError
 from heedful.training.machine import memory_limit, peak_memory
 from heedful.training.objective import Objective
 from heedful.training.optimizer import Schedule, optimizer_of
 
-UPDATES = 3  # of each shape: the first compiles, of the others the faster one counts
+UPDATES = 3  # batches of each shape at least: the first is compiled for, the others are timed
 LOOKED_AT = 1000  # batches that tell how often each shape comes, and how many tokens it holds
 FIRST, LARGEST = 1024, 2**20  # batch sizes, in tokens: the first that is tried, and the largest that is given
-STEP = 4  # times as many at the next trial: what an earlier one leaves behind is then a small part of the peak
+STEP = 4  # times as many at the next trial
 ROOM = 0.7  # share of the memory that batches are made to fill: estimates err, and validation needs some too
 GROWTH = 2**28  # bytes by which a larger batch must have raised the memory: below, the price of a token is noise
 
@@ -58,35 +61,52 @@ def rehearse(run, model, examples):
     shapes = collections.defaultdict(list)
     for number in range(count):
         shapes[examples.shape(number)].append(number)
-    steps = UPDATES * run.config.train.accumulate
+    steps = max(UPDATES, 2 * run.config.train.accumulate)  # a whole update among them
     seconds = _seconds(run, model, [examples.batch(numbers[0]) for numbers in shapes.values()], steps)
-    updates = [min(each[1:]) for each in seconds]
-    whole = sum(update * len(numbers) for update, numbers in zip(updates, shapes.values(), strict=True))
+    usual = [statistics.fmean(each[run.config.train.accumulate :]) for each in seconds]
+    whole = sum(each * len(numbers) for each, numbers in zip(usual, shapes.values(), strict=True))
+    gc.collect()  # a model in training lies in circles of references
     return Rehearsal(
-        compiling=sum(each[0] for each in seconds) - sum(updates),
+        compiling=max(0.0, sum(each[0] for each in seconds) - sum(usual)),
         epoch=whole / count * examples.batches_per_epoch,
         rate=sum(map(examples.tokens, range(count))) / whole,
         memory=peak_memory(),
     )
 
 
-def largest_batch(rehearsed):
+@dataclass(frozen=True)
+class Trial:
+    """What updates on batches of some size took: bytes used at most, bytes there are, whether a batch held all text."""
+
+    used: int
+    limit: int
+    everything: bool
+
+
+def largest_batch(attempt):
     """Return how many tokens a batch can have that the memory holds, by what smaller batches take of it.
 
     Args:
-        rehearsed: from a number of tokens to (bytes used at most by updates on so many, whether that was all text).
+        attempt: from a number of tokens to a `Trial`, or None where the memory was too small for that.
+
+    Raises:
+        InputError: it is too small for the least batch.
     """
-    limit, tokens = ROOM * memory_limit(), FIRST
-    used, everything = rehearsed(tokens)
-    least = used
-    while not everything and tokens < LARGEST:
-        if used - least > GROWTH:
-            each = (used - least) / (tokens - FIRST)
-            if used + each * (STEP - 1) * tokens > limit / 2:  # near enough to tell
-                most = tokens + (limit - used) / each
+    tokens = FIRST
+    first = trial = attempt(tokens)
+    if first is None:
+        raise InputError(f"There is too little memory for batches of {FIRST:,} tokens.")
+    limit = ROOM * first.limit
+    while not trial.everything and tokens < LARGEST:
+        if trial.used - first.used > GROWTH:
+            each = (trial.used - first.used) / (tokens - FIRST)
+            if trial.used + each * (STEP - 1) * tokens > limit / 2:  # near enough to tell
+                most = tokens + (limit - trial.used) / each
                 return max(FIRST, min(LARGEST, int(most) // FIRST * FIRST))
-        tokens *= STEP
-        used, everything = rehearsed(tokens)
+        following = attempt(tokens * STEP)
+        if following is None:
+            break
+        tokens, trial = tokens * STEP, following
     return tokens
 
 

@@ -13,7 +13,10 @@ def train(options, overrides):
     there = training.installed()
     if missing := [engine for engine in options.engines or () if engine not in there]:
         raise InputError(f"Not installed here: {', '.join(missing)}. There is {', '.join(there)}.")
-    corpora(Config.from_toml(find_recipe(options.recipe)))  # whose text may be missing
+    config = Config.from_toml(find_recipe(options.recipe))
+    if config.task != "translate" or not config.tokenizer.joint:
+        raise InputError("Engines are compared on a translation recipe with a joint vocabulary.")
+    corpora(config)  # whose text may be missing
     work = {name: getattr(options, name) for name in ("recipe", "size", "batch_tokens", "updates")}
     engines = dict.fromkeys([training.OWN, *(options.engines or there)])
     medians = training.compare(list(engines), options.rounds, work, say)

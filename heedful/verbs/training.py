@@ -64,6 +64,8 @@ def train(options, overrides):
         own = origins | {"train.seed": "command line, --seeds"}
         if code := _watched(lambda: jobs.train(seeded, place, say, options.force, own), place):  # noqa: B023
             return code
+        tokens = Run.open(place).config.data.batch_tokens  # which the first may have found out, for all
+        config = settings.override(config, ["--data.batch_tokens", str(tokens)])
     for line in compare([Run.open(place) for place in folders]).lines():
         say(line)
     return 0

@@ -28,7 +28,6 @@ from heedful.serving.engine import ctranslate2_translator
 from heedful.serving.export import export
 from heedful.training.machine import peak_memory
 
-SIZES = ("trained", "base")
 WRITTEN = 24  # tokens for each sentence by random weights
 
 
@@ -89,7 +88,7 @@ def compare(options, report):
 
     Args:
         options: `run`, the folder of a translator, `rounds`, `sentences`, `quantization` of CTranslate2's weights,
-            `precision` of our products, and `sizes` out of `SIZES`.
+            `precision` of our products, and `sizes` out of trained and base.
         report: called with each line.
 
     Raises:

@@ -3,6 +3,7 @@
 Compilations and one warm-up batch a shape are left out; real target tokens are counted, padding is not.
 """
 
+import itertools
 import json
 import sys
 import time
@@ -14,15 +15,13 @@ OWN = "heedful"
 
 def heedful_speed(work, updates):
     """Return what `fit` makes of packed pairs, as the trainer runs it: tokens_per_second, padding, product_share."""
-    import keras
-    import numpy as np
-
     from heedful import backend
     from heedful.jobs.job import keep_compilations
     from heedful.models.transformer import Transformer
     from heedful.training.machine import Demand, product_rate
     from heedful.training.objective import Objective
     from heedful.training.optimizer import Schedule, adam
+    from heedful.training.rehearsal import step_seconds
 
     keep_compilations()
     examples, sizes = work.packed, work.model
@@ -30,28 +29,17 @@ def heedful_speed(work, updates):
     objective = Objective(Transformer(work.vocab_size, work.vocab_size, **sizes.keywords()), work.label_smoothing)
     objective.compile(adam(Schedule("paper", 1.0, 1000, sizes.d_model)))
 
-    def batch(number):
-        return examples.batch(number) | {"update_tokens": np.array([examples.tokens(number)], np.float32)}
+    def seconds(numbers):
+        return sum(step_seconds(objective, map(examples.batch, itertools.cycle(numbers)), len(numbers)))
 
-    class Synchronous(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            float(logs["loss"])
-
-    def fit(numbers):
-        feed = backend.feed((batch(number) for number in [*numbers, *numbers]), batch(0))
-        watch = Synchronous()
-        objective.fit(feed, steps_per_epoch=len(numbers), epochs=1, verbose=0, shuffle=False, callbacks=[watch])
-
-    fit(work.first_of_each_shape(examples))
-    began = time.perf_counter()
-    fit(range(updates))
-    seconds = time.perf_counter() - began
+    seconds(work.first_of_each_shape(examples))
+    taken = seconds(range(updates))
     demand, rate = Demand(objective.model), product_rate()
-    operations = sum(demand.of(batch(number)) for number in range(updates))
+    operations = sum(demand.of(examples.batch(number)) for number in range(updates))
     return {
-        "tokens_per_second": sum(map(examples.tokens, range(updates))) / seconds,
+        "tokens_per_second": sum(map(examples.tokens, range(updates))) / taken,
         "padding": examples.plan.padding_share,
-        "product_share": operations / seconds / rate if rate else None,  # an unknown GPU
+        "product_share": operations / taken / rate if rate else None,  # an unknown GPU
     }
 
 

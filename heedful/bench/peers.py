@@ -133,14 +133,9 @@ class KerasHub:
             decoder = keras_hub.layers.TransformerDecoder(sizes.d_ff, **options)
             write = decoder(write, read, encoder_padding_mask=here)
         self.model = keras.Model([source, target], embedding(write, reverse=True))
-        self.model.compile(keras.optimizers.Adam(1e-3, beta_2=0.98), self._loss(work))
-
-    @staticmethod
-    def _loss(work):
-        import keras
-
         # Keras smooths only one-hot labels, which would cost another (B, T, V): so here none is smoothed.
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        self.model.compile(keras.optimizers.Adam(1e-3, beta_2=0.98), loss)
 
     def padded(self, batch):
         """Return a batch as planned."""

@@ -35,12 +35,10 @@ class Work:
         train = corpora(config)["train"]
         tokenizer, _ = train_tokenizers(config, train)
         pairs = encode(train, tokenizer, tokenizer, config.data.max_tokens)
+        data = dataclasses.replace(config.data, batch_tokens=batch_tokens, batch_sentences=0)
         packed, single = (
-            examples_of(dataclasses.replace(config, data=dataclasses.replace(config.data, **sizes)), pairs)
-            for sizes in (
-                {"batch_tokens": batch_tokens, "batch_sentences": 0},
-                {"batch_tokens": batch_tokens, "batch_sentences": 0, "max_shapes": SHAPES, "pack_tokens": 0},
-            )
+            examples_of(dataclasses.replace(config, data=each), pairs)
+            for each in (data, dataclasses.replace(data, max_shapes=SHAPES, pack_tokens=0))
         )
         return cls(packed, single, len(tokenizer), ModelConfig(size=size, tie="all", dropout=config.model.dropout))
 

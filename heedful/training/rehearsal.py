@@ -115,14 +115,17 @@ def _seconds(run, model, batches, steps):
     train = run.config.train
     objective = Objective(model, train.label_smoothing, train.accumulate)
     objective.compile(optimizer_of(train, Schedule.from_config(train, run.config.model.d_model)))
-    prepared = [batch | {"update_tokens": np.array([max(1, batch["weights"].sum())], np.float32)} for batch in batches]
-    queue = (batch for batch in itertools.chain(prepared, itertools.repeat(prepared[-1])) for _ in range(steps))
-    clock = _Clock()
-    objective.fit(
-        backend.feed(queue, prepared[0]), steps_per_epoch=steps * len(batches), epochs=1, verbose=0, shuffle=False,
-        callbacks=[clock],
-    )  # fmt: skip
-    return np.array(clock.seconds).reshape(-1, steps).tolist()
+    queue = (batch for batch in itertools.chain(batches, itertools.repeat(batches[-1])) for _ in range(steps))
+    return np.reshape(step_seconds(objective, queue, steps * len(batches)), (-1, steps)).tolist()
+
+
+def step_seconds(objective, batches, count):
+    """Train on the first `count` of an endless stream of batches; return how many seconds each took (count,)."""
+    prepared = (batch | {"update_tokens": np.array([max(1, batch["weights"].sum())], np.float32)} for batch in batches)
+    first, clock = next(prepared), _Clock()
+    data = backend.feed(itertools.chain([first], prepared), first)
+    objective.fit(data, steps_per_epoch=count, epochs=1, verbose=0, shuffle=False, callbacks=[clock])
+    return clock.seconds
 
 
 class _Clock(keras.callbacks.Callback):

@@ -84,9 +84,11 @@ def _typed(value, hint, where):
         if value is None and type(None) in typing.get_args(hint):
             return None
         first, *others = (item for item in typing.get_args(hint) if item is not type(None))
-        for other in others:  # a Literal: words that may stand in place of a value
-            if value in typing.get_args(other):
-                return value
+        words = [word for other in others for word in typing.get_args(other)]  # that may stand in place of a value
+        if value in words:
+            return value
+        if words and type(value) is not first:
+            raise InputError(f"{where} = {value!r} is not {_TYPE_NAMES[first]}, nor {' or '.join(map(repr, words))}.")
         return _typed(value, first, where)
     if hint is float and type(value) is int and abs(value) < 1e300:
         value = float(value)

@@ -90,7 +90,7 @@ def test_auto_becomes_a_number_of_the_run(recipe, tmp_path):
         jobs.resume(tmp_path / "run", said.append, override(run.config, ["--data.batch_tokens", "auto"]))
     with pytest.raises(InputError, match="leaves nothing to batch_sentences"):
         override(config, ["--data.batch_sentences", "5"])
-    with pytest.raises(InputError, match="not a whole number"):
+    with pytest.raises(InputError, match="is not a whole number, nor 'auto'"):
         override(config, ["--data.batch_tokens", "many"])
     with pytest.raises(InputError, match="batch_tokens = None is not a whole number"):
         from_dict(Config, {"data": {"batch_tokens": None}}, "a file")

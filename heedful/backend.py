@@ -34,12 +34,14 @@ def compiled(function, model, loop=False):
     if NAME == "jax":
         import jax
 
+        variables = model.variables  # collecting them takes as long as the call of a small program
+
         @functools.partial(jax.jit, compiler_options=LOOP_OPTIONS if loop and _on_cpu() else None)
         def pure(values, arguments):
-            with keras.StatelessScope(state_mapping=list(zip(model.variables, values, strict=True))):
+            with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
                 return function(*arguments)
 
-        return lambda *arguments: pure([variable.value for variable in model.variables], arguments)
+        return lambda *arguments: pure([variable.value for variable in variables], arguments)
     if NAME == "tensorflow":
         import tensorflow
 

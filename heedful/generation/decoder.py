@@ -3,6 +3,7 @@
 Axes: W sentences of one call of the search, S source length, K hypotheses, P results.
 """
 
+import functools
 import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,8 @@ from heedful.generation.rules import Rules
 from heedful.generation.search import search
 from heedful.generation.strategies import BeamSearch, Greedy, Sampling
 
-QUEUE = 4  # sentences handed to one call for each slot: the more, the less often slots stand empty at its end
+QUEUE = 4  # most sentences handed to one call for each slot: the more, the less often slots stand empty at its end
+ALIKE = 2 / 3  # the shortest source of such a call is at least so long beside the longest, or there are fewer
 TOO_MANY_AGAIN = 0.05  # share of sentences that may need more room than expected, and a second call
 SOURCE_STEP = 4  # source lengths are rounded up to this: few shapes to compile, little padding
 
@@ -87,27 +89,34 @@ class Decoder:
                     f"The prefix has {len(job.prefix)} tokens; this source's translation may have at most {job.limit}."
                 )
         results = [None] * len(sources)
-        waiting = sorted(jobs, key=lambda job: len(job.source), reverse=True)
-        factor = 1
-        while waiting:  # with more room each time, for the few that needed more than expected
-            again = []
-            workers = backend.workers()
-            chunks = _chunks(waiting, min(QUEUE * self.decode.batch_size, math.ceil(len(waiting) / workers)))
-            with ThreadPoolExecutor(workers) as pool:
-                made = pool.map(lambda chunk, factor=factor: self._run(chunk, factor), chunks)
-                for job, candidates in zip(waiting, itertools.chain.from_iterable(made), strict=True):
-                    if candidates is None:
-                        again.append(job)
-                    else:
-                        results[job.place] = candidates
-            if len(again) > len(waiting) * TOO_MANY_AGAIN:
-                self._growth *= 1.5
-            waiting, factor = again, factor * 2
+        jobs.sort(key=lambda job: len(job.source), reverse=True)
+        again = self._run_all(jobs, results)
+        if len(again) > len(jobs) * TOO_MANY_AGAIN:
+            self._growth *= 1.5
+        self._run_all(again, results, all_room=True)
         return results
 
-    def _run(self, jobs, factor):
-        """Search for one chunk; give None for what found no end in the room."""
-        arguments, room = self._arguments(jobs, factor)
+    def _run_all(self, jobs, results, all_room=False):
+        """Search for jobs sorted by length, put the results in their places; return the jobs that found no end."""
+        workers = backend.workers()
+        slots = self.decode.batch_size
+        chunks = list(_chunks(jobs, min(QUEUE * slots, math.ceil(len(jobs) / workers)), slots))
+        run = functools.partial(self._run, all_room=all_room)
+        if len(chunks) > 1:
+            with ThreadPoolExecutor(workers) as pool:
+                made = list(pool.map(run, chunks))
+        else:
+            made = map(run, chunks)
+        again = []
+        for job, candidates in zip(jobs, itertools.chain.from_iterable(made), strict=True):
+            results[job.place] = candidates
+            if candidates is None:
+                again.append(job)
+        return again
+
+    def _run(self, jobs, all_room):
+        """Search for one chunk, with all the room allowed or as much as is expected; None for what found no end in it."""
+        arguments, room = self._arguments(jobs, all_room)
         found = self._program(room, tuple(arguments))(*arguments.values())
         tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in found)
         return [
@@ -117,7 +126,7 @@ class Decoder:
             for row in range(len(jobs))
         ]
 
-    def _arguments(self, jobs, factor):
+    def _arguments(self, jobs, all_room):
         """Return what the compiled search is called with, by name, and the room for tokens."""
         count = _round_up(len(jobs), QUEUE * self.decode.batch_size)
         lengths = np.array([len(job.source) for job in jobs])
@@ -129,7 +138,7 @@ class Decoder:
         if least.any():
             arguments["minimums"] = _padded(np.minimum(least, limits[: len(jobs)] - 1), count + 1)
         begun = max(len(job.prefix) for job in jobs)
-        room = self._room(source.shape[1] + begun, limits.max(), factor)
+        room = int(limits.max()) if all_room else self._room(source.shape[1] + begun, int(limits.max()))
         if begun:
             prefixes = Ragged.of([job.prefix for job in jobs])
             arguments["prefix"] = prefixes.padded(np.append(rows, -1), _multiple(begun, SOURCE_STEP))
@@ -144,9 +153,9 @@ class Decoder:
         sources = Ragged.of([job.source for job in jobs])
         return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
 
-    def _room(self, read, limit, factor):
+    def _room(self, read, limit):
         """Return for how many tokens there shall be room where `read` are read and `limit` are the most allowed."""
-        return int(min(_multiple(read * self._growth + 4, SOURCE_STEP) * factor, limit))
+        return min(_multiple(read * self._growth + 4, SOURCE_STEP), limit)
 
     def _program(self, room, names):
         if (room, names) not in self._programs:
@@ -220,8 +229,8 @@ class Continuer(Decoder):
         before = Ragged.of([job.source[:-1] for job in jobs])
         return before.padded(rows, longest), _padded([job.source[-1] for job in jobs], len(rows))
 
-    def _room(self, read, limit, factor):
-        return int(_multiple(limit, 2 * SOURCE_STEP))
+    def _room(self, read, limit):
+        return _multiple(limit, 2 * SOURCE_STEP)
 
 
 class _Job(NamedTuple):
@@ -240,8 +249,15 @@ def until_end(ids):
     return ids[: stop[0]].tolist() if len(stop) else ids.tolist()
 
 
-def _chunks(items, size):
-    return [items[start : start + size] for start in range(0, len(items), size)]
+def _chunks(jobs, most, least):
+    """Cut sorted jobs, longest first, into chunks of up to `most`; of fewer, but `least`, where lengths differ much."""
+    start = 0
+    while start < len(jobs):
+        size = most
+        while size // 2 >= least and len(jobs[start:][:size][-1].source) < ALIKE * len(jobs[start].source):
+            size //= 2
+        yield jobs[start : start + size]
+        start += size
 
 
 def _round_up(count, most):

@@ -114,14 +114,12 @@ def search(model, source, first, limits, strategy, rules=None, *, slots=None, ro
                 waiting=state.waiting + 1,
             )
             if refill:
-                source_row = ops.minimum(following, count - 1)[None]
-                anew = _reading(fresh, ops.take(first, source_row, axis=0))
+                source_row = ops.minimum(following, count - 1)
+                anew = _reading(fresh, ops.take(first, source_row[None], axis=0))
                 state = state._replace(
                     age=_set_row(state.age, slot, ops.full((1,), -1, "int32")),  # 0 after this tick
                     hypotheses=_map(lambda x, row: _set_row(x, slot, row), state.hypotheses, anew),
-                    memory=_map(
-                        lambda x, rows: _set_row(x, slot, ops.take(rows, source_row, axis=0)), state.memory, memory
-                    ),
+                    memory=_map(lambda x, all_rows: _refill(x, slot, slots, all_rows, source_row), state.memory, memory),
                 )
             return state, ops.logical_and(done, ops.not_equal(ops.arange(slots, dtype="int32"), slot))
 
@@ -132,7 +130,7 @@ def search(model, source, first, limits, strategy, rules=None, *, slots=None, ro
         clock=ops.convert_to_tensor(0, "int32"),
         sentence=ops.arange(slots, dtype="int32"),
         age=ops.zeros((slots,), "int32"),
-        memory=_map(lambda x: x[:slots], memory) if refill else memory,
+        memory=_map(lambda x: x[: x.shape[0] // count * slots], memory) if refill else memory,
         past=model.room(slots, room * width),
         hypotheses=_reading(strategy.start(slots, room, source.shape[-1]), first[:slots]),
         waiting=ops.convert_to_tensor(slots, "int32"),
@@ -185,6 +183,14 @@ def _reading(hypotheses, first):
 
 def _map(function, *structures):
     return keras.tree.map_structure(function, *structures)
+
+
+def _refill(x, slot, slots, all_rows, number):
+    """Return `x` with what `all_rows` has of sentence `number` in `slot` of `slots`; a sentence may have several rows."""
+    each = x.shape[0] // slots
+    behind = [0] * (len(x.shape) - 1)
+    rows = ops.slice(all_rows, (number * each, *behind), (each, *x.shape[1:]))
+    return ops.slice_update(x, (slot * each, *behind), rows)
 
 
 def _set_row(x, index, row):

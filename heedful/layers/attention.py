@@ -15,7 +15,7 @@ from heedful.layers.projection import Projection
 
 
 class KeyValues(NamedTuple):
-    """Projected keys (B, K, H, S) and values (B, K, S, H) that later queries read.
+    """Projected keys (B K, H, S) and values (B K, S, H) that later queries read.
 
     Each head's lie together, the keys turned: both products of attention then run along rows. On a CPU that takes a
     fifth to two fifths off the attention of a beam; a single query's, little of a step, becomes a quarter slower.
@@ -27,39 +27,41 @@ class KeyValues(NamedTuple):
     @classmethod
     def of(cls, keys, values):
         """Make a cache of keys and values (B, S, K, H)."""
-        return cls(ops.transpose(keys, (0, 2, 3, 1)), ops.swapaxes(values, 1, 2))
+        length, heads, size = keys.shape[1:]
+        return cls(
+            ops.reshape(ops.transpose(keys, (0, 2, 3, 1)), (-1, size, length)),
+            ops.reshape(ops.swapaxes(values, 1, 2), (-1, length, size)),
+        )
 
     def write(self, place, keys, values):
         """Return the cache with keys and values (B, T, K, H) stored from `place` on."""
         new = KeyValues.of(keys, values)
         return KeyValues(
-            ops.slice_update(self.keys, (0, 0, 0, place), new.keys),
-            ops.slice_update(self.values, (0, 0, place, 0), new.values),
+            ops.slice_update(self.keys, (0, 0, place), new.keys),
+            ops.slice_update(self.values, (0, place, 0), new.values),
         )
 
-    def attend(self, query, visible=None):
-        """Let `query` (B, T, N, H) read; return what it gets (B, T, N, H) and the weights (B, N, T, S)."""
-        weights = softmax(self.scores(query), visible)
-        return self.mix(weights), weights
+    def attend(self, query, key_heads, visible=None):
+        """Let `query` (B, T, N, H) read from K `key_heads`; return what it gets (B, T, N, H), and weights (B, N, T, S)."""
+        weights = softmax(self.scores(query, key_heads), visible)
+        return self.mix(weights, key_heads), weights
 
-    def scores(self, query):
+    def scores(self, query, key_heads):
         """Return the float32 scores (B, N, T, S) of the keys for `query` (B, T, N, H).
 
         The N / K queries that share a key head are rows of one matrix product; keys are never repeated.
         """
         length, heads, size = query.shape[1:]
-        rows = heads // self.keys.shape[1] * length  # N / K x T
-        query = ops.reshape(ops.swapaxes(query, 1, 2), (-1, self.keys.shape[1], rows, size))
-        scores = ops.matmul(query * size**-0.5, self.keys)  # (B, K, N / K x T, S)
-        return ops.cast(ops.reshape(scores, (-1, heads, length, self.keys.shape[3])), "float32")
+        query = ops.reshape(ops.swapaxes(query, 1, 2), (-1, heads // key_heads * length, size))
+        scores = ops.matmul(query * size**-0.5, self.keys)  # (B K, N / K x T, S)
+        return ops.cast(ops.reshape(scores, (-1, heads, length, self.keys.shape[-1])), "float32")
 
-    def mix(self, weights):
+    def mix(self, weights, key_heads):
         """Return the values mixed by `weights` (B, N, T, S): (B, T, N, H)."""
         heads, length, source_length = weights.shape[1:]
-        key_heads, size = self.values.shape[1], self.values.shape[3]
         read = ops.cast(weights, self.values.dtype)
-        read = ops.reshape(read, (-1, key_heads, heads // key_heads * length, source_length))
-        mixed = ops.reshape(ops.matmul(read, self.values), (-1, heads, length, size))
+        read = ops.reshape(read, (-1, heads // key_heads * length, source_length))
+        mixed = ops.reshape(ops.matmul(read, self.values), (-1, heads, length, self.values.shape[-1]))
         return ops.swapaxes(mixed, 1, 2)
 
 
@@ -76,11 +78,12 @@ class Prompted(NamedTuple):
         """Return the cache with keys and values (B, T, K, H) stored from `place` of the past on."""
         return self._replace(past=self.past.write(place, keys, values))
 
-    def attend(self, query, visible=None):
+    def attend(self, query, key_heads, visible=None):
         """As `KeyValues.attend`, over both parts."""
-        weights = softmax(ops.concatenate([part.scores(query) for part in self], axis=-1), visible)
-        length = self.prompt.values.shape[2]
-        return self.prompt.mix(weights[..., :length]) + self.past.mix(weights[..., length:]), weights
+        weights = softmax(ops.concatenate([part.scores(query, key_heads) for part in self], axis=-1), visible)
+        length = self.prompt.values.shape[1]
+        told, written = self.prompt.mix(weights[..., :length], key_heads), self.past.mix(weights[..., length:], key_heads)
+        return told + written, weights
 
 
 class Trace:
@@ -205,7 +208,7 @@ class MultiHeadAttention(keras.layers.Layer):
                 query, keys = rotate(query, positions), rotate(keys, positions)
             past = cache = None if cache is None else cache.write(place, keys, values)
         if past is not None:
-            mixed, weights = past.attend(query, visible)  # (B, T, N, H)
+            mixed, weights = past.attend(query, self.num_kv_heads, visible)  # (B, T, N, H)
             if trace is not None:
                 trace.record(self, weights)
         else:
@@ -220,7 +223,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """Return room for the keys and values of `length` positions."""
         keys, values = (self.head_dim, length), (length, self.head_dim)
         return KeyValues(
-            *(ops.zeros((batch_size, self.num_kv_heads, *shape), self.compute_dtype) for shape in (keys, values))
+            *(ops.zeros((batch_size * self.num_kv_heads, *shape), self.compute_dtype) for shape in (keys, values))
         )
 
     def _mix(self, query, keys, values, visible, trace):

@@ -148,6 +148,15 @@ def product(x, kernel):
     return ops.matmul(ops.cast(x, "float32"), ops.cast(kernel, "float32"))
 
 
+def apart(values):
+    """Return `values`, a tensor or several, such that XLA does not merge what made them with what is made of them."""
+    if NAME != "jax":
+        return values
+    import jax
+
+    return jax.lax.optimization_barrier(values)
+
+
 def keep_compilations(folder):
     """Cache compiled programs in `folder`, so that a second run of the same shapes starts at once (JAX only).
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from heedful.generation.top import NEVER, argmax, top_k
+from heedful.generation.top import NEVER, argmax, log_normaliser, top_k
 
 LEAST_ATTENTION = 1e-20  # so that the logarithm of none is finite
 
@@ -268,12 +268,6 @@ def write(tokens, age, ids):
     """Put `ids` (B, K) at place `age` (B,) of `tokens` (B, K, C)."""
     here = ops.equal(ops.arange(tokens.shape[-1], dtype="int32"), age[:, None])  # (B, C)
     return ops.where(here[:, None], ids[..., None], tokens)
-
-
-def log_normaliser(logits):
-    """Return the logarithm of the sum of exponentials of logits (..., V)."""
-    top = ops.max(logits, axis=-1, keepdims=True)
-    return top[..., 0] + ops.log(ops.sum(ops.exp(logits - top), axis=-1))
 
 
 def _normalise(logits):

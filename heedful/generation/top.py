@@ -1,4 +1,7 @@
-"""The best of a vocabulary without sorting it.
+"""What a search asks of a vocabulary: its best words, without sorting it, and the sum of all.
+
+XLA on a CPU sorts whatever it is asked the best of, compares one by one, and adds up rows in small pieces. Columns it
+takes many at a time: so a vocabulary is cut into groups that stand in columns, and each step goes over them first.
 
 Axes: V vocabulary, G groups, M members of a group.
 """
@@ -8,20 +11,19 @@ from keras import ops
 from heedful import backend
 
 MEMBERS = 16
-SMALL = 2048  # from here down a sort is quick enough
+SMALL = 2048  # from here down a vocabulary is gone over as it is
 NEVER = -1e30  # stands for minus infinity, and survives being added to
 
 
 def top_k(scores, k):
-    """Return the `k` largest of `scores` (..., V) and their places, largest first.
+    """Return the `k` largest of `scores` (..., V) and their places, largest first, the first of equal ones.
 
-    XLA sorts all of V on a CPU. Here the maximum of each group of 16 is taken first; the k best of all lie in the k
-    groups with the best maxima, so only those are looked at closely.
+    The k best of all lie in the k groups with the best maxima, so only those are looked at closely.
     """
     size = scores.shape[-1]
     groups = size // MEMBERS
     if backend.NAME != "jax" or size <= SMALL or k >= groups:
-        values, places = ops.top_k(scores, k)
+        values, places = backend.apart(ops.top_k(scores, k))
         return values, ops.cast(places, "int32")
     table, rest = _grouped(scores)
     chosen_groups = top_k(ops.max(table, axis=-2), k)[1]  # (..., k)
@@ -34,10 +36,7 @@ def top_k(scores, k):
 
 
 def argmax(scores):
-    """Return the place of the largest of `scores` (..., V).
-
-    XLA's own argmax compares one by one on a CPU. The maximum of each group first: half the time.
-    """
+    """Return the place of the largest of `scores` (..., V)."""
     if backend.NAME != "jax" or scores.shape[-1] <= SMALL:
         return ops.cast(ops.argmax(scores, axis=-1), "int32")
     table, rest = _grouped(scores)
@@ -46,6 +45,17 @@ def argmax(scores):
     found = ops.cast(ops.argmax(ops.concatenate([members, rest], axis=-1), axis=-1), "int32")
     groups = table.shape[-1]
     return ops.where(found < MEMBERS, found * groups + group[..., 0], found + MEMBERS * (groups - 1))
+
+
+def log_normaliser(logits):
+    """Return the logarithm of the sum of exponentials of `logits` (..., V)."""
+    if backend.NAME != "jax" or logits.shape[-1] <= SMALL:
+        return ops.logsumexp(logits, axis=-1)
+    table, rest = _grouped(logits)
+    best = backend.apart(ops.max(table, axis=-2))
+    top = ops.max(ops.concatenate([best, rest], axis=-1), axis=-1, keepdims=True)
+    sums = backend.apart(ops.sum(ops.exp(table - top[..., None, :]), axis=-2))
+    return top[..., 0] + ops.log(ops.sum(ops.concatenate([sums, ops.exp(rest - top)], axis=-1), axis=-1))
 
 
 def _grouped(scores):

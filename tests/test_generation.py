@@ -9,6 +9,7 @@ import heedful
 from heedful.config import DecodeConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.generation.decoder import Decoder, _chunks, _Job
 from heedful.generation.translator import Translator
 
 
@@ -52,6 +53,23 @@ def test_neighbours_and_order_change_nothing(model, tokenizer, lines, options):
     assert len(set(results[1])) > 3
     assert all((out == "") for line, out in zip(lines, results[1], strict=True) if not line)
     assert translator.translate(lines[1]) == results[1][1]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_second_search_with_more_room_finds_the_same(model, tokenizer, rng, beam_size):
+    """Guards the few that find no end in the room that is expected, and the order of the others."""
+    sources = [rng.integers(4, len(tokenizer), length).tolist() for length in rng.integers(1, 15, 17)]
+    decode = DecodeConfig(beam_size=beam_size, batch_size=4, max_ratio=4.0)
+    little, much = (Decoder(model, decode, tokenizer) for _ in range(2))
+    little._growth, much._growth = 0.01, 100.0
+    assert little(sources) == much(sources)
+    assert max(len(candidates[0].ids) for candidates in much(sources)) > 4  # what the little room has
+
+
+def test_a_call_gets_sources_of_like_length():
+    jobs = [_Job(0, [5] * length, 0, [], 9) for length in (40, 30, 29, 20, 19, 18, 17, 16, 15, 14, 13, 12, 2)]
+    lengths = [[len(job.source) for job in chunk] for chunk in _chunks(jobs, most=8, least=2)]
+    assert lengths == [[40, 30], [29, 20], [19, 18, 17, 16], [15, 14, 13, 12], [2]]
 
 
 @pytest.fixture

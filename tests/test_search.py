@@ -13,7 +13,7 @@ from heedful import backend
 from heedful.generation.rules import Rules
 from heedful.generation.search import search
 from heedful.generation.strategies import BeamSearch, Greedy, Sampling
-from heedful.generation.top import top_k
+from heedful.generation.top import log_normaliser, top_k
 from heedful.layers import Trace
 from heedful.models.ensemble import Ensemble
 
@@ -131,6 +131,14 @@ def test_top_k_sorts_nothing_and_finds_the_same(rng, numpy, size, k):
     want = np.argsort(-scores, axis=-1)[:, :k]
     np.testing.assert_array_equal(places, want)
     np.testing.assert_array_equal(values, np.take_along_axis(scores, want, axis=-1))
+
+
+@pytest.mark.parametrize("size", [13, 2049, 8000])
+def test_the_sum_of_a_vocabulary(rng, numpy, size):
+    """Also far from zero, where exponentials alone would overflow or vanish."""
+    logits = rng.normal(size=(3, 2, size)).astype("float32") * 5 + np.array([[[0.0], [300.0]]], "float32")
+    made = numpy(log_normaliser(ops.convert_to_tensor(logits)))
+    np.testing.assert_allclose(made, np.logaddexp.reduce(logits.astype("float64"), axis=-1), rtol=1e-6)
 
 
 def test_greedy_equals_the_slow_way(model, source):

@@ -115,7 +115,7 @@ class Decoder:
         return again
 
     def _run(self, jobs, all_room):
-        """Search for one chunk, with all the room allowed or as much as is expected; None for what found no end in it."""
+        """Search for one chunk, in all the room allowed or in what is expected; give None for what found no end."""
         arguments, room = self._arguments(jobs, all_room)
         found = self._program(room, tuple(arguments))(*arguments.values())
         tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in found)

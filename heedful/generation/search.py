@@ -47,8 +47,9 @@ def search(model, source, first, limits, strategy, rules=None, *, slots=None, ro
     many places back as its sentence is old. So a slot starts anew without anything being moved or cleared.
 
     Args:
-        model: has `begin(source) -> memory`, whose arrays have W as their first axis; `room(B, places) -> past`; and
-            `step(ids (B, K), memory, past, place=, positions=, visible=, trace=) -> (logits (B, K, V), past)`.
+        model: has `begin(source) -> memory`, whose arrays have W, or a multiple of it, as their first axis;
+            `room(B, places) -> past`; and `step(ids (B, K), memory, past, place=, positions=, visible=, trace=) ->
+            (logits (B, K, V), past)`.
         source: what `begin` takes, its first axis W.
         first: the token that each sentence reads first (W,).
         limits: most tokens of each sentence (W,).
@@ -116,10 +117,11 @@ def search(model, source, first, limits, strategy, rules=None, *, slots=None, ro
             if refill:
                 source_row = ops.minimum(following, count - 1)
                 anew = _reading(fresh, ops.take(first, source_row[None], axis=0))
+                read = _map(lambda x, rows: _refill(x, slot, slots, rows, source_row), state.memory, memory)
                 state = state._replace(
                     age=_set_row(state.age, slot, ops.full((1,), -1, "int32")),  # 0 after this tick
                     hypotheses=_map(lambda x, row: _set_row(x, slot, row), state.hypotheses, anew),
-                    memory=_map(lambda x, all_rows: _refill(x, slot, slots, all_rows, source_row), state.memory, memory),
+                    memory=read,
                 )
             return state, ops.logical_and(done, ops.not_equal(ops.arange(slots, dtype="int32"), slot))
 
@@ -186,7 +188,7 @@ def _map(function, *structures):
 
 
 def _refill(x, slot, slots, all_rows, number):
-    """Return `x` with what `all_rows` has of sentence `number` in `slot` of `slots`; a sentence may have several rows."""
+    """Return `x` with sentence `number` of `all_rows` in one of its `slots`; a sentence may have several rows."""
     each = x.shape[0] // slots
     behind = [0] * (len(x.shape) - 1)
     rows = ops.slice(all_rows, (number * each, *behind), (each, *x.shape[1:]))

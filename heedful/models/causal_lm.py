@@ -18,7 +18,7 @@ from heedful.models.published import PAD_ID, PublishedMask
 
 
 class Prompt(NamedTuple):
-    """What a model has read of each prompt; the first axis of every array is B."""
+    """What a model has read of each prompt; the first axis of each array is a multiple of B."""
 
     visible: Any  # (B, 1, 1, S)
     lengths: Any  # (B,)

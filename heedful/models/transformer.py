@@ -18,7 +18,7 @@ from heedful.models.published import PAD_ID, PublishedMask
 
 
 class Memory(NamedTuple):
-    """What the encoder leaves of each sentence for the decoder; the first axis of every array is B."""
+    """What the encoder leaves of each sentence for the decoder; the first axis of each array is a multiple of B."""
 
     visible: Any  # (B, 1, 1, S)
     layers: Any  # the `KeyValues` of one decoder block each

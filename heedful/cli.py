@@ -18,7 +18,8 @@ ENGINES = ("heedful", "ctranslate2")
 def main(arguments=None):
     """Run a verb; return the exit code: 0, 2 for a user's mistake, 128 + number after a signal."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    arguments, overrides = settings.take(arguments) if arguments[:1] == ["train"] else (arguments, [])
+    trains = arguments[:1] == ["train"] or arguments[:2] == ["bench", "train"]
+    arguments, overrides = settings.take(arguments) if trains else (arguments, [])
     options = _parser().parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # where TensorFlow is installed it greets on standard error
     hold_memory()
@@ -196,7 +197,8 @@ def _parser():
     bench = add("bench", "benchmarks.train", "measure heedful beside what people use today")
     kinds = bench.add_subparsers(title="what is measured", metavar="WHAT", required=True)
     text = "training speed and memory beside a PyTorch loop, transformers and KerasHub, where they are installed"
-    verb = kinds.add_parser("train", help=text, description=text)
+    note = "settings of data, tokenizer and dropout as in `heedful train`: --SECTION.KEY VALUE"
+    verb = kinds.add_parser("train", help=text, description=text, epilog=note)
     verb.set_defaults(verb="benchmarks.train")
     verb.add_argument("recipe", nargs="?", default="multi30k-de-en", help="of a translation (default: multi30k-de-en)")
     verb.add_argument("--size", default="tutorial", choices=tuple(SIZES), help="of the model (default: tutorial)")

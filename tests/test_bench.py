@@ -61,7 +61,7 @@ def test_a_peer_learns(name, work):
 
 def test_heedful_is_measured_as_it_trains(recipe, capsys):
     options = {"recipe": str(recipe), "size": "toy", "batch_tokens": 64, "updates": 2}
-    measure.main("heedful", **options)
+    measure.main("heedful", settings=["--data.pack_tokens", "16"], **options)
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["tokens_per_second"] > 0
     assert 0 <= found["padding"] < 1
@@ -91,6 +91,9 @@ def test_mistakes(cli, recipe, tmp_path):
     refused = cli("bench", "train", recipe, "--engines", "fairseq")
     assert refused.returncode == 2
     assert b"Not installed here: fairseq" in refused.stderr
+    unknown = cli("bench", "train", recipe, "--tokenizer.words", "9")
+    assert unknown.returncode == 2
+    assert b"words" in unknown.stderr
     missing = cli("bench", "train", HEEDFUL_DATA=str(tmp_path / "none"))
     assert missing.returncode == 2
     assert b"Missing text" in missing.stderr

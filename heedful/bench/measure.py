@@ -64,16 +64,18 @@ def peer_speed(name, work, updates):
     }
 
 
-def main(engine, recipe, size, batch_tokens, updates):
+def main(engine, recipe, settings, size, batch_tokens, updates):
     """Measure one engine; print the result as JSON on the last line."""
     if engine == OWN:
         hold_memory()  # before the first thread; what the others do with memory is theirs to say
     from heedful.bench.work import Work
     from heedful.config import Config
     from heedful.recipes import find_recipe
+    from heedful.settings import override
     from heedful.training.machine import peak_memory
 
-    work = Work.of_recipe(Config.from_toml(find_recipe(recipe)), size, batch_tokens)
+    config = override(Config.from_toml(find_recipe(recipe)), settings)
+    work = Work.of_recipe(config, size, batch_tokens)
     result = heedful_speed(work, updates) if engine == OWN else peer_speed(engine, work, updates)
     print(json.dumps(result | {"peak_gib": peak_memory() / 2**30}))
 

@@ -5,6 +5,7 @@ from heedful.config import Config
 from heedful.errors import InputError
 from heedful.jobs.translation import corpora
 from heedful.recipes import find_recipe
+from heedful.settings import override
 from heedful.verbs.lines import say
 
 
@@ -13,11 +14,12 @@ def train(options, overrides):
     there = training.installed()
     if missing := [engine for engine in options.engines or () if engine not in there]:
         raise InputError(f"Not installed here: {', '.join(missing)}. There is {', '.join(there)}.")
-    config = Config.from_toml(find_recipe(options.recipe))
+    config = override(Config.from_toml(find_recipe(options.recipe)), overrides)
     if config.task != "translate" or not config.tokenizer.joint:
         raise InputError("Engines are compared on a translation recipe with a joint vocabulary.")
     corpora(config)  # whose text may be missing
     work = {name: getattr(options, name) for name in ("recipe", "size", "batch_tokens", "updates")}
+    work["settings"] = overrides
     engines = dict.fromkeys([training.OWN, *(options.engines or there)])
     medians = training.compare(list(engines), options.rounds, work, say)
     say(f"size {options.size}, {options.batch_tokens:,} tokens a batch: {training.summary(medians)}")

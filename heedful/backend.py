@@ -17,6 +17,8 @@ NAME = keras.backend.backend()
 # by side the greedy search of size `tutorial` makes 23,000 tokens/s instead of 18,500.
 LOOP_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 
+LARGE_KERNEL = 1 << 18  # weights, from which on all cores read it for a single row
+
 # A single row of int8 XLA multiplies by code of its own. More it leaves to its library, which makes four rows in less
 # than half the time.
 FEWEST_ROWS = 4
@@ -131,6 +133,21 @@ def scan(function, carry, inputs, length):
         carry, output = function(carry, tuple(x[index] for x in inputs))
         outputs.append(output)
     return carry, ops.stack(outputs)
+
+
+def multiply(x, kernel):
+    """Return x (M, D) times kernel (D, U).
+
+    A single row XLA multiplies on one core of a CPU, as fast as that reads the kernel. Of a large one each core gets
+    its share of D: two thirds of the time for the products of a step of size `base`.
+    """
+    depth, parts = kernel.shape[0], workers()
+    if x.shape[0] != 1 or parts == 1 or depth % parts or depth * kernel.shape[1] < LARGE_KERNEL:
+        return ops.matmul(x, kernel)
+    import jax
+
+    shares = ops.reshape(x, (parts, 1, -1)), ops.reshape(kernel, (parts, depth // parts, -1))
+    return ops.sum(jax.lax.dot_general(*shares, (((2,), (1,)), ((0,), (0,)))), axis=0)
 
 
 def product(x, kernel):

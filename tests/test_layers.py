@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from heedful import backend
 from heedful.layers import (
     FeedForward,
     LearnedPositions,
@@ -99,3 +100,15 @@ def test_post_norm_normalises_the_sum_and_pre_norm_the_input(normal, numpy):
     assert np.abs(numpy(post.leave(x, change)).mean(-1)).max() < 1e-5
     assert np.abs(numpy(pre.enter(x)).mean(-1)).max() < 1e-5
     np.testing.assert_allclose(numpy(pre.leave(x, change)), numpy(x + change), atol=1e-6)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_large_projection_of_few_rows(rng, numpy, rows):
+    """A single row takes a path of its own on a CPU."""
+    layer = Projection(520, name="projection")
+    x = rng.normal(size=(1, rows, 1024)).astype("float32")
+    made = numpy(layer(x))
+    kernel = numpy(layer.kernel).astype("float64")
+    assert kernel.size > backend.LARGE_KERNEL
+    np.testing.assert_allclose(made, x @ kernel, atol=2e-5)

@@ -6,6 +6,7 @@ Axes: B batch, T length, D input width, U units.
 import keras
 from keras import ops
 
+from heedful import backend
 from heedful.layers.rounding import RoundedKernel, rounds
 
 
@@ -30,9 +31,6 @@ class Projection(keras.layers.Dense):
     def call(self, inputs, training=None):
         shape = ops.shape(inputs)
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        if self.rounded is None:
-            flat = super().call(flat)
-        else:
-            flat = self.rounded.multiply(flat)
-            flat = self.activation(flat if self.bias is None else flat + self.bias)
+        flat = backend.multiply(flat, self.kernel) if self.rounded is None else self.rounded.multiply(flat)
+        flat = self.activation(flat if self.bias is None else flat + self.bias)
         return ops.reshape(flat, (*shape[:-1], self.units))

@@ -137,7 +137,7 @@ def cache_written_one_place_late(monkeypatch):
     wrap(
         monkeypatch, attention.KeyValues, "write",
         lambda original: lambda self, place, keys, values: original(
-            self, (place + 1) % self.keys.shape[3] if keys.shape[1] == 1 else place, keys, values
+            self, (place + 1) % self.keys.shape[-1] if keys.shape[1] == 1 else place, keys, values
         ),
     )  # fmt: skip
 

@@ -19,8 +19,8 @@ class KeyValues(NamedTuple):
 
     Each head's lie together, the keys turned: both products of attention then run along rows. On a CPU that takes a
     fifth to two fifths off the attention of a beam; a single query's, little of a step, becomes a quarter slower.
-    B and K are one axis, as XLA multiplies them: with two it would update one cache for the product and another for
-    the loop, and copy both.
+    B and K are one axis, as XLA multiplies them: with two, and a sentence alone, it would update one cache for the
+    product and another for the loop, and copy both.
     """
 
     keys: object

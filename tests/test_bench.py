@@ -39,14 +39,17 @@ def test_all_work_is_the_same_pairs(work):
     assert texts == single
     shapes = [work.single.shape(number) for number in work.first_of_each_shape(work.single)]
     assert len(set(shapes)) == len(shapes) == len(work.single.plan.shapes)
+    assert labels(work.random) == single
+    assert work.random.shape(0)[0] == 64
 
 
-@pytest.mark.parametrize("name", ["torch", "transformers"])
+@pytest.mark.filterwarnings("ignore:Could not import:RuntimeWarning")  # what Eole has for GPUs
+@pytest.mark.parametrize("name", ["torch", "tutorial_loop", "transformers", "eole", "joeynmt"])
 def test_a_peer_learns(name, work):
     if not all(map(importlib.util.find_spec, PEERS[name].MODULES)):
         pytest.skip(f"{name} is not installed")
     peer = PEERS[name](work)
-    batch = peer.padded(work.single.batch(0))
+    batch = peer.padded(getattr(work, peer.BATCHES).batch(0))
     assert all((batch[side] != 0).any(axis=0).all() for side in ("source", "labels"))  # no column of padding alone
     parameters = sum(p.numel() for p in peer.model.parameters() if p.requires_grad)
     sizes = work.model

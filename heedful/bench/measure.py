@@ -49,7 +49,8 @@ def peer_speed(name, work, updates):
 
     from heedful.bench.peers import PEERS
 
-    peer, examples = PEERS[name](work), work.single
+    peer = PEERS[name](work)
+    examples = getattr(work, peer.BATCHES)
     batches = {number: peer.padded(examples.batch(number)) for number in range(updates)}
     for number in work.first_of_each_shape(examples):
         peer.update(peer.padded(examples.batch(number)))

@@ -9,6 +9,7 @@ from heedful.data.examples import PlannedExamples
 from heedful.jobs.translation import corpora, examples_of, train_tokenizers
 
 SHAPES = 10  # of single pairs, which is what KerasHub is compiled for; torch needs none
+RANDOM_PAIRS = 64  # of a batch in the tutorials
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class Work:
 
     Args:
         packed: examples as the recipe has them; in ours pairs share rows.
-        single: the same pairs in rows of their own, in batches as large.
+        single: the same pairs in rows of their own, in batches as large of pairs of like length.
+        random: the same again, in batches of 64 pairs of any length.
         vocab_size: of both sides.
         model: sizes and dropout; tables are tied, norms behind the residual, as in the paper.
         label_smoothing: as in the paper.
@@ -25,6 +27,7 @@ class Work:
 
     packed: PlannedExamples
     single: PlannedExamples
+    random: PlannedExamples
     vocab_size: int
     model: ModelConfig
     label_smoothing: float = 0.1
@@ -36,11 +39,11 @@ class Work:
         tokenizer, _ = train_tokenizers(config, train)
         pairs = encode(train, tokenizer, tokenizer, config.data.max_tokens)
         data = dataclasses.replace(config.data, batch_tokens=batch_tokens, batch_sentences=0)
-        packed, single = (
-            examples_of(dataclasses.replace(config, data=each), pairs)
-            for each in (data, dataclasses.replace(data, max_shapes=SHAPES, pack_tokens=0))
-        )
-        return cls(packed, single, len(tokenizer), ModelConfig(size=size, tie="all", dropout=config.model.dropout))
+        rows_of_their_own = dataclasses.replace(data, max_shapes=SHAPES, pack_tokens=0)
+        at_random = dataclasses.replace(rows_of_their_own, max_shapes=1, batch_sentences=RANDOM_PAIRS)
+        ways = (dataclasses.replace(config, data=each) for each in (data, rows_of_their_own, at_random))
+        model = ModelConfig(size=size, tie="all", dropout=config.model.dropout)
+        return cls(*(examples_of(way, pairs) for way in ways), len(tokenizer), model)
 
     @property
     def longest(self):

@@ -10,6 +10,7 @@ from heedful.training.loss import TokenCrossentropy, projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy
 from heedful.training.objective import Objective
 from heedful.training.optimizer import Schedule, adam
+from tests.gradients import gradients
 
 
 def by_hand(logits, targets, weights, smoothing):
@@ -38,29 +39,6 @@ def test_token_crossentropy_is_the_mean_over_real_tokens(case, smoothing):
 def test_smoothing_can_be_checked_in_the_head():
     """Two words with even logits: log 2, smoothed or not."""
     assert float(TokenCrossentropy(0.3)(np.array([[1]]), np.zeros((1, 1, 2), "float32"))) == pytest.approx(np.log(2))
-
-
-def gradients(function, *arrays):
-    """Return the value and its gradients on any backend."""
-    backend = keras.backend.backend()
-    if backend == "jax":
-        import jax
-
-        return jax.value_and_grad(function, argnums=tuple(range(len(arrays))))(*arrays)
-    if backend == "torch":
-        import torch
-
-        tensors = [torch.tensor(a, requires_grad=True) for a in arrays]
-        value = function(*tensors)
-        value.backward()
-        return value.detach().numpy(), [t.grad.numpy() for t in tensors]
-    import tensorflow
-
-    tensors = [tensorflow.constant(a) for a in arrays]
-    with tensorflow.GradientTape() as tape:
-        tape.watch(tensors)
-        value = function(*tensors)
-    return value.numpy(), [g.numpy() for g in tape.gradient(value, tensors)]
 
 
 @pytest.mark.parametrize("piece", [4, 5, 1000])

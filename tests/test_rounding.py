@@ -73,7 +73,7 @@ def test_int8_is_the_nearest_of_255_values(normal):
 def test_a_product_of_int8_is_exact(rows, numpy):
     random = np.random.default_rng(2)
     x, kernel = (random.integers(-127, 128, shape).astype(np.int8) for shape in ((rows, 301), (301, 3)))
-    found = numpy(backend.product(keras.ops.convert_to_tensor(x), keras.ops.convert_to_tensor(kernel)))
+    found = numpy(backend.multiply(keras.ops.convert_to_tensor(x), keras.ops.convert_to_tensor(kernel)))
     np.testing.assert_array_equal(found, x.astype(np.int64) @ kernel.astype(np.int64))
 
 

@@ -203,8 +203,9 @@ class MultiHeadAttention(keras.layers.Layer):
             keys, values = self._split_pair(self.key_value_projection(memory)) if past is None else past
         else:
             joint = self.joint_projection(queries)  # (B, T, (N + 2K) H)
-            query = self._split(joint[..., : self.query_width], self.num_heads)
-            keys, values = self._split_pair(joint[..., self.query_width :])  # (B, T, K, H)
+            query, *pair = ops.split(joint, [self.query_width, self.query_width + self.kv_width], axis=-1)
+            query = self._split(query, self.num_heads)
+            keys, values = (self._split(part, self.num_kv_heads) for part in pair)  # (B, T, K, H)
             if self.rotary:
                 positions = ops.arange(ops.shape(queries)[1]) if positions is None else positions
                 query, keys = rotate(query, positions), rotate(keys, positions)
@@ -252,8 +253,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return ops.reshape(x, (-1, ops.shape(x)[1], heads, self.head_dim))
 
     def _split_pair(self, pair):
-        halves = pair[..., : self.kv_width], pair[..., self.kv_width :]
-        return tuple(self._split(half, self.num_kv_heads) for half in halves)  # each (B, S, K, H)
+        return tuple(self._split(half, self.num_kv_heads) for half in ops.split(pair, 2, axis=-1))  # each (B, S, K, H)
 
     def get_config(self):
         sizes = {"d_model": self.d_model, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads}

@@ -31,6 +31,9 @@ class Projection(keras.layers.Dense):
     def call(self, inputs, training=None):
         shape = ops.shape(inputs)
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        flat = backend.multiply(flat, self.kernel) if self.rounded is None else self.rounded.multiply(flat)
-        flat = self.activation(flat if self.bias is None else flat + self.bias)
-        return ops.reshape(flat, (*shape[:-1], self.units))
+        if self.rounded is None:
+            flat = backend.affine(flat, self.kernel, self.bias)
+        else:
+            flat = self.rounded.multiply(flat)
+            flat = flat if self.bias is None else flat + self.bias
+        return ops.reshape(self.activation(flat), (*shape[:-1], self.units))

@@ -52,10 +52,10 @@ class RoundedKernel:
         """Return x (M, D) times the kernel: float32 (M, U)."""
         kernel = ops.convert_to_tensor(self.values)
         if self.scales is None:
-            return backend.product(ops.cast(x, "bfloat16"), kernel)
+            return backend.multiply(ops.cast(x, "bfloat16"), kernel)
         largest = ops.max(ops.abs(x), axis=-1, keepdims=True)
         scales = ops.maximum(largest, 1e-30) / _MOST
-        sums = backend.product(ops.cast(ops.round(x / scales), "int8"), kernel)
+        sums = backend.multiply(ops.cast(ops.round(x / scales), "int8"), kernel)
         return ops.cast(sums, "float32") * scales * self.scales
 
 

@@ -92,18 +92,23 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
         )
 
         def one(carry, item):
-            sums, table_gradient = carry
-            new_sums, feature_gradient, piece_gradient = _piece(*item, table, label_smoothing)
-            return (sums + new_sums, table_gradient + piece_gradient), feature_gradient
+            sums, by_table = carry
+            new_sums, by_features, more = _piece(*item, table, label_smoothing)
+            return (sums + new_sums, by_table + more), by_features
 
-        start = (ops.zeros((4,), "float32"), ops.zeros(table.shape, "float32"))
-        (sums, table_gradient), feature_gradients = backend.scan(one, start, inputs, pieces)
-        feature_gradient = ops.reshape(feature_gradients, (-1, width))
+        start = (ops.zeros((4,), "float32"), ops.zeros(table.shape[::-1], "float32"))
+        (sums, by_table), by_features = backend.scan(one, start, inputs, pieces)
+        # In the gradient by the logits the target has a part of its own, -weight (1 - e). It is added on the far side
+        # of the products, where it is a row of the table or a feature, instead of in an array as large as V.
+        kept = ((1 - label_smoothing) * weights)[:, None]
+        gold = ops.cast(ops.take(table, targets, axis=0), "float32")
+        by_features = ops.reshape(by_features, (-1, width)) - kept * gold
+        pulled = ops.segment_sum(kept * ops.cast(features, "float32"), targets, num_segments=table.shape[0])
+        by_table = ops.transpose(by_table) - pulled
 
         def gradient(*arguments, upstream=None):
             scale = (arguments[-1] if upstream is None else upstream)[0]
-            by_features = ops.cast(scale * ops.cast(feature_gradient, "float32"), features.dtype)
-            return by_features, ops.cast(scale * table_gradient, table.dtype)
+            return ops.cast(scale * by_features, features.dtype), ops.cast(scale * by_table, table.dtype)
 
         return sums, gradient
 
@@ -111,9 +116,11 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
 
 
 def _piece(features, targets, weights, table, label_smoothing):
-    """Return the four sums of one piece, and the gradients of the first by features (P, D) and table (V, D)."""
-    vocab_size = table.shape[0]
-    logits = ops.cast(ops.matmul(features, ops.transpose(table)), "float32")  # (P, V)
+    """Return the four sums of one piece, and the gradients of the first by features (P, D) and, turned, table (D, V).
+
+    The gradients lack the part of the targets.
+    """
+    logits = backend.multiply(features, ops.transpose(table))  # (P, V)
     top = ops.max(logits, axis=-1, keepdims=True)
     exponentials = ops.exp(logits - top)
     total = ops.sum(exponentials, axis=-1, keepdims=True)
@@ -124,15 +131,6 @@ def _piece(features, targets, weights, table, label_smoothing):
     smoothed = (1 - label_smoothing) * nll + label_smoothing * uniform
     right = ops.cast(gold >= top[:, 0], "float32")
     sums = ops.stack([ops.sum(weights * x) for x in (smoothed, nll, right, ops.ones_like(weights))])
-
-    # The gradient by the logits is weight * (softmax - (1 - e) one-hot - e / V); the one-hot part is added on the
-    # far side of the products, where it is a row of the table or a feature, instead of in an array as large as V.
-    dense = exponentials * (weights[:, None] / total) - (label_smoothing / vocab_size) * weights[:, None]
+    dense = exponentials * (weights[:, None] / total) - (label_smoothing / table.shape[0]) * weights[:, None]
     dense = ops.cast(dense, features.dtype)
-    kept = ((1 - label_smoothing) * weights)[:, None]
-    gold_rows = ops.cast(ops.take(table, targets, axis=0), "float32")
-    feature_gradient = ops.cast(ops.matmul(dense, table), "float32") - kept * gold_rows
-    table_gradient = ops.cast(ops.matmul(ops.transpose(dense), features), "float32")
-    pulled = kept * ops.cast(features, "float32")
-    table_gradient = table_gradient - ops.segment_sum(pulled, targets, num_segments=vocab_size)
-    return sums, ops.cast(feature_gradient, features.dtype), table_gradient
+    return sums, backend.multiply(dense, table), backend.multiply_transposed(features, dense)

@@ -1,4 +1,4 @@
-"""The only backend-specific code: compile a function over a model, feed `fit`, loop over pieces."""
+"""Programs of the backend: a function compiled over a model, loops in it, what goes in and what comes out."""
 
 import contextlib
 import functools
@@ -9,19 +9,12 @@ from pathlib import Path
 import keras
 from keras import ops
 
-NAME = keras.backend.backend()
-
+from heedful.backend.device import NAME, jax_on_cpu
 
 # For loops of small steps on a CPU: products go to XLA's library kernels one by one, and all else is compiled in place.
 # By default sums and maxima go there too, and each call of the library costs more than they do: with two programs side
 # by side the greedy search of size `tutorial` makes 23,000 tokens/s instead of 18,500.
 LOOP_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
-
-LARGE_KERNEL = 1 << 18  # weights, from which on all cores read it for a single row
-
-# A single row of int8 XLA multiplies by code of its own. More it leaves to its library, which makes four rows in less
-# than half the time.
-FEWEST_ROWS = 4
 
 
 def compiled(function, model, loop=False):
@@ -38,7 +31,7 @@ def compiled(function, model, loop=False):
 
         variables = model.variables  # collecting them takes as long as the call of a small program
 
-        @functools.partial(jax.jit, compiler_options=LOOP_OPTIONS if loop and _on_cpu() else None)
+        @functools.partial(jax.jit, compiler_options=LOOP_OPTIONS if loop and jax_on_cpu() else None)
         def pure(values, arguments):
             with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
                 return function(*arguments)
@@ -53,49 +46,6 @@ def compiled(function, model, loop=False):
 
         return torch.inference_mode()(function)
     raise NotImplementedError(f"heedful runs on jax, tensorflow and torch, not on {NAME}.")
-
-
-def workers():
-    """Return how many compiled programs are worth running side by side: one a core on JAX on a CPU, elsewhere one.
-
-    XLA spreads only large operations over the cores of a CPU; torch and TensorFlow take all cores by themselves.
-    """
-    if NAME != "jax" or not _on_cpu():
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def device():
-    """Return the name of what computes, such as `cpu` or `NVIDIA H100`."""
-    if NAME == "jax":
-        import jax
-
-        return jax.devices()[0].device_kind
-    if NAME == "torch":
-        import torch
-
-        return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    import tensorflow
-
-    devices = tensorflow.config.list_physical_devices("GPU")
-    details = tensorflow.config.experimental.get_device_details(devices[0]) if devices else {}
-    return details.get("device_name", "cpu")
-
-
-def device_memory():
-    """Return (most bytes that were in use, bytes that there are) of an accelerator; None where there is none."""
-    if NAME == "jax":
-        import jax
-
-        counts = jax.devices()[0].memory_stats()
-        return (counts["peak_bytes_in_use"], counts["bytes_limit"]) if counts else None
-    if NAME == "torch":
-        import torch
-
-        if not torch.cuda.is_available():
-            return None
-        return torch.cuda.max_memory_allocated(), torch.cuda.mem_get_info()[1]
-    return None  # TensorFlow counts what was in use, but does not tell what there is
 
 
 def set_seed(seed):
@@ -133,36 +83,6 @@ def scan(function, carry, inputs, length):
         carry, output = function(carry, tuple(x[index] for x in inputs))
         outputs.append(output)
     return carry, ops.stack(outputs)
-
-
-def multiply(x, kernel):
-    """Return x (M, D) times kernel (D, U).
-
-    A single row XLA multiplies on one core of a CPU, as fast as that reads the kernel. Of a large one each core gets
-    its share of D: two thirds of the time for the products of a step of size `base`.
-    """
-    depth, parts = kernel.shape[0], workers()
-    if x.shape[0] != 1 or parts == 1 or depth % parts or depth * kernel.shape[1] < LARGE_KERNEL:
-        return ops.matmul(x, kernel)
-    import jax
-
-    shares = ops.reshape(x, (parts, 1, -1)), ops.reshape(kernel, (parts, depth // parts, -1))
-    return ops.sum(jax.lax.dot_general(*shares, (((2,), (1,)), ((0,), (0,)))), axis=0)
-
-
-def product(x, kernel):
-    """Return x (M, D) times kernel (D, U), with sums wider than what is summed: bfloat16 to float32, int8 to int32.
-
-    Elsewhere than on JAX all is multiplied as float32, which holds sums of int8 exactly for D up to 1,040.
-    """
-    if NAME == "jax":
-        import jax
-
-        rows, wide = x.shape[0], "int32" if kernel.dtype == "int8" else "float32"
-        if wide == "int32" and rows < FEWEST_ROWS and _on_cpu():
-            x = ops.pad(x, ((0, FEWEST_ROWS - rows), (0, 0)))
-        return jax.lax.dot(x, kernel, preferred_element_type=wide)[:rows]
-    return ops.matmul(ops.cast(x, "float32"), ops.cast(kernel, "float32"))
 
 
 def apart(values):
@@ -208,12 +128,6 @@ def precise():
             experimental.enable_tensor_float_32_execution(before)
     else:
         yield  # torch does so by itself
-
-
-def _on_cpu():
-    import jax
-
-    return jax.default_backend() == "cpu"
 
 
 def to_numpy(array):

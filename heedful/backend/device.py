@@ -1,0 +1,59 @@
+"""Which backend runs, and what it computes on."""
+
+import os
+
+import keras
+
+NAME = keras.backend.backend()
+
+
+def jax_on_cpu():
+    """Whether the backend is JAX and computes on a CPU."""
+    if NAME != "jax":
+        return False
+    import jax
+
+    return jax.default_backend() == "cpu"
+
+
+def workers():
+    """Return how many compiled programs are worth running side by side: one a core on JAX on a CPU, elsewhere one.
+
+    XLA spreads only large operations over the cores of a CPU; torch and TensorFlow take all cores by themselves.
+    """
+    if not jax_on_cpu():
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def device():
+    """Return the name of what computes, such as `cpu` or `NVIDIA H100`."""
+    if NAME == "jax":
+        import jax
+
+        return jax.devices()[0].device_kind
+    if NAME == "torch":
+        import torch
+
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    import tensorflow
+
+    devices = tensorflow.config.list_physical_devices("GPU")
+    details = tensorflow.config.experimental.get_device_details(devices[0]) if devices else {}
+    return details.get("device_name", "cpu")
+
+
+def device_memory():
+    """Return (most bytes that were in use, bytes that there are) of an accelerator; None where there is none."""
+    if NAME == "jax":
+        import jax
+
+        counts = jax.devices()[0].memory_stats()
+        return (counts["peak_bytes_in_use"], counts["bytes_limit"]) if counts else None
+    if NAME == "torch":
+        import torch
+
+        if not torch.cuda.is_available():
+            return None
+        return torch.cuda.max_memory_allocated(), torch.cuda.mem_get_info()[1]
+    return None  # TensorFlow counts what was in use, but does not tell what there is

@@ -196,14 +196,19 @@ def _parser():
 
     bench = add("bench", "benchmarks.train", "measure heedful beside what people use today")
     kinds = bench.add_subparsers(title="what is measured", metavar="WHAT", required=True)
-    text = "training speed and memory beside a PyTorch loop, transformers and KerasHub, where they are installed"
-    note = "settings of data, tokenizer and dropout as in `heedful train`: --SECTION.KEY VALUE"
+    text = "training speed and memory beside PyTorch loops, transformers, Eole, JoeyNMT and KerasHub, where installed"
+    note = "settings of data, tokenizer, dropout and precision as in `heedful train`: --SECTION.KEY VALUE"
     verb = kinds.add_parser("train", help=text, description=text, epilog=note)
     verb.set_defaults(verb="benchmarks.train")
     verb.add_argument("recipe", nargs="?", default="multi30k-de-en", help="of a translation (default: multi30k-de-en)")
     verb.add_argument("--size", default="tutorial", choices=tuple(SIZES), help="of the model (default: tutorial)")
     verb.add_argument("--batch-tokens", type=_count, default=4096, help="of a batch (default: 4096)")
-    verb.add_argument("--engines", nargs="+", metavar="NAME", help="torch, transformers, keras_hub (default: all)")
+    verb.add_argument(
+        "--engines",
+        nargs="+",
+        metavar="NAME",
+        help="torch, tutorial_loop, transformers, eole, joeynmt, keras_hub (default: all)",
+    )
     verb.add_argument("--rounds", type=_count, default=3, help="how often each is measured (default: 3)")
     verb.add_argument("--updates", type=_count, default=20, help="of each round (default: 20)")
     text = "decoding speed beside CTranslate2"

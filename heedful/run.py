@@ -110,8 +110,7 @@ class Run:
         from heedful import models
 
         config, size = self.config, len(self.source_tokenizer)
-        policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[config.train.precision]
-        options = config.model.keywords() | {"name": "transformer", "dtype": policy}
+        options = config.model.keywords() | {"name": "transformer", "dtype": config.train.policy}
         if config.task == "generate":
             return models.CausalLM(size, **options)
         if config.task == "fill":

@@ -43,7 +43,7 @@ def test_all_work_is_the_same_pairs(work):
     assert work.random.shape(0)[0] == 64
 
 
-@pytest.mark.filterwarnings("ignore:Could not import:RuntimeWarning")  # what Eole has for GPUs
+@pytest.mark.filterwarnings("default")  # of what peers warn is theirs
 @pytest.mark.parametrize("name", ["torch", "tutorial_loop", "transformers", "eole", "joeynmt"])
 def test_a_peer_learns(name, work):
     if not all(map(importlib.util.find_spec, PEERS[name].MODULES)):

@@ -26,7 +26,8 @@ def heedful_speed(work, updates):
     keep_compilations()
     examples, sizes = work.packed, work.model
     backend.set_seed(1)
-    objective = Objective(Transformer(work.vocab_size, work.vocab_size, **sizes.keywords()), work.label_smoothing)
+    model = Transformer(work.vocab_size, work.vocab_size, dtype=work.train.policy, **sizes.keywords())
+    objective = Objective(model, work.train.label_smoothing)
     objective.compile(adam(Schedule("paper", 1.0, 1000, sizes.d_model)))
 
     def seconds(numbers):
@@ -34,7 +35,7 @@ def heedful_speed(work, updates):
 
     seconds(work.first_of_each_shape(examples))
     taken = seconds(range(updates))
-    demand, rate = Demand(objective.model), product_rate()
+    demand, rate = Demand(model), product_rate(work.train.precision)
     operations = sum(demand.of(examples.batch(number)) for number in range(updates))
     return {
         "tokens_per_second": sum(map(examples.tokens, range(updates))) / taken,

@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 
-from heedful.config import ModelConfig
+from heedful.config import ModelConfig, TrainConfig
 from heedful.data.encoded import encode
 from heedful.data.examples import PlannedExamples
 from heedful.jobs.translation import corpora, examples_of, train_tokenizers
@@ -22,7 +22,7 @@ class Work:
         random: the same again, in batches of 64 pairs of any length.
         vocab_size: of both sides.
         model: sizes and dropout; tables are tied, norms behind the residual, as in the paper.
-        label_smoothing: as in the paper.
+        train: the recipe's precision, and label smoothing as in the paper.
     """
 
     packed: PlannedExamples
@@ -30,20 +30,21 @@ class Work:
     random: PlannedExamples
     vocab_size: int
     model: ModelConfig
-    label_smoothing: float = 0.1
+    train: TrainConfig
 
     @classmethod
     def of_recipe(cls, config, size, batch_tokens):
         """Prepare the text of a translation recipe."""
-        train = corpora(config)["train"]
-        tokenizer, _ = train_tokenizers(config, train)
-        pairs = encode(train, tokenizer, tokenizer, config.data.max_tokens)
+        text = corpora(config)["train"]
+        tokenizer, _ = train_tokenizers(config, text)
+        pairs = encode(text, tokenizer, tokenizer, config.data.max_tokens)
         data = dataclasses.replace(config.data, batch_tokens=batch_tokens, batch_sentences=0)
         rows_of_their_own = dataclasses.replace(data, max_shapes=SHAPES, pack_tokens=0)
         at_random = dataclasses.replace(rows_of_their_own, max_shapes=1, batch_sentences=RANDOM_PAIRS)
         ways = (dataclasses.replace(config, data=each) for each in (data, rows_of_their_own, at_random))
         model = ModelConfig(size=size, tie="all", dropout=config.model.dropout)
-        return cls(*(examples_of(way, pairs) for way in ways), len(tokenizer), model)
+        train = TrainConfig(precision=config.train.precision, label_smoothing=0.1)
+        return cls(*(examples_of(way, pairs) for way in ways), len(tokenizer), model, train)
 
     @property
     def longest(self):

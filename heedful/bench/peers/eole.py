@@ -22,14 +22,18 @@ class Eole(TorchLoop):
             "hidden_size": sizes.d_model, "transformer_ff": sizes.d_ff, "embeddings": {"word_vec_size": sizes.d_model},
             "share_embeddings": True, "share_decoder_embeddings": True,
         }  # fmt: skip
-        learning = {"dropout": [sizes.dropout], "attention_dropout": [0.0], "label_smoothing": work.label_smoothing}
+        learning = {
+            "dropout": [sizes.dropout],
+            "attention_dropout": [0.0],
+            "label_smoothing": work.train.label_smoothing,
+        }
         config = TrainConfig(data={}, src_vocab="", tgt_vocab="", share_vocab=True, model=shape, training=learning)
         specials = {"pad_token": Tokens.PAD, "unk_token": Tokens.UNK, "bos_token": Tokens.BOS, "eos_token": Tokens.EOS}
         words = [*specials.values(), *map(str, range(len(specials), work.vocab_size))]  # specials in our order
         ids = {word: number for number, word in enumerate(words)}
         vocabularies = {"src": ids, "tgt": ids, "specials": specials}
         model = EncoderDecoderModel.for_training(config.model, vocabularies, config.training)
-        self._train(model, work.label_smoothing)
+        self._train(model, work.train)
         self.loss = LossCompute.from_config(config, model, vocabularies)
 
     def loss_of(self, source, target, labels):

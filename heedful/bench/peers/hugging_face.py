@@ -22,7 +22,7 @@ class HuggingFace(TorchLoop):
             pad_token_id=0, decoder_start_token_id=2, eos_token_id=3, dropout=sizes.dropout, scale_embedding=True,
             tie_word_embeddings=True, **layers, **heads, **widths,
         )  # fmt: skip
-        self._train(MarianMTModel(config), work.label_smoothing)
+        self._train(MarianMTModel(config), work.train)
 
     def logits(self, source, target):
         mask = (source != 0).long()

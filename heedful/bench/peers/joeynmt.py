@@ -28,8 +28,8 @@ class JoeyNMT(TorchLoop):
         }  # fmt: skip
         tied = {"tied_embeddings": True, "tied_softmax": True}
         model = build_model({"encoder": side, "decoder": side, **tied}, vocabulary, vocabulary)
-        model.loss_function = "crossentropy", work.label_smoothing
-        self._train(model, work.label_smoothing)
+        model.loss_function = "crossentropy", work.train.label_smoothing
+        self._train(model, work.train)
 
     def loss_of(self, source, target, labels):
         import torch

@@ -43,14 +43,15 @@ class TorchLoop:
                 )  # fmt: skip
                 return out @ self.embedding.weight.T
 
-        self._train(Plain(), work.label_smoothing)
+        self._train(Plain(), work.train)
 
-    def _train(self, model, label_smoothing):
+    def _train(self, model, train):
         import torch
 
+        self.rounded = train.precision == "bfloat16"
         self.model = model.train()
         self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9)
-        self.loss = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=label_smoothing)
+        self.loss = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=train.label_smoothing)
 
     def padded(self, batch):
         """Return source, target and labels of a batch, padded to the longest of each side."""
@@ -63,7 +64,8 @@ class TorchLoop:
         import torch
 
         self.optimizer.zero_grad()
-        loss = self.loss_of(**{name: torch.from_numpy(array) for name, array in batch.items()})
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.rounded):
+            loss = self.loss_of(**{name: torch.from_numpy(array) for name, array in batch.items()})
         loss.backward()
         self.optimizer.step()
         return loss.item()

@@ -57,8 +57,8 @@ def test_a_peer_learns(name, work):
         12 * sizes.d_model**2 + 4 * sizes.d_model * sizes.d_ff
     )
     assert least < parameters < 1.05 * least  # biases and norms are the rest: tables are tied
-    losses = [peer.update(batch) for _ in range(12)]
-    assert losses[-1] < losses[0] - 0.5
+    losses = [peer.update(batch) for _ in range(24)]
+    assert losses[-1] < losses[0] - 0.4
     assert np.isfinite(losses).all()
 
 

@@ -26,6 +26,7 @@ class TorchLoop:
             def __init__(self):
                 super().__init__()
                 self.embedding = nn.Embedding(work.vocab_size, sizes.d_model, padding_idx=0)
+                nn.init.normal_(self.embedding.weight, std=sizes.d_model**-0.5)
                 self.dropout = nn.Dropout(sizes.dropout)
                 layers = sizes.num_layers, sizes.num_layers
                 self.transformer = nn.Transformer(

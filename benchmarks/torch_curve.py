@@ -1,0 +1,86 @@
+"""BLEU over minutes of the plain PyTorch loop that `heedful bench train` compares with, on the text of a recipe.
+
+    HEEDFUL_DATA=... python benchmarks/torch_curve.py --minutes 10
+
+Size tutorial, tied tables, batches of 1,024 tokens of like length, the paper's schedule with 1,000 updates of warm-up.
+Only updates count as time: not the scoring between them, greedy, on the recipe's first 200 validation sentences. At the
+end all test sentences are scored.
+"""
+
+import argparse
+import itertools
+import time
+
+import torch
+
+from heedful.bench.peers import TorchLoop
+from heedful.bench.work import Work
+from heedful.config import Config
+from heedful.data.tokenizer import END_ID, START_ID
+from heedful.evaluation import score_text
+from heedful.jobs.translation import corpora, train_tokenizers
+from heedful.recipes import find_recipe
+from heedful.settings import override
+from heedful.training.optimizer import Schedule
+
+SENTENCES, WARMUP, TOGETHER = 200, 1000, 100
+
+
+@torch.inference_mode()
+def translate(model, tokenizer, lines, longest):
+    """Translate lines greedily, TOGETHER at a time; each step reads the whole prefix again."""
+    model.eval()
+    made = []
+    for start in range(0, len(lines), TOGETHER):
+        batch = lines[start : start + TOGETHER]
+        ids = [torch.tensor([*tokenizer.encode(line)[: longest - 1], END_ID]) for line in batch]
+        source = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+        target = torch.full((len(ids), 1), START_ID)
+        ended = torch.zeros(len(ids), dtype=torch.bool)
+        while target.shape[1] < longest and not ended.all():
+            following = model(source, target)[:, -1].argmax(dim=-1) * ~ended
+            target = torch.cat([target, following[:, None]], dim=1)
+            ended |= following == END_ID
+        made += map(tokenizer.decode, target.tolist())
+    model.train()
+    return made
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="multi30k-de-en")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--scored", type=int, default=5, help="how often it is scored on the way (default: 5)")
+    parser.add_argument("--dropout", type=float, default=0.1, help="(default: 0.1)")
+    options = parser.parse_args()
+    settings = ["--model.dropout", str(options.dropout)]
+    config = override(Config.from_toml(find_recipe(options.recipe)), settings)
+    work, text = Work.of_recipe(config, "tutorial", 1024), corpora(config)
+    tokenizer, _ = train_tokenizers(config, text["train"])
+    loop = TorchLoop(work)
+    rate = Schedule("paper", warmup_updates=WARMUP, d_model=work.model.d_model)
+    seconds, updates = 0.0, 0
+
+    def score(part, count=None):
+        sources, references = zip(*itertools.islice(text[part], count), strict=True)
+        made = translate(loop.model, tokenizer, sources, work.longest)
+        return score_text(made, list(references))
+
+    for stop in (options.minutes * 60 * (number + 1) / options.scored for number in range(options.scored)):
+        while seconds < stop:
+            began = time.perf_counter()
+            for group in loop.optimizer.param_groups:
+                group["lr"] = float(rate(updates))
+            loss = loop.update(loop.padded(work.single.batch(updates)))
+            seconds += time.perf_counter() - began
+            updates += 1
+        found = score("valid", SENTENCES)["bleu"]
+        print(
+            f"{seconds / 60:5.1f} min  {updates:6,d} updates  loss {loss:.3f}  validation BLEU {found:.1f}", flush=True
+        )
+    found = score("test")
+    print(f"after {seconds / 60:.1f} min: BLEU {found['bleu']:.2f} chrF {found['chrf']:.2f} on the test text, greedy")
+
+
+if __name__ == "__main__":
+    main()

@@ -59,20 +59,12 @@ def numpy():
     return backend.to_numpy
 
 
-@pytest.fixture(scope="session")
-def session_cache(tmp_path_factory, worker_id):
-    """What the tests keep of encoded text and compiled programs: one folder for all that run side by side."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own if worker_id == "master" else own.parent) / "cache"
-    backend.keep_compilations(folder / f"compiled-{backend.NAME}")
-    return folder
-
-
 @pytest.fixture(autouse=True)
-def cache(session_cache, monkeypatch):
+def cache(tmp_path_factory, monkeypatch):
     """Tests keep their encoded text and compiled programs to themselves."""
-    monkeypatch.setenv("HEEDFUL_CACHE", str(session_cache))
-    return session_cache
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    monkeypatch.setenv("HEEDFUL_CACHE", str(folder))
+    return folder
 
 
 PAIRS = [

@@ -78,7 +78,7 @@ def test_the_table_has_medians_and_ratios(monkeypatch):
     def run(command, **options):
         engine = json.loads(command[-1])["engine"]
         order.append(engine)
-        found = {"tokens_per_second": next(speeds[engine]), "padding": 0.1, "peak_gib": 1.0}
+        found = {"tokens_per_second": next(speeds[engine]), "batch_tokens": 3500.0, "padding": 0.1, "peak_gib": 1.0}
         share = {"product_share": None} if engine == "heedful" else {}
         return subprocess.CompletedProcess(command, 0, f"noise\n{json.dumps(found | share)}\n", "")
 
@@ -87,7 +87,7 @@ def test_the_table_has_medians_and_ratios(monkeypatch):
     medians = training.compare(["heedful", "torch"], 3, {"size": "toy"}, said.append)
     assert order == ["heedful", "torch"] * 3
     assert training.summary(medians) == "heedful: 500 target tokens/s, 2.00 times torch"
-    assert said[-1].split() == ["torch", "250", "2.00", "times", "10.0%", "1.00", "GiB"]
+    assert said[-1].split() == ["torch", "250", "2.00", "times", "3,500", "10.0%", "1.00", "GiB"]
 
 
 def test_mistakes(cli, recipe, tmp_path):

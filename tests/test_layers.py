@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from heedful import backend
+from heedful.backend.products import LARGE_KERNEL
 from heedful.layers import (
     FeedForward,
     LearnedPositions,
@@ -110,5 +110,5 @@ def test_a_large_projection_of_few_rows(rng, numpy, rows):
     x = rng.normal(size=(1, rows, 1024)).astype("float32")
     made = numpy(layer(x))
     kernel = numpy(layer.kernel).astype("float64")
-    assert kernel.size > backend.LARGE_KERNEL
+    assert kernel.size > LARGE_KERNEL
     np.testing.assert_allclose(made, x @ kernel, atol=2e-5)

@@ -66,6 +66,28 @@ def test_pieces_change_nothing(normal, rng, piece, numpy):
     assert count == weights.sum()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_bias_is_learned_in_any_type(normal, rng, dtype, optimized):
+    """Features, table and bias are what bfloat16 holds exactly, so that only products and sums are rounded."""
+    arrays = [np.round(8 * array) / 8 for array in (normal(2, 301, 32), normal(67, 32), normal(67))]
+    targets, weights = rng.integers(0, 67, (2, 301)), (rng.random((2, 301)) < 0.6).astype("float32")
+
+    def plain(features, table, bias):
+        logits = ops.matmul(features, ops.transpose(table)) + bias
+        losses = TokenCrossentropy(0.1, reduction=None)(targets, logits)
+        return ops.sum(losses * ops.convert_to_tensor(weights)) / 361
+
+    def pieces(features, table, bias):
+        features, table = ops.cast(features, dtype), ops.cast(table, dtype)
+        return projected_crossentropy(features, table, targets, weights, 0.1, 64, bias)[0] / 361
+
+    (want, wanted), (got, found) = gradients(plain, *arrays), gradients(pieces, *arrays)
+    error = {"float32": 1e-5, "bfloat16": 2**-6}[dtype]
+    np.testing.assert_allclose(got, want, rtol=error)
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=error * np.abs(theirs).max())
+
+
 def test_metrics_divide_once(case):
     """One right token of two in a short batch, none of nine in a long one: 1/11, not the mean of 1/2 and 0."""
     accuracy = TokenAccuracy()

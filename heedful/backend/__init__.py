@@ -1,6 +1,6 @@
 """The only backend-specific code: which backend and device there are, its programs, and its matrix products."""
 
-from heedful.backend.device import NAME, device, device_memory, workers
+from heedful.backend.hardware import NAME, device, device_memory, workers
 from heedful.backend.products import affine, multiply, multiply_transposed
 from heedful.backend.programs import (
     apart,

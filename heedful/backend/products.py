@@ -3,9 +3,10 @@
 Axes: M rows, D input width, U units.
 """
 
+import keras
 from keras import ops
 
-from heedful.backend.device import NAME, jax_on_cpu, workers
+from heedful.backend.hardware import NAME, jax_on_cpu, workers
 
 if NAME == "jax":
     from heedful.backend import xla_products
@@ -31,17 +32,20 @@ def affine(x, kernel, bias=None):
 
 
 def multiply(x, y):
-    """Return x (M, D) times y (D, U), its sums wider than what is summed: bfloat16 to float32, int8 to int32.
+    """Return x (M, D) times y (D, U) in a wider type: of bfloat16 float32, of int8 int32.
 
-    Elsewhere than on JAX all is multiplied as float32, which holds sums of int8 exactly for D up to 1,040.
+    Elsewhere than on JAX int8 is multiplied as float32, which holds its sums exactly for D up to 1,040, and sums of
+    bfloat16 are rounded once before they are widened.
     """
     if NAME == "jax":
         return xla_products.multiply(x, y)
-    return ops.matmul(ops.cast(x, "float32"), ops.cast(y, "float32"))
+    if keras.backend.standardize_dtype(x.dtype) == "int8":
+        x, y = ops.cast(x, "float32"), ops.cast(y, "float32")
+    return ops.cast(ops.matmul(x, y), "float32")
 
 
 def multiply_transposed(x, y):
     """Return the transpose of x (M, D) times y (M, U): float32 (D, U)."""
     if NAME == "jax":
         return xla_products.multiply_transposed(x, y)
-    return ops.matmul(ops.transpose(ops.cast(x, "float32")), ops.cast(y, "float32"))
+    return ops.cast(ops.matmul(ops.transpose(x), y), "float32")

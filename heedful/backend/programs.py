@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 from keras import ops
 
-from heedful.backend.device import NAME, jax_on_cpu
+from heedful.backend.hardware import NAME, jax_on_cpu
 
 # For loops of small steps on a CPU: products go to XLA's library kernels one by one, and all else is compiled in place.
 # By default sums and maxima go there too, and each call of the library costs more than they do: with two programs side

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 
-from heedful.backend.device import jax_on_cpu
+from heedful.backend.hardware import jax_on_cpu
 
 # A single row of int8 XLA multiplies by code of its own. More it leaves to its library, which makes four rows in less
 # than half the time.
@@ -48,6 +48,7 @@ def _backward(kept, upstream):
 affine.defvjp(_forward, _backward)
 
 
+@jax.jit  # or its parts would be programs of their own where nothing around it is compiled
 def multiply(x, y):
     """Return x (M, D) times y (D, U): bfloat16 to float32, int8 to int32."""
     rows = x.shape[0]

@@ -11,10 +11,14 @@ import time
 from heedful.memory import hold_memory
 
 OWN = "heedful"
+WARM_UPS = 3  # updates of a peer before it is measured, besides one of each shape
 
 
 def heedful_speed(work, updates):
-    """Return what `fit` makes of packed pairs, as the trainer runs it: tokens_per_second, padding, product_share."""
+    """Return what `fit` makes of packed pairs, as the trainer runs it.
+
+    That is tokens_per_second, batch_tokens, padding and product_share.
+    """
     from heedful import backend
     from heedful.jobs.job import keep_compilations
     from heedful.models.transformer import Transformer
@@ -37,15 +41,17 @@ def heedful_speed(work, updates):
     taken = seconds(range(updates))
     demand, rate = Demand(model), product_rate(work.train.precision)
     operations = sum(demand.of(examples.batch(number)) for number in range(updates))
+    tokens = sum(map(examples.tokens, range(updates)))
     return {
-        "tokens_per_second": sum(map(examples.tokens, range(updates))) / taken,
+        "tokens_per_second": tokens / taken,
+        "batch_tokens": tokens / updates,
         "padding": examples.plan.padding_share,
         "product_share": operations / taken / rate if rate else None,  # an unknown GPU
     }
 
 
 def peer_speed(name, work, updates):
-    """Return what a peer makes of pairs in rows of their own: tokens_per_second and padding."""
+    """Return what a peer makes of pairs in rows of their own: tokens_per_second, batch_tokens and padding."""
     import numpy as np
 
     from heedful.bench.peers import PEERS
@@ -53,15 +59,17 @@ def peer_speed(name, work, updates):
     peer = PEERS[name](work)
     examples = getattr(work, peer.BATCHES)
     batches = {number: peer.padded(examples.batch(number)) for number in range(updates)}
-    for number in work.first_of_each_shape(examples):
+    for number in [*work.first_of_each_shape(examples), *range(WARM_UPS)]:
         peer.update(peer.padded(examples.batch(number)))
     began = time.perf_counter()
     for batch in batches.values():
         peer.update(batch)
     seconds = time.perf_counter() - began
     texts = [batch[side] for batch in batches.values() for side in ("source", "target")]
+    tokens = sum(map(examples.tokens, range(updates)))
     return {
-        "tokens_per_second": sum(map(examples.tokens, range(updates))) / seconds,
+        "tokens_per_second": tokens / seconds,
+        "batch_tokens": tokens / updates,
         "padding": 1 - sum(map(np.count_nonzero, texts)) / sum(text.size for text in texts),
     }
 

@@ -1,4 +1,6 @@
-"""Training speed and memory of heedful beside its peers on a CPU: the same text, sizes and tokens a batch, alternating.
+"""Training speed and memory of heedful beside its peers on a CPU: the same text and sizes, alternating.
+
+All but the tutorials' loop have batches of as many tokens, padding included; the table gives the real target tokens.
 
 Each round runs each engine in a process of its own (`measure.py`).
 """
@@ -49,15 +51,16 @@ def compare(engines, rounds, work, report):
                 raise InputError(f"{engine} failed with exit code {made.returncode}: {said}")
             last = json.loads(made.stdout.splitlines()[-1])
             results[engine].append(last)
-            report(f"round {number + 1}  {engine:12s} {last['tokens_per_second']:8,.0f} target tokens/s")
-    report(f"{'engine':12s} {'target tokens/s':>15s} {'heedful is':>12s} {'padding':>8s} {'peak memory':>12s}")
+            report(f"round {number + 1}  {engine:14s} {last['tokens_per_second']:8,.0f} target tokens/s")
+    titles = f"{'heedful is':>12s} {'a batch':>8s} {'padding':>8s} {'peak memory':>12s}"
+    report(f"{'engine':14s} {'target tokens/s':>15s} {titles}")
     medians = {engine: _medians(each) for engine, each in results.items()}
     own = medians[OWN]["tokens_per_second"]
     for engine, each in medians.items():
         ratio = f"{own / each['tokens_per_second']:.2f} times"
         report(
-            f"{engine:12s} {each['tokens_per_second']:15,.0f} {ratio:>12s} {each['padding']:8.1%} "
-            f"{each['peak_gib']:8.2f} GiB"
+            f"{engine:14s} {each['tokens_per_second']:15,.0f} {ratio:>12s} {each['batch_tokens']:8,.0f} "
+            f"{each['padding']:8.1%} {each['peak_gib']:8.2f} GiB"
         )
     return medians
 

@@ -21,7 +21,7 @@ class Work:
         single: the same pairs in rows of their own, in batches as large of pairs of like length.
         random: the same again, in batches of 64 pairs of any length.
         vocab_size: of both sides.
-        model: sizes and dropout; tables are tied, norms behind the residual, as in the paper.
+        model: sizes and dropout; tables are tied, norms stand behind the residual, as in the paper.
         train: the recipe's precision, and label smoothing as in the paper.
     """
 

@@ -203,9 +203,11 @@ class MultiHeadAttention(keras.layers.Layer):
             keys, values = self._split_pair(self.key_value_projection(memory)) if past is None else past
         else:
             joint = self.joint_projection(queries)  # (B, T, (N + 2K) H)
-            query, *pair = ops.split(joint, [self.query_width, self.query_width + self.kv_width], axis=-1)
-            query = self._split(query, self.num_heads)
-            keys, values = (self._split(part, self.num_kv_heads) for part in pair)  # (B, T, K, H)
+            if self.kv_width == self.query_width:  # cut at once: put together again, gradients need no sums
+                query, keys, values = (self._split(part, self.num_heads) for part in ops.split(joint, 3, axis=-1))
+            else:
+                query = self._split(joint[..., : self.query_width], self.num_heads)
+                keys, values = self._split_pair(joint[..., self.query_width :])  # (B, T, K, H)
             if self.rotary:
                 positions = ops.arange(ops.shape(queries)[1]) if positions is None else positions
                 query, keys = rotate(query, positions), rotate(keys, positions)

@@ -1,6 +1,7 @@
-"""What people use today, each as an update on a batch: the same model, loss and optimizer, written as its makers do.
+"""What people use today, each as an update on a batch: the same sizes, loss and optimizer, written as its makers do.
 
-A peer is imported when it is measured; it is installed where all of its `MODULES` are.
+Where a peer is not what ours is, its docstring says so. A peer is imported when it is measured; it is installed where
+all of its `MODULES` are.
 """
 
 from heedful.bench.peers.eole import Eole

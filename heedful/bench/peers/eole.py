@@ -4,7 +4,9 @@ from heedful.bench.peers.torch_loop import TorchLoop
 
 
 class Eole(TorchLoop):
-    """Eole's model and loss, divided by tokens as in its recipes; norms stand in front of each part, as usual there."""
+    """Eole's model and loss, divided by tokens as in its recipes. As usual there norms stand in front of each part,
+    and attention has no biases.
+    """
 
     MODULES = ("eole", "torch")
 

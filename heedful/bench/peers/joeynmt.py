@@ -13,6 +13,7 @@ class JoeyNMT(TorchLoop):
 
         import torch
         from joeynmt.model import build_model
+        from joeynmt.transformer_layers import MultiHeadedAttention
         from joeynmt.vocabulary import Vocabulary
 
         torch.manual_seed(1)
@@ -28,6 +29,9 @@ class JoeyNMT(TorchLoop):
         }  # fmt: skip
         tied = {"tied_embeddings": True, "tied_softmax": True}
         model = build_model({"encoder": side, "decoder": side, **tied}, vocabulary, vocabulary)
+        for layer in model.modules():  # no weight of attention is dropped, as in ours
+            if isinstance(layer, MultiHeadedAttention):
+                layer.dropout.p = 0.0
         model.loss_function = "crossentropy", work.train.label_smoothing
         self._train(model, work.train)
 

@@ -2,7 +2,10 @@
 
 
 class KerasHub:
-    """The layers of KerasHub in a Keras model, on TensorFlow, where they are fastest on a CPU; shapes as planned."""
+    """The layers of KerasHub in a Keras model, on TensorFlow, where they are fastest on a CPU; shapes as planned.
+
+    It smooths no labels, and drops weights of attention too.
+    """
 
     MODULES = ("keras_hub", "tensorflow")
     ENVIRONMENT = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}

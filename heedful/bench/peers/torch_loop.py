@@ -44,7 +44,13 @@ class TorchLoop:
                 )  # fmt: skip
                 return out @ self.embedding.weight.T
 
-        self._train(Plain(), work.train)
+        model = Plain()
+        for layer in model.modules():  # no weight of attention and nothing inside a feed-forward is dropped, as in ours
+            if isinstance(layer, nn.MultiheadAttention):
+                layer.dropout = 0.0
+            elif isinstance(layer, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                layer.dropout.p = 0.0
+        self._train(model, work.train)
 
     def _train(self, model, train):
         import torch

@@ -247,7 +247,7 @@ class DecodeConfig:
     """Beam search ends when nothing better can come, or when as many hypotheses as the beam is wide have ended."""
     precision: Literal["as_trained", "bfloat16", "int8"] = "as_trained"
     """What weights are multiplied in; less is faster on processors that have units for it, also after a training in
-    bfloat16, whose own arithmetic is slow here. Training does not use it."""
+    bfloat16, which decodes slowly in its own types. Training does not use it."""
     sample: bool = False
     """Draw tokens at random instead of searching for the likeliest."""
     temperature: float = 1.0

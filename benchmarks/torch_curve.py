@@ -66,8 +66,8 @@ def main():
         made = translate(loop.model, tokenizer, sources, work.longest)
         return score_text(made, list(references))
 
-    for stop in (options.minutes * 60 * (number + 1) / options.scored for number in range(options.scored)):
-        while seconds < stop:
+    for number in range(1, options.scored + 1):
+        while seconds < options.minutes * 60 * number / options.scored:
             began = time.perf_counter()
             for group in loop.optimizer.param_groups:
                 group["lr"] = float(rate(updates))

@@ -4,7 +4,10 @@ from heedful.bench.peers.torch_loop import TorchLoop
 
 
 class JoeyNMT(TorchLoop):
-    """JoeyNMT's model, batch and loss, divided by tokens as in its configurations of Transformers."""
+    """JoeyNMT's model, batch and loss, divided by tokens as in its configurations of Transformers.
+
+    It drops inside the feed-forward too.
+    """
 
     MODULES = ("joeynmt", "torch")
 

@@ -5,7 +5,7 @@ from heedful.bench.peers.torch_loop import TorchLoop
 
 class Eole(TorchLoop):
     """Eole's model and loss, divided by tokens as in its recipes. As usual there norms stand in front of each part,
-    and attention has no biases.
+    and projections have no biases, except the one onto the vocabulary.
     """
 
     MODULES = ("eole", "torch")

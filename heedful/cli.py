@@ -219,8 +219,9 @@ def _parser():
     verb.add_argument("--sentences", type=_count, default=1000, help="that are translated (default: 1000)")
     verb.add_argument("--quantization", default="float32", help="of CTranslate2's weights (default: float32)")
     verb.add_argument(
-        "--precision", default="as_trained", choices=("as_trained", "bfloat16", "int8"), help="of heedful's products"
-    )
+        "--precision", nargs="+", default=["float32"], choices=("float32", "bfloat16", "int8"),
+        help="of heedful's products, one or several (default: float32)",
+    )  # fmt: skip
     verb.add_argument(
         "--sizes", nargs="+", choices=("trained", "base"), default=["trained", "base"],
         help="the run's own weights, random ones of size base, or both (default)",

@@ -13,7 +13,7 @@ from heedful.generation.translator import Translator
 from heedful.jobs.translation import TranslationJob
 from heedful.layers.rounding import PRECISIONS, RoundingPolicy, rounded_values
 from heedful.models.ensemble import Ensemble
-from heedful.models.rounded import rounded
+from heedful.models.precisions import in_precision
 from heedful.scores.passport import read
 from heedful.settings import override
 
@@ -45,7 +45,7 @@ def test_a_rounded_model_is_near_its_original(options, precision, batch, numpy):
     model = heedful.Transformer(71, 71, num_layers=2, d_model=32, num_heads=4, d_ff=48, **options)
     for weight in model.weights:  # zeros would hide what is left out
         weight.assign(numpy(weight) + np.random.default_rng(1).normal(0, 0.05, weight.shape))
-    copy = rounded(model, precision)
+    copy = in_precision(model, precision)
     assert not copy.trainable_weights
     wanted, found = numpy(model(batch)), numpy(copy(batch))
     real = batch["target"] != 0
@@ -102,38 +102,67 @@ def test_a_language_model_continues_in_less_precision(precision, numpy):
     made = generator.generate(["the c", "the"])
     assert made == [generator.generate(prompt) for prompt in ("the c", "the")]
     ids = np.array([tokenizer.encode("the c")])
-    wanted = numpy(rounded(model, precision)(ids))[0, -1]
+    wanted = numpy(in_precision(model, precision)(ids))[0, -1]
     wanted[: tokenizer.end_id] = -np.inf  # what is never written
     assert made[0][:6] in {"the c" + tokenizer.decode([int(wanted.argmax())]), "the c"}
 
 
 @pytest.mark.any_backend
-def test_validation_decodes_as_trained_and_the_end_is_scored_as_set(recipe, tmp_path):
-    config = override(Config.from_toml(recipe), ["--decode.precision", "int8"])
+@pytest.mark.parametrize("trained", ["float32", "bfloat16"])
+def test_validation_decodes_with_what_was_learned_until_then(trained, recipe, tmp_path, numpy):
+    config = override(Config.from_toml(recipe), ["--decode.precision", "int8", "--train.precision", trained])
     job = TranslationJob.create(config, tmp_path / "run", lambda line: None)
-    used = []
+    seen = []
     validate = job.validate
 
     def watched():
-        used.append(job._translator.decode.precision)
-        return validate()
+        result = validate()
+        copy, learned = (
+            model.encoder.blocks[0].feed_forward.inner
+            for model in (job._translator.model, job._translator.trained_model)
+        )
+        values, scales = numpy(copy.rounded.values), numpy(copy.rounded.scales)
+        np.testing.assert_allclose(values * scales, numpy(learned.kernel), atol=scales.max())
+        seen.append(values)
+        return result
 
     job.validate = watched
     job.train()
-    assert set(used) == {"as_trained"}
+    assert len(seen) == 2
+    assert (seen[0] != seen[1]).any()
+    for kept, read_again in zip(
+        job._translator.model.variables, Translator.from_run(job.run).model.variables, strict=True
+    ):
+        np.testing.assert_array_equal(numpy(kept), numpy(read_again), err_msg=kept.path)
     assert read(job.run)[-1]["decode"]["precision"] == "int8"
+
+
+@pytest.mark.any_backend
+def test_a_model_trained_in_bfloat16_decodes_with_its_products_only_in_it(batch, numpy):
+    options = {"num_layers": 1, "d_model": 32, "num_heads": 4, "d_ff": 48}
+    model = heedful.Transformer(71, 71, dtype="mixed_bfloat16", **options)
+    copies = {precision: in_precision(model, precision) for precision in ("as_trained", "bfloat16", "float32")}
+    plain = heedful.Transformer(71, 71, **options)
+    for weight, other in zip(plain.weights, model.weights, strict=True):
+        weight.assign(numpy(other))
+    logits = {precision: numpy(copy(batch)) for precision, copy in copies.items()}
+    assert copies["as_trained"].compute_dtype == "float32"
+    np.testing.assert_array_equal(logits["as_trained"], logits["bfloat16"])
+    np.testing.assert_array_equal(logits["float32"], numpy(plain(batch)))
+    assert (logits["float32"] != logits["bfloat16"]).any()
+    assert in_precision(plain, "as_trained") is in_precision(plain, "float32") is plain
 
 
 @pytest.mark.any_backend
 def test_the_command_line_rounds(cli, recipe):
     assert cli("train", recipe, "--run", "run").returncode == 0
-    for precision in ("as_trained", *PRECISIONS):
+    for precision in ("as_trained", "float32", *PRECISIONS):
         made = cli("translate", "run", "--precision", precision, stdin="o gato bebe\n\na vaca come\n")
         assert made.returncode == 0, made.stderr
         assert len(made.stdout.splitlines()) == 3
     refused = cli("translate", "run", "--precision", "int4", stdin="o gato\n")
     assert refused.returncode == 2
-    assert b"'as_trained', 'bfloat16', 'int8'" in refused.stderr
+    assert b"'as_trained', 'float32', 'bfloat16', 'int8'" in refused.stderr
 
 
 @pytest.mark.any_backend
@@ -141,4 +170,4 @@ def test_what_cannot_be_rounded_to():
     with pytest.raises(ValueError, match="bfloat16 or int8"):
         RoundingPolicy("float16")
     with pytest.raises(ValueError, match="not to 'int4'"):
-        rounded(heedful.Transformer(7, 7, num_layers=1, d_model=8, num_heads=2, d_ff=8), "int4")
+        in_precision(heedful.Transformer(7, 7, num_layers=1, d_model=8, num_heads=2, d_ff=8), "int4")

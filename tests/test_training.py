@@ -388,6 +388,6 @@ def test_tensorboard_reads_what_the_board_wrote(tmp_path):
 def test_a_training_on_jax_does_not_load_tensorflow(recipe, tmp_path):
     """It would take seconds and 400 MB, wherever it is installed."""
     code = "import sys; from heedful.cli import main; main(sys.argv[1:]); sys.exit('tensorflow' in sys.modules)"
-    arguments = ["train", recipe, "--run", tmp_path / "run", "--train.updates", "3"]
+    arguments = ["train", recipe, "--run", tmp_path / "run", "--train.updates", "3", "--train.precision", "bfloat16"]
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=os.environ | {"KERAS_BACKEND": "jax"})
     assert list((tmp_path / "run" / "tensorboard").iterdir())

@@ -47,27 +47,28 @@ def translate_all(translator, lines, batch_size, **options):
     return [translator.translate(line, **options) for line in lines]
 
 
-def row(run, folder, lines, beam_size, batch_size, rounds, fixed, precision):
-    """Measure one row; return (speeds of heedful, speeds of CTranslate2), one of each a round."""
+def row(run, folder, lines, beam_size, batch_size, rounds, fixed, precisions):
+    """Measure one row; return the speeds of each round of heedful, by precision, and of CTranslate2."""
     options = {"beam_size": beam_size, "length_penalty": 0.0} | (
         {"min_length": fixed, "max_length": fixed} if fixed else {}
     )
     cores = backend.workers()
     threads = [(cores, 1)] if batch_size > 1 else [(1, 1), (1, cores)]
     own = Translator.from_run(run)
-    own.decode, plain = (dataclasses.replace(own.decode, precision=each) for each in (precision, "as_trained"))
-    engines = [own, *(ctranslate2_translator(run, plain, folder, threads=each) for each in threads)]
+    plain = dataclasses.replace(own.decode, precision="float32")
+    theirs = [ctranslate2_translator(run, plain, folder, threads=each) for each in threads]
+    engines = [(own, {"precision": each}) for each in precisions] + [(engine, {}) for engine in theirs]
     speeds = [[] for _ in engines]
     for round_number in range(rounds + 1):
-        for engine, measured in zip(engines, speeds, strict=True):
+        for (engine, precision), measured in zip(engines, speeds, strict=True):
             began = time.perf_counter()
-            made = translate_all(engine, lines, batch_size, **options)
+            made = translate_all(engine, lines, batch_size, **options, **precision)
             seconds = time.perf_counter() - began
             tokens = sum(map(len, run.target_tokenizer.encode_batch(made))) + len(made)
             if round_number:  # the first one is warm-up
                 measured.append(len(lines) * fixed / seconds if fixed else tokens / seconds)
-    theirs = max(speeds[1:], key=statistics.median)
-    return speeds[0], theirs
+    count = len(precisions)
+    return dict(zip(precisions, speeds[:count], strict=True)), max(speeds[count:], key=statistics.median)
 
 
 def cold_start(run):
@@ -88,7 +89,7 @@ def compare(options, report):
 
     Args:
         options: `run`, the folder of a translator, `rounds`, `sentences`, `quantization` of CTranslate2's weights,
-            `precision` of our products, and `sizes` out of trained and base.
+            `precision`, one or several of our products, and `sizes` out of trained and base.
         report: called with each line.
 
     Raises:
@@ -115,14 +116,15 @@ def compare(options, report):
                     ours, theirs = row(
                         run, folder, few, beam_size, batch_size, options.rounds, fixed, options.precision
                     )
-                    each = [one / two for one, two in zip(ours, theirs, strict=True)]
                     name = f"{size} {'greedy' if beam_size == 1 else 'beam 4'} batch {batch_size}"
-                    ratios[name] = statistics.median(each)
-                    report(
-                        f"{name:26s} heedful {options.precision} {statistics.median(ours):8,.0f}  "
-                        f"CTranslate2 {options.quantization} {statistics.median(theirs):8,.0f} tokens/s  "
-                        f"ratio median {ratios[name]:.2f} min {min(each):.2f}"
-                    )
+                    for precision, speeds in ours.items():
+                        each = [one / two for one, two in zip(speeds, theirs, strict=True)]
+                        ratios[f"{name} {precision}"] = statistics.median(each)
+                        report(
+                            f"{name:26s} heedful {precision} {statistics.median(speeds):8,.0f}  "
+                            f"CTranslate2 {options.quantization} {statistics.median(theirs):8,.0f} tokens/s  "
+                            f"ratio median {statistics.median(each):.2f} min {min(each):.2f}"
+                        )
     first, second = cold_start(options.run)
     report(f"heedful translate of one line: {first:.1f} s the first time, {second:.1f} s the second")
     report(f"peak memory of this process, both engines: {peak_memory() / 2**30:.2f} GiB")

@@ -6,7 +6,7 @@ from heedful.config import DecodeConfig
 from heedful.data.tokenizer import END, START_ID
 from heedful.errors import InputError
 from heedful.generation.decoder import Continuer
-from heedful.models.rounded import Precisions
+from heedful.models.precisions import Precisions
 
 DEFAULT_LENGTH = 200  # tokens written where nobody says how many
 ROUNDS = 1 << 32  # numbers of random streams: the line in the lower half, the round above it
@@ -33,6 +33,10 @@ class Generator:
     def from_run(cls, run):
         """Load the model of a `Run`."""
         return cls(run.load_model(), run.tokenizer, run.config.decode, run.config.data.packing == "documents")
+
+    def refresh(self):
+        """Continue with the weights that the model has now, where it has learned on."""
+        self._precisions.refresh()
 
     def generate(self, prompts, warn=None, **options):
         """Continue a text, or each of a list of texts; return it, or them, with what follows.

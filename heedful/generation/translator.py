@@ -13,7 +13,7 @@ from heedful.errors import InputError
 from heedful.generation.decoder import Decoder
 from heedful.generation.scoring import Scorer
 from heedful.models.ensemble import Ensemble
-from heedful.models.rounded import Precisions
+from heedful.models.precisions import Precisions
 
 WINDOW = 50  # batches read ahead, so that sentences of like length can be decoded together
 
@@ -28,7 +28,7 @@ class Translator:
     """
 
     def __init__(self, model, source_tokenizer, target_tokenizer, decode=None):
-        self._precisions, self.decode = Precisions(model), decode or DecodeConfig()
+        self.trained_model, self._precisions, self.decode = model, Precisions(model), decode or DecodeConfig()
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.max_length = model.max_length if model else None
         self._decoders, self._scorers, self._readers = {}, {}, {}
@@ -38,10 +38,9 @@ class Translator:
         """The model in the precision of the settings."""
         return self._precisions[self.decode.precision]
 
-    @property
-    def trained_model(self):
-        """The model as it was trained."""
-        return self._precisions["as_trained"]
+    def refresh(self):
+        """Translate with the weights that the model has now, where it has learned on."""
+        self._precisions.refresh()
 
     def _make_decoder(self, decode, scored):
         return Decoder(self._precisions[decode.precision], decode, self.target_tokenizer, scored)

@@ -66,6 +66,7 @@ class LanguageJob(Job):
             self._prompt = self.run.tokenizer.decode([known[0] if len(known) else END_ID + 1])
 
     def validate(self):
+        self._generator.refresh()
         sample = self._generator.generate(self._prompt)
         scores = self._scores()
         del scores["tokens"]  # the same at every validation

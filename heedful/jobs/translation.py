@@ -117,8 +117,8 @@ class TranslationJob(Job):
         return examples_of(self.config, pairs)
 
     def start(self, model):
-        learning = dataclasses.replace(self.config.decode, precision="as_trained")
-        self._translator = Translator(model, self.run.source_tokenizer, self.run.target_tokenizer, learning)
+        tokenizers = self.run.source_tokenizer, self.run.target_tokenizer
+        self._translator = Translator(model, *tokenizers, self.config.decode)
         self._token_scores = TokenScores.of_pairs(model, self._valid_pairs, self.config.data.batch_tokens)
 
     def validate(self):
@@ -127,6 +127,7 @@ class TranslationJob(Job):
         count = self.config.train.validate_sentences
         if count:
             pairs = list(itertools.islice(self.corpora["valid"], count))
+            self._translator.refresh()
             made, text_scores = translate_and_score(self._translator, pairs)
             scores |= {name: text_scores[name] for name in ("bleu", "chrf")}
             scores["samples"] = [
@@ -136,7 +137,7 @@ class TranslationJob(Job):
         return scores
 
     def score_test(self, part, corpus):
-        self._translator.decode = self.config.decode  # it learns no more
+        self._translator.refresh()
         scores = evaluate(self.run, corpus, self._translator)
         self.report(f"{part}: {describe(scores)}  ({scores['signatures']['bleu']})")
 

@@ -106,8 +106,13 @@ class CausalLM(keras.Model):
         )
         return self.project(features), [cache.past for cache in caches]
 
+    @property
+    def arguments(self):
+        """What the model was made with, but for its name and type."""
+        return {"vocab_size": self.vocab_size} | dataclasses.asdict(self.options)
+
     def get_config(self):
-        return super().get_config() | {"vocab_size": self.vocab_size} | dataclasses.asdict(self.options)
+        return super().get_config() | self.arguments
 
     def build_from_config(self, config):
         """Nothing to do: the constructor has built everything."""

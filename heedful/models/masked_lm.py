@@ -72,8 +72,13 @@ class TextEncoder(keras.Model):
         for part in (self.embedding, self.text_input, self.encoder):
             part.trainable = False
 
+    @property
+    def arguments(self):
+        """What the model was made with, but for its name and type."""
+        return {"vocab_size": self.vocab_size} | dataclasses.asdict(self.options)
+
     def get_config(self):
-        return super().get_config() | {"vocab_size": self.vocab_size} | dataclasses.asdict(self.options)
+        return super().get_config() | self.arguments
 
     def build_from_config(self, config):
         """Nothing to do: the constructor has built everything."""
@@ -163,5 +168,6 @@ class Classifier(TextEncoder):
             pooled = self.pooler(pooled)
         return self.pooler_dropout(pooled, training=training)
 
-    def get_config(self):
-        return super().get_config() | {"num_classes": self.num_classes, "pooling": self.pooling}
+    @property
+    def arguments(self):
+        return super().arguments | {"num_classes": self.num_classes, "pooling": self.pooling}

@@ -160,9 +160,14 @@ class Transformer(keras.Model):
         )  # fmt: skip
         return self.project(features), [cache.past for cache in caches]
 
-    def get_config(self):
+    @property
+    def arguments(self):
+        """What the model was made with, but for its name and type."""
         sizes = {"source_vocab_size": self.source_vocab_size, "target_vocab_size": self.target_vocab_size}
-        return super().get_config() | sizes | dataclasses.asdict(self.options)
+        return sizes | dataclasses.asdict(self.options)
+
+    def get_config(self):
+        return super().get_config() | self.arguments
 
     def build_from_config(self, config):
         """Nothing to do: the constructor has built everything."""

@@ -75,7 +75,8 @@ class CTranslate2Decoder:
             "decode.min_p": decode.min_p > 0,
             "decode.length_norm = 'gnmt'": normalised and decode.length_norm == "gnmt",
             "decode.min_ratio": decode.min_ratio > 0,
-            "decode.precision but as_trained (export with --quantization instead)": decode.precision != "as_trained",
+            f"decode.precision = {decode.precision!r} (export with --quantization instead)": decode.precision
+            not in ("as_trained", "float32"),
         }
         for name, wanted in missing.items():
             if wanted:

@@ -1,9 +1,9 @@
 """Eole, which grew out of OpenNMT."""
 
-from heedful.bench.peers.torch_loop import TorchLoop
+from heedful.bench.peers.on_torch import OnTorch
 
 
-class Eole(TorchLoop):
+class Eole(OnTorch):
     """Eole's model and loss, divided by tokens as in its recipes. As usual there norms stand in front of each part,
     and projections have no biases, except the one onto the vocabulary.
     """

@@ -1,9 +1,9 @@
 """Marian of Hugging Face's transformers."""
 
-from heedful.bench.peers.torch_loop import TorchLoop
+from heedful.bench.peers.on_torch import OnTorch
 
 
-class HuggingFace(TorchLoop):
+class HuggingFace(OnTorch):
     """Marian in the plain PyTorch loop."""
 
     MODULES = ("transformers", "torch")

@@ -1,9 +1,9 @@
 """JoeyNMT."""
 
-from heedful.bench.peers.torch_loop import TorchLoop
+from heedful.bench.peers.on_torch import OnTorch
 
 
-class JoeyNMT(TorchLoop):
+class JoeyNMT(OnTorch):
     """JoeyNMT's model, batch and loss, divided by tokens as in its configurations of Transformers.
 
     It drops inside the feed-forward too.

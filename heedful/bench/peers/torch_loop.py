@@ -1,16 +1,12 @@
-"""A plain PyTorch loop around `torch.nn.Transformer`, and what other models of PyTorch need of one."""
-
-from collections.abc import Mapping, Sequence
+"""A plain PyTorch loop around `torch.nn.Transformer`."""
 
 import numpy as np
 
+from heedful.bench.peers.on_torch import OnTorch
 
-class TorchLoop:
-    """A plain PyTorch loop around `torch.nn.Transformer`; every batch is padded to its longest sentence."""
 
-    MODULES: Sequence[str] = ("torch",)
-    ENVIRONMENT: Mapping[str, str] = {}
-    BATCHES = "single"  # which of the work's batches it learns from
+class TorchLoop(OnTorch):
+    """`torch.nn.Transformer` between an embedding and its transpose."""
 
     def __init__(self, work):
         import torch
@@ -52,38 +48,7 @@ class TorchLoop:
                 layer.dropout.p = 0.0
         self._train(model, work.train)
 
-    def _train(self, model, train):
-        import torch
-
-        self.rounded = train.precision == "bfloat16"
-        self.model = model.train()
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9)
-        self.loss = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=train.label_smoothing)
-
-    def padded(self, batch):
-        """Return source, target and labels of a batch, padded to the longest of each side."""
-        source, target = ((batch[name] != 0).sum(axis=1).max() for name in ("source", "labels"))
-        cut = {"source": source, "target": target, "labels": target}
-        return {name: batch[name][:, :length].astype(np.int64) for name, length in cut.items()}
-
-    def update(self, batch):
-        """Learn from a padded batch; return the loss."""
-        import torch
-
-        self.optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.rounded):
-            loss = self.loss_of(**{name: torch.from_numpy(array) for name, array in batch.items()})
-        loss.backward()
-        self.optimizer.step()
-        return loss.item()
-
-    def loss_of(self, source, target, labels):
-        """Return the loss of a batch (B, S), (B, T), (B, T), a mean over labels that are not padding."""
-        logits = self.logits(source, target)
-        return self.loss(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
-
     def logits(self, source, target):
-        """Return the logits of a model in training (B, T, V)."""
         return self.model(source, target)
 
 

@@ -1,0 +1,78 @@
+"""A trained model with its products in another precision."""
+
+from heedful import backend
+from heedful.layers.rounding import RoundingPolicy, rounded_values
+from heedful.models.ensemble import Ensemble
+
+
+def in_precision(model, precision):
+    """Return a copy of a model that makes its products in `precision`; it cannot be trained.
+
+    Everything but the products is float32 in the copy. A model that computes like that already is returned itself.
+
+    Args:
+        model: of one of the families, or an `Ensemble`.
+        precision: `as_trained`, `float32`, or, see `RoundingPolicy`, `bfloat16` or `int8`.
+    """
+    if isinstance(model, Ensemble):
+        copies = [in_precision(each, precision) for each in model.models]
+        same = all(copy is each for copy, each in zip(copies, model.models, strict=True))
+        return model if same else Ensemble(copies)
+    if precision == "as_trained":
+        precision = "bfloat16" if model.compute_dtype == "bfloat16" else "float32"
+    if precision == model.compute_dtype == "float32":
+        return model
+    policy = precision if precision == "float32" else RoundingPolicy(precision)
+    # Not by `get_config`, which asks whether TensorFlow is there: where it is, that imports it, for seconds.
+    copy = type(model)(**model.arguments, name=model.name, dtype=policy, trainable=False)
+    _follow(copy, model)
+    return copy
+
+
+class Precisions:
+    """A model and its copies in other precisions, each made when it is first asked for: `precisions["int8"]`.
+
+    Args:
+        model: as `in_precision` takes it; if it learns on, `refresh` brings the copies up to date.
+    """
+
+    def __init__(self, model):
+        self._model, self._in = model, {}
+
+    def __getitem__(self, precision):
+        if precision not in self._in:
+            self._in[precision] = in_precision(self._model, precision)
+        return self._in[precision]
+
+    def refresh(self):
+        """Give the copies the weights that the model has now."""
+        for copy in self._in.values():
+            _follow(copy, self._model)
+
+
+def _follow(copy, model):
+    """Give a copy the weights of its model, which may be the same."""
+    if isinstance(model, Ensemble):
+        for one, other in zip(copy.models, model.models, strict=True):
+            _follow(one, other)
+    elif copy is not model:
+        _round_weights(copy, model)
+
+
+def _round_weights(copy, model):
+    weights = {_place(variable): variable for variable in model.variables}
+    for variable in copy.variables:
+        place = _place(variable)
+        if place in weights:
+            variable.assign(backend.to_numpy(weights[place]))
+            continue
+        name, _, kind = place.rpartition("_")
+        kernel = backend.to_numpy(weights[name]).astype("float32")
+        if name.endswith("embeddings"):  # a row a word there; here a column
+            kernel = kernel.T
+        variable.assign(rounded_values(kernel, copy.dtype_policy.precision)[kind])
+
+
+def _place(variable):
+    """Return the path of a variable in its model."""
+    return variable.path.split("/", 1)[1]

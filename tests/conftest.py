@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 
@@ -59,12 +60,13 @@ def numpy():
     return backend.to_numpy
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory):
     """Tests keep their encoded text and compiled programs to themselves."""
     folder = tmp_path_factory.getbasetemp() / "cache"
-    monkeypatch.setenv("HEEDFUL_CACHE", str(folder))
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEEDFUL_CACHE", str(folder))
+        yield folder
 
 
 PAIRS = [
@@ -198,6 +200,20 @@ def recipe_of(tmp_path):
 @pytest.fixture
 def recipe(tmp_path):
     return write_recipe(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, cache):
+    """A folder with a recipe, its text, and what it was trained to, `run`: to be copied, not to be changed."""
+    folder = tmp_path_factory.mktemp("trained")
+    assert main(["train", str(write_recipe(folder)), "--run", str(folder / "run")]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of the folder of a trained run."""
+    return shutil.copytree(trained / "run", tmp_path / "run")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,25 +11,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from heedful.cli import main
 from heedful.storage import sealed
-from tests.conftest import write_recipe
 
 pytestmark = pytest.mark.any_backend
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run trained through the command line, to be copied."""
-    folder = tmp_path_factory.mktemp("trained")
-    recipe = write_recipe(folder)
-    assert main(["train", str(recipe), "--run", str(folder / "run")]) == 0
-    return folder / "run"
-
-
-@pytest.fixture
-def run(trained, tmp_path):
-    return shutil.copytree(trained, tmp_path / "run")
 
 
 def complaint(result):

@@ -130,9 +130,7 @@ def test_validation_decodes_with_what_was_learned_until_then(trained, recipe, tm
     job.train()
     assert len(seen) == 2
     assert (seen[0] != seen[1]).any()
-    for kept, read_again in zip(
-        job._translator.model.variables, Translator.from_run(job.run).model.variables, strict=True
-    ):
+    for kept, read_again in zip(job._translator.model.weights, Translator.from_run(job.run).model.weights, strict=True):
         np.testing.assert_array_equal(numpy(kept), numpy(read_again), err_msg=kept.path)
     assert read(job.run)[-1]["decode"]["precision"] == "int8"
 
@@ -154,13 +152,12 @@ def test_a_model_trained_in_bfloat16_decodes_with_its_products_only_in_it(batch,
 
 
 @pytest.mark.any_backend
-def test_the_command_line_rounds(cli, recipe):
-    assert cli("train", recipe, "--run", "run").returncode == 0
+def test_the_command_line_rounds(cli, run):
     for precision in ("as_trained", "float32", *PRECISIONS):
-        made = cli("translate", "run", "--precision", precision, stdin="o gato bebe\n\na vaca come\n")
+        made = cli("translate", run, "--precision", precision, stdin="o gato bebe\n\na vaca come\n")
         assert made.returncode == 0, made.stderr
         assert len(made.stdout.splitlines()) == 3
-    refused = cli("translate", "run", "--precision", "int4", stdin="o gato\n")
+    refused = cli("translate", run, "--precision", "int4", stdin="o gato\n")
     assert refused.returncode == 2
     assert b"'as_trained', 'float32', 'bfloat16', 'int8'" in refused.stderr
 

@@ -22,29 +22,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from heedful import jobs
 from heedful.checked import parse_json
-from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.models import CausalLM
 from heedful.run import Run
 from heedful.storage import own_file, read_sealed, sealed
-from tests.conftest import write_recipe
 
 pytestmark = pytest.mark.any_backend
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("strangers")
-    recipe = write_recipe(folder)
-    return jobs.train(Config.from_toml(recipe), folder / "run", lambda line: None).path
-
-
-@pytest.fixture
-def run(trained, tmp_path):
-    return shutil.copytree(trained, tmp_path / "run")
 
 
 @pytest.fixture
@@ -233,7 +218,7 @@ def test_no_canary_is_written(payload, canary, run, cli, tmp_path):
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.__name__)
 def test_trust_still_has_keras_own_guards(payload, canary, cli, tmp_path, trained):
-    tokenizer = trained / "source.tokenizer.json"
+    tokenizer = trained / "run" / "source.tokenizer.json"
     message = refused(cli("import", payload(canary), tmp_path / "new", "--trust", "--tokenizer", tokenizer))
     assert "cannot be loaded" in message or "holds a" in message
     assert not canary.exists()

@@ -25,11 +25,18 @@ from heedful.training import meter
 from heedful.training.board import Board
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import _Watch
+from tests.conftest import PAIRS, write_recipe
 
 
 @pytest.fixture
 def config(recipe):
     return Config.from_toml(recipe)
+
+
+@pytest.fixture
+def whole(run):
+    """A run that came to its end at once."""
+    return Run.open(run)
 
 
 def change(config, *arguments):
@@ -67,23 +74,21 @@ def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
 
 
 @pytest.mark.any_backend
-def test_resuming_forgets_what_came_after_the_state(config, tmp_path):
+def test_resuming_forgets_what_came_after_the_state(whole):
     """A kill between two states: the log must not tell the lost updates twice."""
-    run = jobs.train(config, tmp_path / "run", quiet)
-    want = last_arrays(run)
-    run.states()[-1].unlink()
-    resumed = jobs.resume(tmp_path / "run", quiet)
+    want = last_arrays(whole)
+    whole.states()[-1].unlink()
+    resumed = jobs.resume(whole.path, quiet)
     for name, array in last_arrays(resumed).items():
         np.testing.assert_array_equal(array, want[name])
-    assert [entry["update"] for entry in run.read_log()] == [3, 6]
-    samples = (run.path / "samples.txt").read_text(encoding="utf-8").splitlines()
+    assert [entry["update"] for entry in whole.read_log()] == [3, 6]
+    samples = (whole.path / "samples.txt").read_text(encoding="utf-8").splitlines()
     assert [line for line in samples if line.startswith("update ")] == ["update 3", "update 6"]
 
 
 @pytest.mark.any_backend
-def test_a_run_without_a_state_begins_anew(config, tmp_path):
+def test_a_run_without_a_state_begins_anew(config, tmp_path, whole):
     """A kill between the making of the folder and the first state must not leave a run that nothing can continue."""
-    whole = jobs.train(config, tmp_path / "whole", quiet)
     made = TranslationJob.create(config, tmp_path / "made", quiet)
     assert made.run.never_saved()
     assert_same_state(whole, jobs.resume(tmp_path / "made", quiet))
@@ -128,9 +133,8 @@ def test_samples_that_were_cut_inside_a_letter_do_no_harm(config, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_a_replay_verifies_the_last_updates(config, tmp_path):
+def test_a_replay_verifies_the_last_updates(config, tmp_path, whole):
     """A bit that differs between two lives is found and named; the training goes on from the saved state."""
-    whole = jobs.train(config, tmp_path / "whole", quiet)
     jobs.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
     said = []
     assert_same_state(whole, jobs.resume(tmp_path / "parts", said.append, config, verify=True))
@@ -149,8 +153,7 @@ def test_a_replay_verifies_the_last_updates(config, tmp_path):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypatch):
-    whole = jobs.train(config, tmp_path / "whole", quiet)
+def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypatch, whole):
     fetch = TranslationExamples.batch
     calls = []
 
@@ -171,9 +174,8 @@ def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypa
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("update", [3, pytest.param(6, marks=pytest.mark.slow)])
-def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, update, monkeypatch):
+def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, update, monkeypatch, whole):
     """Whether it is an interval in the middle or the last one: the best state may be that very one."""
-    whole = jobs.train(config, tmp_path / "whole", quiet)
     ended = _Watch.on_train_batch_end
 
     def on_train_batch_end(self, batch, logs=None):
@@ -203,14 +205,14 @@ def test_a_state_that_a_signal_brought_about_does_not_stay(config, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_a_folder_in_use_is_left_alone(config, tmp_path):
-    run = jobs.train(config, tmp_path / "run", quiet)
-    with locked(run.path):
-        for begin in (lambda: jobs.resume(run.path, quiet), lambda: jobs.train(config, run.path, quiet, force=True)):
+def test_a_folder_in_use_is_left_alone(config, whole):
+    path = whole.path
+    with locked(path):
+        for begin in (lambda: jobs.resume(path, quiet), lambda: jobs.train(config, path, quiet, force=True)):
             with pytest.raises(InputError, match="is in use by process"):
                 begin()
-    assert len(run.states()) == 3
-    run.load_model()
+    assert len(whole.states()) == 3
+    whole.load_model()
 
 
 @pytest.mark.any_backend
@@ -223,34 +225,31 @@ def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.any_backend
-def test_a_log_that_was_cut_is_read_to_its_last_whole_line(config, tmp_path):
-    run = jobs.train(config, tmp_path / "run", quiet)
-    log = run.path / "log.jsonl"
+def test_a_log_that_was_cut_is_read_to_its_last_whole_line(whole):
+    log = whole.path / "log.jsonl"
     log.write_bytes(log.read_bytes()[:-5])
-    assert [entry["update"] for entry in run.read_log()] == [3]
-    run.states()[-1].unlink()
-    jobs.resume(run.path, quiet)
-    assert [entry["update"] for entry in run.read_log()] == [3, 6]
+    assert [entry["update"] for entry in whole.read_log()] == [3]
+    whole.states()[-1].unlink()
+    jobs.resume(whole.path, quiet)
+    assert [entry["update"] for entry in whole.read_log()] == [3, 6]
 
 
 @pytest.mark.any_backend
-def test_a_truncated_state_falls_back_to_the_one_before(config, tmp_path):
-    whole = jobs.train(config, tmp_path / "whole", quiet)
+def test_a_truncated_state_falls_back_to_the_one_before(whole):
     newest = whole.states()[-1]
     want = last_arrays(whole)
     newest.write_bytes(newest.read_bytes()[:-100])
     said = []
-    resumed = jobs.resume(tmp_path / "whole", said.append)
+    resumed = jobs.resume(whole.path, said.append)
     assert any("falling back to the state before" in line for line in said)
     for name, array in last_arrays(resumed).items():
         np.testing.assert_array_equal(array, want[name])
 
 
 @pytest.mark.any_backend
-def test_a_full_disk_leaves_the_state_before(config, tmp_path, monkeypatch):
-    run = jobs.train(config, tmp_path / "run", quiet)
-    before = last_arrays(run)
-    (run.path / "config.json").write_text(change(config, "--train.updates", "9").to_json(), encoding="utf-8")
+def test_a_full_disk_leaves_the_state_before(config, whole, monkeypatch):
+    before = last_arrays(whole)
+    (whole.path / "config.json").write_text(change(config, "--train.updates", "9").to_json(), encoding="utf-8")
 
     def full(descriptor):
         raise OSError(28, "No space left on device")
@@ -258,10 +257,10 @@ def test_a_full_disk_leaves_the_state_before(config, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     kept = r"the last state, .*00000006.safetensors, is whole. A state takes [\d,]{6,} bytes, and 5 are kept"
     with pytest.raises(InputError, match=f"No space left on device; {kept}"):
-        jobs.resume(tmp_path / "run", quiet)
+        jobs.resume(whole.path, quiet)
     monkeypatch.undo()
-    after = last_arrays(run)
-    assert not list(run.path.rglob("*.part"))
+    after = last_arrays(whole)
+    assert not list(whole.path.rglob("*.part"))
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
 
@@ -316,28 +315,25 @@ def test_bfloat16_trains(config, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_other_data_is_refused_on_resume(config, tmp_path, text_files):
-    jobs.train(config, tmp_path / "run", quiet)
-    for path in text_files:
-        path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
+def test_other_data_is_refused_on_resume(whole, tmp_path):
+    moved = Config.from_toml(write_recipe(tmp_path, pairs=PAIRS * 2))
     with pytest.raises(InputError, match="The training text has changed"):
-        jobs.resume(tmp_path / "run", quiet)
+        jobs.resume(whole.path, quiet, moved)
 
 
 @pytest.mark.any_backend
-def test_a_run_folder_is_complete_and_legible(config, tmp_path):
-    run = jobs.train(config, tmp_path / "run", quiet)
-    names = {path.name for path in run.path.iterdir()}
+def test_a_run_folder_is_complete_and_legible(trained, whole):
+    names = {path.name for path in whole.path.iterdir()}
     assert names >= {"config.json", "source.tokenizer.json", "target.tokenizer.json", "model.safetensors", "state",
                      "log.jsonl", "samples.txt", "scores.json", "tensorboard", "curves.png"}  # fmt: skip
-    assert Config.from_json(run.path / "config.json") == config
-    assert list((run.path / "tensorboard").glob("events.*"))
-    scores = json.loads((run.path / "scores.json").read_text())[-1]
+    assert whole.config == Config.from_toml(trained / "translate.toml")
+    assert list((whole.path / "tensorboard").glob("events.*"))
+    scores = json.loads((whole.path / "scores.json").read_text())[-1]
     assert scores["signatures"]["bleu"].startswith("nrefs:1|case:mixed")
     assert {"data_fingerprint", "tokenizer_fingerprints", "decode", "command", "hardware", "version"} <= scores.keys()
-    assert scores["weights_fingerprint"] == run.weights_fingerprint()
-    assert (run.path / f"{scores['outputs']}.txt").read_text(encoding="utf-8").count("\n") == 20
-    assert "overlap: 20 rows" in (run.path / "examination.txt").read_text(encoding="utf-8")
+    assert scores["weights_fingerprint"] == whole.weights_fingerprint()
+    assert (whole.path / f"{scores['outputs']}.txt").read_text(encoding="utf-8").count("\n") == 20
+    assert "overlap: 20 rows" in (whole.path / "examination.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.any_backend

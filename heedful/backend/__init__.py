@@ -6,6 +6,7 @@ from heedful.backend.programs import (
     apart,
     compiled,
     feed,
+    finish,
     keep_compilations,
     precise,
     scan,
@@ -14,6 +15,6 @@ from heedful.backend.programs import (
 )
 
 __all__ = [
-    "NAME", "affine", "apart", "compiled", "device", "device_memory", "feed", "keep_compilations", "multiply",
-    "multiply_transposed", "precise", "scan", "set_seed", "to_numpy", "workers",
+    "NAME", "affine", "apart", "compiled", "device", "device_memory", "feed", "finish",
+    "keep_compilations", "multiply", "multiply_transposed", "precise", "scan", "set_seed", "to_numpy", "workers",
 ]  # fmt: skip

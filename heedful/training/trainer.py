@@ -286,7 +286,7 @@ class _Watch(keras.callbacks.Callback):
         self.since = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
-        loss = float(logs["loss"])  # waits for the update, so that times are those of the work
+        loss = backend.finish(logs["loss"], self.since)  # so that times are those of the work
         now = time.monotonic()
         self.meter.count(self.number, now - self.since)
         self.since = now

@@ -246,8 +246,8 @@ class DecodeConfig:
     stop: Literal["attainable", "width"] = "attainable"
     """Beam search ends when nothing better can come, or when as many hypotheses as the beam is wide have ended."""
     precision: Literal["as_trained", "float32", "bfloat16", "int8"] = "as_trained"
-    """What weights are multiplied in; less is faster on processors that have units for it. All else is float32, also
-    after a training in bfloat16."""
+    """What weights are multiplied in; less is faster on processors that have units for it, but now and then a
+    translation hangs on the batch size. All else is float32, also after a training in bfloat16."""
     sample: bool = False
     """Draw tokens at random instead of searching for the likeliest."""
     temperature: float = 1.0

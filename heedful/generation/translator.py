@@ -35,7 +35,9 @@ class Translator:
 
     @property
     def model(self):
-        """The model in the precision of the settings."""
+        """The model in the precision of the settings; `InputError` where another engine translates, without one."""
+        if self.trained_model is None:
+            raise InputError("Only heedful's own engine scores, gives alternatives and streams: load the run with it.")
         return self._precisions[self.decode.precision]
 
     def refresh(self):

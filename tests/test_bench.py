@@ -44,7 +44,7 @@ def test_all_work_is_the_same_pairs(work):
 
 
 @pytest.mark.filterwarnings("default")  # of what peers warn is theirs
-@pytest.mark.parametrize("name", ["torch", "transformers", "eole", "joeynmt"])  # tutorial_loop is torch, on `random`
+@pytest.mark.parametrize("name", ["torch", "tutorial_loop", "transformers", "eole", "joeynmt"])
 def test_a_peer_learns(name, work):
     if not all(map(importlib.util.find_spec, PEERS[name].MODULES)):
         pytest.skip(f"{name} is not installed")
@@ -88,6 +88,19 @@ def test_the_table_has_medians_and_ratios(monkeypatch):
     assert order == ["heedful", "torch"] * 3
     assert training.summary(medians) == "heedful: 500 target tokens/s, 2.00 times torch"
     assert said[-1].split() == ["torch", "250", "2.00", "times", "3,500", "10.0%", "1.00", "GiB"]
+
+
+@pytest.mark.slow
+def test_decoding_is_measured_in_several_precisions(cli, run):
+    done = cli("bench", "decode", run, "--rounds", 2, "--sizes", "trained", "--precision", "float32", "int8")
+    assert done.returncode == 0, done.stderr
+    *rows, cold, memory, last = done.stdout.decode().splitlines()
+    assert len(rows) == 8  # greedy and a beam, batches and single sentences, in each precision
+    assert [row.split(" tokens/s")[0].split("heedful ")[1].split()[0] for row in rows] == ["float32", "int8"] * 4
+    ratios = [float(row.split("ratio median ")[1].split()[0]) for row in rows]
+    assert last.startswith(f"8 rows, lowest median ratio {min(ratios):.2f} (trained ")
+    assert "the second" in cold
+    assert memory.endswith("GiB")
 
 
 def test_mistakes(cli, recipe, tmp_path):

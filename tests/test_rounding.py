@@ -108,9 +108,9 @@ def test_a_language_model_continues_in_less_precision(precision, numpy):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("trained", ["float32", "bfloat16"])
-def test_validation_decodes_with_what_was_learned_until_then(trained, recipe, tmp_path, numpy):
-    config = override(Config.from_toml(recipe), ["--decode.precision", "int8", "--train.precision", trained])
+@pytest.mark.parametrize("learned_in", ["float32", "bfloat16"])
+def test_validation_decodes_with_what_was_learned_until_then(learned_in, recipe, tmp_path, numpy):
+    config = override(Config.from_toml(recipe), ["--decode.precision", "int8", "--train.precision", learned_in])
     job = TranslationJob.create(config, tmp_path / "run", lambda line: None)
     seen = []
     validate = job.validate

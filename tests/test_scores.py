@@ -100,7 +100,7 @@ def quiet(text):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def variants(tmp_path_factory):
     """Three runs of one recipe, two of which differ only in the seed."""
     folder = tmp_path_factory.mktemp("scores")
     recipe = write_recipe(folder, pairs=PAIRS * 2)  # enough for an interval
@@ -109,42 +109,42 @@ def trained(tmp_path_factory):
     return {name: jobs.train(override(config, change), folder / name, quiet) for name, change in changes.items()}
 
 
-def test_a_score_says_what_it_was_made_of(trained):
-    scores = read(trained["one"])[-1]
-    units = units_of(trained["one"], scores)
+def test_a_score_says_what_it_was_made_of(variants):
+    scores = read(variants["one"])[-1]
+    units = units_of(variants["one"], scores)
     assert METRICS["bleu"].of(units["bleu"].sum(0)) == pytest.approx(scores["bleu"], abs=1e-9)
     low, high = scores["intervals"]["bleu"]
     assert low <= scores["bleu"] <= high
-    assert scores["weights_fingerprint"] != read(trained["two"])[-1]["weights_fingerprint"]
+    assert scores["weights_fingerprint"] != read(variants["two"])[-1]["weights_fingerprint"]
     assert scores["train_seed"] == 1
 
 
-def test_seeds_make_one_row(trained):
-    comparison = compare([trained["other"], trained["one"], trained["two"]])
+def test_seeds_make_one_row(variants):
+    comparison = compare([variants["other"], variants["one"], variants["two"]])
     assert [row.seeds for row in comparison.rows] == [(1,), (1, 2)]
-    scores = [read(trained[name])[-1]["bleu"] for name in ("one", "two")]
+    scores = [read(variants[name])[-1]["bleu"] for name in ("one", "two")]
     assert comparison.rows[1].score == pytest.approx(np.mean(scores))
     assert comparison.rows[1].deviation == pytest.approx(np.std(scores, ddof=1))
     assert comparison.rows[0].difference is None
-    assert comparison.rows[1].difference == pytest.approx(np.mean(scores) - read(trained["other"])[-1]["bleu"])
+    assert comparison.rows[1].difference == pytest.approx(np.mean(scores) - read(variants["other"])[-1]["bleu"])
     assert 0 < comparison.rows[1].p <= 1
     assert len(comparison.lines()) == 4
 
 
-def test_a_run_beside_itself_is_no_different(trained):
-    again = Run.open(trained["one"].path)
+def test_a_run_beside_itself_is_no_different(variants):
+    again = Run.open(variants["one"].path)
     again.config = dataclasses.replace(again.config, model=dataclasses.replace(again.config.model, dropout=0.3))
-    row = compare([trained["one"], again]).rows[1]
+    row = compare([variants["one"], again]).rows[1]
     assert (row.difference, row.p) == (0.0, 1.0)
 
 
-def test_unlike_things_are_refused(trained, tmp_path, recipe_of, cli):
-    one = trained["one"]
+def test_unlike_things_are_refused(variants, tmp_path, recipe_of, cli):
+    one = variants["one"]
     before = (one.path / "scores.json").read_text(encoding="utf-8")
     try:
         assert cli("evaluate", one.path, "--beam-size", 2).returncode == 0
         with pytest.raises(InputError, match=r"not scored alike: decode.beam_size is 2 and 1"):
-            compare([one, trained["two"]])
+            compare([one, variants["two"]])
         other = tmp_path / "other.pt", tmp_path / "other.en"
         for path in other:
             path.write_text("o gato\n", encoding="utf-8")
@@ -152,7 +152,7 @@ def test_unlike_things_are_refused(trained, tmp_path, recipe_of, cli):
             override(one.config, ["--data.test", json.dumps([str(path) for path in other])]), tmp_path / "lone", quiet
         )
         with pytest.raises(InputError, match="not scored on the same text"):
-            compare([trained["two"], lone])
+            compare([variants["two"], lone])
     finally:
         (one.path / "scores.json").write_text(before, encoding="utf-8")
     classes = jobs.train(Config.from_toml(recipe_of("classify")), tmp_path / "classes", quiet)

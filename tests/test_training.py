@@ -25,7 +25,6 @@ from heedful.training import meter
 from heedful.training.board import Board
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import _Watch
-from tests.conftest import PAIRS, write_recipe
 
 
 @pytest.fixture
@@ -315,10 +314,12 @@ def test_bfloat16_trains(config, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_other_data_is_refused_on_resume(whole, tmp_path):
-    moved = Config.from_toml(write_recipe(tmp_path, pairs=PAIRS * 2))
+def test_other_data_is_refused_on_resume(config, whole, text_files):
+    (whole.path / "config.json").write_text(config.to_json(), encoding="utf-8")  # the same text, to be changed here
+    for path in text_files:
+        path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
     with pytest.raises(InputError, match="The training text has changed"):
-        jobs.resume(whole.path, quiet, moved)
+        jobs.resume(whole.path, quiet)
 
 
 @pytest.mark.any_backend

@@ -56,10 +56,11 @@ def _follow(copy, model):
         for one, other in zip(copy.models, model.models, strict=True):
             _follow(one, other)
     elif copy is not model:
-        _round_weights(copy, model)
+        _copy_weights(copy, model)
 
 
-def _round_weights(copy, model):
+def _copy_weights(copy, model):
+    """Give a single copy the weights of its model, rounded where it keeps them so."""
     weights = {_place(variable): variable for variable in model.variables}
     for variable in copy.variables:
         place = _place(variable)

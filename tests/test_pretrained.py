@@ -1,5 +1,6 @@
 """Models of `transformers`, built with random weights, saved, imported: the same numbers and the same text."""
 
+import io
 import json
 import logging
 
@@ -8,6 +9,7 @@ import pytest
 import safetensors.numpy
 
 import heedful
+from heedful.data.phrasebook import phrasebook
 from heedful.errors import InputError
 from heedful.pretrained import import_model
 from heedful.selfcheck.check import check
@@ -85,6 +87,45 @@ def marian(tmp_path):
     return folder, model, inner
 
 
+@pytest.fixture
+def opus(tmp_path):
+    """A Marian as opus-mt publishes them: a SentencePiece model for each side, one vocabulary that they do not know."""
+    folder = tmp_path / "opus"
+    pieces = write_sentencepiece(folder)
+    vocab = {token: index for index, token in enumerate(["</s>", "<unk>", ">>eng<<", *sorted(pieces), "<pad>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocab))
+    last = vocab["<pad>"]
+    config = transformers.MarianConfig(
+        vocab_size=len(vocab), d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=6,
+        decoder_attention_heads=6, encoder_ffn_dim=20, decoder_ffn_dim=20, max_position_embeddings=64,
+        pad_token_id=last, eos_token_id=0, decoder_start_token_id=last, forced_eos_token_id=None,
+        activation_function="swish", scale_embedding=True,
+    )  # fmt: skip
+    model = randomised(transformers.MarianMTModel(config))
+    model.save_pretrained(folder)
+    return folder, model, transformers.MarianTokenizer(*(str(folder / name) for name in (*SPM, "vocab.json")))
+
+
+SPM = ("source.spm", "target.spm")
+
+
+def write_sentencepiece(folder, **options):
+    """Train a SentencePiece model of each side of the phrasebook; return the pieces of both."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder.mkdir(exist_ok=True)
+    pieces = set()
+    for name, lines in zip(SPM, zip(*phrasebook("train", 400), strict=True), strict=True):
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=model, hard_vocab_limit=False, minloglevel=2,
+            **{"vocab_size": 150} | options,
+        )  # fmt: skip
+        (folder / name).write_bytes(model.getvalue())
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+        pieces |= {processor.id_to_piece(i) for i in range(3, len(processor))}
+    return pieces
+
+
 def randomised(model):
     """Give a model weights large enough that every mistake shows; norms and biases too."""
     generator = torch.Generator().manual_seed(3)
@@ -95,9 +136,10 @@ def randomised(model):
     return model.eval()
 
 
-def foreign_ids(run, lookup, names):
+def foreign_ids(run, lookup, names, tokenizer=None):
     """Return for each of our ids that of the original."""
-    tokens = map(run.tokenizer.lookup, range(len(run.tokenizer)))
+    tokenizer = tokenizer or run.tokenizer
+    tokens = map(tokenizer.lookup, range(len(tokenizer)))
     return [lookup(names.get(token, token)) for token in tokens]
 
 
@@ -178,6 +220,68 @@ def test_marian_translates_as_its_original(marian, tmp_path, numpy):
         np.testing.assert_allclose(found[..., keep], output.logits.numpy()[..., np.take(order, keep)], atol=1e-4)
         want = inner.decode([i for i in made[1:] if i not in (0, len(order) - 2)])
         assert translator.translate(line, max_length=17, max_ratio=100.0) == want
+
+
+UNUSUAL = [
+    "", "   ", "  two   spaces ",
+    "e\u0301 \ufb01n \uff21\uff22 \u00bd", "tab\tand\nline", "a\u00a0b\u200bc", "\u4e2d\u56fd",
+    ">>eng<< the cat", ">>eng<<the cat", "a" * 80,
+]  # fmt: skip
+
+
+def test_sentencepiece_splits_as_it_does(opus, tmp_path):
+    folder, _, original = opus
+    run = import_model(folder, tmp_path / "run")
+    names = {"[END]": "</s>", "[PAD]": "<pad>", "[UNK]": "<unk>", "[START]": None}
+    sides = zip(("text", "text_target"), run.tokenizers(), zip(*phrasebook("test", 200), strict=True), strict=True)
+    for side, ours, lines in sides:
+        order = foreign_ids(run, original.get_vocab().get, names, ours)
+        for line in [*lines, *UNUSUAL]:
+            theirs = original(**{side: line}).input_ids[:-1]  # without the end
+            ids = ours.encode(line)
+            assert [order[i] for i in ids] == theirs
+            if side == "text_target" and 1 not in ids:  # ours leaves out what is unknown
+                assert ours.decode(ids) == original.decode(theirs, use_source_tokenizer=False)
+
+
+def test_special_tokens_in_a_text_are_text(opus, tmp_path):
+    run = import_model(opus[0], tmp_path / "run")
+    assert run.source_tokenizer.lookup("[") is None
+    for tokenizer in run.tokenizers():
+        assert {0, 2, 3}.isdisjoint(tokenizer.encode("[PAD] o gato[END][START]the [MASK]"))
+
+
+def test_an_opus_model_translates_as_its_original(opus, tmp_path):
+    folder, original, tokenizer = opus
+    translator = heedful.load(import_model(folder, tmp_path / "run").path)
+    for line in [source for source, _ in phrasebook("test", 5)] + [">>eng<< a rainha"]:
+        inputs = tokenizer(line, return_tensors="pt")
+        with torch.no_grad():
+            made = original.generate(**inputs, max_length=18, num_beams=1, do_sample=False)[0]
+        want = tokenizer.decode(made, skip_special_tokens=True, use_source_tokenizer=False)
+        assert translator.translate(line, max_length=17, max_ratio=100.0) == want
+
+
+def test_other_sentencepiece_models_are_refused(opus, tmp_path):
+    folder = opus[0]
+    vocabulary = (folder / "vocab.json").read_text()
+    (folder / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 2}))
+    with pytest.raises(InputError, match=r"vocab\.json does not number its tokens from 0 on"):
+        import_model(folder, tmp_path / "run")
+    (folder / "vocab.json").write_text(vocabulary)
+    for options, message in (
+        ({"model_type": "bpe"}, r"source\.spm is not of the kind unigram, which is not supported"),
+        ({"byte_fallback": True, "vocab_size": 400}, r"source\.spm falls back to bytes"),
+        ({"user_defined_symbols": "<sep>"}, r"source\.spm has tokens that its user defined"),
+        ({"treat_whitespace_as_suffix": True}, r"source\.spm writes white space behind words"),
+    ):
+        write_sentencepiece(folder, **options)
+        with pytest.raises(InputError, match=message):
+            import_model(folder, tmp_path / "run")
+    (folder / "source.spm").write_bytes(b"\xff" * 9)
+    with pytest.raises(InputError, match=r"source\.spm is no SentencePiece model"):
+        import_model(folder, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_bert_with_the_old_names_of_its_norms(bert, tmp_path):

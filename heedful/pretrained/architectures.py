@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heedful.config import Config, DataConfig, ModelConfig
+from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.pretrained.sentencepiece import SOURCE, read_sides
 from heedful.pretrained.vocabulary import NEVER, Vocabulary
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",
@@ -20,7 +21,7 @@ class Imported(NamedTuple):
     """A foreign model in our terms."""
 
     config: Config
-    tokenizer: Tokenizer
+    tokenizers: tuple[Tokenizer, ...]  # one, or those of source and target
     weights: dict  # arrays by the names of our weights
 
 
@@ -61,7 +62,7 @@ def bert(folder):
         norm_epsilon=folder.setting("layer_norm_eps", 1e-12), dropout=folder.setting("hidden_dropout_prob", 0.1),
         attention_dropout=folder.setting("attention_probs_dropout_prob", 0.1),
     )  # fmt: skip
-    return Imported(_config("fill", model), vocabulary.tokenizer(), weights)
+    return Imported(_config("fill", model), (vocabulary.tokenizer(),), weights)
 
 
 def gpt2(folder):
@@ -101,13 +102,14 @@ def gpt2(folder):
         output_bias=True, max_length=length, norm_epsilon=folder.setting("layer_norm_epsilon", 1e-5),
         dropout=folder.setting("resid_pdrop", 0.1), attention_dropout=folder.setting("attn_pdrop", 0.1),
     )  # fmt: skip
-    return Imported(_config("generate", model), vocabulary.tokenizer(), weights)
+    return Imported(_config("generate", model), (vocabulary.tokenizer(),), weights)
 
 
 def marian(folder):
     """Translate a `MarianMTModel` (Junczys-Dowmunt et al. 2018) into a `Transformer`.
 
-    The folder needs a `tokenizer.json` for both sides; the SentencePiece files of opus-mt are not read.
+    The folder has a SentencePiece model for each side over one vocabulary, as those of opus-mt do, or a
+    `tokenizer.json` for both.
     """
     folder.require(share_encoder_decoder_embeddings=True, tie_word_embeddings=True, normalize_embedding=False)
     width, layers, heads, inner, size = (
@@ -116,13 +118,19 @@ def marian(folder):
     )
     folder.require(decoder_layers=layers, decoder_attention_heads=heads, decoder_ffn_dim=inner, decoder_vocab_size=size)
     folder.require(decoder_start_token_id=folder.setting("pad_token_id"))
-    vocabulary = Vocabulary(folder, {"[PAD]": "<pad>", "[UNK]": "<unk>", "[START]": None, "[END]": "</s>"})
-    tensors = folder.tensors
-    table = vocabulary.rows(tensors.take("model.shared.weight", size, width))
+    names = {"[PAD]": "<pad>", "[UNK]": "<unk>", "[START]": None, "[END]": "</s>"}
+    sides = read_sides(folder, ("<pad>", "<unk>", "</s>")) if (folder.path / SOURCE).is_file() else [()]
+    vocabularies = [Vocabulary(folder, names, *side) for side in sides]
+    source, vocabulary, tensors = vocabularies[0], vocabularies[-1], folder.tensors
+    shared = tensors.take("model.shared.weight", size, width)
+    table = vocabulary.rows(shared)
     table[2] = table[0]  # the decoder starts with padding; ours has a start token of its own
     bias = vocabulary.rows(tensors.take("final_logits_bias", 1, size)[0], NEVER)
     bias[0] = NEVER
     weights = {"target_embedding/embeddings": table, "target_embedding/bias": bias}
+    joint = source is vocabulary
+    if not joint:
+        weights["source_embedding/embeddings"] = source.rows(shared)
     for side in ("encoder", "decoder"):
         for index in range(layers):
             theirs, ours = f"model.{side}.layers.{index}", f"{side}/block_{index}"
@@ -143,20 +151,24 @@ def marian(folder):
     # Copies of the shared table, and tables of sines that are computed here.
     tensors.drop("model.encoder.embed_", "model.decoder.embed_", "lm_head.weight")
     model = ModelConfig(
-        num_layers=layers, d_model=width, num_heads=heads, d_ff=inner, norm="post", tie="all", norm_epsilon=1e-5,
+        num_layers=layers, d_model=width, num_heads=heads, d_ff=inner, norm="post", norm_epsilon=1e-5,
+        tie="all" if joint else "target",
         activation=_activation(folder, "activation_function"), positions="sinusoidal_concatenated", output_bias=True,
         embedding_scale=folder.setting("scale_embedding", False),
         max_length=folder.setting("max_position_embeddings"),
         dropout=folder.setting("dropout", 0.1), attention_dropout=folder.setting("attention_dropout", 0.0),
     )  # fmt: skip
-    return Imported(_config("translate", model), vocabulary.tokenizer(), weights)
+    return Imported(
+        _config("translate", model, joint), tuple(vocabulary.tokenizer() for vocabulary in vocabularies), weights
+    )
 
 
 ARCHITECTURES = {"bert": bert, "gpt2": gpt2, "marian": marian}
 
 
-def _config(task, model):
-    return Config(task=task, name="imported", model=model, data=DataConfig(max_tokens=min(100, model.max_length)))
+def _config(task, model, joint=True):
+    data, tokenizer = DataConfig(max_tokens=min(100, model.max_length)), TokenizerConfig(joint=joint)
+    return Config(task=task, name="imported", data=data, tokenizer=tokenizer, model=model)
 
 
 def _activation(folder, name):

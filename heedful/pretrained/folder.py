@@ -10,7 +10,7 @@ from heedful.storage import read_arrays
 
 
 class PretrainedFolder:
-    """A folder with `config.json`, `model.safetensors` (or several), and `tokenizer.json` or `vocab.txt`.
+    """A folder with `config.json`, `model.safetensors` (or several), and what tells its tokens.
 
     Nothing in it is ever executed: pickles are refused.
 

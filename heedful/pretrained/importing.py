@@ -10,7 +10,7 @@ from heedful.pretrained.archive import ENDINGS, import_archive
 from heedful.pretrained.folder import PretrainedFolder
 from heedful.run import CONFIG, Run, load_weights
 
-WANTED = ["*.json", "*.safetensors", "vocab.txt"]  # of what a hub offers; never a pickle
+WANTED = ["*.json", "*.safetensors", "vocab.txt", "*.spm"]  # of what a hub offers; never a pickle
 
 
 def import_model(source, path, tokenizers=(), trust=False):
@@ -41,8 +41,8 @@ def import_model(source, path, tokenizers=(), trust=False):
     imported = ARCHITECTURES[kind](folder)
     folder.tensors.finish()
     weights = {name: np.ascontiguousarray(array) for name, array in imported.weights.items()}
-    load_weights(Run(path, imported.config, imported.tokenizer).build_model(), weights, folder.path)
-    run = Run.create(path, imported.config, imported.tokenizer)
+    load_weights(Run(path, imported.config, *imported.tokenizers).build_model(), weights, folder.path)
+    run = Run.create(path, imported.config, *imported.tokenizers)
     run.save_model(weights)
     return run
 

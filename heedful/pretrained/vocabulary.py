@@ -8,6 +8,11 @@ from heedful.data.tokenizer import MASK, SPECIAL, Tokenizer
 from heedful.errors import InputError
 
 NEVER = -1e9  # what is added to the logit of a token that must not be written
+# Unigram would make a token of the text "[END]", however unlikely it is, rather than of characters that it knows not.
+SPECIAL_APART = {
+    "type": "Split", "behavior": "Isolated", "invert": False,
+    "pattern": {"Regex": rf"\[(?=({'|'.join(token.strip('[]') for token in (*SPECIAL, MASK))})\])"},
+}  # fmt: skip
 
 
 class Vocabulary:
@@ -17,26 +22,28 @@ class Vocabulary:
         folder: a `PretrainedFolder`.
         names: our special tokens and the foreign names of the same meaning, such as `{"[START]": "[CLS]"}`; None
             where there is no such token.
+        data: of a tokenizer.json; by default that of the folder, or what its vocab.txt comes to.
+        ids: foreign ids by token, if the tokenizer has only some of the model's tokens; by default their places.
     """
 
-    def __init__(self, folder, names):
+    def __init__(self, folder, names, data=None, ids=None):
         self.size = folder.setting("vocab_size")
-        self._data = folder.read_json("tokenizer.json") if (folder.path / "tokenizer.json").is_file() else None
-        if self._data is None:
-            if not (folder.path / "vocab.txt").is_file():
-                raise InputError(f"{folder.path} has neither tokenizer.json nor vocab.txt.")
-            self._data = _wordpiece(folder, names)
+        self._data = data or _data(folder, names)
         model = self._data["model"]
         listed = isinstance(model["vocab"], list)  # Unigram: pieces with scores
-        foreign = {piece: index for index, (piece, _) in enumerate(model["vocab"])} if listed else dict(model["vocab"])
-        foreign |= {token["content"]: token["id"] for token in self._data.get("added_tokens", [])}
+        if ids is None:
+            foreign = {piece: i for i, (piece, _) in enumerate(model["vocab"])} if listed else dict(model["vocab"])
+            foreign |= {token["content"]: token["id"] for token in self._data.get("added_tokens", [])}
+        else:
+            foreign = ids
         if max(foreign.values()) >= self.size:
             raise InputError(f"{folder.path}: the tokenizer has ids beyond the model's vocabulary of {self.size}.")
         ours = [*SPECIAL, MASK] if MASK in names else list(SPECIAL)
         if missing := [name for name in names.values() if name is not None and name not in foreign]:
             raise InputError(f"{folder.path}: the tokenizer has no token {missing[0]!r}.")
         special = {token: foreign[names[token]] if names.get(token) else None for token in ours}
-        rest = [index for index in range(self.size) if index not in special.values()]
+        kept = range(self.size) if ids is None else sorted(ids.values())
+        rest = [index for index in kept if index not in special.values()]
         self.old_ids = [special[token] for token in ours] + rest
         self._tokens = ours + [None] * len(rest)
         by_id = {index: token for token, index in foreign.items()}
@@ -61,13 +68,28 @@ class Vocabulary:
         else:
             model["vocab"] = [[token, self._scores.get(token, NEVER)] for token in self._tokens]
             model["unk_id"] = SPECIAL.index("[UNK]")
+            data["pre_tokenizer"] = {
+                "type": "Sequence",
+                "pretokenizers": [step for step in (data["pre_tokenizer"], SPECIAL_APART) if step],
+            }
         if model.get("unk_token"):
             model["unk_token"] = SPECIAL[1]
         special = [token for token in self._tokens if token in (*SPECIAL, MASK)]
         flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-        data["added_tokens"] = [{"id": self._tokens.index(token), "content": token} | flags for token in special]
+        added = [{"content": token} | flags for token in special]
+        added += [token for token in data.get("added_tokens", []) if not token["special"]]
+        places = {token: place for place, token in enumerate(self._tokens)}
+        data["added_tokens"] = [token | {"id": places[token["content"]]} for token in added]
         data["post_processor"] = data["truncation"] = data["padding"] = None  # we add special tokens ourselves
         return Tokenizer.from_json(json.dumps(data))
+
+
+def _data(folder, names):
+    if (folder.path / "tokenizer.json").is_file():
+        return folder.read_json("tokenizer.json")
+    if not (folder.path / "vocab.txt").is_file():
+        raise InputError(f"{folder.path} has neither tokenizer.json nor vocab.txt.")
+    return _wordpiece(folder, names)
 
 
 def _wordpiece(folder, names):

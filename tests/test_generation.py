@@ -125,6 +125,16 @@ def test_tokens_one_by_one_are_the_whole(translator, lines):
     assert "".join(translator.stream_tokens(line)) == translator.translate(line)
 
 
+def test_white_space_is_no_text():
+    spaced = Tokenizer.train(["o gato bebe"], "bpe", 300)
+    model = heedful.Transformer(len(spaced), len(spaced), num_layers=1, d_model=8, num_heads=2, d_ff=8, max_length=20)
+    translator = Translator(model, spaced, spaced, DecodeConfig(min_length=2))
+    blank = [" ", "\t", " \n"]
+    assert all(map(spaced.encode, blank))
+    assert translator.translate(blank) == ["", "", ""]
+    assert [list(translator.stream_tokens(line)) for line in ("", " ")] == [[], []]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

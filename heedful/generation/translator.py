@@ -74,7 +74,8 @@ class Translator:
         """Translate a text, or a list of lines.
 
         Args:
-            lines: a text gives a text; an iterable of lines gives a list of as many lines. Empty lines stay empty.
+            lines: a text gives a text; an iterable of lines gives a list of as many lines. Of a line without text, or
+                with white space only, comes an empty one.
             warn: called with a message for each line that is longer than the model reads.
             options: settings of `DecodeConfig` for this call, such as `beam_size=4`.
         """
@@ -145,19 +146,22 @@ class Translator:
 
     def stream_tokens(self, line):
         """Yield the greedy translation of one line piece by piece, as it is made."""
-        source = np.array([[*self._read([line])[0], END_ID]], np.int32)
+        ids = self._read([line])[0]
+        if not ids:
+            return
+        source = np.array([[*ids, END_ID]], np.int32)
         limit = self._decoder().most(source.shape[1] - 1)
         if self.model not in self._readers:
             self._readers[self.model] = _Reader(self.model)
         reader = self._readers[self.model]
         memory, past = reader.begin(source)
-        ids, told, last = [], "", START_ID
-        while len(ids) < limit:
-            last, past = reader.step(last, memory, past, len(ids))
+        made, told, last = [], "", START_ID
+        while len(made) < limit:
+            last, past = reader.step(last, memory, past, len(made))
             if last == END_ID:
                 return
-            ids.append(last)
-            text = self.target_tokenizer.decode(ids)
+            made.append(last)
+            text = self.target_tokenizer.decode(made)
             if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half of a character is not told yet
                 yield text[len(told) :]
                 told = text
@@ -177,7 +181,8 @@ class Translator:
     def _read(self, lines, first=1, warn=None):
         """Return the source ids of lines, cut to what the model reads."""
         room = self.max_length - 1  # the end token takes a place
-        sources = self.source_tokenizer.encode_batch(lines)
+        # White space alone is no text, though a tokenizer that can give it back makes tokens of it.
+        sources = self.source_tokenizer.encode_batch(line if line.strip() else "" for line in lines)
         for index, ids in enumerate(sources):
             if len(ids) > room:
                 if warn:

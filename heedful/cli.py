@@ -25,7 +25,9 @@ def main(arguments=None):
     hold_memory()
     try:
         module, name = options.verb.split(".")
-        return getattr(importlib.import_module(f"heedful.verbs.{module}"), name)(options, overrides) or 0
+        code = getattr(importlib.import_module(f"heedful.verbs.{module}"), name)(options, overrides) or 0
+        sys.stdout.flush()  # while what goes wrong with it is still told as below
+        return code
     except InputError as error:
         print(f"heedful: {error}", file=sys.stderr)
         return 2
@@ -40,9 +42,24 @@ def main(arguments=None):
         return 130
 
 
+class _VerbParser(argparse.ArgumentParser):
+    """Takes what is not an option before, between and behind options: Python 3.11 by itself takes it before only."""
+
+    _intermixed = False
+
+    def parse_known_args(self, args=None, namespace=None):
+        if self._intermixed or self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
+        self._intermixed = True  # what is called now calls this again
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixed = False
+
+
 def _parser():
     parser = argparse.ArgumentParser(prog="heedful", description="Train, look into and ship Transformers.")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_VerbParser)
 
     def add(name, function, text, epilog=None):
         formatter = argparse.RawDescriptionHelpFormatter
@@ -90,14 +107,16 @@ def _parser():
         "prompts", nargs="*", metavar="PROMPT", help="texts to continue (default: lines of standard input)"
     )
     verb.add_argument(
-        "--scores", action="store_true", help="write the log-probability of each text, in nats, before it"
+        "--scores",
+        action="store_true",
+        help="write the log-probability of each text, in nats, before it (with a beam divided by a length penalty)",
     )
     settings.add_options(verb, "decode")
 
     verb = add("fill", "text.fill", "say what could stand at each [MASK] of a text")
     verb.add_argument("run", type=Path)
     verb.add_argument("text", nargs="?", help="a text with [MASK] in it (default: lines of standard input)")
-    verb.add_argument("--count", type=int, default=5, help="candidates for each gap (default: 5)")
+    verb.add_argument("--count", type=_count, default=5, help="candidates for each gap (default: 5)")
     verb.add_argument("--json", action="store_true", help="print JSON for machines, a line a text")
 
     verb = add("classify", "text.classify", "write a class for each line")
@@ -174,7 +193,7 @@ def _parser():
     verb.add_argument(
         "--files", nargs="+", help="source and reference to check with (default: the test text of the run)"
     )
-    verb.add_argument("--sentences", type=int, default=500, help="how many of them (default: 500)")
+    verb.add_argument("--sentences", type=_count, default=500, help="how many of them (default: 500)")
 
     verb = add("import", "pretrained.import_pretrained", "make a run of a pretrained BERT, GPT-2 or Marian")
     verb.add_argument(
@@ -231,8 +250,8 @@ def _parser():
     verb.add_argument("run", type=Path)
     verb.add_argument("sentence", nargs="?", help="a source sentence")
     verb.add_argument("--target", help="its translation (default: the model's own)")
-    verb.add_argument("--layer", type=int, help="layer, from 1 (default: all)")
-    verb.add_argument("--head", type=int, help="one head, from 1 (default: all on a sheet)")
+    verb.add_argument("--layer", type=_count, help="layer, from 1 (default: all)")
+    verb.add_argument("--head", type=_count, help="one head, from 1 (default: all on a sheet)")
     verb.add_argument("--kind", choices=("encoder self", "decoder self", "cross"), help="default: all three")
     verb.add_argument("--positions", action="store_true", help="draw the positional encoding")
     verb.add_argument("--schedule", action="store_true", help="draw the learning rate")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -32,6 +33,40 @@ def test_translate_gives_a_line_for_each_line(cli, run):
     lines = result.stdout.decode().split("\n")
     assert len(lines) == 4
     assert lines[1] == lines[3] == ""
+
+
+def test_translations_go_where_standard_output_goes(run, tmp_path):
+    """With a terminal on standard error, where a bar is shown, and a file on standard output."""
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    with (tmp_path / "out").open("wb") as out:
+        code = [sys.executable, "-m", "heedful.cli", "translate", str(run)]
+        process = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=out, stderr=theirs)
+        process.communicate(b"o gato bebe\n\n")
+    os.close(theirs)
+    os.close(ours)
+    assert process.returncode == 0
+    assert (tmp_path / "out").read_bytes().count(b"\n") == 2
+
+
+def test_options_stand_anywhere(cli, run, text_files):
+    behind = cli("translate", run, text_files[0], "--batch-size", 3)
+    for arguments in (("translate", run, "--batch-size", 3, text_files[0]), ("translate", "--batch-size", 3, run)):
+        result = cli(*arguments, stdin=text_files[0].read_text(encoding="utf-8"))
+        assert (result.returncode, result.stdout) == (0, behind.stdout)
+    assert (
+        b"unrecognized arguments: --batch" in cli("translate", run, "--batch", 3, text_files[0], "--batchsize").stderr
+    )
+
+
+def test_named_pipes_are_read(cli, run, text_files, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(text_files[0].read_bytes()))
+    writer.start()
+    assert cli("translate", run, pipe).stdout == cli("translate", run, text_files[0]).stdout
+    writer.join()
+    assert "is a folder, not a text file" in complaint(cli("translate", run, tmp_path))
 
 
 def test_translate_reads_files_and_small_batches_alike(cli, run, text_files):

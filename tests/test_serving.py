@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from heedful import backend
-from heedful.config import Config, DecodeConfig, ModelConfig
+from heedful.config import Config, DataConfig, DecodeConfig, ModelConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.run import Run
@@ -32,7 +32,8 @@ OPTIONS = [
 def make_run(tmp_path):
     def make(**options):
         model = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19} | options
-        config = Config(model=ModelConfig(**model), decode=DecodeConfig(batch_size=3, forbidden=("[PAD]", "[START]")))
+        decode = DecodeConfig(batch_size=3, forbidden=("[PAD]", "[START]"))
+        config = Config(data=DataConfig(max_tokens=19), model=ModelConfig(**model), decode=decode)
         tokenizer = Tokenizer.train((text for pair in PAIRS for text in pair), "word", 60)
         run = Run.create(tmp_path / "run", config, tokenizer, tokenizer)
         model = run.build_model()
@@ -54,6 +55,14 @@ def test_both_engines_translate_alike(make_run, tmp_path, options):
     assert json.loads((tmp_path / "ct2" / "parity.json").read_text()) == results
     made = ctranslate2_translator(run, folder=tmp_path / "ct2").translate([source for source, _ in PAIRS[:10]])
     assert len(set(made)) > 2
+
+
+def test_what_only_our_own_search_does_hinders_no_export(make_run, tmp_path):
+    run = make_run()
+    run.config = dataclasses.replace(
+        run.config, decode=dataclasses.replace(run.config.decode, min_ratio=0.5, min_p=0.1)
+    )
+    assert len(export_checked(run, tmp_path / "ct2", PAIRS[:4], report=lambda text: None)) == 2
 
 
 def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):

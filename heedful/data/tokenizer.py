@@ -121,11 +121,21 @@ class Tokenizer:
 
     def encode(self, text):
         """Return the ids of a text."""
-        return self._inner.encode(text, add_special_tokens=False).ids
+        return self.encode_batch([text])[0]
 
     def encode_batch(self, texts):
-        """Return the ids of each of many texts, in parallel."""
-        encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
+        """Return the ids of each of many texts, in parallel.
+
+        Raises:
+            InputError: a text was not UTF-8: Python keeps such bytes as halves of characters.
+        """
+        texts = list(texts)
+        try:
+            encodings = self._inner.encode_batch_fast(texts, add_special_tokens=False)
+        except TypeError as error:  # the library's word for it
+            if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
+                raise InputError("There is text that is not UTF-8.") from error
+            raise
         return [encoding.ids for encoding in encodings]
 
     def decode(self, ids):

@@ -133,7 +133,7 @@ def check_parity(run, folder, pairs, report=print):
         # Plain log-probabilities and one limit for all: what both engines mean the same by.
         decode = dataclasses.replace(
             config, beam_size=beam_size, n_best=1, length_penalty=0.0, coverage_penalty=0.0, sample=False,
-            precision="float32", max_ratio=1e6, max_length=run.config.model.max_length,
+            min_ratio=0.0, min_p=0.0, precision="float32", max_ratio=1e6, max_length=run.config.model.max_length,
         )  # fmt: skip
         own = Translator.from_run(run)
         own.decode = decode

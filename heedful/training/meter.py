@@ -6,9 +6,9 @@ import sys
 import time
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+from heedful.progress import progress_bar
 from heedful.training.machine import Demand, peak_memory, product_rate
 
 SILENCE = 60.0  # seconds; in a log file, where a bar would be no help, a line comes after so many
@@ -26,10 +26,9 @@ class Meter:
         self._whole = collections.Counter()
         self._rate = None
         self.restart()
-        console = Console(stderr=True)
-        self.bar = Progress(
+        self.bar = progress_bar(
             TextColumn("update"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
+            TimeRemainingColumn(),
         )  # fmt: skip
         self.task = None
 

@@ -4,15 +4,13 @@ import functools
 import json
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress
-
 from heedful.config import DataConfig
 from heedful.doctor.cleaning import REPORT, clean
 from heedful.doctor.examination import examine
 from heedful.doctor.findings import KINDS, REFUSED
 from heedful.doctor.rows import Rows
 from heedful.errors import InputError
+from heedful.progress import progress_bar
 from heedful.run import CONFIG, Run
 from heedful.verbs.configuration import read_config
 from heedful.verbs.lines import say, warn
@@ -24,8 +22,7 @@ def doctor(options, overrides):
     if "train" not in parts:
         raise InputError(f"{options.text[0]} names no text of its own.")
     text = parts.pop("train")
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar() as bar:
         shown = bar.add_task("rows", total=None)
         advance = functools.partial(bar.update, shown)
         examination = examine(text, parts, tokenizers, lambda done, total: advance(completed=done, total=total))

@@ -2,7 +2,7 @@
 
 import sys
 
-from heedful.data.corpus import read_lines
+from heedful.data.corpus import read_lines, without_ends
 from heedful.errors import InputError
 
 
@@ -13,15 +13,15 @@ def read(files):
         InputError: a file is missing; while reading, text is not UTF-8.
     """
     for file in files:
-        if not file.is_file():
+        if not file.exists():
             raise InputError(f"{file} does not exist.")
     return (line for file in files for line in read_lines(file)) if files else _standard_input()
 
 
 def _standard_input():
-    for number, raw in enumerate(sys.stdin.buffer, start=1):
+    for number, raw in enumerate(without_ends(sys.stdin.buffer), start=1):
         try:
-            yield raw.rstrip(b"\n").removesuffix(b"\r").decode("utf-8")
+            yield raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise InputError(f"standard input is not UTF-8: line {number}, byte {error.start}.") from error
 

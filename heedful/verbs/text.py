@@ -5,6 +5,7 @@ import json
 import sys
 
 from heedful import settings
+from heedful.data.tokenizer import MASK
 from heedful.generation.generator import Generator
 from heedful.jobs.job import keep_compilations
 from heedful.reading.filler import Filler
@@ -36,15 +37,19 @@ def fill(options, overrides):
     run = Run.open(options.run).of_task("fill")
     keep_compilations()
     filler = Filler.from_run(run)
-    for text in [options.text] if options.text is not None else lines.read([]):
-        whole, gaps = filler.fill(text, options.count)
+    for number, text in enumerate(lines.read([]) if options.text is None else [options.text], start=1):
+        if options.text is None and MASK not in text:
+            lines.warn(f"line {number} has no {MASK}: it stays as it is.")
+            whole, gaps = text, []
+        else:
+            whole, gaps = filler.fill(text, options.count)
         if options.json:
             print(json.dumps({"text": whole, "gaps": gaps}, ensure_ascii=False))
             continue
         print(whole)
-        for number, candidates in enumerate(gaps, start=1):
+        for gap, candidates in enumerate(gaps, start=1):
             for token, probability in candidates:
-                print(f"    gap {number}\t{probability:.4f}\t{token.strip()}")
+                print(f"    gap {gap}\t{probability:.4f}\t{token.strip()}")
 
 
 def classify(options, overrides):

@@ -3,13 +3,11 @@
 import itertools
 import sys
 
-from rich.console import Console
-from rich.progress import Progress
-
 from heedful import inspection, settings
 from heedful.errors import InputError
 from heedful.generation.translator import Translator
 from heedful.jobs.job import keep_compilations
+from heedful.progress import progress_bar
 from heedful.run import Run
 from heedful.training.optimizer import Schedule
 from heedful.verbs import lines
@@ -33,8 +31,7 @@ def translate(options, overrides):
             raise InputError("CTranslate2 translates with one run: leave out --with, or use our own engine.")
         translator = ctranslate2_translator(runs[0], decode)
     tabs = options.scores or decode.n_best > 1  # several lines for one need its number
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("lines", total=None)
         found = translator.stream_candidates(source, lines.warn, tabs, prefixes)
         for number, candidates in enumerate(found, start=1):

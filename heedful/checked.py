@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import json
+import math
 import types
 import typing
 from pathlib import Path
@@ -94,6 +95,8 @@ def _typed(value, hint, where):
         value = float(value)
     if type(value) is not hint:
         raise InputError(f"{where} = {value!r} is not {_TYPE_NAMES[hint]}.")
+    if hint is float and not math.isfinite(value):
+        raise InputError(f"{where} = {value!r} is not a finite number.")
     return value
 
 
@@ -103,6 +106,17 @@ _TYPE_NAMES: dict[Any, str] = {
     bool: "true or false",
     str: "a text",
 }
+
+
+def several(texts):
+    """Return an iterable of texts as it is; refuse a single text, whose letters it would be taken for.
+
+    Raises:
+        InputError: it is a text.
+    """
+    if isinstance(texts, str):
+        raise InputError("This takes a list of texts; put the one into brackets: [text].")
+    return texts
 
 
 def positive(config, *names):

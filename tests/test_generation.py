@@ -125,6 +125,62 @@ def test_tokens_one_by_one_are_the_whole(translator, lines):
     assert "".join(translator.stream_tokens(line)) == translator.translate(line)
 
 
+def test_greedy_scores_and_those_of_beams_have_one_scale(translator, lines):
+    """A beam that finds what greedy search finds gives it the same score."""
+    compared = 0
+    for options in ({"length_penalty": 1.0}, {"length_penalty": 0.6, "length_norm": "gnmt"}, {"length_penalty": 0.0}):
+        greedy, beam = (translator.n_best(lines, beam_size=size, **options) for size in (1, 2))
+        for one, two in zip(greedy, beam, strict=True):
+            if one[0][0] == two[0][0]:
+                compared += bool(one[0][0])
+                assert one[0][1] == pytest.approx(two[0][1], abs=1e-5)
+    assert compared > 3  # whether such a model finds the same is chance
+
+
+def test_samples_come_best_first(translator, lines):
+    for candidates in translator.n_best([line for line in lines if line], sample=True, n_best=4):
+        scores = [score for _, score in candidates]
+        assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_prefix_goes_before_other_rules(translator, beam_size):
+    begun = "the cat the cat the cat"
+    rules = {"no_repeat_ngram": 2, "forbidden": ("cat",), "min_length": 9, "beam_size": beam_size}
+    made = list(translator.stream_candidates(["o gato bebe"], prefixes=[begun], max_length=12, **rules))
+    words = made[0][0][0].split()
+    assert words[:6] == begun.split()
+    assert "cat" not in words[6:]
+    assert len(words) >= 9
+
+
+def test_alternatives_are_none_that_are_forbidden(translator):
+    found = [piece for piece, _, _ in translator.alternatives("o gato bebe", count=3)]
+    others = [piece for piece, _, _ in translator.alternatives("o gato bebe", count=3, forbidden=(found[0],))]
+    assert found[0] not in others
+    assert others[:2] == found[1:]
+    with pytest.raises(InputError, match="There is no text to translate"):
+        translator.alternatives(" ")
+
+
+def test_another_seed_needs_no_other_program(translator):
+    made = {translator.translate("o gato bebe", sample=True, seed=seed, min_length=5) for seed in range(5)}
+    assert len(made) > 1
+    first, second = (translator._decoders(DecodeConfig(sample=True, seed=seed)) for seed in (1, 2))
+    assert (first.decode.seed, second.decode.seed) == (1, 2)
+    assert first._programs is second._programs
+
+
+def test_a_text_is_not_taken_for_its_letters(translator):
+    for method in (translator.n_best, lambda text: translator.score(text, ["the cat"])):
+        with pytest.raises(InputError, match=r"takes a list of texts; put the one into brackets"):
+            method("o gato")
+    with pytest.raises(InputError, match="There are 1 lines, and 2 references"):
+        translator.score(["o gato"], ["the cat", "a cat"])
+    with pytest.raises(InputError, match="Reference 1 has 40 tokens; the model writes 18"):
+        translator.score(["o gato"], ["the cat " * 20])
+
+
 def test_white_space_is_no_text():
     spaced = Tokenizer.train(["o gato bebe"], "bpe", 300)
     model = heedful.Transformer(len(spaced), len(spaced), num_layers=1, d_model=8, num_heads=2, d_ff=8, max_length=20)

@@ -3,6 +3,8 @@
 Axes: W sentences of one call of the search, S source length, K hypotheses, P results.
 """
 
+import copy
+import dataclasses
 import functools
 import itertools
 import math
@@ -27,7 +29,7 @@ SOURCE_STEP = 4  # source lengths are rounded up to this: few shapes to compile,
 
 
 class Candidate(NamedTuple):
-    """One result for one source: its ids, without the end token, and its score in nats."""
+    """One result for one source: its ids, without the end token, and its score in nats, normalised by length."""
 
     ids: list
     score: float
@@ -176,16 +178,17 @@ class Decoder:
 
     def _strategy(self, randoms):
         decode = self.decode
+        lengths = {"length_penalty": decode.length_penalty, "length_norm": decode.length_norm}
         if decode.sample:
             return Sampling(
                 END_ID, scored=True, numbers=randoms, width=decode.n_best, temperature=decode.temperature,
-                top_k=decode.top_k, top_p=decode.top_p, min_p=decode.min_p,
+                top_k=decode.top_k, top_p=decode.top_p, min_p=decode.min_p, **lengths,
             )  # fmt: skip
         if decode.beam_size == 1:
-            return Greedy(END_ID, self.scored)
+            return Greedy(END_ID, self.scored, **lengths)
         return BeamSearch(
-            END_ID, decode.beam_size, decode.n_best, decode.length_penalty, decode.length_norm,
-            decode.coverage_penalty, decode.stop,
+            END_ID, decode.beam_size, decode.n_best, coverage_penalty=decode.coverage_penalty, stop=decode.stop,
+            **lengths,
         )  # fmt: skip
 
     def _randoms(self, jobs, count, room):
@@ -241,6 +244,28 @@ class _Job(NamedTuple):
     number: int
     prefix: list
     limit: int
+
+
+class Decoders:
+    """Decoders by their settings, made when they are first asked for; those that differ in the seed share programs.
+
+    Args:
+        make: from a `DecodeConfig`, and whether greedy search is scored, to a decoder.
+    """
+
+    def __init__(self, make):
+        self._make, self._made = make, {}
+
+    def __call__(self, decode, scored=False):
+        """Return the decoder for these settings."""
+        key = dataclasses.replace(decode, seed=0), scored
+        if key not in self._made:
+            self._made[key] = self._make(decode, scored)
+        decoder = self._made[key]
+        if decoder.decode != decode:
+            decoder = copy.copy(decoder)
+            decoder.decode = decode
+        return decoder
 
 
 def until_end(ids):

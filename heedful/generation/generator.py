@@ -2,10 +2,11 @@
 
 import dataclasses
 
+from heedful.checked import several
 from heedful.config import DecodeConfig
 from heedful.data.tokenizer import END, START_ID
 from heedful.errors import InputError
-from heedful.generation.decoder import Continuer
+from heedful.generation.decoder import Continuer, Decoders
 from heedful.models.precisions import Precisions
 
 DEFAULT_LENGTH = 200  # tokens written where nobody says how many
@@ -27,7 +28,10 @@ class Generator:
 
     def __init__(self, model, tokenizer, decode=None, starts=False):
         self.model, self.tokenizer, self.decode, self.starts = model, tokenizer, decode or DecodeConfig(), starts
-        self._precisions, self._decoders = Precisions(model), {}
+        precisions = self._precisions = Precisions(model)
+        self._decoders = Decoders(
+            lambda decode, scored: Continuer(precisions[decode.precision], decode, tokenizer, scored)
+        )
 
     @classmethod
     def from_run(cls, run):
@@ -53,12 +57,16 @@ class Generator:
     def candidates(self, prompts, warn=None, scored=False, **options):
         """Return for each prompt a list of (text, score): `n_best` of them, best first.
 
-        Scores are in nats; of a text that was written in rounds the sum over them.
+        Scores are in nats, with a beam divided by a penalty for the length as the settings say; of a text that was
+        written in rounds the sum over them.
 
         Raises:
             InputError: an empty prompt for a model that cannot begin by itself, or settings that do not fit.
         """
+        several(prompts)
         decode = dataclasses.replace(self.decode, **options)
+        if decode.sample or decode.beam_size == 1:  # what is written in rounds has a sum
+            decode = dataclasses.replace(decode, length_penalty=0.0)
         if decode.coverage_penalty:
             raise InputError("decode.coverage_penalty is about a source; a language model has none.")
         if not decode.max_length:
@@ -100,7 +108,7 @@ class Generator:
         for (ends, least), chosen in groups.items():
             forbidden = decode.forbidden if ends else (*decode.forbidden, END)
             settings = dataclasses.replace(decode, min_length=least, min_ratio=0.0, forbidden=forbidden)
-            found = self._decoder(settings, scored)(
+            found = self._decoders(settings, scored)(
                 [sources[index] for index in chosen],
                 [texts[index].number + ROUNDS * turn for index in chosen],
                 limits=[amounts[index] for index in chosen],
@@ -126,13 +134,6 @@ class Generator:
         before = self.tokenizer.decode(prompt)
         whole = self.tokenizer.decode([*prompt, *ids])
         return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(ids)
-
-    def _decoder(self, decode, scored):
-        if (decode, scored) not in self._decoders:
-            self._decoders[decode, scored] = Continuer(
-                self._precisions[decode.precision], decode, self.tokenizer, scored
-            )
-        return self._decoders[decode, scored]
 
 
 class _Text:

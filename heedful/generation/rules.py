@@ -19,7 +19,7 @@ class Rules:
         end_id: the end token.
         forbidden: ids that are never chosen.
         minimums: fewest tokens of each sentence before its end (W + 1,), or None.
-        prefix: tokens each sentence must begin with (W + 1, P), 0 where it is free, or None.
+        prefix: tokens each sentence must begin with (W + 1, P), 0 where it is free, or None; before all other rules.
         repetition_penalty: divides the positive and multiplies the negative scores of tokens that a hypothesis
             already holds (Keskar et al. 2019, section 4.1).
         no_repeat_ngram: no sequence of this many tokens occurs twice in a hypothesis; 0: no rule.
@@ -41,7 +41,7 @@ class Rules:
             age: how many tokens that is (B,).
             sentence: which sentence each row belongs to (B,).
         """
-        words = ops.arange(logits.shape[-1], dtype="int32")
+        words, given = ops.arange(logits.shape[-1], dtype="int32"), logits
         if self.repetition_penalty != 1.0:
             penalised = ops.where(logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty)
             logits = ops.where(_among(tokens, logits.shape[-1]), penalised, logits)
@@ -57,7 +57,8 @@ class Rules:
             rows = ops.cast(ops.take(self.prefix, sentence, axis=0), "int32")  # (B, P)
             places = ops.arange(rows.shape[1], dtype="int32")
             wanted = ops.sum(ops.where(ops.equal(places, age[:, None]), rows, 0), axis=-1)[:, None, None]  # (B, 1, 1)
-            logits = ops.where(ops.logical_and(wanted > 0, ops.not_equal(words, wanted)), NEVER, logits)
+            # What was asked for word by word is written, whatever the other rules would say.
+            logits = ops.where(wanted > 0, ops.where(ops.equal(words, wanted), given, NEVER), logits)
         return logits
 
     def _would_repeat(self, tokens, age, vocab_size):

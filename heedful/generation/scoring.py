@@ -22,7 +22,7 @@ class Scorer:
     """
 
     def __init__(self, model, batch_size=64):
-        self.batch_size = batch_size
+        self.batch_size, self.max_length = batch_size, model.max_length
 
         def log_probabilities(source, target, labels):
             logits = ops.cast(model((source, target)), "float32")
@@ -47,7 +47,8 @@ class Scorer:
             )  # fmt: skip
             rows = np.full(self.batch_size, -1)
             rows[: len(chosen)] = np.arange(len(chosen))
-            shape = tuple(-(-(int(side.lengths.max()) + 1) // STEP) * STEP for side in (pairs.source, pairs.target))
+            longest = [int(side.lengths.max()) + 1 for side in (pairs.source, pairs.target)]
+            shape = tuple(max(least, min(-(-least // STEP) * STEP, self.max_length)) for least in longest)
             batch = translation(pairs, rows, shape)
             made = backend.to_numpy(self._program(batch["source"], batch["target"], batch["labels"]))
             for row, index in enumerate(chosen):

@@ -54,10 +54,13 @@ class Greedy:
     Args:
         end_id: of the target vocabulary.
         scored: add up log-probabilities, which costs a pass over the vocabulary; scores are 0 without.
+        length_penalty, length_norm: by which scores are divided, as those of a `BeamSearch`.
     """
 
     end_id: int
     scored: bool = False
+    length_penalty: float = 0.0
+    length_norm: str = "gnmt"
     width = kept = 1
     attention = False
 
@@ -89,8 +92,11 @@ class Greedy:
         return Hypotheses(tokens, ids, scores, ended), done
 
     def results(self, state):
-        """Return tokens (B, P, C) and scores (B, P) of sentences that are done."""
-        return state.tokens, state.scores
+        """Return tokens (B, P, C) and normalised scores (B, P) of sentences that are done."""
+        if not (self.scored and self.length_penalty):
+            return state.tokens, state.scores
+        length = ops.maximum(1, ops.sum(ops.cast(ops.not_equal(state.tokens, 0), "int32"), axis=-1))
+        return state.tokens, state.scores / _penalty(length, self.length_penalty, self.length_norm)
 
     def _choose(self, logits, step):
         return argmax(logits)
@@ -121,6 +127,12 @@ class Sampling(Greedy):
     def kept(self):
         """All samples are results."""
         return self.width
+
+    def results(self, state):
+        """As of `Greedy`, best first."""
+        tokens, scores = super().results(state)
+        order = ops.argsort(-scores, axis=-1)
+        return _rows(tokens, order), ops.take_along_axis(scores, order, axis=-1)
 
     def _choose(self, logits, step):
         logits = logits / self.temperature
@@ -234,8 +246,7 @@ class BeamSearch:
         return state.done_tokens, state.done_scores
 
     def _penalty(self, length):
-        length = ops.cast(length, "float32")
-        return ((5.0 + length) / 6.0 if self.length_norm == "gnmt" else length) ** self.length_penalty
+        return _penalty(length, self.length_penalty, self.length_norm)
 
     def _normalised(self, scores, length, coverage):
         scores = scores / self._penalty(length)[:, None]
@@ -268,6 +279,12 @@ def write(tokens, age, ids):
     """Put `ids` (B, K) at place `age` (B,) of `tokens` (B, K, C)."""
     here = ops.equal(ops.arange(tokens.shape[-1], dtype="int32"), age[:, None])  # (B, C)
     return ops.where(here[:, None], ids[..., None], tokens)
+
+
+def _penalty(length, strength, norm):
+    """Return what scores of results of `length` tokens, their end token included, are divided by."""
+    length = ops.cast(length, "float32")
+    return ((5.0 + length) / 6.0 if norm == "gnmt" else length) ** strength
 
 
 def _normalise(logits):

@@ -7,10 +7,11 @@ import numpy as np
 from keras import ops
 
 from heedful import backend
+from heedful.checked import several
 from heedful.config import DecodeConfig
 from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
-from heedful.generation.decoder import Decoder
+from heedful.generation.decoder import SOURCE_STEP, Decoder, Decoders
 from heedful.generation.scoring import Scorer
 from heedful.models.ensemble import Ensemble
 from heedful.models.precisions import Precisions
@@ -31,7 +32,11 @@ class Translator:
         self.trained_model, self._precisions, self.decode = model, Precisions(model), decode or DecodeConfig()
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.max_length = model.max_length if model else None
-        self._decoders, self._scorers, self._readers = {}, {}, {}
+        self._scorers, self._readers = {}, {}
+        precisions = self._precisions
+        self._decoders = Decoders(
+            lambda decode, scored: Decoder(precisions[decode.precision], decode, target_tokenizer, scored)
+        )
 
     @property
     def model(self):
@@ -43,9 +48,6 @@ class Translator:
     def refresh(self):
         """Translate with the weights that the model has now, where it has learned on."""
         self._precisions.refresh()
-
-    def _make_decoder(self, decode, scored):
-        return Decoder(self._precisions[decode.precision], decode, self.target_tokenizer, scored)
 
     @classmethod
     def from_run(cls, run):
@@ -67,7 +69,7 @@ class Translator:
     def with_decoder(cls, run, make_decoder, decode):
         """Return a translator of a `Run` whose decoders come from `make_decoder(decode, scored)`: another engine."""
         translator = cls(None, run.source_tokenizer, run.target_tokenizer, decode)
-        translator.max_length, translator._make_decoder = run.config.model.max_length, make_decoder
+        translator.max_length, translator._decoders = run.config.model.max_length, Decoders(make_decoder)
         return translator
 
     def translate(self, lines, warn=None, **options):
@@ -89,9 +91,10 @@ class Translator:
             yield candidates[0][0]
 
     def n_best(self, lines, warn=None, **options):
-        """Return for each line a list of (translation, score), best first: `n_best` of them, one for an empty line.
+        """Return for each of a list of lines a list of (translation, score), best first.
 
-        Scores are log-probabilities in nats, normalised as the settings say.
+        There are `n_best` of them, one for an empty line. Scores are log-probabilities in nats, divided by a penalty
+        for the length as the settings say.
         """
         return list(self.stream_candidates(lines, warn, scored=True, **options))
 
@@ -107,7 +110,7 @@ class Translator:
             InputError: there are fewer prefixes than lines, or one leaves no room.
         """
         decoder = self._decoder(scored, **options)
-        lines, prefixes = iter(lines), itertools.repeat("") if prefixes is None else iter(prefixes)
+        lines, prefixes = iter(several(lines)), itertools.repeat("") if prefixes is None else iter(prefixes)
         first = 1
         while window := list(itertools.islice(lines, WINDOW * decoder.decode.batch_size)):
             begun = list(itertools.islice(prefixes, len(window)))
@@ -121,10 +124,20 @@ class Translator:
         return [candidates[0].ids for candidates in self._decoder(**options)(sources)]
 
     def score(self, lines, references):
-        """Return the log-probability in nats of each token of each reference, the end token last: a list of arrays."""
+        """Return the log-probability in nats of each token of each reference, the end token last: a list of arrays.
+
+        Raises:
+            InputError: there are not as many references as lines, or one is longer than what the model writes.
+        """
+        sources, targets = self._read(several(lines)), self.target_tokenizer.encode_batch(several(references))
+        if len(sources) != len(targets):
+            raise InputError(f"There are {len(sources)} lines, and {len(targets)} references.")
+        for number, ids in enumerate(targets, start=1):
+            if len(ids) >= self.max_length:
+                raise InputError(f"Reference {number} has {len(ids)} tokens; the model writes {self.max_length - 1}.")
         if self.model not in self._scorers:
             self._scorers[self.model] = Scorer(self.model, self.decode.batch_size)
-        return self._scorers[self.model](self._read(lines), self.target_tokenizer.encode_batch(references))
+        return self._scorers[self.model](sources, targets)
 
     def alternatives(self, line, prefix="", count=5, **options):
         """Say what else could stand behind `prefix` in the translation of `line`, and how it would go on.
@@ -133,24 +146,28 @@ class Translator:
             `count` tuples, likeliest first: the next token, its log-probability in nats, and the whole translation that
             begins with it.
         """
-        source = self._read([line])[0]
+        source, decoder = self._read([line])[0], self._decoder(**options)
+        if not source:
+            raise InputError("There is no text to translate.")
         begun = self.target_tokenizer.encode(prefix)
         logits = self.model((np.array([[*source, END_ID]]), np.array([[START_ID, *begun]])))
         scores = backend.to_numpy(logits)[0, -1].astype("float64")
         scores -= np.logaddexp.reduce(scores)
-        best = [int(token) for token in np.argsort(-scores)[: count + 1] if token != END_ID][:count]
-        made = self._decoder(**options)([source] * len(best), prefixes=[[*begun, token] for token in best])
+        left_out = (END_ID, *decoder.forbidden)
+        best = [int(token) for token in np.argsort(-scores) if token not in left_out][:count]
+        made = decoder([source] * len(best), prefixes=[[*begun, token] for token in best])
         texts = [self.target_tokenizer.decode(candidates[0].ids) for candidates in made]
         pieces = self.target_tokenizer.pieces(best)
         return [(piece, float(scores[token]), text) for piece, token, text in zip(pieces, best, texts, strict=True)]
 
     def stream_tokens(self, line):
-        """Yield the greedy translation of one line piece by piece, as it is made."""
+        """Yield the greedy translation of one line piece by piece, as it is made; rules of `decode` are not applied."""
         ids = self._read([line])[0]
         if not ids:
             return
-        source = np.array([[*ids, END_ID]], np.int32)
-        limit = self._decoder().most(source.shape[1] - 1)
+        source = np.zeros((1, -(-(len(ids) + 1) // SOURCE_STEP) * SOURCE_STEP), np.int32)  # few shapes to compile
+        source[0, : len(ids) + 1] = [*ids, END_ID]
+        limit = self._decoder().most(len(ids))
         if self.model not in self._readers:
             self._readers[self.model] = _Reader(self.model)
         reader = self._readers[self.model]
@@ -191,10 +208,7 @@ class Translator:
         return sources
 
     def _decoder(self, scored=False, **options):
-        decode = dataclasses.replace(self.decode, **options)
-        if (decode, scored) not in self._decoders:
-            self._decoders[decode, scored] = self._make_decoder(decode, scored)
-        return self._decoders[decode, scored]
+        return self._decoders(dataclasses.replace(self.decode, **options), scored)
 
 
 class _Reader:

@@ -4,6 +4,7 @@ import numpy as np
 from keras import ops
 
 from heedful import backend
+from heedful.checked import several
 from heedful.data.tokenizer import END_ID, MASK, START_ID
 from heedful.errors import InputError
 from heedful.models.masked_lm import POOLINGS
@@ -75,7 +76,7 @@ class Filler:
             self._embedders[pooling] = Batched(
                 lambda ids: model.pool(ids, model.encode(ids), pooling), model, model.max_length
             )
-        rows = self._embedders[pooling](self.tokenizer.encode_batch(texts))
+        rows = self._embedders[pooling](self.tokenizer.encode_batch(several(texts)))
         return np.array(rows).reshape(len(rows), self.model.d_model)
 
     @property

@@ -3,6 +3,7 @@
 import numpy as np
 from keras import ops
 
+from heedful.checked import several
 from heedful.reading.batched import Batched
 
 
@@ -32,7 +33,7 @@ class Labeller:
 
     def probabilities(self, texts):
         """Return the probability of each class for each text: (N, C)."""
-        rows = self._read(self.tokenizer.encode_batch(texts))
+        rows = self._read(self.tokenizer.encode_batch(several(texts)))
         return np.array(rows).reshape(len(rows), len(self.labels))
 
     def classify(self, texts):

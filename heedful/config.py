@@ -337,7 +337,8 @@ class Config:
                 raise InputError(f"data.{part} takes two files or one .tsv file, not {len(files)}.")
         if self.task != "translate" and self.data.corpus != "files":
             raise InputError(f"The built-in corpus {self.data.corpus!r} is for translation; name files in data.train.")
-        if self.task != "translate" and self.data.max_tokens > self.model.max_length:
+        endless = self.task == "translate" and self.model.positions != "learned"
+        if not endless and self.data.max_tokens > self.model.max_length:
             raise InputError(
                 f"data.max_tokens ({self.data.max_tokens}) cannot exceed model.max_length ({self.model.max_length})."
             )
@@ -376,7 +377,7 @@ class Config:
 
 def _read(path):
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error
     except UnicodeDecodeError as error:

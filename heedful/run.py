@@ -208,7 +208,8 @@ class Run:
         return not any((self.path / "state").glob("*"))
 
     def append_log(self, entry):
-        """Add a line to log.jsonl."""
+        """Add a line to log.jsonl, without numbers that are not finite: JSON has none."""
+        entry = {name: value for name, value in entry.items() if not isinstance(value, float) or math.isfinite(value)}
         with _appending(self.path, LOG) as file:
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 

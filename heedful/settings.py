@@ -22,12 +22,7 @@ def override(config, arguments):
     if any(argument.startswith("--model.size") for argument in arguments):
         for name in ("num_layers", "d_model", "num_heads", "d_ff"):
             table["model"][name] = None  # a new size brings its own
-    words = [word for argument in arguments for word in _split_flag(argument)]
-    for flag, value in zip(words[::2], [*words[1::2], None], strict=False):
-        if not flag.startswith("--"):
-            raise InputError(f"Unexpected argument {flag!r}.")
-        if value is None:
-            raise InputError(f"{flag} needs a value.")
+    for flag, value in _pairs(arguments):
         *sections, key = flag.removeprefix("--").split(".")
         place = table
         for section in sections:
@@ -48,8 +43,7 @@ def origins(recipe, arguments):
     for section, values in table.items():
         names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
         found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
-    words = [word for argument in arguments for word in _split_flag(argument)]
-    given = {flag.removeprefix("--"): "command line" for flag in words[::2]}
+    given = {flag.removeprefix("--"): "command line" for flag, _ in _pairs(arguments)}
     sizes = [f"model.{name}" for name in ("num_layers", "d_model", "num_heads", "d_ff")]
     if "model.size" in given:  # brings its own
         found = {name: origin for name, origin in found.items() if name not in sizes}
@@ -73,6 +67,18 @@ def take(arguments):
         else:
             own.append(argument)
     return own, overrides
+
+
+def _pairs(arguments):
+    """Yield flags and their values; `InputError` where one lacks the other."""
+    words = iter([word for argument in arguments for word in _split_flag(argument)])
+    for flag in words:
+        if not flag.startswith("--"):
+            raise InputError(f"Unexpected argument {flag!r}.")
+        value = next(words, None)
+        if value is None or value.startswith("--"):
+            raise InputError(f"{flag} needs a value.")
+        yield flag, value
 
 
 def _split_flag(argument):

@@ -49,6 +49,11 @@ def test_sizes_fill_what_is_not_given():
         ({"train": {"average": 9, "keep": 3}}, r"train.average \(9\) cannot exceed train.keep \(3\)"),
         ({"data": {"train": ["a", "b", "c"]}}, r"takes two files or one .tsv file, not 3"),
         ({"data": {"train": 3}}, r"train = 3 is not a list of texts"),
+        ({"train": {"minutes": float("inf")}}, r"minutes = inf is not a finite number"),
+        (
+            {"model": {"positions": "learned", "max_length": 64}},
+            r"data.max_tokens \(100\) cannot exceed model.max_length \(64\)",
+        ),
         ({"data": 3}, r"expected a table of settings, found 3"),
     ],
 )
@@ -63,6 +68,7 @@ def test_mistakes_are_explained(table, message):
         (["--train.updatez", "3"], r"command line, section \[train\]: unknown key 'updatez'; did you mean 'updates'"),
         (["--trainn.updates", "3"], r"Unknown setting --trainn.updates; the sections are data, tokenizer, model"),
         (["--train.updates"], r"--train.updates needs a value"),
+        (["--train.seed", "--train.updates", "3"], r"--train.seed needs a value"),
         (["updates", "3"], r"Unexpected argument 'updates'"),
         (["--train.updates=x"], r"updates = 'x' is not a whole number"),
     ],

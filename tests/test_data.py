@@ -25,6 +25,11 @@ def test_reads_plain_and_gz_alike(tmp_path):
     assert list(read_lines(tmp_path / "a.gz")) == list(read_lines(tmp_path / "a.txt"))
 
 
+def test_the_mark_before_a_text_is_none_of_it(tmp_path):
+    (tmp_path / "a.txt").write_bytes("\ufeffeins\n\ufeffzwei".encode())
+    assert list(read_lines(tmp_path / "a.txt")) == ["eins", "\ufeffzwei"]
+
+
 def test_bad_files_are_named_with_their_line(tmp_path):
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"fine\ncaf\xe9\n")

@@ -98,6 +98,8 @@ def test_documents_are_files_lines_or_paragraphs(tmp_path):
     moved.write_bytes(path.read_bytes())
     assert [part.fingerprint for part in hold_out(read_documents([moved]), 0.25)] == [p.fingerprint for p in parts]
     assert [list(part) for part in hold_out(read_documents([path], "paragraphs"), 0.5)] == [["one\ntwo"], ["three"]]
+    unlike = Corpus(lambda: ["short", "a" * 95], "", "a short text and a long one")
+    assert [list(part) for part in hold_out(unlike, 0.1)] == [["short", "a" * 85], ["a" * 10]]
     (tmp_path / "labelled.txt").write_text("1 one two\n0 three\n")
     assert list(read_documents([tmp_path / "labelled.txt"], "labelled")) == ["one two", "three"]
     (tmp_path / "empty.txt").write_text("")

@@ -71,6 +71,9 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
     assert filled[0].startswith("the ")
     assert len(filled) == 3
     assert len(json.loads(cli("fill", "words", "--json", stdin="[MASK] cat\n").stdout)["gaps"]) == 1
+    several = cli("fill", "words", "--json", stdin="\n[MASK] cat\nthe cat\n\ufeff")
+    assert [len(json.loads(line)["gaps"]) for line in several.stdout.decode().splitlines()] == [0, 1, 0, 0]
+    assert b"line 3 has no [MASK]: it stays as it is" in several.stderr
     vectors = cli("embed", "words", stdin="the cat\n\nthe cow eats\n").stdout.decode().splitlines()
     assert [len(line.split("\t")) for line in vectors] == [16, 16, 16]
 
@@ -160,6 +163,9 @@ def test_what_is_not_a_runs_own_is_left_alone(recipe, tmp_path, cli):
     (tmp_path / "run" / "notes.txt").write_text("keep me")
     assert cli("train", recipe("fill"), "--run", "run").returncode == 0
     assert cli("train", recipe("fill"), "--run", "run", "--force").returncode == 0
+    itself = cli("train", recipe("classify"), "--run", "run", "--train.start_from", "run", "--force")
+    assert b"run is the run to start from: choose another folder" in itself.stderr
+    assert cli("fill", "run", "the [MASK]").returncode == 0
     assert (tmp_path / "run" / "notes.txt").read_text() == "keep me"
     before = (tmp_path / "run" / "config.json").read_text()
     refused = cli("train", "--resume", "run", "--model.d_model", 32)

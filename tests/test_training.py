@@ -308,9 +308,60 @@ def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path
         assert np.allclose(saved[short], mean, atol=1e-7) == wins, name
 
 
+@pytest.mark.any_backend
+def test_the_log_holds_finite_numbers_only(whole):
+    whole.append_log({"update": 7, "perplexity": float("inf"), "loss": 99.5, "note": "x"})
+    assert whole.read_log()[-1] == {"update": 7, "loss": 99.5, "note": "x"}
+
+
+@pytest.mark.any_backend
+def test_the_average_leaves_out_what_has_learned_nothing(config, tmp_path):
+    said = []
+    jobs.train(change(config, "--train.average", "5"), tmp_path / "run", said.append)  # three states, the first fresh
+    assert any(line.startswith("average of the last 2 states") for line in said)
+
+
+@pytest.mark.any_backend
+def test_a_kept_average_is_what_later_states_have_to_beat(config, tmp_path, monkeypatch):
+    waiting = iter([1, 2, 9, 5, 6, 0, 1, 2])
+    monkeypatch.setattr(TranslationJob, "validate", lambda job: {"loss": 1.0, "bleu": next(waiting), "chrf": 1.0})
+    config = change(config, "--train.validate_every", "3", "--train.average", "2")
+    run = jobs.train(config, tmp_path / "run", quiet)  # 6 updates
+    kept = (run.path / WEIGHTS).read_bytes()
+    arrays = last_arrays(run)
+    later = jobs.resume(run.path, quiet, change(config, "--train.updates", "12"))
+    assert (run.path / WEIGHTS).read_bytes() == kept
+    assert any((last_arrays(later)[name] != arrays[name]).any() for name in arrays)
+    plain = jobs.train(change(config, "--train.average", "0"), tmp_path / "plain", quiet)
+    np.testing.assert_equal(arrays, last_arrays(plain))  # the state is the last one's, not the average's
+
+
+@pytest.mark.any_backend
+def test_a_training_that_ends_before_its_first_validation_keeps_its_weights(config, tmp_path):
+    job = TranslationJob.create(change(config, "--train.minutes", "1e-9"), tmp_path / "run", quiet)
+    said = []
+    job.report = said.append
+    job.train()
+    assert any(line.startswith("Stopped after 1e-09 minutes (train.minutes), at update 0 of 6") for line in said)
+    assert (tmp_path / "run" / WEIGHTS).exists()
+
+
+@pytest.mark.any_backend
+def test_resuming_with_another_measure_or_other_batches(config, tmp_path):
+    config = change(config, "--train.accumulate", "2", "--train.best_by", "bleu")
+    run = jobs.train(config, tmp_path / "run", quiet)
+    with pytest.raises(InputError, match=r"train\.accumulate = 2, which has to stay"):
+        jobs.resume(run.path, quiet, change(config, "--train.accumulate", "4"))
+    by_loss = change(config, "--train.best_by", "loss", "--train.updates", "8", "--train.validate_every", "2")
+    progress = jobs.resume(run.path, quiet, by_loss).last_state()[1]
+    assert progress["best"] > 1  # a loss in nats, though BLEU was less
+    assert progress["best_update"] == 8
+
+
 def test_bfloat16_trains(config, tmp_path):
     run = jobs.train(change(config, "--train.precision", "bfloat16"), tmp_path / "run", quiet)
     assert all(entry["loss"] < 10 for entry in run.read_log())
+    assert run.load_model().compute_dtype == "bfloat16"
 
 
 @pytest.mark.any_backend

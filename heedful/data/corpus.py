@@ -1,5 +1,6 @@
 """Text from files: read as a stream, checked line by line, and fingerprinted."""
 
+import codecs
 import gzip
 import hashlib
 import itertools
@@ -43,14 +44,20 @@ def raw_lines(path) -> Iterator[bytes]:
     path = Path(path)
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for raw in file:
-                yield raw.rstrip(b"\n").removesuffix(b"\r")
+            yield from without_ends(file)
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error
     except IsADirectoryError as error:
         raise InputError(f"{path} is a folder, not a text file.") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is not a whole .gz file: {error}.") from error
+
+
+def without_ends(lines) -> Iterator[bytes]:
+    """Yield lines of bytes without their ends, and the first without the mark that some editors put before a text."""
+    for number, raw in enumerate(lines):
+        line = raw.rstrip(b"\n").removesuffix(b"\r")
+        yield line if number else line.removeprefix(codecs.BOM_UTF8)
 
 
 def read_lines(path) -> Iterator[str]:
@@ -137,20 +144,30 @@ class Corpus:
 def hold_out(corpus, share):
     """Cut the last `share` off a corpus: (the rest, what was cut off), both as corpora.
 
-    Of a single document the last characters, else the last documents or examples.
+    That is of their number; but where documents are so unlike that it would be less than half or more than twice that
+    share of their characters (a single one, at the least), the last characters.
     """
     documents = list(corpus)
-    if len(documents) == 1 and isinstance(documents[0], str):
-        cut = int(len(documents[0]) * (1 - share))
-        parts = [documents[0][:cut]], [documents[0][cut:]]
-    else:
-        cut = int(len(documents) * (1 - share))
-        parts = documents[:cut], documents[cut:]
+    cut = int(len(documents) * (1 - share))
+    parts = documents[:cut], documents[cut:]
+    sizes = [len(document) for document in documents if isinstance(document, str)]
+    if any(sizes) and not share / 2 <= sum(sizes[cut:]) / sum(sizes) <= 2 * share:
+        parts = _cut_text(documents, int(sum(sizes) * (1 - share)))
     names = f"the first {1 - share:.0%} of {corpus.name}", f"the last {share:.0%} of {corpus.name}"
     return tuple(
         Corpus(lambda part=part: part, f"{corpus.fingerprint} {which} {share!r}", name)
         for part, which, name in zip(parts, ("all but", "last"), names, strict=True)
     )
+
+
+def _cut_text(documents, size):
+    """Return documents of `size` characters, and the rest."""
+    before, after = [], []
+    for document in documents:
+        room = max(0, size - sum(map(len, before)))
+        before += [document[:room]] if room else []
+        after += [document[room:]] if room < len(document) else []
+    return before, after
 
 
 def fingerprint_files(paths):

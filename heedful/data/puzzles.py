@@ -3,6 +3,8 @@
 import random
 import zlib
 
+from heedful.errors import InputError
+
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -30,11 +32,11 @@ def reverse_pairs(part, count, length=10, vocabulary=10, seed=0):
         vocabulary: different tokens: the digits, then letters and pairs of letters.
 
     Raises:
-        ValueError: there are not enough distinct sequences of that length in the part.
+        InputError: there are not enough distinct sequences of that length in the part.
     """
     tokens = [*map(str, range(10)), *LETTERS.replace("X", ""), *(a + b for a in LETTERS for b in LETTERS)][:vocabulary]
     if vocabulary != len(tokens) or count > 0.01 * len(tokens) ** length:
-        raise ValueError(f"There are too few sequences of {length} out of {vocabulary} tokens for {count} of them.")
+        raise InputError(f"There are too few sequences of {length} out of {vocabulary} tokens for {count} of them.")
     parts = {"train": range(90), "valid": range(90, 95), "test": range(95, 100)}[part]
     chance = random.Random(f"{seed}/{part}")
     pairs = {}

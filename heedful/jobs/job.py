@@ -68,6 +68,7 @@ def starting_point(config):
     Dropout, tied tables and pooling stay the config's.
     """
     before = Run.open(config.train.start_from).of_task("fill")
+    before.weights_path()  # or it would be missed only when the new run has begun
     kept = ("dropout", "attention_dropout", "pooling", "tie", "output_bias")
     own = {name: getattr(config.model, name) for name in kept}
     return before, dataclasses.replace(config, model=dataclasses.replace(before.config.model, **own))
@@ -133,6 +134,8 @@ class Job:
             InputError: the folder holds a run already and `force` is not set; bad text.
         """
         path = Path(path)
+        if config.train.start_from and path.resolve() == Path(config.train.start_from).resolve():
+            raise InputError(f"{path} is the run to start from: choose another folder with --run.")
         if (path / CONFIG).exists() and not force:
             raise InputError(
                 f"{path} already holds a run. Continue it with --resume {path}, choose another folder with --run, "

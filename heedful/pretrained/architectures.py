@@ -11,7 +11,7 @@ from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.pretrained.sentencepiece import SOURCE, read_sides
-from heedful.pretrained.vocabulary import NEVER, Vocabulary
+from heedful.pretrained.vocabulary import NEVER, Side, Vocabulary
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",
                "silu": "silu", "swish": "silu"}  # fmt: skip
@@ -119,8 +119,8 @@ def marian(folder):
     folder.require(decoder_layers=layers, decoder_attention_heads=heads, decoder_ffn_dim=inner, decoder_vocab_size=size)
     folder.require(decoder_start_token_id=folder.setting("pad_token_id"))
     names = {"[PAD]": "<pad>", "[UNK]": "<unk>", "[START]": None, "[END]": "</s>"}
-    sides = read_sides(folder, ("<pad>", "<unk>", "</s>")) if (folder.path / SOURCE).is_file() else [()]
-    vocabularies = [Vocabulary(folder, names, *side) for side in sides]
+    sides = read_sides(folder, ("<pad>", "<unk>", "</s>")) if (folder.path / SOURCE).is_file() else [Side()]
+    vocabularies = [Vocabulary(folder, names, side) for side in sides]
     source, vocabulary, tensors = vocabularies[0], vocabularies[-1], folder.tensors
     shared = tensors.take("model.shared.weight", size, width)
     table = vocabulary.rows(shared)

@@ -3,14 +3,14 @@
 import base64
 
 from heedful.errors import InputError
-from heedful.pretrained.vocabulary import NEVER
+from heedful.pretrained.vocabulary import NEVER, Side
 
 SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
 UNKNOWN_PENALTY = 10  # by which an unknown character scores below the rarest piece, in SentencePiece
 
 
 def read_sides(folder, special):
-    """Return the tokenizers of source and target, as `data` and `ids` for a `Vocabulary` each.
+    """Return the `Side`s of source and target.
 
     The source has only tokens that can come of a source text; the target has all, as any may be written.
 
@@ -32,7 +32,7 @@ def read_sides(folder, special):
         if token in of_source or len(token) == 1 or _names_language(token)
     }
     writable = dict(sorted(vocabulary.items(), key=lambda item: item[1]))
-    return (_tokenizer_data(source, readable), readable), (_tokenizer_data(target, writable), None)
+    return [Side(_tokenizer_data(source, readable), readable), Side(_tokenizer_data(target, writable))]
 
 
 def _read_model(path):

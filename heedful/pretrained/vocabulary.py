@@ -1,6 +1,7 @@
 """A foreign tokenizer as one of ours: our special tokens first, all other ids behind them in their order."""
 
 import json
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,18 @@ SPECIAL_APART = {
 }  # fmt: skip
 
 
+class Side(NamedTuple):
+    """A foreign tokenizer of one side.
+
+    Args:
+        data: of a tokenizer.json; by default that of the folder, or what its vocab.txt comes to.
+        ids: foreign ids by token, if the side has only some of the model's tokens; by default their places in `data`.
+    """
+
+    data: dict | None = None
+    ids: dict | None = None
+
+
 class Vocabulary:
     """Which foreign token stands behind each of our ids.
 
@@ -22,13 +35,12 @@ class Vocabulary:
         folder: a `PretrainedFolder`.
         names: our special tokens and the foreign names of the same meaning, such as `{"[START]": "[CLS]"}`; None
             where there is no such token.
-        data: of a tokenizer.json; by default that of the folder, or what its vocab.txt comes to.
-        ids: foreign ids by token, if the tokenizer has only some of the model's tokens; by default their places.
+        side: the tokenizer.
     """
 
-    def __init__(self, folder, names, data=None, ids=None):
-        self.size = folder.setting("vocab_size")
-        self._data = data or _data(folder, names)
+    def __init__(self, folder, names, side=Side()):  # noqa: B008 - it cannot be changed
+        self.size, ids = folder.setting("vocab_size"), side.ids
+        self._data = side.data or _data(folder, names)
         model = self._data["model"]
         listed = isinstance(model["vocab"], list)  # Unigram: pieces with scores
         if ids is None:

@@ -43,7 +43,7 @@ class Trainer:
         self.schedule = schedule
         self.update = 0
         self.progress = {"update": 0, "seconds": 0.0, "best": None, "best_update": 0, "waited": 0}
-        self.progress["data"] = data_fingerprint
+        self.progress |= {"data": data_fingerprint, "accumulate": settings.accumulate, "best_by": settings.best_by}
 
     def restore(self):
         """Continue from the newest whole state of the run, exactly: weights, optimizer, dropout seeds, data order."""
@@ -56,7 +56,14 @@ class Trainer:
                 f"The training text has changed since {self.run.path} was begun; resuming would not be exact. "
                 "Bring the old text back, or train a new run."
             )
-        self.progress = progress
+        settings = self.config
+        if progress.get("accumulate", settings.accumulate) != settings.accumulate:  # the optimizer counts batches
+            raise InputError(
+                f"{self.run.path} was begun with train.accumulate = {progress['accumulate']}, which has to stay."
+            )
+        if progress.get("best_by", settings.best_by) != settings.best_by:  # what was best is no measure any more
+            progress = progress | {"best": None, "best_update": 0, "waited": 0}
+        self.progress = progress | {"accumulate": settings.accumulate, "best_by": settings.best_by}
         variables = self._variables()
         fits = len(arrays) == len(variables) and all(
             arrays[name].shape == tuple(variable.shape) for name, variable in variables.items() if name in arrays
@@ -125,6 +132,9 @@ class Trainer:
                         f"Stopped at update {self.update}; the state is saved. "
                         f"Go on with: heedful train --resume {self.run.path}",
                     )
+        if self.update < config.updates and time.monotonic() >= deadline:
+            ended = f"at update {self.update:,} of {config.updates:,}"
+            self.report(f"Stopped after {config.minutes:g} minutes (train.minutes), {ended}.")
         if meter.counted:
             self.report(f"updates: {meter.summary()}")
         self._finish()
@@ -195,9 +205,10 @@ class Trainer:
             self.report(f"No better {self.config.best_by} in {self.config.patience} validations: stopping early.")
         return lost
 
-    def _save(self):
+    def _save(self, arrays=None):
         keep, every = self.config.keep, self.config.validate_every
-        self._keeping(lambda: self.run.save_state(self._arrays(), self.progress, keep, every))
+        arrays = self._arrays() if arrays is None else arrays
+        self._keeping(lambda: self.run.save_state(arrays, self.progress, keep, every))
 
     def _keeping(self, write):
         try:
@@ -238,9 +249,13 @@ class Trainer:
 
     def _finish(self):
         """Choose between the best single state and the average of the last ones."""
-        if self.config.average > 1 and self.update:
-            best = self.progress["best"]
-            states = self.run.states()[-self.config.average :]
+        if self.progress["best"] is None:  # stopped before the first validation, and told not to go on
+            self.progress |= {"best": self.validate()[self.config.best_by], "best_update": self.update}
+            self._keeping(lambda: self.run.save_model(model=self.model))
+        states = [state for state in self.run.states() if int(state.stem)]  # not the one that has learned nothing
+        states = states[-self.config.average :] if self.config.average > 1 else []
+        if states:
+            best, arrays = self.progress["best"], self._arrays()
             weights = {id(weight) for weight in self.model.weights}
             names = {
                 name: name_in_model(variable) for name, variable in self._variables().items() if id(variable) in weights
@@ -249,14 +264,15 @@ class Trainer:
             load_weights(self.model, average, "the average of the last states")
             scores = self.validate()
             by = self.config.best_by
-            wins = best is None or (scores[by] <= best if by == "loss" else scores[by] >= best)
+            wins = scores[by] <= best if by == "loss" else scores[by] >= best
             self.report(
                 f"average of the last {len(states)} states: valid {by} {scores[by]:.4g} "
                 f"(best single state {best:.4g}): {'kept' if wins else 'not kept'}"
             )
             if wins:
                 self._keeping(lambda: self.run.save_model(average))
-                self.progress["best"] = scores[by]
+                self.progress["best"] = scores[by]  # or, going on, a state that is worse could take its place
+                self._save(arrays)
 
     def _average(self, states, names):
         """Return the mean over training states of the arrays `names` (name in the state -> name in the result)."""

@@ -23,7 +23,7 @@ def cached(subject):
     token, in nats.
     """
     errors, allowed = [], 0.0
-    for written, (_, score), logits in _Search(subject, DecodeConfig()).compared():
+    for written, (_, score), logits in _Search(subject, DecodeConfig(length_penalty=0.0)).compared():
         taken = logits[np.arange(len(written)), written]
         errors += [*(logits.max(axis=-1) - taken), abs(score - _chance(logits, written)) / len(written)]
         allowed = max(allowed, 2 * subject.rounding(logits[np.isfinite(logits)]))

@@ -108,7 +108,7 @@ def test_translate_searches_as_told(cli, run, tmp_path):
     forbidden = cli("translate", run, "--forbidden", "wolf", stdin=lines)
     assert "'wolf' is not a token of the vocabulary" in complaint(forbidden)
     long = cli("translate", run, "--prefixes", tmp_path / "begun", "--max-length", 2, stdin=lines)
-    assert "The prefix has 2 tokens; this source's translation may have at most 2" in complaint(long)
+    assert "The prefix of line 1 has 2 tokens; this source's translation may have at most 2" in complaint(long)
     assert "holds no CTranslate2 model" in complaint(cli("translate", run, "--engine", "ctranslate2", stdin=lines))
 
 

@@ -108,7 +108,9 @@ def test_prefixes_begin_the_translation(translator):
     made = list(translator.stream_candidates(["o gato", "a vaca"], prefixes=["the king", ""]))
     assert made[0][0][0].startswith("the king")
     assert made[1][0][0] == translator.translate("a vaca")
-    with pytest.raises(InputError, match="The prefix has 4 tokens; this source's translation may have at most 3"):
+    with pytest.raises(
+        InputError, match="The prefix of line 1 has 4 tokens; this source's translation may have at most 3"
+    ):
         list(translator.stream_candidates(["o gato"], prefixes=["the king sees bread"], max_length=3))
 
 

@@ -56,6 +56,14 @@ def test_reversible_kinds_give_back_any_text(kind, text, corpus):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_vocabulary_keeps_to_its_size(kind):
+    """With more letters than there is room for, each of which WordPiece has twice."""
+    letters = [chr(0x4E00 + i) for i in range(500)]
+    lines = [" ".join(letters), "".join(letters), "the cat"]
+    assert len(Tokenizer.train(lines, kind, 300)) <= 300
+
+
 def test_wordpiece_vocabulary_goes_out_and_in(corpus, tmp_path):
     tokenizer = Tokenizer.train(itertools.chain.from_iterable(corpus), "wordpiece", 90, lowercase=True)
     tokenizer.save_vocab(tmp_path / "vocab.txt")

@@ -192,6 +192,8 @@ def _wordpiece(lowercase, options):
     inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=lowercase)
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     inner.decoder = decoders.WordPiece()
+    if options:  # each letter has two entries, at the beginning of a word and within; the rarest have to go
+        options["limit_alphabet"] = (options["vocab_size"] - len(options["special_tokens"])) // 2
     return inner, trainers.WordPieceTrainer(show_progress=False, **options)
 
 

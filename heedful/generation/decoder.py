@@ -87,8 +87,10 @@ class Decoder:
         ]
         for job in jobs:
             if len(job.prefix) >= job.limit:
+                of_line = "" if numbers is None else f" of line {job.number}"
                 raise InputError(
-                    f"The prefix has {len(job.prefix)} tokens; this source's translation may have at most {job.limit}."
+                    f"The prefix{of_line} has {len(job.prefix)} tokens; this source's translation may have at most "
+                    f"{job.limit}."
                 )
         results = [None] * len(sources)
         jobs.sort(key=lambda job: len(job.source), reverse=True)

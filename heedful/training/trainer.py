@@ -144,7 +144,8 @@ class Trainer:
         per_update = self.config.accumulate
         first = self.update
         watch = _Watch(self, meter, signals, deadline)
-        data = backend.feed(meter.watched(self._batches(first)), next(self._batches(0)))
+        example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
+        data = backend.feed(meter.watched(self._batches(first)), example)
         history = self.objective.fit(
             data, steps_per_epoch=(goal - first) * per_update, epochs=1, verbose=0, shuffle=False, callbacks=[watch]
         )

@@ -48,7 +48,7 @@ class _VerbParser(argparse.ArgumentParser):
     _intermixed = False
 
     def parse_known_args(self, args=None, namespace=None):
-        if self._intermixed or self._subparsers is not None:
+        if self._intermixed or self._subparsers is not None or "--" in (args or ()):  # behind "--" all is text
             return super().parse_known_args(args, namespace)
         self._intermixed = True  # what is called now calls this again
         try:

@@ -38,7 +38,7 @@ def origins(recipe, arguments):
 
     Sizes that neither names come from `model.size`; settings without an origin have their default.
     """
-    table = tomllib.loads(Path(recipe).read_text(encoding="utf-8")) if recipe else {}
+    table = tomllib.loads(Path(recipe).read_text(encoding="utf-8-sig")) if recipe else {}
     found = {}
     for section, values in table.items():
         names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]

@@ -59,6 +59,10 @@ def test_options_stand_anywhere(cli, run, text_files):
     )
 
 
+def test_behind_two_dashes_nothing_is_an_option(cli, run):
+    assert "--x does not exist" in complaint(cli("translate", "--batch-size", 3, "--", run, "--x"))
+
+
 def test_named_pipes_are_read(cli, run, text_files, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -101,3 +101,10 @@ def test_every_setting_is_described():
     lines = list(describe())
     assert any(line.startswith("  --train.updates") and "(default 8000)" in line for line in lines)
     assert any("Most entries of a vocabulary" in line for line in lines)
+
+
+def test_a_recipe_may_begin_with_a_mark(tmp_path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_bytes("\ufefftask = 'translate'\n[train]\nupdates = 7\n".encode())
+    assert Config.from_toml(recipe).train.updates == 7
+    assert origins(recipe, [])["train.updates"] == "recipe mine.toml"

@@ -127,6 +127,15 @@ def test_tokens_one_by_one_are_the_whole(translator, lines):
     assert "".join(translator.stream_tokens(line)) == translator.translate(line)
 
 
+def test_tokens_one_by_one_of_a_text_as_long_as_the_model_reads(tokenizer):
+    size = len(tokenizer)
+    model = heedful.Transformer(
+        size, size, num_layers=1, d_model=8, num_heads=2, d_ff=8, positions="learned", max_length=10
+    )
+    translator = Translator(model, tokenizer, tokenizer)
+    assert "".join(translator.stream_tokens("o gato " * 9)) == translator.translate("o gato " * 9)
+
+
 def test_greedy_scores_are_divided_as_those_of_beams(translator, lines):
     lines = [line for line in lines if line]
     settings = {"length_penalty": 0.0}, {"length_penalty": 1.0}, {"length_penalty": 0.6, "length_norm": "gnmt"}

@@ -162,11 +162,11 @@ def hold_out(corpus, share):
 
 def _cut_text(documents, size):
     """Return documents of `size` characters, and the rest."""
-    before, after = [], []
+    before, after, room = [], [], size
     for document in documents:
-        room = max(0, size - sum(map(len, before)))
         before += [document[:room]] if room else []
         after += [document[room:]] if room < len(document) else []
+        room = max(0, room - len(document))
     return before, after
 
 

@@ -165,7 +165,8 @@ class Translator:
         ids = self._read([line])[0]
         if not ids:
             return
-        source = np.zeros((1, -(-(len(ids) + 1) // SOURCE_STEP) * SOURCE_STEP), np.int32)  # few shapes to compile
+        length = min(-(-(len(ids) + 1) // SOURCE_STEP) * SOURCE_STEP, self.max_length)  # few shapes to compile
+        source = np.zeros((1, length), np.int32)
         source[0, : len(ids) + 1] = [*ids, END_ID]
         limit = self._decoder().most(len(ids))
         if self.model not in self._readers:

@@ -89,8 +89,9 @@ class Vocabulary:
         special = [token for token in self._tokens if token in (*SPECIAL, MASK)]
         flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         added = [{"content": token} | flags for token in special]
-        added += [token for token in data.get("added_tokens", []) if not token["special"]]
         places = {token: place for place, token in enumerate(self._tokens)}
+        others = [token for token in data.get("added_tokens", []) if token["content"] in places.keys() - special]
+        added += [token for token in others if not token.get("special")]
         data["added_tokens"] = [token | {"id": places[token["content"]]} for token in added]
         data["post_processor"] = data["truncation"] = data["padding"] = None  # we add special tokens ourselves
         return Tokenizer.from_json(json.dumps(data))

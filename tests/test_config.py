@@ -6,7 +6,7 @@ from heedful.checked import from_dict
 from heedful.config import SIZES, Config
 from heedful.errors import InputError
 from heedful.recipes import FOLDER
-from heedful.settings import describe, override
+from heedful.settings import describe, origins, override
 
 pytestmark = pytest.mark.any_backend
 

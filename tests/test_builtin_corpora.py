@@ -23,6 +23,7 @@ def test_parts_are_disjoint_and_repeatable(parts):
     assert phrasebook("test", 2000) == parts["test"]
 
 
+@pytest.mark.slow
 def test_there_are_hundreds_of_thousands():
     assert len({source for source, _ in phrasebook("train", 200_000)}) == 200_000
 

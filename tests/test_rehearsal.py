@@ -78,6 +78,7 @@ def test_the_largest_batch_fills_the_memory_that_it_may():
         largest_batch(lambda tokens: None)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_auto_becomes_a_number_of_the_run(recipe, tmp_path):
     config = override(Config.from_toml(recipe), ["--data.batch_tokens", "auto", "--data.batch_sentences", "0"])

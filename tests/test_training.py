@@ -121,6 +121,7 @@ def test_files_of_others_are_not_deleted(config, tmp_path):
     assert files[2].read_text() == "mine"
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_samples_that_were_cut_inside_a_letter_do_no_harm(config, tmp_path):
     run = jobs.train(change(config, "--train.updates", "3"), tmp_path / "run", quiet)
@@ -151,7 +152,8 @@ def test_a_replay_verifies_the_last_updates(config, tmp_path, whole):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+@pytest.mark.slow  # that of the command line stands for both
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypatch, whole):
     fetch = TranslationExamples.batch
     calls = []

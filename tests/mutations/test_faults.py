@@ -45,7 +45,7 @@ def checked(recipe_of, tmp_path):
     ("task", "options"),
     [
         ("translate", {"frozen": True, "accumulate": True, "num_kv_heads": 1}),
-        ("translate", {"shared": True, "positions": "learned", "norm": "pre"}),
+        pytest.param("translate", {"shared": True, "positions": "learned", "norm": "pre"}, marks=pytest.mark.slow),
         ("generate", {"packed": True, "norm": "pre", "positions": "rotary", "tie": "none"}),
         ("fill", {}),
         ("classify", {"positions": "learned", "dropout": 0.0, "bias": False}),

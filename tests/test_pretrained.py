@@ -71,14 +71,7 @@ def gpt2(tmp_path):
 def marian(tmp_path):
     folder = tmp_path / "marian"
     pieces = [("</s>", 0.0), ("<unk>", 0.0), *((f"\u2581{word}", -2.0) for word in WORDS), ("s", -3.0), ("<pad>", 0.0)]
-    last = len(pieces) - 1
-    config = transformers.MarianConfig(
-        vocab_size=len(pieces), d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=6,
-        decoder_attention_heads=6, encoder_ffn_dim=20, decoder_ffn_dim=20, max_position_embeddings=19,
-        pad_token_id=last, eos_token_id=0, decoder_start_token_id=last, forced_eos_token_id=None,
-        activation_function="swish", scale_embedding=True,
-    )  # fmt: skip
-    model = randomised(transformers.MarianMTModel(config))
+    model = small_marian(len(pieces), 19)
     model.final_logits_bias.copy_(torch.randn(1, len(pieces)))
     model.save_pretrained(folder)
     inner = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 1))
@@ -95,18 +88,22 @@ def opus(tmp_path):
     pieces = write_sentencepiece(folder)
     vocab = {token: index for index, token in enumerate(["</s>", "<unk>", ">>eng<<", *sorted(pieces), "<pad>"])}
     (folder / "vocab.json").write_text(json.dumps(vocab))
-    last = vocab["<pad>"]
-    config = transformers.MarianConfig(
-        vocab_size=len(vocab), d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=6,
-        decoder_attention_heads=6, encoder_ffn_dim=20, decoder_ffn_dim=20, max_position_embeddings=64,
-        pad_token_id=last, eos_token_id=0, decoder_start_token_id=last, forced_eos_token_id=None,
-        activation_function="swish", scale_embedding=True,
-    )  # fmt: skip
-    model = randomised(transformers.MarianMTModel(config))
+    model = small_marian(len(vocab), 64)
     model.save_pretrained(folder)
     with warnings.catch_warnings(action="ignore"):  # it likes to have sacremoses, for what it is not asked to do here
         tokenizer = transformers.MarianTokenizer(*(str(folder / name) for name in (*SPM, "vocab.json")))
     return folder, model, tokenizer
+
+
+def small_marian(size, length):
+    """Return a Marian for `size` tokens, the first the end and the last padding, and texts of `length` tokens."""
+    config = transformers.MarianConfig(
+        vocab_size=size, d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=6,
+        decoder_attention_heads=6, encoder_ffn_dim=20, decoder_ffn_dim=20, max_position_embeddings=length,
+        pad_token_id=size - 1, eos_token_id=0, decoder_start_token_id=size - 1, forced_eos_token_id=None,
+        activation_function="swish", scale_embedding=True,
+    )  # fmt: skip
+    return randomised(transformers.MarianMTModel(config))
 
 
 SPM = ("source.spm", "target.spm")

@@ -118,7 +118,7 @@ def large(gigabytes):
                 count += 1
         print(f"{count:,} rows", flush=True)
         began = time.monotonic()
-        subprocess.run([sys.executable, "-m", "heedful.cli", "doctor", *map(str, paths)], check=True)
+        subprocess.run([sys.executable, "-m", "heedful", "doctor", *map(str, paths)], check=True)
         seconds = time.monotonic() - began
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
     print(f"{size / 1e9:.2f} GB in {seconds:.0f} s ({size / 1e6 / seconds:.2f} MB/s), peak memory {peak:.2f} GiB")

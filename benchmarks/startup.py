@@ -13,7 +13,7 @@ def main():
     times = []
     for _ in range(10):
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "heedful.cli", "--help"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-m", "heedful", "--help"], check=True, stdout=subprocess.DEVNULL)
         times.append(time.perf_counter() - began)
     print(f"heedful --help: median {statistics.median(times):.2f} s, slowest {max(times):.2f} s")
 

@@ -264,7 +264,3 @@ def _count(text):
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

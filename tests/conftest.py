@@ -19,7 +19,10 @@ import pytest
 
 from heedful import backend
 from heedful.cli import main
+from heedful.config import Config
 from heedful.data.corpus import Corpus
+from heedful.run import Run
+from heedful.settings import override
 
 
 def pytest_report_header():
@@ -202,6 +205,20 @@ def recipe(tmp_path):
     return write_recipe(tmp_path)
 
 
+@pytest.fixture
+def config(recipe):
+    return Config.from_toml(recipe)
+
+
+def change(config, *arguments):
+    """Return the config with settings as on the command line."""
+    return override(config, arguments)
+
+
+def quiet(text):
+    """Swallow a report."""
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory, cache):
     """A folder with a recipe, its text, and what it was trained to, `run`: to be copied, not to be changed."""
@@ -214,6 +231,12 @@ def trained(tmp_path_factory, cache):
 def run(trained, tmp_path):
     """A copy of the folder of a trained run."""
     return shutil.copytree(trained / "run", tmp_path / "run")
+
+
+@pytest.fixture
+def whole(run):
+    """A run that came to its end at once."""
+    return Run.open(run)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_translations_go_where_standard_output_goes(run, tmp_path):
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     with (tmp_path / "out").open("wb") as out:
-        code = [sys.executable, "-m", "heedful.cli", "translate", str(run)]
+        code = [sys.executable, "-m", "heedful", "translate", str(run)]
         process = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=out, stderr=theirs)
         process.communicate(b"o gato bebe\n\n")
     os.close(theirs)
@@ -127,7 +127,7 @@ def test_export_and_translate_with_the_other_engine(cli, run):
 
 
 def test_a_broken_pipe_ends_quietly(run, tmp_path):
-    command = f"yes 'o gato bebe' | {sys.executable} -m heedful.cli translate {run} --batch-size 1 | head -1"
+    command = f"yes 'o gato bebe' | {sys.executable} -m heedful translate {run} --batch-size 1 | head -1"
     result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=False)
     assert result.stdout.count(b"\n") == 1
     assert b"Traceback" not in result.stderr
@@ -221,7 +221,7 @@ def test_sigterm_and_resume(recipe, tmp_path, cli):
     slow = ["--train.updates", "100000", "--train.validate_every", "20", "--train.validate_sentences", "0",
             "--train.best_by", "loss", "--train.tensorboard", "false"]  # fmt: skip
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "heedful.cli", "train", str(recipe), "--run", str(folder), *slow]
+    command = [sys.executable, "-m", "heedful", "train", str(recipe), "--run", str(folder), *slow]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=os.environ)
     until = time.monotonic() + 200
     while len(list(folder.glob("state/*.safetensors"))) < 3 and time.monotonic() < until:

@@ -12,11 +12,7 @@ from heedful.errors import InputError
 from heedful.run import Run
 from heedful.settings import override
 from heedful.storage import read_sealed
-from tests.conftest import KINDS, SMALL
-
-
-def quiet(text):
-    """Swallow a report."""
+from tests.conftest import KINDS, SMALL, quiet
 
 
 @pytest.fixture

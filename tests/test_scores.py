@@ -17,7 +17,7 @@ from heedful.scores.comparison import _with_defaults, compare
 from heedful.scores.passport import read, units_of
 from heedful.scores.units import METRICS, bleu_units, draws, interval, p_value, sample_scores
 from heedful.settings import override
-from tests.conftest import PAIRS, write_recipe
+from tests.conftest import PAIRS, quiet, write_recipe
 
 pytestmark = pytest.mark.any_backend
 
@@ -93,10 +93,6 @@ def test_chance_is_called_so_and_a_difference_is_not(rng):
         found += p_value(better.mean() - one.mean(), sampled[2] - sampled[0]) < 0.05
     assert small / 100 < 0.13
     assert found / 100 > 0.9
-
-
-def quiet(text):
-    """Swallow a report."""
 
 
 @pytest.fixture(scope="module")
@@ -195,3 +191,24 @@ def test_every_task_has_units(recipe_of, tmp_path, task, metric):
     comparison = compare([run])
     assert comparison.metric == metric
     assert comparison.rows[0].score == pytest.approx(scores[metric], rel=1e-6)
+
+
+def test_hidden_tokens_of_a_test_text_are_the_same_for_all_batch_sizes(recipe_of, tmp_path):
+    config = override(Config.from_toml(recipe_of("fill")), ["--train.updates", "1"])
+    runs = [
+        jobs.train(override(config, ["--data.batch_sentences", size, "--train.seed", size]), tmp_path / size, quiet)
+        for size in ("4", "7")
+    ]
+    asked = [units_of(run, read(run)[-1])["loss"][:, 1] for run in runs]
+    np.testing.assert_array_equal(*asked)
+
+
+def test_batches_that_are_other_pieces_of_text_are_not_paired(recipe_of, tmp_path, monkeypatch):
+    monkeypatch.setattr("heedful.scores.comparison.FEWEST", 2)
+    config = override(Config.from_toml(recipe_of("generate")), ["--train.updates", "1"])
+    changes = {"a": ["--model.d_model", "16"], "b": ["--model.d_model", "8"], "c": ["--data.max_tokens", "12"]}
+    runs = [jobs.train(override(config, change), tmp_path / name, quiet) for name, change in changes.items()]
+    _, paired, unpaired = compare(runs).rows
+    assert paired.p is not None
+    assert unpaired.p is None
+    assert unpaired.difference == pytest.approx(unpaired.score - compare(runs[:1]).rows[0].score)

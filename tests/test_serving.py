@@ -11,7 +11,7 @@ from heedful.config import Config, DataConfig, DecodeConfig, ModelConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.run import Run
-from tests.conftest import PAIRS
+from tests.conftest import PAIRS, quiet
 
 pytest.importorskip("ctranslate2")
 
@@ -62,7 +62,7 @@ def test_what_only_our_own_search_does_hinders_no_export(make_run, tmp_path):
     run.config = dataclasses.replace(
         run.config, decode=dataclasses.replace(run.config.decode, min_ratio=0.5, min_p=0.1)
     )
-    assert len(export_checked(run, tmp_path / "ct2", PAIRS[:4], report=lambda text: None)) == 2
+    assert len(export_checked(run, tmp_path / "ct2", PAIRS[:4], report=quiet)) == 2
 
 
 def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):
@@ -75,17 +75,17 @@ def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):
     right = module.sinusoid
     monkeypatch.setattr(module, "sinusoid", lambda positions, *rest: right(positions + 1, *rest))
     with pytest.raises(InputError, match="CTranslate2 does not translate as heedful does"):
-        export_checked(run, tmp_path / "ct2", PAIRS[:10], report=lambda text: None)
+        export_checked(run, tmp_path / "ct2", PAIRS[:10], report=quiet)
     assert {path.name: path.read_bytes() for path in (tmp_path / "ct2").iterdir()} == before
     with pytest.raises(InputError, match="the export was not kept"):
-        export_checked(run, tmp_path / "new", PAIRS[:10], report=lambda text: None)
+        export_checked(run, tmp_path / "new", PAIRS[:10], report=quiet)
     assert [path.name for path in tmp_path.iterdir() if "ct2" in path.name or "new" in path.name] == ["ct2"]
 
 
 @pytest.mark.slow
 def test_int8_is_smaller_and_reported(make_run, tmp_path):
     run = make_run()
-    results = export_checked(run, tmp_path / "ct2", PAIRS[:4], "int8", report=lambda text: None)
+    results = export_checked(run, tmp_path / "ct2", PAIRS[:4], "int8", report=quiet)
     assert [result.get("quantization") for result in results] == [None, None, "int8", "int8"]
 
 

@@ -75,7 +75,7 @@ def cold_start(run):
     """Return the seconds from `heedful translate` of one line to its end, with an empty cache and with a full one."""
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {"HEEDFUL_CACHE": cache}
-        command = [sys.executable, "-m", "heedful.cli", "translate", str(run)]
+        command = [sys.executable, "-m", "heedful", "translate", str(run)]
         seconds = []
         for _ in range(2):
             began = time.perf_counter()

@@ -9,7 +9,8 @@ from heedful.jobs.job import Job, cache_folder
 from heedful.jobs.language import documents, text_tokenizer
 from heedful.scores.passport import keep
 
-ASKED = 0  # seed of the tokens that are hidden in validation and test text: the same for all runs
+# Which tokens of validation and test text are hidden hangs on a seed and on the batches: both are the same for all runs.
+ASKED = {"seed": 0, "batch_tokens": 4096, "max_shapes": 4}
 
 
 class MaskingJob(Job):
@@ -24,10 +25,14 @@ class MaskingJob(Job):
     def read_examples(self):
         texts = self._encode("train")
         self.report(f"training text: {texts}")
-        return examples_of(self.run, texts, self.config.train.seed)
+        data = self.config.data
+        return masked(
+            self.run, texts, seed=self.config.train.seed, batch_tokens=data.batch_tokens,
+            batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
+        )  # fmt: skip
 
     def start(self, model):
-        self._token_scores = TokenScores(model, examples_of(self.run, self._encode("valid"), ASKED))
+        self._token_scores = TokenScores(model, masked(self.run, self._encode("valid"), **ASKED))
 
     def validate(self):
         scores = self._token_scores()
@@ -41,23 +46,20 @@ class MaskingJob(Job):
         return encode_texts(self.corpora[part], self.run.tokenizer, cache_folder() / "encoded")
 
 
-def examples_of(run, texts, seed):
-    """Return encoded texts as masked examples, as the run's config asks for them."""
+def masked(run, texts, *, seed, **batches):
+    """Return encoded texts as masked examples, cut and hidden as the run's config says, in `batches` of `plan_pieces`."""
     data = run.config.data
     if data.max_tokens < 3:
         raise InputError(f"data.max_tokens ({data.max_tokens}) must leave room for a token between start and end.")
     pieces = in_pieces(texts.ids, data.max_tokens)
-    plan = plan_pieces(
-        pieces, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
-        seed=seed,
-    )  # fmt: skip
+    plan = plan_pieces(pieces, seed=seed, **batches)
     return MaskedExamples(pieces, run.tokenizer, plan, data.mask_share, data.whole_words, seed)
 
 
 def evaluate(run, corpus, model=None):
     """Score a masked language model on documents and add the result to the run's scores.json; return it."""
     texts = encode_texts(corpus, run.tokenizer)
-    sums = TokenScores(model or run.load_model(), examples_of(run, texts, ASKED)).sums()
+    sums = TokenScores(model or run.load_model(), masked(run, texts, **ASKED)).sums()
     units = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}
     return keep(run, corpus, TokenScores.summary(sums), units)
 

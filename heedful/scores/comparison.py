@@ -76,8 +76,8 @@ def compare(runs, metric=None):
     """Compare the newest scores of runs on a text that all of them were scored on.
 
     Samples of the text are drawn once for all (paired bootstrap, Koehn 2004); a system's score on a sample is the mean
-    over its runs. So p says whether the text decides, not whether other seeds would. Language models with different
-    tokens are not paired: they have no p.
+    over its runs. So p says whether the text decides, not whether other seeds would. Losses of batches that are not the
+    same pieces of text (other tokens, other lengths) are not paired: they have no p.
 
     Args:
         runs: `Run`s.
@@ -94,8 +94,8 @@ def compare(runs, metric=None):
     _refuse_unlike(runs, chosen, metric)
     units = [_units(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
     same = len({len(counts) for counts in units}) == 1
-    if metric in ("loss", "bits_per_byte"):  # of batches, which are the same pieces of text only with the same tokens
-        same = same and _agree(chosen, "tokenizer_fingerprints")
+    if metric in ("loss", "bits_per_byte"):  # of batches, which are the same pieces of text only if they are as large
+        same = same and all(np.array_equal(counts[:, 1], units[0][:, 1]) for counts in units)
     elif not same:
         units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
         raise InputError(f"The runs were not scored on as many texts ({units_differ}): evaluate them again.")
@@ -167,10 +167,6 @@ def _with_defaults(scores):
     if not isinstance(scores.get("decode"), dict):
         return scores
     return scores | {"decode": dataclasses.asdict(DecodeConfig()) | scores["decode"]}
-
-
-def _agree(chosen, name):
-    return all(scores.get(name) == chosen[0].get(name) for scores in chosen)
 
 
 def _units(run, scores, metric):

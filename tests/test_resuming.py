@@ -1,0 +1,235 @@
+"""Going on with a training: without a trace of the break, after a signal, a kill, a full disk, damage."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from heedful import jobs
+from heedful.data.examples import TranslationExamples
+from heedful.errors import InputError
+from heedful.jobs.translation import TranslationJob
+from heedful.run import Run
+from heedful.storage import locked
+from heedful.training.signals import Interrupted
+from heedful.training.trainer import _Watch
+from tests.conftest import change, quiet
+
+
+def last_arrays(run):
+    return run.last_state()[0]
+
+
+def assert_same_state(one, other):
+    first, second = last_arrays(one), last_arrays(other)
+    assert first.keys() == second.keys()
+    seeds = [array for name, array in first.items() if "seed" in name]
+    assert len(seeds) == 7  # dropout seeds are part of the state, and have moved: dropout was on
+    assert all(seed[1] >= 6 for seed in seeds)
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
+    """Difference 0.0, dropout on: weights, optimizer, dropout seeds and data order all continue."""
+    config = change(config, "--train.accumulate", str(accumulate), "--train.label_smoothing", "0.1")
+    whole = jobs.train(config, tmp_path / "whole", quiet)
+    jobs.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
+    parts = jobs.resume(tmp_path / "parts", quiet, config)
+    assert_same_state(whole, parts)
+    updates = [entry["update"] for entry in parts.read_log()]
+    assert updates == [3, 6]
+
+
+@pytest.mark.any_backend
+def test_resuming_forgets_what_came_after_the_state(whole):
+    """A kill between two states: the log must not tell the lost updates twice."""
+    want = last_arrays(whole)
+    whole.states()[-1].unlink()
+    resumed = jobs.resume(whole.path, quiet)
+    for name, array in last_arrays(resumed).items():
+        np.testing.assert_array_equal(array, want[name])
+    assert [entry["update"] for entry in whole.read_log()] == [3, 6]
+    samples = (whole.path / "samples.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in samples if line.startswith("update ")] == ["update 3", "update 6"]
+
+
+@pytest.mark.any_backend
+def test_a_run_without_a_state_begins_anew(config, tmp_path, whole):
+    """A kill between the making of the folder and the first state must not leave a run that nothing can continue."""
+    made = TranslationJob.create(config, tmp_path / "made", quiet)
+    assert made.run.never_saved()
+    assert_same_state(whole, jobs.resume(tmp_path / "made", quiet))
+    for state in whole.states():
+        state.write_bytes(b"damaged")
+    with pytest.raises(InputError, match="holds no training state to resume from"):
+        jobs.resume(whole.path, quiet)  # something was lost: that is to be said
+
+
+@pytest.mark.any_backend
+def test_what_is_changed_before_the_first_state_is_kept(config, tmp_path):
+    """Else the next resume would go on with other batches than the first."""
+    TranslationJob.create(config, tmp_path / "made", quiet)
+    changed = change(config, "--data.batch_sentences", "4", "--train.updates", "3")
+    jobs.resume(tmp_path / "made", quiet, changed, origins={"data.batch_sentences": "command line, on resuming"})
+    assert Run.open(tmp_path / "made").config == changed
+    assert Run.open(tmp_path / "made").origins()["data.batch_sentences"] == "command line, on resuming"
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_samples_that_were_cut_inside_a_letter_do_no_harm(config, tmp_path):
+    run = jobs.train(change(config, "--train.updates", "3"), tmp_path / "run", quiet)
+    samples = run.path / "samples.txt"
+    samples.write_bytes(samples.read_bytes() + "update 9\ná".encode()[:-1])
+    jobs.resume(run.path, quiet, config)
+    heads = [line for line in samples.read_text(encoding="utf-8").splitlines() if line.startswith("update ")]
+    assert heads == ["update 3", "update 6"]
+
+
+@pytest.mark.any_backend
+def test_a_replay_verifies_the_last_updates(config, tmp_path, whole):
+    """A bit that differs between two lives is found and named; the training goes on from the saved state."""
+    jobs.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
+    said = []
+    assert_same_state(whole, jobs.resume(tmp_path / "parts", said.append, config, verify=True))
+    assert any(line.startswith("replayed updates 1 to 3: ") for line in said)
+    arrays, progress = whole.last_state()
+    name = max(name for name in arrays if "kernel" in name)
+    arrays[name] = np.nextafter(arrays[name], np.float32(9))
+    whole.save_state(arrays, progress, 5)
+    with pytest.raises(InputError, match=f"updates 4 to 6 do not come out as they did: {name} differs by"):
+        jobs.resume(whole.path, quiet, verify=True)
+    (tmp_path / "parts" / "state" / "00000000.safetensors").unlink()
+    (tmp_path / "parts" / "state" / "00000003.safetensors").unlink()
+    with pytest.raises(InputError, match="fewer than two training states"):
+        jobs.resume(tmp_path / "parts", quiet, verify=True)
+
+
+@pytest.mark.any_backend
+@pytest.mark.slow  # that of the command line stands for both
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypatch, whole):
+    fetch = TranslationExamples.batch
+    calls = []
+
+    def batch(self, index):
+        calls.append(index)
+        if len(calls) == 4:
+            os.kill(os.getpid(), number)
+        return fetch(self, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TranslationExamples, "batch", batch)
+        with pytest.raises(Interrupted, match=r"Go on with: heedful train --resume .*stopped") as stop:
+            jobs.train(config, tmp_path / "stopped", quiet)
+    assert stop.value.signal_number == number
+    assert 0 < Run.open(tmp_path / "stopped").last_state()[1]["update"] < 6
+    assert_same_state(whole, jobs.resume(tmp_path / "stopped", quiet))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("update", [3, pytest.param(6, marks=pytest.mark.slow)])
+def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, update, monkeypatch, whole):
+    """Whether it is an interval in the middle or the last one: the best state may be that very one."""
+    ended = _Watch.on_train_batch_end
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.number == update - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        ended(self, batch, logs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Watch, "on_train_batch_end", on_train_batch_end)
+        with pytest.raises(Interrupted):
+            jobs.train(config, tmp_path / "stopped", quiet)
+    stopped = jobs.resume(tmp_path / "stopped", quiet)
+    assert_same_state(whole, stopped)
+    assert [entry["update"] for entry in stopped.read_log()] == [3, 6]
+    assert stopped.weights_fingerprint() == whole.weights_fingerprint()
+
+
+@pytest.mark.any_backend
+def test_a_state_that_a_signal_brought_about_does_not_stay(config, tmp_path):
+    """Else the average of the last states at the end would be another than without the signal."""
+    run = TranslationJob.create(config, tmp_path / "run", quiet).run
+    kept = []
+    for update in (0, 3, 6, 7, 8, 9, 11, 12, 13):
+        run.save_state({"x": np.zeros(1)}, {"update": update}, keep=2, every=3)
+        kept.append([int(path.stem) for path in run.states()])
+    assert kept == [[0], [0, 3], [3, 6], [3, 6, 7], [3, 6, 8], [6, 9], [6, 9, 11], [9, 12], [9, 12, 13]]
+
+
+@pytest.mark.any_backend
+def test_a_folder_in_use_is_left_alone(config, whole):
+    path = whole.path
+    with locked(path):
+        for begin in (lambda: jobs.resume(path, quiet), lambda: jobs.train(config, path, quiet, force=True)):
+            with pytest.raises(InputError, match="is in use by process"):
+                begin()
+    assert len(whole.states()) == 3
+    whole.load_model()
+
+
+@pytest.mark.any_backend
+def test_a_log_that_was_cut_is_read_to_its_last_whole_line(whole):
+    log = whole.path / "log.jsonl"
+    log.write_bytes(log.read_bytes()[:-5])
+    assert [entry["update"] for entry in whole.read_log()] == [3]
+    whole.states()[-1].unlink()
+    jobs.resume(whole.path, quiet)
+    assert [entry["update"] for entry in whole.read_log()] == [3, 6]
+
+
+@pytest.mark.any_backend
+def test_a_truncated_state_falls_back_to_the_one_before(whole):
+    newest = whole.states()[-1]
+    want = last_arrays(whole)
+    newest.write_bytes(newest.read_bytes()[:-100])
+    said = []
+    resumed = jobs.resume(whole.path, said.append)
+    assert any("falling back to the state before" in line for line in said)
+    for name, array in last_arrays(resumed).items():
+        np.testing.assert_array_equal(array, want[name])
+
+
+@pytest.mark.any_backend
+def test_a_full_disk_leaves_the_state_before(config, whole, monkeypatch):
+    before = last_arrays(whole)
+    (whole.path / "config.json").write_text(change(config, "--train.updates", "9").to_json(), encoding="utf-8")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    kept = r"the last state, .*00000006.safetensors, is whole. A state takes [\d,]{6,} bytes, and 5 are kept"
+    with pytest.raises(InputError, match=f"No space left on device; {kept}"):
+        jobs.resume(whole.path, quiet)
+    monkeypatch.undo()
+    after = last_arrays(whole)
+    assert not list(whole.path.rglob("*.part"))
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+@pytest.mark.any_backend
+def test_resuming_with_another_measure_or_other_batches(config, tmp_path):
+    config = change(config, "--train.accumulate", "2", "--train.best_by", "bleu")
+    run = jobs.train(config, tmp_path / "run", quiet)
+    with pytest.raises(InputError, match=r"train\.accumulate = 2, which has to stay"):
+        jobs.resume(run.path, quiet, change(config, "--train.accumulate", "4"))
+    by_loss = change(config, "--train.best_by", "loss", "--train.updates", "8", "--train.validate_every", "2")
+    progress = jobs.resume(run.path, quiet, by_loss).last_state()[1]
+    assert progress["best"] > 1  # a loss in nats, though BLEU was less
+    assert progress["best_update"] == 8
+
+
+@pytest.mark.any_backend
+def test_other_data_is_refused_on_resume(config, whole, text_files):
+    (whole.path / "config.json").write_text(config.to_json(), encoding="utf-8")  # the same text, to be changed here
+    for path in text_files:
+        path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    with pytest.raises(InputError, match="The training text has changed"):
+        jobs.resume(whole.path, quiet)

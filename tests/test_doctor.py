@@ -213,7 +213,20 @@ def test_kinds_are_counted_line_by_line():
     assert counts[:, CHARACTERS.index("control")].tolist() == [0, 0, 0, 1]
 
 
-@pytest.mark.parametrize("right", ["„MENÜ“", "«CAFÉ»", "CAFÉ…", "MENÜ–gut"])
+@pytest.mark.parametrize(
+    "right",
+    [
+        "„MENÜ“",
+        "«CAFÉ»",
+        "CAFÉ…",
+        "MENÜ–gut",
+        "Il dit « liberté\u00a0»",
+        "J’ai été…»",
+        "Noé’“",
+        "Café™®",
+        "até”—",
+    ],
+)
 def test_a_capital_before_a_closing_mark_is_right(right):
     assert unmangled(right) == right
 
@@ -232,6 +245,9 @@ def test_what_was_read_as_windows_1252_is_put_right(right):
 
 def test_unseen_characters_are_taken_out():
     assert without_unseen("a\u200bb\x07c\ufeff\u00add\te\u200c") == "abcd\te\u200c"
+    assert without_unseen("\x0cone\u2028two\rthree\x85four\r") == "one two three four"
+    for meant in ("\U0001f3f4\U000e0067\U000e0062\U000e007f", "葛\U000e0100"):
+        assert without_unseen(meant) == meant
 
 
 def test_repeats_name_the_first_of_them():

@@ -27,7 +27,9 @@ _BEGINNINGS = [
     (0xFEFF, "invisible"), (0xFF00, ""), (0xFF21, "Latin"), (0xFF3B, ""), (0xFF41, "Latin"), (0xFF5B, ""),
     (0xFF65, "Kana"), (0xFFA0, "Hangul"), (0xFFE0, ""), (0xFFF0, "invisible"), (0xFFFC, "lost"), (0xFFFE, "invisible"),
     (0x10000, "other"), (0x1D400, ""), (0x1E900, "other"), (0x1F000, ""), (0x20000, "Han"), (0x32000, "other"),
-    (0xE0000, "invisible"),
+    (0xE0000, "invisible"), (0xE0020, ""),  # tags, which make flags of regions
+    (0xE0080, "invisible"), (0xE0100, ""),  # which form of a Chinese character is meant
+    (0xE01F0, "invisible"),
 ]  # fmt: skip
 CHARACTERS = ["", "control", "invisible", "broken", "lost"]
 CHARACTERS += sorted({kind for _, kind in _BEGINNINGS} - set(CHARACTERS))
@@ -36,8 +38,10 @@ _STARTS = np.array([start for start, _ in _BEGINNINGS], np.uint32)
 _KIND_OF = np.array([CHARACTERS.index(kind) for _, kind in _BEGINNINGS])
 # What UTF-8 looks like where somebody took it for Windows-1252: letters such as these, and then one of the others.
 _MANGLED = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]")
-# ... but not a capital letter before a closing mark: both together are UTF-8 of another letter by chance.
-_CLOSED = re.compile("[\u00c0-\u00df][\u00bb\u2013\u2014\u2018-\u201d\u2026\u2122]")
+# ... but not a capital letter before a closing mark, nor a small one before two of them, such as the no-break space and
+# the quotation mark of French: together they are UTF-8 of another letter by chance.
+_MARKS = "\u00bb\u2013\u2014\u2018-\u201d\u2026\u2122"
+_CLOSED = re.compile(f"[\u00c0-\u00df][{_MARKS}]|[\u00e0-\u00ef][\u00a0\u00ae\u00b0{_MARKS}]{{2}}")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _UNSEEN = re.compile(
     "["
@@ -48,6 +52,7 @@ _UNSEEN = re.compile(
     )
     + "]"
 )
+_SEPARATORS = "".join(filter(_UNSEEN.match, "\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"))
 
 
 def code_points(lines):
@@ -66,18 +71,12 @@ def count_kinds(lines):
     return np.bincount(numbers * width + kinds, minlength=len(lines) * width).reshape(-1, width)
 
 
-def is_broken(line):
-    """Whether a line read with `surrogateescape` was not UTF-8."""
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def without_unseen(line):
-    """Return a line without control characters, invisible ones and those for private use."""
-    return _UNSEEN.sub("", line)
+    """Return a line without control characters, invisible ones and those for private use.
+
+    Those that part words, such as a line separator, leave a blank behind.
+    """
+    return _UNSEEN.sub(lambda found: " " if found[0].isspace() else "", line.strip(_SEPARATORS))
 
 
 def unmangled(line):

@@ -11,6 +11,7 @@ from heedful.doctor.alignment import stretches
 from heedful.doctor.characters import CHARACTERS, count_kinds, unmangled
 from heedful.doctor.findings import KINDS, SHOWN, Finding, runs
 from heedful.doctor.repeats import normal_form
+from heedful.doctor.rows import says_something
 from heedful.doctor.seen import Seen
 from heedful.doctor.usual import Usual
 from heedful.doctor.vocabulary import fits
@@ -79,7 +80,7 @@ def examine(text, others=None, tokenizers=(), progress=None):
     """
     began, others = time.monotonic(), others or {}
     sample, step, total = text.sample()
-    usual = Usual(text.columns, text.texts, [row for row in sample if all(row)])
+    usual = Usual(text.columns, text.texts, list(filter(says_something, sample)))
     with Seen(text, others if text.whole else {}) as seen:
         rows_of, evidence = _scan(text, usual, seen, step, lambda read: progress and progress(read, total))
         repeats = seen.repeats()
@@ -113,9 +114,9 @@ def _scan(text, usual, seen, step, progress):
     against = [np.zeros(0, np.float32)]
     for first, rows in text.chunks():
         numbers = np.arange(first, first + len(rows))
-        whole = np.array([all(row) for row in rows])
+        whole = np.array([says_something(row) for row in rows])
         lacking = np.array([None in row for row in rows])
-        good, good_numbers = [row for row in rows if all(row)], numbers[whole]
+        good, good_numbers = list(filter(says_something, rows)), numbers[whole]
         kinds, evidence = usual.judge(good, (good_numbers % step == 0).astype(float))
         for kind, which in (kinds | _read(good, text.texts)).items():
             found[kind].append(good_numbers[which])

@@ -13,6 +13,11 @@ LONGEST = 400  # characters of a row that are judged by the rest
 SAMPLE = 40_000  # rows from which the rest is judged
 
 
+def says_something(row):
+    """Whether a row has all its columns, and more than white space in each."""
+    return all(part and part.strip() for part in row)
+
+
 class Rows:
     """A text in files as rows of one column or two, which can be read again and again.
 

@@ -5,6 +5,7 @@ import contextlib
 import numpy as np
 
 from heedful.doctor.repeats import Repeats
+from heedful.doctor.rows import says_something
 
 
 class Seen:
@@ -35,7 +36,7 @@ class Seen:
 
     def add(self, numbers, rows):
         """Register rows with their numbers; those that lack something are passed over."""
-        numbered = [(number, row) for number, row in zip(numbers, rows, strict=True) if all(row)]
+        numbered = [(number, row) for number, row in zip(numbers, rows, strict=True) if says_something(row)]
         numbers = [number for number, _ in numbered]
         self._rows.add(("\t".join(row) for _, row in numbered), numbers)
         self._read.add((row[self._text.texts[0]] for _, row in numbered), numbers)

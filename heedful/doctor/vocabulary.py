@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from heedful.doctor.rows import says_something
+
 SAMPLE = 20_000  # rows that tell
 UNKNOWN = 0.01  # share of unknown tokens from which on a vocabulary does not fit
 FINER = 1.5  # times as many tokens for a character as in the training text
@@ -48,7 +50,7 @@ def fits(parts, tokenizers):
     """
     found, usual = [], {}
     for part, text in parts.items():
-        rows = [row for row in itertools.islice(text, SAMPLE) if all(row)]
+        rows = list(filter(says_something, itertools.islice(text, SAMPLE)))
         for column, tokenizer in zip(text.texts, tokenizers, strict=True):
             lines = [row[column].encode("utf-8", "replace").decode() for row in rows]
             characters = sum(map(len, lines))

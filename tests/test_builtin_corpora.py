@@ -1,8 +1,10 @@
 """The corpora that are generated: disjoint parts, right grammar, right answers."""
 
+import random
+
 import pytest
 
-from heedful.data.phrasebook import conjugate, part_of, phrasebook
+from heedful.data.phrasebook import Grammar, conjugate, part_of, phrasebook
 from heedful.data.puzzles import reverse, reverse_pairs
 
 pytestmark = pytest.mark.any_backend
@@ -33,6 +35,11 @@ def test_unseen_combinations_are_unseen():
     held_out = [bond for bond in bonds if part_of("x", {bond}) == "unseen"]
     assert 20 < len(held_out) < 90
     assert part_of("y", {held_out[0], ("a", "b")}) == "unseen"
+
+
+def test_an_adjective_behind_the_verb_is_a_bond_too():
+    grammar = Grammar(random.Random(1))
+    assert all(grammar.copula()[2] for _ in range(200))
 
 
 def test_conjugation():

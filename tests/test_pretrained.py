@@ -38,14 +38,14 @@ def write_tokenizer(path, model, special, normalizer=None):
 def bert(tmp_path):
     """Its special tokens stand where BERT's stand: not where ours do."""
     folder = tmp_path / "bert"
-    tokens = ["[PAD]", "[unused1]", "the", "cat", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS[2:], "##s"]
+    tokens = ["[PAD]", "[unused1]", "the", "cat", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS[2:], "\u2028", "##s"]
     config = transformers.BertConfig(
         vocab_size=len(tokens), hidden_size=24, num_hidden_layers=2, num_attention_heads=6, intermediate_size=20,
         max_position_embeddings=19, hidden_act="gelu",
     )  # fmt: skip
     model = randomised(transformers.BertForMaskedLM(config))
     model.save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
     return folder, model, tokens
 
 

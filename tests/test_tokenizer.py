@@ -72,6 +72,15 @@ def test_wordpiece_vocabulary_goes_out_and_in(corpus, tmp_path):
     assert loaded.decode(loaded.encode("o gato")) == "o gato"
 
 
+def test_a_vocabulary_is_cut_at_line_feeds_only(tmp_path):
+    """The vocabulary of Chinese BERT has a line separator among its tokens."""
+    tokens = ["[PAD]", "[UNK]", "[START]", "[END]", "a", "\u2028", "b"]
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    tokenizer = Tokenizer.from_vocab(tmp_path / "vocab.txt")
+    assert tokenizer.encode("a b") == [4, 6]
+    assert len(tokenizer) == 7
+
+
 def test_lookup_goes_both_ways(tokenizer):
     first = tokenizer.encode("gato")[0]
     assert tokenizer.lookup(tokenizer.lookup(first)) == first

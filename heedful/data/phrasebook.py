@@ -177,7 +177,7 @@ class Grammar:
         be = {"present": ("is", "are"), "habit": ("was", "were")}[tense][subject.english == "they"]
         quality = _agree(row, subject)
         source = f"{subject.source} {no}{conjugate(infinitive, tense)[subject.person]} {quality}"
-        return f"{source}.", f"{subject.target} {be}{no_en} {row[4]}.", subject.bonds
+        return f"{source}.", f"{subject.target} {be}{no_en} {row[4]}.", subject.bonds | {(self._head, row[0])}
 
     def question(self):
         verb = self.chance.choice(_VERB_ROWS)

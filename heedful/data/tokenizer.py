@@ -14,6 +14,11 @@ START_ID, END_ID = SPECIAL.index(START), SPECIAL.index(END)
 KINDS = ("bpe", "wordpiece", "unigram", "word", "char")
 
 
+def vocab_lines(path):
+    """Return the tokens of a `vocab.txt`, one a line; some are characters at which `splitlines` would cut."""
+    return Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
 class Tokenizer:
     """A trained vocabulary with its way of splitting text.
 
@@ -74,7 +79,7 @@ class Tokenizer:
 
         Our special tokens must be there, [PAD] first.
         """
-        tokens = Path(path).read_text(encoding="utf-8").splitlines()
+        tokens = vocab_lines(path)
         inner, _ = _wordpiece(lowercase, {})
         inner.model = models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNKNOWN)
         inner.add_special_tokens([token for token in (*SPECIAL, MASK) if token in tokens])

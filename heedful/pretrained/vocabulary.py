@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heedful.data.tokenizer import MASK, SPECIAL, Tokenizer
+from heedful.data.tokenizer import MASK, SPECIAL, Tokenizer, vocab_lines
 from heedful.errors import InputError
 
 NEVER = -1e9  # what is added to the logit of a token that must not be written
@@ -107,7 +107,7 @@ def _data(folder, names):
 
 def _wordpiece(folder, names):
     """Return a BERT tokenizer made of `vocab.txt` as the data of a tokenizer.json."""
-    tokens = (folder.path / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    tokens = vocab_lines(folder.path / "vocab.txt")
     settings = folder.read_json("tokenizer_config.json") if (folder.path / "tokenizer_config.json").is_file() else {}
     lowercase = settings.get("do_lower_case", True)
     unknown = names["[UNK]"]
@@ -115,8 +115,9 @@ def _wordpiece(folder, names):
         "version": "1.0",
         "added_tokens": [],
         "normalizer": {
-            "type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
-            "strip_accents": settings.get("strip_accents"), "lowercase": lowercase,
+            "type": "BertNormalizer", "clean_text": True, "lowercase": lowercase,
+            "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
+            "strip_accents": settings.get("strip_accents"),
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},

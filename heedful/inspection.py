@@ -6,12 +6,8 @@ Axes: N heads, T target length, S source length.
 import math
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from heedful import backend
 from heedful.data.tokenizer import END_ID, START_ID
@@ -63,7 +59,7 @@ class AttentionMaps:
 
     def sheet(self, path, kind="cross", layer=None, head=None):
         """Draw all heads of a layer, or one head, into a PNG with the tokens on both axes; return its path."""
-        layer = layer or self.num_layers
+        layer = self.num_layers if layer is None else layer
         weights, rows, columns = self.weights_of(kind, layer)
         heads = range(len(weights)) if head is None else [head - 1]
         if head is not None and not 1 <= head <= len(weights):
@@ -71,35 +67,36 @@ class AttentionMaps:
         across = min(4, len(heads))
         down = math.ceil(len(heads) / across)
         size = 1.2 + 0.26 * len(columns), 1.0 + 0.26 * len(rows)
-        figure, axes = plt.subplots(
-            down, across, figsize=(size[0] * across, size[1] * down), squeeze=False, layout="constrained"
-        )
+        figure = Figure((size[0] * across, size[1] * down), layout="constrained")
+        axes = figure.subplots(down, across, squeeze=False)
         for axis in axes.flat[len(heads) :]:
             axis.axis("off")
         for axis, index in zip(axes.flat, heads, strict=False):
             axis.imshow(weights[index], vmin=0, vmax=1, cmap="viridis")
-            axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=8)
-            axis.set_yticks(range(len(rows)), rows, fontsize=8)
+            axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=8, parse_math=False)
+            axis.set_yticks(range(len(rows)), rows, fontsize=8, parse_math=False)
             axis.set_xlabel(f"head {index + 1}")
         figure.suptitle(f"{kind} attention, layer {layer}: each row shows what the writing of its token reads")
         return _save(figure, path)
 
 
-def plot_positions(path, d_model=128, length=128, concatenated=False):
-    """Draw the sinusoidal encoding: positions down, dimensions across."""
-    encoding = backend.to_numpy(sinusoid(np.arange(length), d_model, concatenated))
-    figure, axis = plt.subplots(figsize=(8, 5))
+def plot_positions(path, d_model=128, concatenated=False):
+    """Draw the sinusoidal encoding of the first 128 positions: positions down, dimensions across."""
+    encoding = backend.to_numpy(sinusoid(np.arange(128), d_model, concatenated))
+    figure = Figure((8, 5))
+    axis = figure.subplots()
     mesh = axis.pcolormesh(encoding, cmap="RdBu", vmin=-1, vmax=1)
     axis.set_xlabel("dimension")
     axis.set_ylabel("position")
-    figure.colorbar(mesh)
+    figure.colorbar(mesh, ax=axis)
     return _save(figure, path)
 
 
 def plot_schedule(path, schedule, updates):
     """Draw the learning rate over the updates."""
     at = np.unique(np.linspace(0, updates - 1, 500).astype(int))
-    figure, axis = plt.subplots(figsize=(7, 4))
+    figure = Figure((7, 4))
+    axis = figure.subplots()
     axis.plot(at + 1, [float(backend.to_numpy(schedule(int(step) * schedule.micro_batches))) for step in at])
     axis.set_xlabel("update")
     axis.set_ylabel("learning rate")
@@ -110,8 +107,8 @@ def plot_schedule(path, schedule, updates):
 def plot_curves(path, log):
     """Draw loss, BLEU and speed over the updates from the entries of a run's log."""
     panels = (("loss", "valid_loss"), ("valid_bleu", "valid_chrf", "valid_accuracy"), ("tokens_per_second",))
-    figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.6))
-    for axis, names in zip(axes, panels, strict=True):
+    figure = Figure((13, 3.6))
+    for axis, names in zip(figure.subplots(1, len(panels)), panels, strict=True):
         for name in names:
             points = [(entry["update"], entry[name]) for entry in log if name in entry]
             if points:
@@ -126,14 +123,15 @@ def plot_curves(path, log):
 def plot_confusion(path, confusion, labels):
     """Draw how often each class (rows) was taken for each (columns)."""
     size = 2.5 + 0.5 * len(labels)
-    figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
+    figure = Figure((size, size), layout="constrained")
+    axis = figure.subplots()
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     axis.imshow(shares, vmin=0, vmax=1, cmap="Blues")
     for row, column in np.ndindex(*confusion.shape):
         color = "white" if shares[row, column] > 0.5 else "black"
         axis.text(column, row, f"{confusion[row, column]:,}", ha="center", va="center", color=color, fontsize=8)
-    axis.set_xticks(range(len(labels)), labels)
-    axis.set_yticks(range(len(labels)), labels)
+    axis.set_xticks(range(len(labels)), labels, parse_math=False)
+    axis.set_yticks(range(len(labels)), labels, parse_math=False)
     axis.set_xlabel("found")
     axis.set_ylabel("wanted")
     return _save(figure, path)
@@ -143,5 +141,4 @@ def _save(figure, path):
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight", dpi=110)
-    plt.close(figure)
     return path

@@ -8,7 +8,7 @@ from heedful.reading.labeller import Labeller
 from heedful.run import Run
 
 
-def load(*paths):
+def load(path, *more):
     """Return what a trained run is for: a `Translator`, `Generator`, `Filler` or `Labeller`.
 
     Several translators become one, an ensemble.
@@ -17,7 +17,7 @@ def load(*paths):
         InputError: a folder is missing, incomplete, of a newer format, its weights do not fit its config, or the runs
             have different vocabularies.
     """
-    runs = [Run.open(path) for path in paths]
+    runs = [Run.open(folder) for folder in (path, *more)]
     task = runs[0].config.task
     if task == "translate":
         return Translator.from_runs([run.of_task("translate") for run in runs])

@@ -16,14 +16,17 @@ def jax_on_cpu():
     return jax.default_backend() == "cpu"
 
 
+def cores():
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def workers():
     """Return how many compiled programs are worth running side by side: one a core on JAX on a CPU, elsewhere one.
 
     XLA spreads only large operations over the cores of a CPU; torch and TensorFlow take all cores by themselves.
     """
-    if not jax_on_cpu():
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores() if jax_on_cpu() else 1
 
 
 def device():

@@ -52,8 +52,7 @@ def row(run, folder, lines, beam_size, batch_size, rounds, fixed, precisions):
     options = {"beam_size": beam_size, "length_penalty": 0.0} | (
         {"min_length": fixed, "max_length": fixed} if fixed else {}
     )
-    cores = backend.workers()
-    threads = [(cores, 1)] if batch_size > 1 else [(1, 1), (1, cores)]
+    threads = [(backend.cores(), 1)] if batch_size > 1 else [(1, 1), (1, backend.cores())]
     own = Translator.from_run(run)
     plain = dataclasses.replace(own.decode, precision="float32")
     theirs = [ctranslate2_translator(run, plain, folder, threads=each) for each in threads]

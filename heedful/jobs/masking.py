@@ -9,7 +9,7 @@ from heedful.jobs.job import Job, cache_folder
 from heedful.jobs.language import documents, text_tokenizer
 from heedful.scores.passport import keep
 
-# Which tokens of validation and test text are hidden hangs on a seed and on the batches: both are the same for all runs.
+# What is hidden in validation and test text hangs on a seed and on the batches: both are the same for all runs.
 ASKED = {"seed": 0, "batch_tokens": 4096, "max_shapes": 4}
 
 
@@ -47,7 +47,7 @@ class MaskingJob(Job):
 
 
 def masked(run, texts, *, seed, **batches):
-    """Return encoded texts as masked examples, cut and hidden as the run's config says, in `batches` of `plan_pieces`."""
+    """Return encoded texts as the masked examples that a run's config asks for; `batches` as of `plan_pieces`."""
     data = run.config.data
     if data.max_tokens < 3:
         raise InputError(f"data.max_tokens ({data.max_tokens}) must leave room for a token between start and end.")

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.metadata
 import json
-import os
 import platform
 import sys
 import time
@@ -95,8 +94,7 @@ def _examples(config):
 
 def hardware():
     """Return processor, cores that may be used, and device."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{_processor()}, {cores} cores, {backend.device()}"
+    return f"{_processor()}, {backend.cores()} cores, {backend.device()}"
 
 
 def _processor():

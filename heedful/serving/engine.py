@@ -1,9 +1,9 @@
 """CTranslate2 in place of our own search: the same call, lists of ids in, candidates out."""
 
-import json
-import os
 from pathlib import Path
 
+from heedful import backend
+from heedful.checked import read_json
 from heedful.errors import InputError
 from heedful.generation.decoder import Candidate
 from heedful.generation.translator import Translator
@@ -25,7 +25,8 @@ def ctranslate2_translator(run, decode=None, folder=None, **options):
 def exported_weights(folder):
     """Return the fingerprint of the weights that an exported model was made of; None where that is not told."""
     path = Path(folder) / ORIGIN
-    return json.loads(path.read_text(encoding="utf-8"))["weights"] if path.is_file() else None
+    told = read_json(path) if path.is_file() else None
+    return told.get("weights") if isinstance(told, dict) else None
 
 
 def ctranslate2():
@@ -83,7 +84,7 @@ class CTranslate2Decoder:
                 raise InputError(f"CTranslate2 has no {name}: leave it out, or translate with our own engine.")
         self.run, self.decode = run, decode
         # Who draws first would be chance with more than one worker.
-        workers, each = threads or (1 if decode.sample else _cores(), 1)
+        workers, each = threads or (1 if decode.sample else backend.cores(), 1)
         self.translator = engine.Translator(
             str(folder), device="cpu", inter_threads=workers, intra_threads=each, compute_type=compute_type
         )
@@ -125,7 +126,3 @@ class CTranslate2Decoder:
             ]
             for result in found
         ]
-
-
-def _cores():
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

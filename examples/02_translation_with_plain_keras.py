@@ -47,37 +47,20 @@ labels = padded([pair[1] for pair in pairs], behind=[END_ID])  # ... and what co
 # %% [markdown]
 # ## Encoder and decoder
 #
-# A block returns its output and a cache; while training there is no cache, and a small layer drops it. Masks are
-# arguments. A `Sequential` model hands no second argument on, so this encoder reads padding too, which costs a little
-# quality; the decoder gets all its masks, and the finished model below leaves nothing out.
+# A block maps vectors to vectors; only where it is given a cache, in generation, it returns the next one too. Masks
+# are arguments. A `Sequential` model hands no second argument on, so this encoder reads padding too, which costs a
+# little quality; the decoder gets all its masks, and the finished model below leaves nothing out.
 
 # %%
 WIDTH, HEADS, INNER = 64, 4, 128
 vocabulary = len(tokenizer)
 
-
-@keras.saving.register_keras_serializable("examples")
-class Output(keras.layers.Layer):
-    """A block that gives its output alone."""
-
-    def __init__(self, block, **kwargs):
-        super().__init__(**kwargs)
-        self.block = block
-
-    def build(self, *shapes):
-        self.block.build()
-
-    def call(self, x, memory=None, visible=None, memory_visible=None):
-        cross = {} if memory is None else {"memory": memory, "memory_visible": memory_visible}
-        return self.block(x, visible=visible, **cross)[0]
-
-
 encoder = keras.Sequential(
     [
         TokenEmbedding(vocabulary, WIDTH),
         SinusoidalPositions(WIDTH),
-        Output(EncoderBlock(WIDTH, HEADS, INNER)),
-        Output(EncoderBlock(WIDTH, HEADS, INNER)),
+        EncoderBlock(WIDTH, HEADS, INNER),
+        EncoderBlock(WIDTH, HEADS, INNER),
     ],
     name="encoder",
 )
@@ -85,13 +68,13 @@ encoder = keras.Sequential(
 source_ids = keras.Input((None,), dtype="int32", name="source")
 target_ids = keras.Input((None,), dtype="int32", name="target")
 memory = encoder(source_ids)
-memory_visible = keras.layers.Lambda(lambda ids: masks.of_padding(ops.not_equal(ids, 0)))(source_ids)
+memory_visible = masks.of_padding(ops.not_equal(source_ids, 0))
 visible = keras.layers.Lambda(
     lambda ids: masks.of_future(ops.arange(ops.shape(ids)[1]), ops.arange(ops.shape(ids)[1]))
 )(target_ids)
 x = SinusoidalPositions(WIDTH)(TokenEmbedding(vocabulary, WIDTH)(target_ids))
 for _ in range(2):
-    x = Output(DecoderBlock(WIDTH, HEADS, INNER))(x, memory=memory, visible=visible, memory_visible=memory_visible)
+    x = DecoderBlock(WIDTH, HEADS, INNER)(x, memory=memory, visible=visible, memory_visible=memory_visible)
 logits = keras.layers.Dense(vocabulary)(x)
 by_hand = keras.Model([source_ids, target_ids], logits, name="by_hand")
 by_hand.summary()

@@ -41,10 +41,9 @@ def test_examples_of_the_tutorials(query, weights, mixed, numpy):
 
 
 def test_shape(layer, cross, normal):
-    attended, cache = layer(normal(7, 11, 30))
+    attended = layer(normal(7, 11, 30))
     assert attended.shape == (7, 11, 30)
-    assert cache is None
-    assert cross(normal(7, 11, 30), memory=normal(7, 13, 30))[0].shape == (7, 11, 30)
+    assert cross(normal(7, 11, 30), memory=normal(7, 13, 30)).shape == (7, 11, 30)
 
 
 def test_matches_ten_lines_of_numpy(cross, normal, numpy):
@@ -59,7 +58,7 @@ def test_matches_ten_lines_of_numpy(cross, normal, numpy):
     scores = np.exp(np.einsum("btnh,bsnh->bnts", query, keys) / np.sqrt(5))
     scores /= scores.sum(-1, keepdims=True)
     want = np.einsum("bnts,bsnh->btnh", scores, values).reshape(2, 3, 30) @ to_output
-    np.testing.assert_allclose(numpy(cross(x, memory=memory)[0]), want, atol=1e-5)
+    np.testing.assert_allclose(numpy(cross(x, memory=memory)), want, atol=1e-5)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
@@ -70,8 +69,8 @@ def test_fused_equals_explicit(kv_heads, normal, numpy):
     x = normal(3, 7, 30)
     visible = masks.of_future(ops.arange(7), ops.arange(7))
     trace = Trace()
-    explicit = numpy(layer(x, visible=visible, trace=trace)[0])
-    np.testing.assert_allclose(explicit, numpy(layer(x, visible=visible)[0]), atol=1e-5)
+    explicit = numpy(layer(x, visible=visible, trace=trace))
+    np.testing.assert_allclose(explicit, numpy(layer(x, visible=visible)), atol=1e-5)
     (weights,) = (numpy(trace[path]) for path in trace)
     assert weights.shape == (3, 6, 7, 7)
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
@@ -86,7 +85,7 @@ def test_padding_cannot_be_read(cross, normal, numpy, traced):
     changed = memory.copy()
     changed[:, 3:] += 100
     trace = {"trace": Trace()} if traced else {}
-    seen = [numpy(cross(x, memory=m, visible=visible, **trace)[0]) for m in (memory, changed)]
+    seen = [numpy(cross(x, memory=m, visible=visible, **trace)) for m in (memory, changed)]
     np.testing.assert_array_equal(*seen)
 
 
@@ -94,16 +93,14 @@ def test_a_row_of_padding_stays_finite(cross, normal, numpy):
     """Guards against NaN from a softmax over nothing: it would poison the gradient of the whole batch."""
     visible = masks.of_padding(np.zeros((1, 5)))
     for trace in (None, Trace()):
-        assert np.isfinite(
-            numpy(cross(normal(1, 3, 30), memory=normal(1, 5, 30), visible=visible, trace=trace)[0])
-        ).all()
+        assert np.isfinite(numpy(cross(normal(1, 3, 30), memory=normal(1, 5, 30), visible=visible, trace=trace))).all()
 
 
 def test_future_cannot_be_read(layer, normal, numpy):
     x, visible = normal(1, 5, 30), masks.of_future(ops.arange(5), ops.arange(5))
     changed = x.copy()
     changed[:, 3:] += 100
-    before, after = (numpy(layer(y, visible=visible)[0])[:, :3] for y in (x, changed))
+    before, after = (numpy(layer(y, visible=visible))[:, :3] for y in (x, changed))
     np.testing.assert_allclose(before, after, atol=1e-6)
 
 
@@ -113,7 +110,7 @@ def test_cached_steps_equal_one_pass(normal, numpy, rotary):
     layer = MultiHeadAttention(2 * 3 * 4, 6, 2, rotary=rotary)
     layer.build()
     x = normal(2, 7, 24)
-    whole = numpy(layer(x, visible=masks.of_future(ops.arange(7), ops.arange(7)))[0])
+    whole = numpy(layer(x, visible=masks.of_future(ops.arange(7), ops.arange(7))))
     cache, steps = layer.empty_cache(2, 9), []
     for t in range(7):
         visible = masks.of_future(ops.arange(t, t + 1), ops.arange(9))
@@ -129,9 +126,9 @@ def test_rotary_sees_distances_only(normal, numpy):
     layer = MultiHeadAttention(24, 6, rotary=True)
     layer.build()
     x = normal(2, 7, 24)
-    here, there = (numpy(layer(x, positions=start + ops.arange(7))[0]) for start in (0, 11))
+    here, there = (numpy(layer(x, positions=start + ops.arange(7))) for start in (0, 11))
     np.testing.assert_allclose(here, there, atol=1e-5)
-    mirrored = numpy(layer(x[:, ::-1])[0])[:, ::-1]
+    mirrored = numpy(layer(x[:, ::-1]))[:, ::-1]
     assert np.abs(here - mirrored).max() > 1e-3  # but not their order
 
 
@@ -139,8 +136,8 @@ def test_attention_dropout_only_trains(normal, numpy):
     layer = MultiHeadAttention(30, 6, dropout=0.5)
     layer.build()
     x = normal(2, 7, 30)
-    quiet = [numpy(layer(x, training=False)[0]) for _ in range(2)]
-    loud = [numpy(layer(x, training=True)[0]) for _ in range(2)]
+    quiet = [numpy(layer(x, training=False)) for _ in range(2)]
+    loud = [numpy(layer(x, training=True)) for _ in range(2)]
     np.testing.assert_array_equal(*quiet)
     assert np.abs(loud[0] - loud[1]).max() > 0
 

@@ -7,11 +7,14 @@ from keras import ops
 
 from heedful.backend.products import LARGE_KERNEL
 from heedful.layers import (
+    DecoderBlock,
+    EncoderBlock,
     FeedForward,
     LearnedPositions,
     Projection,
     Residual,
     SinusoidalPositions,
+    Stack,
     TokenEmbedding,
     rotate,
     sinusoid,
@@ -112,3 +115,32 @@ def test_a_large_projection_of_few_rows(rng, numpy, rows):
     kernel = numpy(layer.kernel).astype("float64")
     assert kernel.size > LARGE_KERNEL
     np.testing.assert_allclose(made, x @ kernel, atol=2e-5)
+
+
+@pytest.mark.any_backend
+def test_an_id_that_comes_twice_has_one_gradient(numpy):
+    """Adam's memory is of the square of its sum; TensorFlow would give Keras' optimizers the two apart."""
+    layer = TokenEmbedding(7, 6)
+    model = keras.Sequential([layer])
+    optimizer = keras.optimizers.Adam(beta_2=0.9)
+    model.compile(optimizer, "mse")
+    ids = np.array([[3, 3, 5]])
+    table = numpy(layer(ids) * 0 + layer.embeddings[3])[0, 0]
+    model.fit(ids, np.zeros((1, 3, 6), "float32"), verbose=0)
+    once = 6**0.5 * 2 * (6**0.5 * table) / 18  # of the mean square of 3 x 6 numbers
+    memory = next(numpy(v) for v in optimizer.variables if "velocity" in v.path)
+    np.testing.assert_allclose(memory[3], 0.1 * (2 * once) ** 2, rtol=1e-4)
+
+
+@pytest.mark.any_backend
+def test_blocks_work_in_a_functional_model_that_is_saved_and_loaded(normal, numpy, tmp_path):
+    options = {"d_model": 36, "num_heads": 6, "d_ff": 14, "norm": "pre", "norm_kind": "rms", "num_kv_heads": 2}
+    read, written = keras.Input((None, 36)), keras.Input((None, 36))
+    memory = Stack(EncoderBlock, 2, options)(read)
+    x = DecoderBlock(**options, rotary=True, activation="swiglu")(written, memory=memory)
+    model = keras.Model([read, written], Stack(DecoderBlock, 1, options)(x, memory=memory))
+    inputs = [normal(2, 5, 36), normal(2, 7, 36)]
+    before = numpy(model(inputs))
+    assert before.shape == (2, 7, 36)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(keras.saving.load_model(tmp_path / "model.keras")(inputs)), before)

@@ -1,4 +1,4 @@
-"""Matrix products, in the form in which a backend makes them fastest.
+"""Matrix products, in the form in which a backend makes them fastest, and the lookup of rows.
 
 Axes: M rows, D input width, U units.
 """
@@ -10,6 +10,8 @@ from heedful.backend.hardware import NAME, jax_on_cpu, workers
 
 if NAME == "jax":
     from heedful.backend import xla_products
+elif NAME == "tensorflow":
+    import tensorflow
 
 LARGE_KERNEL = 1 << 18  # weights, from which on all cores read it for a single row
 
@@ -29,6 +31,25 @@ def affine(x, kernel, bias=None):
     else:
         product = xla_products.in_shares(x, ops.convert_to_tensor(kernel), parts)
     return product if bias is None else product + bias
+
+
+def look_up(table, ids):
+    """Return the rows `ids` (B, T) of a table (V, D): (B, T, D). The gradient of the table is one array.
+
+    TensorFlow would give it as a list of rows, in which an id comes as often as in the text. Optimizers of Keras take
+    them as they are: Adam would add up their squares, not square their sum.
+    """
+    if NAME == "tensorflow":
+        table = _with_dense_gradient(tensorflow.convert_to_tensor(table))
+    return ops.take(table, ids, axis=0)
+
+
+def _with_dense_gradient(table):
+    @tensorflow.custom_gradient
+    def identity(x):
+        return tensorflow.identity(x), tensorflow.convert_to_tensor
+
+    return identity(table)
 
 
 def multiply(x, y):

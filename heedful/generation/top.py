@@ -16,7 +16,7 @@ NEVER = -1e30  # stands for minus infinity, and survives being added to
 
 
 def top_k(scores, k):
-    """Return the `k` largest of `scores` (..., V) and their places, largest first, the first of equal ones.
+    """Return the `k` largest of `scores` (..., V) and their places, largest first; which of equal ones is open.
 
     The k best of all lie in the k groups with the best maxima, so only those are looked at closely.
     """

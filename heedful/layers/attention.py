@@ -195,30 +195,20 @@ class MultiHeadAttention(keras.layers.Layer):
             trace: a `Trace` that keeps the attention weights, or None.
 
         Returns:
-            The attended vectors (B, T, D), and the cache with the new positions added (None if none was given).
+            The attended vectors (B, T, D); with a cache (vectors, the cache with the new positions added).
         """
-        if self.cross:
-            query = self._split(self.query_projection(queries), self.num_heads)  # (B, T, N, H)
-            past = memory if isinstance(memory, KeyValues) else None
-            keys, values = self._split_pair(self.key_value_projection(memory)) if past is None else past
-        else:
-            joint = self.joint_projection(queries)  # (B, T, (N + 2K) H)
-            if self.kv_width == self.query_width:  # cut at once: put together again, gradients need no sums
-                query, keys, values = (self._split(part, self.num_heads) for part in ops.split(joint, 3, axis=-1))
-            else:
-                query = self._split(joint[..., : self.query_width], self.num_heads)
-                keys, values = self._split_pair(joint[..., self.query_width :])  # (B, T, K, H)
-            if self.rotary:
-                positions = ops.arange(ops.shape(queries)[1]) if positions is None else positions
-                query, keys = rotate(query, positions), rotate(keys, positions)
-            past = cache = None if cache is None else cache.write(place, keys, values)
-        if past is not None:
-            mixed, weights = past.attend(query, self.num_kv_heads, visible)  # (B, T, N, H)
+        query, new = self._project(queries, memory, positions)
+        stored = memory if isinstance(memory, KeyValues) else None
+        if cache is not None:
+            stored = cache = cache.write(place, *new)
+        if stored is not None:
+            mixed, weights = stored.attend(query, self.num_kv_heads, visible)  # (B, T, N, H)
             if trace is not None:
                 trace.record(self, weights)
         else:
-            mixed = self._mix(query, keys, values, visible, trace)
-        return self.output_projection(ops.reshape(mixed, (-1, ops.shape(mixed)[1], self.d_model))), cache
+            mixed = self._mix(query, *new, visible, trace)
+        attended = self.output_projection(ops.reshape(mixed, (-1, ops.shape(mixed)[1], self.d_model)))
+        return attended if cache is None else (attended, cache)
 
     def project_memory(self, memory):
         """Project `memory` (B, S, D) once, for every later query."""
@@ -230,6 +220,24 @@ class MultiHeadAttention(keras.layers.Layer):
         return KeyValues(
             *(ops.zeros((batch_size * self.num_kv_heads, *shape), self.compute_dtype) for shape in (keys, values))
         )
+
+    def _project(self, queries, memory, positions):
+        """Return the query (B, T, N, H), and the keys and values, each (B, S, K, H): None where `memory` holds them."""
+        if self.cross:
+            query = self._split(self.query_projection(queries), self.num_heads)
+            if isinstance(memory, KeyValues):
+                return query, None
+            return query, self._split_pair(self.key_value_projection(memory))
+        joint = self.joint_projection(queries)  # (B, T, (N + 2K) H)
+        if self.kv_width == self.query_width:  # cut at once: put together again, gradients need no sums
+            query, keys, values = (self._split(part, self.num_heads) for part in ops.split(joint, 3, axis=-1))
+        else:
+            query = self._split(joint[..., : self.query_width], self.num_heads)
+            keys, values = self._split_pair(joint[..., self.query_width :])
+        if self.rotary:
+            positions = ops.arange(ops.shape(queries)[1]) if positions is None else positions
+            query, keys = rotate(query, positions), rotate(keys, positions)
+        return query, (keys, values)
 
     def _mix(self, query, keys, values, visible, trace):
         if trace is None and self.dropout.rate == 0:

@@ -10,7 +10,7 @@ import keras
 from heedful.layers.attention import KeyValues, MultiHeadAttention
 from heedful.layers.dropout import Dropout
 from heedful.layers.feed_forward import FeedForward
-from heedful.layers.norms import Norm
+from heedful.layers.norms import EPSILON, Norm
 
 NORMS = ("post", "pre")
 
@@ -22,19 +22,28 @@ class DecoderCache(NamedTuple):
     memory: KeyValues
 
 
+@keras.saving.register_keras_serializable("heedful")
 class Residual(keras.layers.Layer):
     """The residual connection and norm around a sublayer.
 
     `post` normalises the sum, as the paper does (section 3.1); `pre` normalises what the sublayer reads
     (Xiong et al. 2020), which trains without warm-up and needs one more norm after the last block.
+
+    Args:
+        norm: `post` or `pre`.
+        dropout: share of the sublayer's output dropped in training.
+        norm_kind, norm_epsilon, bias: see `Norm`.
     """
 
-    def __init__(self, norm="post", dropout=0.0, new_norm=Norm(), **kwargs):  # noqa: B008 - it is frozen
+    def __init__(self, norm="post", dropout=0.0, norm_kind="layer", norm_epsilon=EPSILON, bias=True, **kwargs):
         super().__init__(**kwargs)
         if norm not in NORMS:
             raise ValueError(f"Unknown norm {norm!r}: choose one of {', '.join(NORMS)}.")
         self.norm_first = norm == "pre"
-        self.norm = new_norm("norm", self.dtype_policy)
+        self.arguments = {
+            "norm": norm, "dropout": dropout, "norm_kind": norm_kind, "norm_epsilon": norm_epsilon, "bias": bias,
+        }  # fmt: skip
+        self.norm = Norm(norm_kind, norm_epsilon, bias)("norm", self.dtype_policy)
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def build(self, input_shape):
@@ -49,7 +58,11 @@ class Residual(keras.layers.Layer):
         x = x + self.dropout(change)
         return x if self.norm_first else self.norm(x)
 
+    def get_config(self):
+        return super().get_config() | self.arguments
 
+
+@keras.saving.register_keras_serializable("heedful")
 class EncoderBlock(keras.layers.Layer):
     """Self-attention and feed-forward, each inside a residual connection (Vaswani et al. 2017, section 3.1).
 
@@ -59,19 +72,24 @@ class EncoderBlock(keras.layers.Layer):
         dropout: share of each sublayer's output dropped in training.
         attention_dropout: share of attention weights dropped in training.
         rotary: rotary positions in self-attention.
-        bias: whether projections have one.
-        new_norm: the `Norm` that makes the norms.
+        bias: whether projections and layer norms have one.
+        norm_kind, norm_epsilon: see `Norm`.
     """
 
     def __init__(
         self, d_model, num_heads, d_ff, *, num_kv_heads=None, activation="relu", norm="post", dropout=0.1,
-        attention_dropout=0.0, rotary=False, bias=True, new_norm=Norm(), **kwargs,  # noqa: B008 - it is frozen
+        attention_dropout=0.0, rotary=False, bias=True, norm_kind="layer", norm_epsilon=EPSILON, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
         self.d_model = d_model
+        self.arguments = {
+            "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
+            "activation": activation, "norm": norm, "dropout": dropout, "attention_dropout": attention_dropout,
+            "rotary": rotary, "bias": bias, "norm_kind": norm_kind, "norm_epsilon": norm_epsilon,
+        }  # fmt: skip
         shared = {"bias": bias, "dtype": self.dtype_policy}
         heads = {"num_kv_heads": num_kv_heads, "dropout": attention_dropout} | shared
-        residual = {"norm": norm, "dropout": dropout, "new_norm": new_norm, "dtype": self.dtype_policy}
+        residual = {"norm": norm, "dropout": dropout, "norm_kind": norm_kind, "norm_epsilon": norm_epsilon} | shared
         self.attention = MultiHeadAttention(d_model, num_heads, rotary=rotary, name="self_attention", **heads)
         self.attention_residual = Residual(name="self_attention_residual", **residual)
         self.feed_forward = FeedForward(d_model, d_ff, activation, name="feed_forward", **shared)
@@ -82,31 +100,46 @@ class EncoderBlock(keras.layers.Layer):
             part.build((None, None, self.d_model))
 
     def call(self, x, visible=None, cache=None, place=0, positions=None, trace=None):
-        """Map `x` (B, S, D) to (B, S, D), and the cache (`KeyValues` or None) to its next state."""
+        """Map `x` (B, S, D) to (B, S, D); with a cache (`KeyValues` or `Prompted`), return (output, next cache)."""
+        x, cache = self._self_attend(x, visible, cache, place, positions, trace)
+        x = self._feed_forward(x)
+        return x if cache is None else (x, cache)
+
+    def get_config(self):
+        return super().get_config() | self.arguments
+
+    def _self_attend(self, x, visible, cache, place, positions, trace):
+        """Return the output of the first sublayer, and the next cache, None if there is none."""
         around = self.attention_residual
-        attended, cache = self.attention(
+        attended = self.attention(
             around.enter(x), visible=visible, cache=cache, place=place, positions=positions, trace=trace
         )
-        x = around.leave(x, attended)
+        attended, cache = (attended, None) if cache is None else attended
+        return around.leave(x, attended), cache
+
+    def _feed_forward(self, x):
+        """Return the output of the last sublayer."""
         around = self.feed_forward_residual
-        return around.leave(x, self.feed_forward(around.enter(x))), cache
+        return around.leave(x, self.feed_forward(around.enter(x)))
 
 
+@keras.saving.register_keras_serializable("heedful")
 class DecoderBlock(EncoderBlock):
     """An encoder block with cross-attention to a memory between its two sublayers. Arguments as there."""
 
     def __init__(
         self, d_model, num_heads, d_ff, *, num_kv_heads=None, norm="post", dropout=0.1, attention_dropout=0.0,
-        bias=True, new_norm=Norm(), **kwargs,  # noqa: B008 - it is frozen
+        bias=True, norm_kind="layer", norm_epsilon=EPSILON, **kwargs,
     ):  # fmt: skip
-        heads = {"num_kv_heads": num_kv_heads, "bias": bias}
-        residual = {"norm": norm, "dropout": dropout, "new_norm": new_norm}
-        super().__init__(d_model, num_heads, d_ff, attention_dropout=attention_dropout, **heads, **residual, **kwargs)
-        own = {"dtype": self.dtype_policy}
+        heads = {"num_kv_heads": num_kv_heads}
+        residual = {"norm": norm, "dropout": dropout, "norm_kind": norm_kind, "norm_epsilon": norm_epsilon}
+        options = heads | residual | kwargs
+        super().__init__(d_model, num_heads, d_ff, attention_dropout=attention_dropout, bias=bias, **options)
+        shared = {"bias": bias, "dtype": self.dtype_policy}
         self.cross_attention = MultiHeadAttention(
-            d_model, num_heads, cross=True, dropout=attention_dropout, name="cross_attention", **heads, **own
+            d_model, num_heads, cross=True, dropout=attention_dropout, name="cross_attention", **heads, **shared
         )
-        self.cross_residual = Residual(name="cross_attention_residual", **residual, **own)
+        self.cross_residual = Residual(name="cross_attention_residual", **residual, **shared)
 
     def build(self, input_shape=None):
         super().build(input_shape)
@@ -114,21 +147,16 @@ class DecoderBlock(EncoderBlock):
         self.cross_residual.build((None, None, self.d_model))
 
     def call(self, x, memory=None, visible=None, memory_visible=None, cache=None, place=0, positions=None, trace=None):
-        """Map `x` (B, T, D) to (B, T, D), reading `memory` (B, S, D); the cache is a `DecoderCache` or None."""
+        """Map `x` (B, T, D), reading `memory` (B, S, D), to (B, T, D); with a `DecoderCache`, return (output, next)."""
         past, memory = (None, memory) if cache is None else cache
-        around = self.attention_residual
-        attended, past = self.attention(
-            around.enter(x), visible=visible, cache=past, place=place, positions=positions, trace=trace
-        )
-        x = around.leave(x, attended)
+        x, past = self._self_attend(x, visible, past, place, positions, trace)
         around = self.cross_residual
-        attended, _ = self.cross_attention(around.enter(x), memory=memory, visible=memory_visible, trace=trace)
-        x = around.leave(x, attended)
-        around = self.feed_forward_residual
-        x = around.leave(x, self.feed_forward(around.enter(x)))
-        return x, None if cache is None else DecoderCache(past, memory)
+        attended = self.cross_attention(around.enter(x), memory=memory, visible=memory_visible, trace=trace)
+        x = self._feed_forward(around.leave(x, attended))
+        return x if cache is None else (x, DecoderCache(past, memory))
 
 
+@keras.saving.register_keras_serializable("heedful")
 class Stack(keras.layers.Layer):
     """A row of equal blocks, and the final norm that pre-norm needs.
 
@@ -142,9 +170,11 @@ class Stack(keras.layers.Layer):
         super().__init__(**kwargs)
         if num_layers < 1:
             raise ValueError(f"num_layers ({num_layers}) must be at least 1.")
+        block = keras.saving.get_registered_object(block) if isinstance(block, str) else block  # from a config
         self.blocks = [block(**options, name=f"block_{i}", dtype=self.dtype_policy) for i in range(num_layers)]
-        new_norm = options.get("new_norm", Norm())
-        self.final_norm = new_norm("final_norm", self.dtype_policy) if options.get("norm") == "pre" else None
+        arguments = self.blocks[0].arguments
+        new_norm = Norm(arguments["norm_kind"], arguments["norm_epsilon"], arguments["bias"])
+        self.final_norm = new_norm("final_norm", self.dtype_policy) if arguments["norm"] == "pre" else None
 
     def build(self, input_shape=None):
         for block in self.blocks:
@@ -155,12 +185,27 @@ class Stack(keras.layers.Layer):
     def call(self, x, visible=None, memory=None, memory_visible=None, caches=None, place=0, positions=None, trace=None):
         """Send `x` (B, T, D) through every block; `caches` holds one cache a block, or is None.
 
-        `memory` and `memory_visible` are for decoder blocks. Returns the output and the list of new caches.
+        `memory` and `memory_visible` are for decoder blocks. Returns the output (B, T, D); with caches (output, list
+        of the next ones).
         """
-        cross = {} if memory_visible is None else {"memory": memory, "memory_visible": memory_visible}
-        caches = caches or [None] * len(self.blocks)
-        news = []
+        options = {"visible": visible, "place": place, "positions": positions, "trace": trace}
+        cross = {"memory": memory, "memory_visible": memory_visible}
+        options |= {name: array for name, array in cross.items() if array is not None}
+        if caches is None:
+            for block in self.blocks:
+                x = block(x, **options)
+            return self._normalised(x)
+        following = []
         for block, cache in zip(self.blocks, caches, strict=True):
-            x, cache = block(x, visible=visible, cache=cache, place=place, positions=positions, trace=trace, **cross)
-            news.append(cache)
-        return (self.final_norm(x) if self.final_norm else x), news
+            x, cache = block(x, cache=cache, **options)
+            following.append(cache)
+        return self._normalised(x), following
+
+    def get_config(self):
+        kind = keras.saving.get_registered_name(type(self.blocks[0]))
+        return super().get_config() | {
+            "block": kind, "num_layers": len(self.blocks), "options": self.blocks[0].arguments,
+        }  # fmt: skip
+
+    def _normalised(self, x):
+        return self.final_norm(x) if self.final_norm else x

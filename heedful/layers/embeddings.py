@@ -6,6 +6,7 @@ Axes: B batch, T length, D d_model, V vocabulary.
 import keras
 from keras import ops
 
+from heedful import backend
 from heedful.layers.rounding import RoundedKernel, rounds
 
 
@@ -38,7 +39,8 @@ class TokenEmbedding(keras.layers.Embedding):
 
     def call(self, ids):
         """Embed ids (B, T) as (B, T, D)."""
-        vectors = super().call(ids)
+        ids = ops.cast(ids, "int32")
+        vectors = ops.cast(backend.look_up(self.embeddings, ids), self.compute_dtype)
         return vectors * ops.cast(self.d_model**0.5, vectors.dtype) if self.scale else vectors
 
     def project(self, features):

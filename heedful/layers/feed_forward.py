@@ -15,8 +15,8 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
-def bend_of(activation):
-    """Return the function, or its name in Keras, by which an activation bends; of a gated form that of its half."""
+def activation_function(activation):
+    """Return the function of an activation, or its name in Keras; of a gated form that of its half."""
     return {"geglu": "gelu", "swiglu": "silu", "gelu_tanh": gelu_tanh}.get(activation, activation)
 
 
@@ -38,9 +38,9 @@ class FeedForward(keras.layers.Layer):
         if activation not in ACTIVATIONS:
             raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
         self.d_model, self.d_ff, self.activation, self.bias = d_model, d_ff, activation, bias
-        bend = bend_of(activation)
+        function = activation_function(activation)
         options = {"use_bias": bias, "dtype": self.dtype_policy}
-        self.inner = Projection(d_ff, activation=bend, name="inner", **options)
+        self.inner = Projection(d_ff, activation=function, name="inner", **options)
         self.gate = Projection(d_ff, name="gate", **options) if activation.endswith("glu") else None
         self.outer = Projection(d_model, name="outer", **options)
 

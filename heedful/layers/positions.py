@@ -6,6 +6,8 @@ Axes: B batch, T length, N heads, H head size, D d_model.
 import keras
 from keras import ops
 
+from heedful import backend
+
 
 def sinusoid(positions, d_model, concatenated=False):
     """Return the sinusoidal encoding of `positions` (..., T) as float32 (..., T, D) (Vaswani et al. 2017, section 3.5).
@@ -77,7 +79,7 @@ class LearnedPositions(keras.layers.Layer):
                     "Shorten the text or build the model with a larger max_length."
                 )
             positions = ops.arange(length)
-        return x + ops.cast(ops.take(self.embeddings, positions, axis=0), x.dtype)
+        return x + ops.cast(backend.look_up(self.embeddings, positions), x.dtype)
 
     def get_config(self):
         return super().get_config() | {"d_model": self.d_model, "max_length": self.max_length}

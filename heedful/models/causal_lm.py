@@ -70,7 +70,7 @@ class CausalLM(keras.Model):
         if segments is not None:
             visible = ops.logical_and(visible, masks.of_segments(segments))
         x = self.text_input(ids, positions=positions, training=training)
-        return self.decoder(x, visible=visible, positions=positions, training=training, trace=trace)[0]
+        return self.decoder(x, visible=visible, positions=positions, training=training, trace=trace)
 
     def project(self, features):
         """Score the vocabulary: (B, T, D) -> (B, T, V)."""

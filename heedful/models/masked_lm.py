@@ -12,7 +12,7 @@ from heedful.layers import masks
 from heedful.layers.blocks import EncoderBlock, Stack
 from heedful.layers.dropout import Dropout
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.feed_forward import bend_of
+from heedful.layers.feed_forward import activation_function
 from heedful.layers.inputs import TextInput
 from heedful.layers.projection import Projection
 from heedful.models.options import Options
@@ -58,7 +58,7 @@ class TextEncoder(keras.Model):
         training = training if self.encoder.trainable else False  # what does not learn needs no dropout
         visible = masks.of_padding(ops.not_equal(ids, PAD_ID))
         x = self.text_input(ids, training=training)
-        return self.encoder(x, visible=visible, training=training, trace=trace)[0]
+        return self.encoder(x, visible=visible, training=training, trace=trace)
 
     def pool(self, ids, vectors, pooling):
         """Return one vector a text (B, D) from those of its tokens: that of the `first`, or the `mean`."""
@@ -97,8 +97,8 @@ class MaskedLM(TextEncoder):
         options, policy = self.options, self.dtype_policy
         embedding, self.output_projection = options.new_tables(vocab_size, policy)
         self._assemble(embedding)
-        bend = bend_of(options.activation)
-        self.transform = Projection(self.d_model, activation=bend, name="transform", dtype=policy)
+        activation = activation_function(options.activation)
+        self.transform = Projection(self.d_model, activation=activation, name="transform", dtype=policy)
         self.transform_norm = options.new_norm("transform_norm", policy)
         self.publish = PublishedMask(name="published_mask", dtype=policy)
         self.build()

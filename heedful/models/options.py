@@ -77,9 +77,9 @@ class Options:
         """Return the keyword arguments of each block."""
         return {
             "d_model": self.d_model, "num_heads": self.num_heads, "d_ff": self.d_ff, "num_kv_heads": self.num_kv_heads,
-            "activation": self.activation, "norm": self.norm, "new_norm": self.new_norm, "bias": self.bias,
-            "dropout": self.dropout, "attention_dropout": self.attention_dropout,
-            "rotary": self.positions == "rotary",
+            "activation": self.activation, "norm": self.norm, "norm_kind": self.norm_kind,
+            "norm_epsilon": self.norm_epsilon, "bias": self.bias, "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout, "rotary": self.positions == "rotary",
         }  # fmt: skip
 
     def text_input(self):

@@ -107,7 +107,7 @@ class Transformer(keras.Model):
         training = training if self.encoder.trainable else False  # what does not learn needs no dropout
         visible = masks.of_padding(ops.not_equal(source, PAD_ID)) if segments is None else masks.of_segments(segments)
         x = self.source_input(source, positions=positions, training=training)
-        memory, _ = self.encoder(x, visible=visible, positions=positions, training=training, trace=trace)
+        memory = self.encoder(x, visible=visible, positions=positions, training=training, trace=trace)
         return memory, visible
 
     def decode(self, target, memory, memory_visible, training=None, trace=None, segments=None, positions=None):
@@ -118,7 +118,7 @@ class Transformer(keras.Model):
         if segments is not None:
             visible = ops.logical_and(visible, masks.of_segments(segments))
         options = {"memory_visible": memory_visible, "training": training, "trace": trace}
-        return self.decoder(x, memory=memory, visible=visible, positions=positions, **options)[0]
+        return self.decoder(x, memory=memory, visible=visible, positions=positions, **options)
 
     def freeze(self):
         """Let the source side learn no more: its embedding and the encoder. The target must not share its table."""

@@ -81,11 +81,14 @@ def all_log_probabilities(model, source, targets, room=8):
 
 def coverage(model, source, target, room=8):
     """Return the attention that each source token has had while `target` was read, and 1 at padding."""
+    if isinstance(model, Ensemble):
+        return np.mean([coverage(each, source, target, room) for each in model.models], axis=0)
     padded = np.zeros((1, room + 1), "int32")
     padded[0, : len(target)] = target
     trace = Trace()
     model((source[None], padded), trace=trace)
-    weights = ops.convert_to_numpy(trace["decoder/block_1/cross_attention"])[0].mean(0)[: len(target)].sum(0)
+    weights = ops.convert_to_numpy(trace[f"decoder/block_{model.num_layers - 1}/cross_attention"])
+    weights = weights[0].mean(0)[: len(target)].sum(0)
     return np.where(source == 0, 1.0, weights)
 
 
@@ -339,5 +342,10 @@ def test_an_ensemble_takes_the_mean_of_probabilities(make, source):
             total += mean.max()
         assert tokens[row, 0, : len(target) - 1].tolist() == target[1:]
         np.testing.assert_allclose(scores[row, 0], total, atol=1e-4)
+    covering = BeamSearch(END, 2, coverage_penalty=0.3)
+    (want, target), *_ = slow_beam(both, source[0], LIMITS[0], covering)
+    tokens, scores, _ = run(both, source, LIMITS, covering)
+    assert tokens[0, 0, : len(target)].tolist() == target
+    np.testing.assert_allclose(scores[0, 0], want, atol=1e-4)
     twice = run(Ensemble([one, one]), source, LIMITS, BeamSearch(END, 3))
     np.testing.assert_array_equal(twice[0], run(one, source, LIMITS, BeamSearch(END, 3))[0])

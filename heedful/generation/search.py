@@ -174,8 +174,7 @@ def _read(model, ids, state, place, positions, visible, strategy):
         return (*model.step(ids, state.memory, state.past, **arguments), None)
     trace = Trace()
     logits, past = model.step(ids, state.memory, state.past, **arguments, trace=trace)
-    name = [name for name in trace if name.endswith("cross_attention")][-1]  # of the last layer
-    return logits, past, ops.mean(trace[name], axis=1)
+    return logits, past, trace.to_source()
 
 
 def _reading(hypotheses, first):

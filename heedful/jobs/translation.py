@@ -81,7 +81,9 @@ def plan_batches(config, lengths):
     data, train = config.data, config.train
     # A shape is worth compiling when it saves that much padding over the whole training.
     epoch_tokens = int(sum(side.sum() for side in lengths))
-    trained_tokens = 2 * train.updates * train.accumulate * data.batch_tokens
+    row_tokens = epoch_tokens / len(lengths[0])
+    batch_tokens = data.batch_sentences * row_tokens if data.batch_sentences else 2 * data.batch_tokens
+    trained_tokens = train.updates * train.accumulate * batch_tokens
     price = COMPILE_TOKENS * epoch_tokens / max(trained_tokens, epoch_tokens)
     return BatchPlan(
         *lengths, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,

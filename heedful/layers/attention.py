@@ -102,6 +102,11 @@ class Trace:
         """Keep `weights` under the layer's path inside its model."""
         self.weights[layer.path.split("/", 1)[-1]] = weights
 
+    def to_source(self):
+        """Return what the last cross-attention reads of the source, the mean of its heads: (B, T, S)."""
+        path = [path for path in self.weights if path.endswith("cross_attention")][-1]
+        return ops.mean(self.weights[path], axis=1)
+
     def __getitem__(self, path):
         return self.weights[path]
 

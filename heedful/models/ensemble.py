@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from heedful.layers import Trace
+
 
 class EnsembleMemory(NamedTuple):
     """What each model leaves of the sources."""
@@ -44,12 +46,19 @@ class Ensemble:
         """Return empty caches for every model."""
         return [model.room(batch_size, places) for model in self.models]
 
-    def step(self, ids, memory, past, **arguments):
-        """Read ids (B, K); return log-probabilities (B, K, V) and the new caches. Arguments as of the models."""
+    def step(self, ids, memory, past, *, trace=None, **arguments):
+        """Read ids (B, K); return log-probabilities (B, K, V) and the new caches. Arguments as of the models.
+
+        A `trace` gets the mean of what the models read of the source.
+        """
+        traces = [None if trace is None else Trace() for _ in self.models]
         steps = [
-            model.step(ids, one_memory, one_past, **arguments)
-            for model, one_memory, one_past in zip(self.models, memory.parts, past, strict=True)
+            model.step(ids, one_memory, one_past, trace=one_trace, **arguments)
+            for model, one_memory, one_past, one_trace in zip(self.models, memory.parts, past, traces, strict=True)
         ]
+        if trace is not None:
+            read = ops.mean(ops.stack([one_trace.to_source() for one_trace in traces]), axis=0)
+            trace.weights["ensemble/cross_attention"] = read[:, None]
         return _mean_distribution([logits for logits, _ in steps]), [past for _, past in steps]
 
 

@@ -88,8 +88,8 @@ class Transformer(keras.Model):
     def features(self, inputs, training=None, trace=None):
         """Return the decoder's output (B, T, D), from which `project` makes logits.
 
-        `training` is handed down by name all the way: on JAX `fit` calls `call` itself, and layers find no context
-        from which they could learn it. Dropout would then be off, silently.
+        `training` is handed on by name to every layer of the model: on JAX `fit` calls `call` itself, and they find no
+        context from which they could learn it. Dropout would then be off, silently.
         """
         source, target = _unpack(inputs)
         reading, writing = (_packing(inputs, side) for side in ("source", "target"))

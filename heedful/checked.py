@@ -1,4 +1,4 @@
-"""Dataclasses from tables of strangers: every key, type and bound is checked, and a mistake says where it is."""
+"""What strangers wrote: JSON by the letter; dataclasses whose every key, type and bound is checked, with a place."""
 
 import dataclasses
 import difflib

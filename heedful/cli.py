@@ -16,16 +16,16 @@ ENGINES = ("heedful", "ctranslate2")
 
 
 def main(arguments=None):
-    """Run a verb; return the exit code: 0, 2 for a user's mistake, 128 + number after a signal."""
+    """Run a verb; return the exit code: 0 or as the verb says, 2 for a user's mistake, 128 + number after a signal."""
     arguments = sys.argv[1:] if arguments is None else arguments
     trains = arguments[:1] == ["train"] or arguments[:2] == ["bench", "train"]
     arguments, overrides = settings.take(arguments) if trains else (arguments, [])
     options = _parser().parse_args(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # where TensorFlow is installed it greets on standard error
+    options.overrides = overrides
     hold_memory()
     try:
         module, name = options.verb.split(".")
-        code = getattr(importlib.import_module(f"heedful.verbs.{module}"), name)(options, overrides) or 0
+        code = getattr(importlib.import_module(f"heedful.verbs.{module}"), name)(options) or 0
         sys.stdout.flush()  # while what goes wrong with it is still told as below
         return code
     except InputError as error:

@@ -15,7 +15,7 @@ def hold_memory():
     trimming leave the pages where they are; an update of size `tutorial` with 4,096 tokens fell from 520 to 350 ms.
 
     Call it before the first thread starts, since threads keep the arenas that they have: the command line does so
-    first of all. Does nothing where the C library is not glibc.
+    before any verb. Does nothing where the C library is not glibc.
     """
     try:
         glibc = os.confstr("CS_GNU_LIBC_VERSION")

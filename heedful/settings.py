@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import itertools
 import tomllib
 import typing
@@ -148,9 +149,7 @@ def _fields(section):
 
 def _fields_of(kind_of_section):
     """Yield name, kind, default and meaning (the text under the field in config.py) of a section's settings."""
-    source = (Path(__file__).parent / "config.py").read_text(encoding="utf-8")
-    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    body = classes[kind_of_section.__name__].body
+    body = _classes_of_config()[kind_of_section.__name__].body
     defaults = kind_of_section()
     for node, following in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign):
@@ -159,3 +158,9 @@ def _fields_of(kind_of_section):
                 text = " ".join(following.value.value.split())
             kind = ast.unparse(node.annotation).replace("Literal", "")
             yield node.target.id, kind, getattr(defaults, node.target.id), text
+
+
+@functools.cache
+def _classes_of_config():
+    source = (Path(__file__).parent / "config.py").read_text(encoding="utf-8")
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}

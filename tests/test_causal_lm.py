@@ -9,7 +9,8 @@ import heedful
 from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.data.corpus import Corpus
-from heedful.data.documents import PackedDocuments, encode_texts
+from heedful.data.documents import encode_texts
+from heedful.data.language import PackedDocuments
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.generation.generator import Generator

@@ -4,16 +4,11 @@ import numpy as np
 import pytest
 
 from heedful.data.corpus import Corpus, hold_out
-from heedful.data.documents import (
-    PackedDocuments,
-    Windows,
-    as_stream,
-    encode_texts,
-    read_documents,
-)  # fmt: skip
+from heedful.data.documents import encode_texts, read_documents
 from heedful.data.encoded import Ragged
 from heedful.data.examples import plan_pieces
 from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
+from heedful.data.language import PackedDocuments, Windows, as_stream
 from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.data.packing import pack
 from heedful.data.tokenizer import Tokenizer

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from heedful.data.order import BATCHES, PAIRS, random_numbers, round_and_round
+
 # A padded target token costs about twice a source token: the decoder has one more attention, and the vocabulary.
 TARGET_COST = 2
 EDGES = 48  # length limits tried on each axis; corpora with more distinct lengths are planned on quantiles
@@ -59,13 +61,8 @@ class BatchPlan:
         epoch, within = self._locate(number)
         index, turn = self._order(epoch)[within]
         shape = self.shapes[index]
-        places = turn * shape.sentences + np.arange(shape.sentences)
-        rounds = places // len(shape.rows)
-        rows = np.empty(len(places), np.int64)
-        for pass_number in range(rounds[0], rounds[-1] + 1):
-            here = rounds == pass_number
-            rows[here] = self._shuffled(index, pass_number)[places[here] % len(shape.rows)]
-        return shape, rows
+        order = functools.partial(self._shuffled, index)
+        return shape, round_and_round(order, len(shape.rows), turn * shape.sentences, shape.sentences)
 
     def target_tokens(self, number):
         """Return how many real target tokens batch `number` has."""
@@ -132,12 +129,12 @@ class BatchPlan:
             for index in range(len(self.shapes))
             for turn in range(self._before(index, epoch), self._before(index, epoch + 1))
         ]
-        order = np.random.default_rng((self.seed, 0, epoch)).permutation(len(turns))
+        order = random_numbers(self.seed, BATCHES, epoch).permutation(len(turns))
         return [turns[i] for i in order]
 
     @functools.lru_cache(maxsize=64)  # noqa: B019
     def _shuffled(self, index, pass_number):
-        return np.random.default_rng((self.seed, 1, index, pass_number)).permutation(self.shapes[index].rows)
+        return random_numbers(self.seed, PAIRS, index, pass_number).permutation(self.shapes[index].rows)
 
 
 def cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price=0):

@@ -87,9 +87,6 @@ class EncodedPairs:
     target: Ragged
     filtered: Filtered
 
-    def __len__(self):
-        return len(self.source)
-
 
 def encode(corpus, source_tokenizer, target_tokenizer, max_tokens, cache=None):
     """Encode `corpus`, leaving out pairs with an empty side or more than `max_tokens` on a side.

@@ -7,6 +7,7 @@ import numpy as np
 
 from heedful.data.batches import BatchPlan
 from heedful.data.encoded import Ragged
+from heedful.data.order import SCORING_MASKS, TRAINING_MASKS
 from heedful.data.tokenizer import END_ID, START_ID
 
 
@@ -61,7 +62,8 @@ def plan_pieces(pieces, *, batch_tokens, batch_sentences=0, max_shapes=10, seed=
 class PlannedExamples:
     """The batches of a `BatchPlan` as arrays; batch n is a pure function of (seed, n).
 
-    What trains a model has this form: `batch(n)`, `tokens(n)` and `shape(n)`, `finite()` and a text that describes it.
+    What trains a model has this form: `batch(n)`, `tokens(n)`, `shape(n)`, `batches_per_epoch`, `finite()`, and a text
+    that describes it.
 
     Args:
         plan: a `BatchPlan`.
@@ -77,12 +79,12 @@ class PlannedExamples:
     def batch(self, number):
         """Return batch `number`."""
         shape, rows = self.plan.batch(number)
-        return self.read(rows, shape, (4, number))
+        return self.read(rows, shape, (TRAINING_MASKS, number))
 
     def finite(self):
         """Yield batches in which every text comes exactly once, the same ones each time."""
         for number, (shape, rows) in enumerate(self.plan.finite()):
-            yield self.read(rows, shape, (5, number))
+            yield self.read(rows, shape, (SCORING_MASKS, number))
 
     def tokens(self, number):
         """Return how many real tokens, of the target if there is a source, batch `number` has."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed
+from heedful.data.order import random_numbers
 from heedful.data.tokenizer import END_ID
 
 LONG_WORD = 6  # pieces by which a whole word may exceed the share
@@ -49,7 +50,7 @@ class MaskedExamples(PlannedExamples):
 
     def read(self, rows, shape, draw):
         """Return ids (B, T) with masks, places (B, M), labels (B, M) and float32 weights (B, M)."""
-        length, random = shape.target_length, np.random.default_rng((self.seed, *draw))
+        length, random = shape.target_length, random_numbers(self.seed, *draw)
         ids = enclosed(self.pieces, rows, length)
         open_places = ids > END_ID  # all but padding, start, end and unknown tokens: there is nothing to learn there
         most = max(1, math.ceil(self.share * (length - 2)))

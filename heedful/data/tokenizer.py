@@ -157,7 +157,7 @@ class Tokenizer:
         return self._inner.token_to_id(token) if isinstance(token, str) else self._inner.id_to_token(int(token))
 
     def pieces(self, ids):
-        """Return ids as short readable texts, for the axes of a figure."""
+        """Return ids as short readable texts, for people to look at."""
         shown = []
         for i in ids:
             token = self.lookup(i)

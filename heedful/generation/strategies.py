@@ -1,8 +1,8 @@
 """How the next token is chosen, and when a sentence is done: greedy, beam search, sampling.
 
-A strategy keeps `width` hypotheses of each sentence side by side, and `kept` of them when the sentence is done.
+A strategy keeps `width` hypotheses of each sentence side by side, and gives P results when the sentence is done.
 
-Axes: B sentences, K hypotheses, P kept results, C places for tokens, V vocabulary, S source length.
+Axes: B sentences, K hypotheses, P results, C places for tokens, V vocabulary, S source length.
 """
 
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class Greedy:
     scored: bool = False
     length_penalty: float = 0.0
     length_norm: str = "gnmt"
-    width = kept = 1
+    width = 1
     attention = False
 
     def start(self, sentences, room, source_length):
@@ -123,13 +123,8 @@ class Sampling(Greedy):
     top_p: float = 1.0
     min_p: float = 0.0
 
-    @property
-    def kept(self):
-        """All samples are results."""
-        return self.width
-
     def results(self, state):
-        """As of `Greedy`, best first."""
+        """As of `Greedy`, best first; all samples are results."""
         tokens, scores = super().results(state)
         order = ops.argsort(-scores, axis=-1)
         return _rows(tokens, order), ops.take_along_axis(scores, order, axis=-1)

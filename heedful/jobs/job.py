@@ -65,7 +65,7 @@ def open_parts(config, corpora):
 def starting_point(config):
     """Return the run that `train.start_from` names, and the config with its sizes in place of its own.
 
-    Dropout, tied tables and pooling stay the config's.
+    Dropout, tied tables, the bias of the output and pooling stay the config's.
     """
     before = Run.open(config.train.start_from).of_task("fill")
     before.weights_path()  # or it would be missed only when the new run has begun

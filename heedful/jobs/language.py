@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from heedful.config import DecodeConfig
-from heedful.data.documents import PackedDocuments, Windows, as_stream, encode_texts, read_documents
+from heedful.data.documents import encode_texts, read_documents
+from heedful.data.language import PackedDocuments, Windows, as_stream
 from heedful.data.tokenizer import END_ID, Tokenizer
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores

@@ -28,7 +28,7 @@ class Projection(keras.layers.Dense):
         self.bias = self.add_weight((self.units,), "zeros", trainable=False, name="bias") if self.use_bias else None
         self.built = True
 
-    def call(self, inputs, training=None):
+    def call(self, inputs):
         shape = ops.shape(inputs)
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
         if self.rounded is None:

@@ -3,7 +3,6 @@
 Axes: B batch, T length, S length of the prompts, K hypotheses, D d_model, V vocabulary.
 """
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import keras
@@ -13,7 +12,7 @@ from heedful.layers import masks
 from heedful.layers.attention import Prompted
 from heedful.layers.blocks import EncoderBlock, Stack
 from heedful.layers.inputs import TextInput
-from heedful.models.options import Options
+from heedful.models.base import Base
 from heedful.models.published import PAD_ID, PublishedMask
 
 
@@ -26,7 +25,7 @@ class Prompt(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("heedful")
-class CausalLM(keras.Model):
+class CausalLM(Base):
     """Decoder-only Transformer (Radford et al. 2018): ids in, logits of the next token at every position out.
 
     A row of encoder blocks in which no position sees what comes after it. Call it with `{"ids": (B, T)}` or the ids
@@ -38,24 +37,19 @@ class CausalLM(keras.Model):
         options: keyword arguments, see `Options`; `tie` other than `none` shares embedding and output projection.
     """
 
-    def __init__(self, vocab_size, *, name=None, dtype=None, trainable=True, **options):
-        super().__init__(name=name, dtype=dtype, trainable=trainable)
-        self.options = options = Options(**options)
+    def __init__(self, vocab_size, **options):
+        super().__init__({"vocab_size": vocab_size}, **options)
         self.vocab_size = vocab_size
-        self.d_model, self.num_layers, self.max_length = options.d_model, options.num_layers, options.max_length
-        policy = self.dtype_policy
+        options, policy = self.options, self.dtype_policy
         self.embedding, self.output_projection = options.new_tables(vocab_size, policy)
         self.text_input = TextInput(self.embedding, name="text_input", dtype=policy, **options.text_input())
         self.decoder = Stack(EncoderBlock, self.num_layers, options.block(), name="decoder", dtype=policy)
         self.publish = PublishedMask(name="published_mask", dtype=policy)
         self.build()
 
-    def build(self, input_shape=None):
-        """Create every weight; all sizes are known beforehand, so nobody has to call this."""
-        for part in (self.embedding, self.output_projection, self.text_input, self.decoder):
-            if not part.built:
-                part.build((None, None, self.d_model))
-        self.built = True
+    @property
+    def parts(self):
+        return [self.embedding, self.output_projection, self.text_input, self.decoder]
 
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token after each position."""
@@ -105,14 +99,3 @@ class CausalLM(keras.Model):
             x, visible=visible, caches=caches, place=place, positions=positions, trace=trace
         )
         return self.project(features), [cache.past for cache in caches]
-
-    @property
-    def arguments(self):
-        """What the model was made with, but for its name and type."""
-        return {"vocab_size": self.vocab_size} | dataclasses.asdict(self.options)
-
-    def get_config(self):
-        return super().get_config() | self.arguments
-
-    def build_from_config(self, config):
-        """Nothing to do: the constructor has built everything."""

@@ -3,8 +3,6 @@
 Axes: B batch, T length, M masked places of a text, D d_model, V vocabulary, C classes.
 """
 
-import dataclasses
-
 import keras
 from keras import ops
 
@@ -15,25 +13,24 @@ from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import activation_function
 from heedful.layers.inputs import TextInput
 from heedful.layers.projection import Projection
-from heedful.models.options import Options
+from heedful.models.base import Base
 from heedful.models.published import PAD_ID, PublishedMask
 
 POOLINGS = ("first", "mean")
 
 
-class TextEncoder(keras.Model):
+class TextEncoder(Base):
     """What `MaskedLM` and `Classifier` have in common: ids in, a vector for each token out, all seeing all.
 
     Args:
         vocab_size: size of the vocabulary, padding included.
+        more_sizes: other keyword arguments of the family.
         options: keyword arguments, see `Options`.
     """
 
-    def __init__(self, vocab_size, *, name=None, dtype=None, trainable=True, **options):
-        super().__init__(name=name, dtype=dtype, trainable=trainable)
-        self.options = options = Options(**options)
+    def __init__(self, vocab_size, more_sizes=(), **options):
+        super().__init__({"vocab_size": vocab_size, **dict(more_sizes)}, **options)
         self.vocab_size = vocab_size
-        self.d_model, self.num_layers, self.max_length = options.d_model, options.num_layers, options.max_length
 
     def _assemble(self, embedding):
         policy = self.dtype_policy
@@ -41,16 +38,8 @@ class TextEncoder(keras.Model):
         self.text_input = TextInput(embedding, name="text_input", dtype=policy, **self.options.text_input())
         self.encoder = Stack(EncoderBlock, self.num_layers, self.options.block(), name="encoder", dtype=policy)
 
-    def build(self, input_shape=None):
-        """Create every weight; all sizes are known beforehand, so nobody has to call this."""
-        for part in self.parts:
-            if not part.built:
-                part.build((None, None, self.d_model))
-        self.built = True
-
     @property
     def parts(self):
-        """All that has weights."""
         return [self.embedding, self.text_input, self.encoder]
 
     def encode(self, ids, training=None, trace=None):
@@ -71,17 +60,6 @@ class TextEncoder(keras.Model):
         """Let embeddings and encoder learn no more; what stands on top of them does."""
         for part in (self.embedding, self.text_input, self.encoder):
             part.trainable = False
-
-    @property
-    def arguments(self):
-        """What the model was made with, but for its name and type."""
-        return {"vocab_size": self.vocab_size} | dataclasses.asdict(self.options)
-
-    def get_config(self):
-        return super().get_config() | self.arguments
-
-    def build_from_config(self, config):
-        """Nothing to do: the constructor has built everything."""
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -137,7 +115,7 @@ class Classifier(TextEncoder):
 
     def __init__(self, vocab_size, num_classes, *, pooling="mean", **options):
         options |= {"output_bias": False}  # that of a vocabulary; classes have their own
-        super().__init__(vocab_size, **options)
+        super().__init__(vocab_size, {"num_classes": num_classes, "pooling": pooling}, **options)
         self._assemble(self.options.new_tables(vocab_size, self.dtype_policy)[0])
         if pooling not in POOLINGS:
             raise ValueError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
@@ -167,7 +145,3 @@ class Classifier(TextEncoder):
         if self.pooling == "first":
             pooled = self.pooler(pooled)
         return self.pooler_dropout(pooled, training=training)
-
-    @property
-    def arguments(self):
-        return super().arguments | {"num_classes": self.num_classes, "pooling": self.pooling}

@@ -10,7 +10,7 @@ TIES = ("none", "target", "all")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Keyword arguments of `Transformer`, `CausalLM` and `MaskedLM`.
+    """Keyword arguments of `Transformer`, `CausalLM`, `MaskedLM` and `Classifier`.
 
     Args:
         num_layers: blocks of the model (encoder-decoder: of each side); the paper's base model has 6.

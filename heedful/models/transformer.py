@@ -3,7 +3,6 @@
 Axes: B batch, T target length, S source length, D d_model, V target vocabulary, L layers.
 """
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import keras
@@ -13,7 +12,7 @@ from heedful.layers import masks
 from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Stack
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.inputs import TextInput
-from heedful.models.options import Options
+from heedful.models.base import Base
 from heedful.models.published import PAD_ID, PublishedMask
 
 
@@ -25,7 +24,7 @@ class Memory(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("heedful")
-class Transformer(keras.Model):
+class Transformer(Base):
     """Encoder-decoder Transformer (Vaswani et al. 2017): ids of two texts in, logits of the next target token out.
 
     Call it with `{"source": (B, S), "target": (B, T)}` or `(source, target)`, integer ids with 0 for padding at the
@@ -40,17 +39,15 @@ class Transformer(keras.Model):
         options: keyword arguments, see `Options`: `num_layers`, `d_model`, `num_heads`, `d_ff`, ...
     """
 
-    def __init__(self, source_vocab_size, target_vocab_size, *, name=None, dtype=None, trainable=True, **options):
-        super().__init__(name=name, dtype=dtype, trainable=trainable)
-        self.options = options = Options(**options)
+    def __init__(self, source_vocab_size, target_vocab_size, **options):
+        super().__init__({"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}, **options)
         self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
+        options, policy = self.options, self.dtype_policy
         if options.tie == "all" and source_vocab_size != target_vocab_size:
             raise ValueError(
                 f"tie='all' shares one table, but the vocabularies have {source_vocab_size} and {target_vocab_size} "
                 "entries: use a joint tokenizer or tie='target'."
             )
-        self.d_model, self.num_layers, self.max_length = options.d_model, options.num_layers, options.max_length
-        policy = self.dtype_policy
 
         def new_table(size, name, **more):
             return TokenEmbedding(size, self.d_model, options.embedding_scale, name=name, dtype=policy, **more)
@@ -72,13 +69,10 @@ class Transformer(keras.Model):
         self.publish = PublishedMask(name="published_mask", dtype=policy)
         self.build()
 
-    def build(self, input_shape=None):
-        """Create every weight; all sizes are known beforehand, so nobody has to call this."""
-        tables = (self.source_embedding, self.target_embedding, self.output_projection)
-        for part in (*tables, self.source_input, self.target_input, self.encoder, self.decoder):
-            if not part.built:
-                part.build((None, None, self.d_model))
-        self.built = True
+    @property
+    def parts(self):
+        tables = self.source_embedding, self.target_embedding, self.output_projection
+        return [*tables, self.source_input, self.target_input, self.encoder, self.decoder]
 
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token after each target position."""
@@ -159,18 +153,6 @@ class Transformer(keras.Model):
             trace=trace,
         )  # fmt: skip
         return self.project(features), [cache.past for cache in caches]
-
-    @property
-    def arguments(self):
-        """What the model was made with, but for its name and type."""
-        sizes = {"source_vocab_size": self.source_vocab_size, "target_vocab_size": self.target_vocab_size}
-        return sizes | dataclasses.asdict(self.options)
-
-    def get_config(self):
-        return super().get_config() | self.arguments
-
-    def build_from_config(self, config):
-        """Nothing to do: the constructor has built everything."""
 
 
 class Packing(NamedTuple):

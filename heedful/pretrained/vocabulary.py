@@ -63,9 +63,6 @@ class Vocabulary:
             self._tokens[place] = by_id.get(self.old_ids[place], f"[unused {self.old_ids[place]}]")
         self._scores = dict(map(tuple, model["vocab"])) if listed else None
 
-    def __len__(self):
-        return len(self.old_ids)
-
     def rows(self, array, missing=0.0):
         """Return the rows of a foreign array in our order; tokens that the foreigner lacks get `missing`."""
         there = np.array([index is not None for index in self.old_ids])

@@ -43,7 +43,7 @@ def ctranslate2():
 
 
 class CTranslate2Decoder:
-    """Runs the searches of CTranslate2 on an exported model; called as a `Decoder` is.
+    """Runs the searches of CTranslate2 on an exported model; called as a `Decoder` is, without limits of its own.
 
     CTranslate2 has one limit of length for a whole batch and its own rule for when a beam has found enough, so with a
     length penalty a few translations differ from ours.
@@ -90,7 +90,7 @@ class CTranslate2Decoder:
         )
 
     def __call__(self, sources, numbers=None, prefixes=None):
-        """Continue every source; arguments and result as of `Decoder`."""
+        """Continue every source; as of `Decoder`, but that `numbers` decide nothing: its seed is for a whole batch."""
         if not sources:
             return []
         decode, tokenizer = self.decode, self.run.target_tokenizer

@@ -9,22 +9,22 @@ from heedful.settings import override
 from heedful.verbs.lines import say
 
 
-def train(options, overrides):
+def train(options):
     """Compare the speed of training."""
     there = training.installed()
     if missing := [engine for engine in options.engines or () if engine not in there]:
         raise InputError(f"Not installed here: {', '.join(missing)}. There is {', '.join(there)}.")
-    config = override(Config.from_toml(find_recipe(options.recipe)), overrides)
+    config = override(Config.from_toml(find_recipe(options.recipe)), options.overrides)
     if config.task != "translate" or not config.tokenizer.joint:
         raise InputError("Engines are compared on a translation recipe with a joint vocabulary.")
     corpora(config)  # whose text may be missing
     work = {name: getattr(options, name) for name in ("recipe", "size", "batch_tokens", "updates")}
-    work["settings"] = overrides
+    work["settings"] = options.overrides
     engines = dict.fromkeys([training.OWN, *(options.engines or there)])
     medians = training.compare(list(engines), options.rounds, work, say)
     say(f"size {options.size}, {options.batch_tokens:,} tokens a batch: {training.summary(medians)}")
 
 
-def decode(options, overrides):
+def decode(options):
     """Compare the speed of decoding."""
     decoding.compare(options, say)

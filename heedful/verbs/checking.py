@@ -10,7 +10,7 @@ from heedful.selfcheck.made_up import made_up
 from heedful.verbs.lines import say
 
 
-def check(options, overrides):
+def check(options):
     """Check a run; return 1 if anything failed."""
     run = Run.open(options.run)
     batch, frozen = examples_of(run)

@@ -12,7 +12,7 @@ from heedful.run import CONFIG, Run
 from heedful.verbs.lines import say
 
 
-def explain(options, overrides):
+def explain(options):
     """Say what a setting, or every setting of a section, means."""
     known = settings.meanings()
     chosen = [name for name in known if name == options.setting or name.startswith(f"{options.setting}.")]
@@ -40,7 +40,7 @@ def _values(where):
     return values, settings.origins(find_recipe(where), [])
 
 
-def diff(options, overrides):
+def diff(options):
     """Say in which settings two configurations differ."""
     first, second = (flat(read_config(name)) for name in (options.first, options.second))
     names = [name for name in first if first[name] != second[name]]

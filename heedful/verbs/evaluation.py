@@ -15,7 +15,7 @@ from heedful.scores.units import METRICS
 SINGLE = {"generate": language, "fill": masking, "classify": classification}
 
 
-def evaluate(options, overrides):
+def evaluate(options):
     """Score a run."""
     run = Run.open(options.run)
     corpus = test_corpus(run, options.files)
@@ -42,7 +42,7 @@ def evaluate(options, overrides):
     print(summary)
 
 
-def compare(options, overrides):
+def compare(options):
     """Compare runs."""
     if options.metric not in (None, *METRICS):
         raise InputError(f"There is no metric {options.metric!r}: choose one of {', '.join(METRICS)}.")

@@ -16,7 +16,7 @@ from heedful.verbs.configuration import read_config
 from heedful.verbs.lines import say, warn
 
 
-def doctor(options, overrides):
+def doctor(options):
     """Examine text; return 1 if training would refuse it."""
     parts, tokenizers = _texts(options)
     if "train" not in parts:

@@ -4,7 +4,7 @@ from heedful.pretrained import import_model
 from heedful.verbs.lines import say
 
 
-def import_pretrained(options, overrides):
+def import_pretrained(options):
     """Make a run of a pretrained model."""
     run = import_model(options.source, options.run, options.tokenizer, options.trust)
     say(f"{run.path}: {len(run.tokenizer):,} tokens; try: heedful {run.config.task} {run.path} ...")

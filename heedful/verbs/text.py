@@ -16,7 +16,7 @@ from heedful.verbs import lines
 WINDOW = 1024  # lines read before the first is answered
 
 
-def generate(options, overrides):
+def generate(options):
     """Continue prompts."""
     run = Run.open(options.run).of_task("generate")
     decode = settings.given_options(run.config, "decode", options)
@@ -32,7 +32,7 @@ def generate(options, overrides):
             print(text)
 
 
-def fill(options, overrides):
+def fill(options):
     """Fill the gaps of texts."""
     run = Run.open(options.run).of_task("fill")
     keep_compilations()
@@ -52,7 +52,7 @@ def fill(options, overrides):
                 print(f"    gap {gap}\t{probability:.4f}\t{token.strip()}")
 
 
-def classify(options, overrides):
+def classify(options):
     """Write a class for each line."""
     run = Run.open(options.run).of_task("classify")
     keep_compilations()
@@ -64,7 +64,7 @@ def classify(options, overrides):
     _warn_of_cut(labeller)
 
 
-def embed(options, overrides):
+def embed(options):
     """Write a vector for each line."""
     run = Run.open(options.run).of_task("fill")
     keep_compilations()

@@ -17,7 +17,7 @@ from heedful.training.signals import Interrupted
 from heedful.verbs.lines import say
 
 
-def quickstart(options, overrides):
+def quickstart(options):
     """Train on the phrasebook, translate, draw attention."""
     began = time.monotonic()
     config = Config.from_toml(find_recipe("quickstart"))
@@ -38,23 +38,23 @@ def quickstart(options, overrides):
     return 0
 
 
-def train(options, overrides):
+def train(options):
     """Train or resume."""
     if bool(options.recipe) == bool(options.resume):
         raise InputError("Name a recipe to train, or a run folder after --resume.")
     if options.seeds and (options.resume or options.plan or len(set(options.seeds)) < len(options.seeds)):
         raise InputError("--seeds takes different seeds, and goes with neither --resume nor --plan.")
     if options.resume:
-        config = settings.override(Run.open(options.resume).config, overrides)
-        origins = dict.fromkeys(settings.origins(None, overrides), "command line, on resuming")
+        config = settings.override(Run.open(options.resume).config, options.overrides)
+        origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
         return _watched(lambda: jobs.resume(options.resume, say, config, options.verify, origins), options.resume)
     if options.verify:
         raise InputError("--verify replays what a run has done: it goes with --resume.")
     recipe = find_recipe(options.recipe)
-    config = settings.override(Config.from_toml(recipe), overrides)
+    config = settings.override(Config.from_toml(recipe), options.overrides)
     if options.plan:
         return jobs.plan(config, say)
-    origins, folder = settings.origins(recipe, overrides), options.run or jobs.default_folder(config)
+    origins, folder = settings.origins(recipe, options.overrides), options.run or jobs.default_folder(config)
     if not options.seeds:
         return _watched(lambda: jobs.train(config, folder, say, options.force, origins), folder)
     folders = [folder.with_name(f"{folder.name}-seed{seed}") for seed in options.seeds]

@@ -14,7 +14,7 @@ from heedful.verbs import lines
 from heedful.verbs.evaluation import test_corpus
 
 
-def translate(options, overrides):
+def translate(options):
     """Translate standard input or files to standard output."""
     source = lines.read(options.files)
     prefixes = lines.read([options.prefixes]) if options.prefixes else None
@@ -42,7 +42,7 @@ def translate(options, overrides):
         sys.stdout.flush()
 
 
-def export(options, overrides):
+def export(options):
     """Write a run for another engine, through the parity gate."""
     from heedful.serving.engine import EXPORTED
     from heedful.serving.export import export_checked
@@ -55,7 +55,7 @@ def export(options, overrides):
     export_checked(run, options.out or run.path / EXPORTED, pairs, options.quantization, lines.say)
 
 
-def inspect(options, overrides):
+def inspect(options):
     """Draw figures and print their paths."""
     run = Run.open(options.run)
     if not (options.sentence or options.positions or options.schedule):

@@ -1,0 +1,166 @@
+"""What a language model learns from: windows of one long stream, or documents that share rows.
+
+Axes: B rows of a batch, T length of a row, N ids of a stream.
+"""
+
+import functools
+
+import numpy as np
+
+from heedful.data.order import PACKED_ROWS, WINDOWS, random_numbers, round_and_round
+from heedful.data.packing import pack
+from heedful.data.tokenizer import END_ID, START_ID
+
+
+def as_stream(texts):
+    """Return all ids of `EncodedTexts` one after the other, an end token behind each document if there are several."""
+    flat, offsets = np.asarray(texts.ids.flat), texts.ids.offsets
+    return np.insert(flat, offsets[1:], END_ID) if len(texts.ids) > 1 else flat
+
+
+class Windows:
+    """Next-token examples from one long stream: every epoch cuts it anew, at a random phase, and shuffles the windows.
+
+    So each token is learned from once an epoch, with other neighbours before it each time. Batch n is a pure function
+    of (seed, n).
+
+    Args:
+        stream: ids (N,).
+        length: T, what the model reads at once.
+        rows: B.
+        seed: of phases and order.
+    """
+
+    def __init__(self, stream, length, rows, seed=0):
+        self.stream, self.length, self.rows, self.seed = stream, length, rows, seed
+        self.windows = (len(stream) - 1) // length  # whole ones; the token behind the last must exist too
+        if self.windows > 1:
+            self.windows -= 1  # so that every phase leaves as many
+
+    def batch(self, number):
+        """Return batch `number`: ids, labels and float32 weights, each (B, T)."""
+        return self._read(round_and_round(self._starts, self.windows, number * self.rows, self.rows))
+
+    def finite(self):
+        """Yield batches in which every token but the first is predicted exactly once, from whole windows of context."""
+        starts = np.arange(0, len(self.stream) - 1, self.length)
+        for first in range(0, len(starts), self.rows):
+            rows = np.full(self.rows, len(self.stream))  # rows behind the end are empty
+            chosen = starts[first : first + self.rows]
+            rows[: len(chosen)] = chosen
+            yield self._read(rows)
+
+    def tokens(self, number):
+        """Return how many tokens batch `number` has."""
+        return self.rows * self.length
+
+    def shape(self, number):
+        """Return the shape of batch `number`."""
+        return self.rows, self.length
+
+    @property
+    def batches_per_epoch(self):
+        """Number of batches in which every token is seen once."""
+        return self.windows / self.rows
+
+    def __str__(self):
+        return (
+            f"windows of {self.length:,} tokens, {self.rows:,} a batch, {self.batches_per_epoch:,.1f} batches an epoch"
+        )
+
+    def _read(self, starts):
+        places = starts[:, None] + np.arange(self.length)
+        real = places + 1 < len(self.stream)
+        inside = np.minimum(places, len(self.stream) - 2)
+        ids, labels = self.stream[inside], self.stream[inside + 1]
+        return {
+            "ids": np.where(real, ids, 0).astype(np.int32),
+            "labels": np.where(real, labels, 0).astype(np.int32),
+            "weights": real.astype(np.float32),
+        }
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - a training has one of these
+    def _starts(self, epoch):
+        random = random_numbers(self.seed, WINDOWS, epoch)
+        spare = len(self.stream) - 1 - self.windows * self.length
+        phase = random.integers(min(spare, self.length - 1) + 1)
+        return phase + random.permutation(self.windows) * self.length
+
+
+class PackedDocuments:
+    """Next-token examples from documents that share rows and cannot see each other.
+
+    A document is read from a start token on, and its end token is learned; one that is longer than a row is cut into
+    pieces. Rows are filled longest piece first, each into the fullest row that still has room. Batch n is a pure
+    function of (seed, n).
+
+    Args:
+        texts: `EncodedTexts`.
+        length: T.
+        rows: B.
+        seed: of the order.
+    """
+
+    def __init__(self, texts, length, rows, seed=0):
+        self.ids, self.length, self.rows, self.seed = texts.ids, length, rows, seed
+        self.pieces = [
+            (index, start, min(size - start, length))
+            for index, size in enumerate((texts.ids.lengths + 1).tolist())  # the end token counts
+            for start in range(0, size, length)
+        ]
+        sizes = [size for _, _, size in self.pieces]
+        self.packed = pack(sizes, length)
+        self.filled = sum(sizes) / (len(self.packed) * length)
+
+    def batch(self, number):
+        """Return batch `number`: ids, labels, weights, segments and positions, each (B, T)."""
+        return self._read(self._rows_of(number))
+
+    def finite(self):
+        """Yield batches in which every piece comes exactly once."""
+        for first in range(0, len(self.packed), self.rows):
+            chosen = list(range(first, min(first + self.rows, len(self.packed))))
+            yield self._read(chosen + [None] * (self.rows - len(chosen)))
+
+    def tokens(self, number):
+        """Return how many real tokens batch `number` has."""
+        return sum(self.pieces[piece][2] for row in self._rows_of(number) for piece in self.packed[row])
+
+    def shape(self, number):
+        """Return the shape of batch `number`."""
+        return self.rows, self.length
+
+    @property
+    def batches_per_epoch(self):
+        """Number of batches in which every row is seen once."""
+        return len(self.packed) / self.rows
+
+    def __str__(self):
+        return (
+            f"{len(self.pieces):,} pieces packed into rows of {self.length:,} tokens, {1 - self.filled:.1%} padding, "
+            f"{self.rows:,} rows a batch, {self.batches_per_epoch:,.1f} batches an epoch"
+        )
+
+    def _rows_of(self, number):
+        return round_and_round(self._order, len(self.packed), number * self.rows, self.rows)
+
+    def _read(self, rows):
+        names = ("ids", "labels", "segments", "positions")
+        batch = {name: np.zeros((self.rows, self.length), np.int32) for name in names}
+        for row, number in enumerate(rows):
+            place = 0
+            for segment, piece in enumerate(self.packed[number] if number is not None else (), start=1):
+                index, start, size = self.pieces[piece]
+                document, here = self.ids[index], slice(place, place + size)
+                before = document[start - 1] if start else START_ID
+                labels = np.append(document[start : start + size], END_ID)[:size]
+                batch["ids"][row, here] = np.append(before, labels[:-1])
+                batch["labels"][row, here] = labels
+                batch["segments"][row, here] = segment
+                batch["positions"][row, here] = np.arange(size)
+                place += size
+        return batch | {"weights": (batch["segments"] > 0).astype(np.float32)}
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - a training has one of these
+    def _order(self, epoch):
+        return random_numbers(self.seed, PACKED_ROWS, epoch).permutation(len(self.packed))

@@ -92,7 +92,7 @@ layer = MultiHeadAttention(d_model=8, num_heads=2, name="attention")
 layer.build()
 sentence = rng.normal(size=(1, 5, 8)).astype("float32")
 trace = Trace()
-attended, _ = layer(sentence, visible=future, trace=trace)
+attended = layer(sentence, visible=future, trace=trace)
 print("in", sentence.shape, "out", tuple(attended.shape))
 
 (path,) = trace

@@ -1,18 +1,24 @@
 """The command line: what the verbs are called with. What they do is in `verbs`, imported when one is called."""
 
 import argparse
+import functools
 import importlib
 import os
 import sys
+import warnings
 from pathlib import Path
 
 from heedful import settings
 from heedful.config import SIZES
-from heedful.errors import InputError
+from heedful.errors import InputError, InputWarning
 from heedful.memory import hold_memory
 from heedful.recipes import recipe_names
 
 ENGINES = ("heedful", "ctranslate2")
+TEXTS = {
+    "nargs": "*", "default": [], "type": Path, "metavar": "FILE",
+    "help": "text files, plain or .gz (default: standard input)",
+}  # fmt: skip
 
 
 def main(arguments=None):
@@ -23,6 +29,7 @@ def main(arguments=None):
     options = _parser().parse_args(arguments)
     options.overrides = overrides
     hold_memory()
+    warnings.showwarning = functools.partial(_show_warning, warnings.showwarning)
     try:
         module, name = options.verb.split(".")
         code = getattr(importlib.import_module(f"heedful.verbs.{module}"), name)(options) or 0
@@ -40,6 +47,14 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("heedful: stopped.", file=sys.stderr)
         return 130
+
+
+def _show_warning(usual, message, category, *place):
+    """Print our own warnings as a line, without where in our code they arose."""
+    if issubclass(category, InputWarning):
+        print(f"heedful: warning: {message}", file=sys.stderr)
+    else:
+        usual(message, category, *place)
 
 
 class _VerbParser(argparse.ArgumentParser):
@@ -90,7 +105,7 @@ def _parser():
 
     verb = add("translate", "translation.translate", "translate lines: one line out for each line in")
     verb.add_argument("run", type=Path)
-    verb.add_argument("files", nargs="*", type=Path, help="text files, plain or .gz (default: standard input)")
+    verb.add_argument("files", **TEXTS)
     verb.add_argument("--with", dest="others", nargs="+", type=Path, metavar="RUN", help="more runs, which vote too")
     verb.add_argument("--engine", choices=ENGINES, default="heedful", help="what searches; export for it first")
     verb.add_argument(
@@ -104,7 +119,7 @@ def _parser():
     verb = add("generate", "text.generate", "continue prompts with a language model")
     verb.add_argument("run", type=Path)
     verb.add_argument(
-        "prompts", nargs="*", metavar="PROMPT", help="texts to continue (default: lines of standard input)"
+        "prompts", nargs="*", default=[], metavar="PROMPT", help="texts to continue (default: lines of standard input)"
     )
     verb.add_argument(
         "--scores",
@@ -121,19 +136,22 @@ def _parser():
 
     verb = add("classify", "text.classify", "write a class for each line")
     verb.add_argument("run", type=Path)
-    verb.add_argument("files", nargs="*", type=Path, help="text files, plain or .gz (default: standard input)")
+    verb.add_argument("files", **TEXTS)
     verb.add_argument("--scores", action="store_true", help="write the probability of the class behind it, by a tab")
 
     verb = add("embed", "text.embed", "write a vector for each line: numbers, by tabs")
     verb.add_argument("run", type=Path, help="a run of task fill")
-    verb.add_argument("files", nargs="*", type=Path, help="text files, plain or .gz (default: standard input)")
+    verb.add_argument("files", **TEXTS)
     verb.add_argument("--pooling", default="mean", help="the mean of all tokens' vectors, or that of the first")
 
     verb = add(
         "evaluate", "evaluation.evaluate", "score a run: BLEU and chrF, loss and bits per byte, or accuracy and F1"
     )
     verb.add_argument("run", type=Path)
-    verb.add_argument("files", nargs="*", help="text as the run was trained on (default: the test text of the run)")
+    verb.add_argument(
+        "files", nargs="*", default=[], metavar="FILE",
+        help="text as the run was trained on (default: the test text of the run)",
+    )  # fmt: skip
     verb.add_argument("--json", action="store_true", help="print JSON for machines")
     settings.add_options(verb, "decode")
 
@@ -256,7 +274,18 @@ def _parser():
     verb.add_argument("--positions", action="store_true", help="draw the positional encoding")
     verb.add_argument("--schedule", action="store_true", help="draw the learning rate")
     verb.add_argument("--out", type=Path, help="folder for the figures (default: RUN/figures)")
+    for verb in (*verbs.choices.values(), *kinds.choices.values()):
+        if verb is not bench:
+            verb.usage = _usage(verb)
     return parser
+
+
+def _usage(verb):
+    """Return how a verb is called: options come last, for those that take several values would take the rest too."""
+    forms = {None: "{0}", "?": "[{0}]", "*": "[{0} ...]", "+": "{0} [{0} ...]"}
+    named = [action for action in verb._actions if not action.option_strings]
+    parts = [forms[action.nargs].format(action.metavar or action.dest.upper()) for action in named]
+    return " ".join([verb.prog, *parts, "[options]"])
 
 
 def _count(text):

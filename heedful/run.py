@@ -157,6 +157,7 @@ class Run:
         has brought about must not count when the last ones are averaged.
         """
         path = self.path / "state" / f"{progress['update']:08d}.safetensors"
+        path.parent.mkdir(exist_ok=True)
         write_atomically(path, sealed(arrays, {"progress": json.dumps(progress)}))
         regular = [state for state in self.states() if int(state.stem) % every == 0]
         for old in {*self.states()} - {path, *regular[-keep:]}:
@@ -205,7 +206,7 @@ class Run:
 
     def never_saved(self):
         """Whether the run was made, but stopped before its first state: nothing is lost if it begins anew."""
-        return not any((self.path / "state").glob("*"))
+        return not any((self.path / "state").glob("*")) and not (self.path / WEIGHTS).exists()
 
     def append_log(self, entry):
         """Add a line to log.jsonl, without numbers that are not finite: JSON has none."""

@@ -12,6 +12,8 @@ from heedful.checked import from_dict
 from heedful.config import Config
 from heedful.errors import InputError
 
+SAMPLING = ("temperature", "top_k", "top_p", "min_p")  # settings of decoding that greedy and beam search do not use
+
 
 def override(config, arguments):
     """Return a config with `--section.key value` arguments applied, checked as a recipe's keys are.
@@ -140,7 +142,10 @@ def given_options(config, section, options):
         for key, value in vars(options).items()
         if key.startswith(f"{section}.") and value is not None
     }
-    return from_dict(type(old), _lists(dataclasses.asdict(old) | given), "command line")
+    made = from_dict(type(old), _lists(dataclasses.asdict(old) | given), "command line")
+    if section == "decode" and not made.sample and (idle := [name for name in SAMPLING if name in given]):
+        raise InputError(f"--{idle[0].replace('_', '-')} says how to draw tokens: it goes with --sample.")
+    return made
 
 
 def _fields(section):

@@ -1,18 +1,20 @@
 """Files that are whole or absent, and arrays that are what was written or not loaded at all."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import socket
+import warnings
 from pathlib import Path
 
 import numpy as np
 import safetensors
 from safetensors.numpy import save as to_safetensors
 
-from heedful.errors import InputError
+from heedful.errors import InputError, InputWarning
 
 SEAL = "sha256"
 
@@ -65,6 +67,17 @@ def shapes(path):
     """
     with _opened(path) as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+@contextlib.contextmanager
+def if_allowed(what):
+    """Warn that `what` is left out instead of failing, where nobody may write: scores in somebody else's run."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        warnings.warn(f"{what}: {error.strerror}: {error.filename}", InputWarning, stacklevel=3)
 
 
 @contextlib.contextmanager

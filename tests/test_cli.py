@@ -1,5 +1,6 @@
 """Each verb end to end on twenty sentences, and one clear line for each mistake."""
 
+import errno
 import json
 import os
 import signal
@@ -107,6 +108,9 @@ def test_translate_searches_as_told(cli, run, tmp_path):
     assert b'"beam_size": 2' in cli("evaluate", run, "--beam-size", 2, "--json").stdout
 
     assert "beam_size (600) must be below" in complaint(cli("translate", run, "--beam-size", 600, stdin=lines))
+    assert "--top-k says how to draw tokens" in complaint(cli("translate", run, "--top-k", 5, stdin=lines))
+    many = cli("translate", run, "--prefixes", tmp_path / "begun", "--min-length", 4, stdin="o gato bebe\n")
+    assert b"warning: there are more prefixes than lines, which are 1." in many.stderr
     contradiction = cli("translate", run, "--min-length", 9, "--max-length", 3, stdin=lines)
     assert "min_length (9) cannot exceed max_length (3)" in complaint(contradiction)
     forbidden = cli("translate", run, "--forbidden", "wolf", stdin=lines)
@@ -142,6 +146,35 @@ def test_evaluate_prints_and_keeps_scores(cli, run, text_files):
     assert scores["sentences"] == 20
     assert scores == json.loads((run / "scores.json").read_text())[-1]
     assert b"bleu" in cli("evaluate", run, *text_files).stdout
+
+
+@pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
+def test_a_run_of_somebody_else_is_scored_too(cli, run, text_files, monkeypatch):
+    def refuse(path, content):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    before = (run / "scores.json").read_text()
+    monkeypatch.setattr("heedful.scores.passport.write_atomically", refuse)
+    result = cli("evaluate", run, *text_files)
+    assert result.returncode == 0
+    assert b"bleu" in result.stdout
+    assert b"heedful: warning: the scores are not kept: Permission denied: " in result.stderr
+    assert (run / "scores.json").read_text() == before
+
+
+@pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
+def test_without_a_place_for_compiled_programs_there_is_none(cli, run, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = cli("translate", run, stdin="o gato bebe\n", HEEDFUL_CACHE=str(tmp_path / "file"))
+    assert result.returncode == 0
+    assert result.stdout.count(b"\n") == 1
+    if os.environ["KERAS_BACKEND"] == "jax":
+        assert result.stderr.startswith(b"heedful: warning: compiled programs are not kept; HEEDFUL_CACHE may name")
+
+
+def test_usage_puts_options_last(cli):
+    assert cli("translate", "--help").stdout.startswith(b"usage: heedful translate RUN [FILE ...] [options]\n")
+    assert b"the following arguments are required: run\n" in cli("translate").stderr
 
 
 def test_inspect_draws(cli, run, tmp_path):
@@ -183,6 +216,12 @@ def test_mistakes_in_training(cli, recipe, run, tmp_path, text_files):
 
 
 def test_mistakes_in_run_folders(cli, run, tmp_path):
+    assert "A run is named twice" in complaint(cli("compare", run, run))
+    changed = cli("train", "--resume", run, "--verify", "--train.updates", 9)
+    assert "change none in the same call" in complaint(changed)
+    missing = complaint(cli("evaluate", run, "none.pt", "none.en"))
+    assert "Missing text: " in missing
+    assert "is not a file, but a folder" in complaint(cli("evaluate", run, tmp_path, tmp_path))
     assert "There is no run folder" in complaint(cli("translate", tmp_path / "none"))
     (tmp_path / "empty").mkdir()
     assert "not a complete run folder: config.json" in complaint(cli("translate", tmp_path / "empty"))

@@ -193,6 +193,18 @@ def test_an_empty_text(tmp_path):
     assert examine(Rows.of_pairs(paths)).lines()[1:] == ["nothing found"]
 
 
+def test_lines_that_are_nearly_alike_are_not_unlike_the_rest(tmp_path):
+    questions = tmp_path / "questions.txt"
+    questions.write_text("".join(f"What is the price of item {n}?\n" for n in range(60)), encoding="utf-8")
+    assert kinds(examine(Rows.of_lines([questions]))) == {}
+    assert kinds(examined(tmp_path, [(f"Rechnung Nummer {n}", f"Invoice number {n}") for n in range(300)])) == {}
+
+
+def test_a_side_of_white_space_is_empty(tmp_path, good):
+    rows = [*good[:50], ("   ", "some words here"), *good[50:]]
+    assert kinds(examined(tmp_path, rows)) == {"empty": [50]}
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [("Grüße", "Latin"), ("Привет", "Cyrillic"), ("東京", "Han"), ("ひらがな", "Kana"), ("한국어", "Hangul"),
@@ -324,6 +336,8 @@ def test_the_command(cli, good, tmp_path, recipe_of):
     assert b"no partner: 1 rows" in broken.stdout
     for task in ("translate", "generate", "fill", "classify"):
         assert cli("doctor", recipe_of(task)).returncode == 0
+    (tmp_path / "nothing.en").write_text("")
+    assert cli("doctor", tmp_path / "nothing.en").returncode == 1
     for arguments, message in (
         (["nothing"], b"none of the recipes"), (["nothing.txt"], b"Missing text"), ([tmp_path], b"none of the recipes"),
         (["x.tsv", "y.tsv", "z.tsv"], b"two files or one .tsv"), (["quickstart"], b"names no text of its own"),

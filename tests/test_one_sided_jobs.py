@@ -10,6 +10,8 @@ from heedful import jobs
 from heedful.config import Config
 from heedful.errors import InputError
 from heedful.run import Run
+from heedful.scores.comparison import compare
+from heedful.scores.passport import read
 from heedful.settings import override
 from heedful.storage import read_sealed
 from tests.conftest import KINDS, SMALL, quiet
@@ -58,6 +60,11 @@ def test_a_language_model_from_recipe_to_text(recipe, cli, packing):
     scores = json.loads(cli("evaluate", "run", "--json").stdout)
     assert scores["bits_per_byte"] == pytest.approx(scores["loss"] * scores["tokens"] / np.log(2) / 400, rel=0.2)
     assert isinstance(heedful.load("run"), heedful.Generator)
+    if packing == "stream":
+        gaps = cli("generate", "run", "--max-length", 5, stdin="the\n\na\n")
+        assert gaps.returncode == 0
+        assert gaps.stdout.decode().splitlines()[2:4] == ["--- 2", ""]
+        assert b"warning: prompt 2 is empty" in gaps.stderr
 
 
 @pytest.mark.any_backend
@@ -70,6 +77,11 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
     several = cli("fill", "words", "--json", stdin="\n[MASK] cat\nthe cat\n\ufeff")
     assert [len(json.loads(line)["gaps"]) for line in several.stdout.decode().splitlines()] == [0, 1, 0, 0]
     assert b"line 3 has no [MASK]: it stays as it is" in several.stderr
+    long = "the cat " * 20 + "[MASK]"
+    several = cli("fill", "words", "--json", stdin=f"[MASK] cat\n{long}\n[MASK] cow\n")
+    assert [len(json.loads(line)["gaps"]) for line in several.stdout.decode().splitlines()] == [1, 0, 1]
+    assert b"line 2: The text has 43 tokens; the model reads up to 16. It stays as it is." in several.stderr
+    assert cli("fill", "words", long).returncode == 2
     vectors = cli("embed", "words", stdin="the cat\n\nthe cow eats\n").stdout.decode().splitlines()
     assert [len(line.split("\t")) for line in vectors] == [16, 16, 16]
 
@@ -196,6 +208,28 @@ def test_an_empty_validation_text_is_told_before_training(recipe, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_text_sorted_by_class_is_not_cut_into_other_classes(recipe, tmp_path):
+    path = tmp_path / "sorted.tsv"
+    path.write_text("".join(f"{label}\ttext {n}\n" for label in ("bad", "good") for n in range(50)), encoding="utf-8")
+    config = override(Config.from_toml(recipe("classify")), ["--data.train", f'["{path}"]'])
+    with pytest.raises(InputError, match="has 0 texts of class 'bad', the rest 50: the text seems to be sorted"):
+        jobs.train(config, tmp_path / "run", quiet)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.any_backend
+def test_bits_per_byte_are_of_texts_that_tokens_give_back(recipe, tmp_path, cli):
+    """Else a vocabulary of few words would win: what it does not know costs nothing."""
+    for kind in ("char", "word"):
+        options = ["--train.updates", "1", "--tokenizer.kind", kind, "--tokenizer.vocab_size", "20"]
+        run = jobs.train(override(Config.from_toml(recipe("generate")), options), tmp_path / kind, quiet)
+    options = ["--train.updates", "1", "--tokenizer.kind", "char", "--tokenizer.vocab_size", "60"]
+    jobs.train(override(Config.from_toml(recipe("generate")), options), tmp_path / "whole", quiet)
+    bits = {name: "bits_per_byte" in read(Run.open(tmp_path / name))[-1] for name in ("char", "word", "whole")}
+    assert bits == {"char": False, "word": False, "whole": True}
+    assert compare([run]).metric == "loss"
+
+
 def test_mistakes(recipe, tmp_path):
     config = Config.from_toml(recipe("generate"))
     for options, message in (

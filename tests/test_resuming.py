@@ -69,6 +69,20 @@ def test_a_run_without_a_state_begins_anew(config, tmp_path, whole):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("gone", ["files", "folder"])
+def test_weights_without_a_state_are_not_trained_over(whole, gone):
+    """States are large: people delete them before they pass a run on."""
+    for state in whole.states():
+        state.unlink()
+    if gone == "folder":
+        (whole.path / "state").rmdir()
+    before = whole.weights_fingerprint()
+    with pytest.raises(InputError, match="holds no training state to resume from"):
+        jobs.resume(whole.path, quiet)
+    assert whole.weights_fingerprint() == before
+
+
+@pytest.mark.any_backend
 def test_what_is_changed_before_the_first_state_is_kept(config, tmp_path):
     """Else the next resume would go on with other batches than the first."""
     TranslationJob.create(config, tmp_path / "made", quiet)

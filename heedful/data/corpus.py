@@ -22,9 +22,12 @@ def resolve(path):
 
 
 def resolve_all(paths, origin=""):
-    """Return the `resolve`d paths; `InputError` names all that are missing, and `origin`, where such text is found."""
+    """Return the `resolve`d paths; `InputError` names what is no file, or all that are missing, and their `origin`."""
     found = [resolve(path) for path in paths]
-    if missing := [str(path) for path in found if not path.is_file()]:
+    for path in found:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} is not a file, but a folder or a pipe: text is read more than once.")
+    if missing := [str(path) for path in found if not path.exists()]:
         advice = f" {origin}" if origin else ""
         raise InputError(
             f"Missing text: {', '.join(missing)}.{advice} Relative paths are looked up here and in HEEDFUL_DATA."

@@ -1,5 +1,7 @@
 """Text to ids and back, on the `tokenizers` library; special ids by name."""
 
+import json
+from collections import Counter
 from pathlib import Path
 
 import tokenizers
@@ -42,7 +44,7 @@ class Tokenizer:
         """Learn a vocabulary from an iterable of lines.
 
         Args:
-            lines: text; read once, as a stream.
+            lines: text; read as a stream, for WordPiece twice (what can be read once only is then kept in memory).
             kind: `bpe` (byte-level, cased, reversible), `wordpiece` (BERT's splitting), `unigram` (reversible for
                 characters it has seen; falls back to bytes), `word` (the most frequent words and punctuation marks),
                 `char` (characters).
@@ -59,7 +61,13 @@ class Tokenizer:
         special = [*SPECIAL, MASK] if mask else list(SPECIAL)
         if vocab_size <= bytes_needed + len(special):
             raise InputError(f"A {kind} vocabulary needs more than {bytes_needed + len(special)} entries.")
-        inner, trainer = _KIND[kind](lowercase, {"vocab_size": vocab_size, "special_tokens": special})
+        options = {"vocab_size": vocab_size, "special_tokens": special, "show_progress": False}
+        if kind == "wordpiece":
+            lines = list(lines) if iter(lines) is lines else lines
+            inner = _wordpiece(lowercase)
+            trainer = _wordpiece_trainer(inner, lines, options)
+        else:
+            inner, trainer = _KIND[kind](lowercase, options)
         seen = 0
 
         def counted():
@@ -71,7 +79,7 @@ class Tokenizer:
         inner.train_from_iterator(counted(), trainer)
         if not seen:
             raise InputError("There is no text to learn a vocabulary from.")
-        return cls(inner)
+        return cls(_with_special(inner, special))
 
     @classmethod
     def from_vocab(cls, path, lowercase=True):
@@ -80,7 +88,7 @@ class Tokenizer:
         Our special tokens must be there, [PAD] first.
         """
         tokens = vocab_lines(path)
-        inner, _ = _wordpiece(lowercase, {})
+        inner = _wordpiece(lowercase)
         inner.model = models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNKNOWN)
         inner.add_special_tokens([token for token in (*SPECIAL, MASK) if token in tokens])
         return cls(inner)
@@ -152,6 +160,12 @@ class Tokenizer:
         """Whether text is lower-cased first, so that no capital letter ever comes back."""
         return self._inner.normalizer is not None and self._inner.normalizer.normalize_str("A") == "a"
 
+    @property
+    def keeps_text(self):
+        """Whether decoding gives back a text of known tokens to the letter: words do not say what stood between."""
+        kept = isinstance(self._inner.decoder, (decoders.ByteLevel, decoders.Fuse))
+        return kept and self._inner.normalizer is None
+
     def lookup(self, token):
         """Return the id of a token (None if unknown), or the token of an id."""
         return self._inner.token_to_id(token) if isinstance(token, str) else self._inner.id_to_token(int(token))
@@ -181,25 +195,47 @@ class Tokenizer:
 
 def _bpe(lowercase, options):
     inner = _byte_level(tokenizers.Tokenizer(models.BPE()), lowercase)
-    return inner, trainers.BpeTrainer(initial_alphabet=_alphabet(), show_progress=False, **options)
+    return inner, trainers.BpeTrainer(initial_alphabet=_alphabet(), **options)
 
 
 def _unigram(lowercase, options):
     # On the byte-level alphabet: every text has pieces, so nothing is unknown and the round trip is exact.
     inner = _byte_level(tokenizers.Tokenizer(models.Unigram()), lowercase)
-    return inner, trainers.UnigramTrainer(
-        unk_token=UNKNOWN, initial_alphabet=_alphabet(), show_progress=False, **options
-    )
+    return inner, trainers.UnigramTrainer(unk_token=UNKNOWN, initial_alphabet=_alphabet(), **options)
 
 
-def _wordpiece(lowercase, options):
+def _wordpiece(lowercase):
     inner = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=lowercase)
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     inner.decoder = decoders.WordPiece()
-    if options:  # each letter has two entries, at the beginning of a word and within; the rarest have to go
-        options["limit_alphabet"] = (options["vocab_size"] - len(options["special_tokens"])) // 2
-    return inner, trainers.WordPieceTrainer(show_progress=False, **options)
+    return inner
+
+
+def _wordpiece_trainer(inner, lines, options):
+    """Return a trainer that makes one vocabulary of the same lines each time.
+
+    The library numbers letters within words in the order of a hash table, another one each time, and what it merges
+    hangs on these numbers. As special tokens they are numbered beforehand.
+    """
+    letters, within = Counter(), set()
+    for line in lines:
+        for word, _ in inner.pre_tokenizer.pre_tokenize_str(inner.normalizer.normalize_str(line)):
+            letters.update(word)
+            within.update(word[1:])
+    # Each letter has two entries, at the beginning of a word and within; the rarest have to go.
+    room = (options["vocab_size"] - len(options["special_tokens"])) // 2
+    kept = {letter for letter, _ in letters.most_common(room)}
+    special = [*options["special_tokens"], *(f"##{letter}" for letter in sorted(within & kept))]
+    alphabet = {"initial_alphabet": sorted(kept), "limit_alphabet": len(kept)}
+    return trainers.WordPieceTrainer(**options | alphabet | {"special_tokens": special})
+
+
+def _with_special(inner, special):
+    """Return a tokenizer in which only these tokens are special."""
+    data = json.loads(inner.to_str())
+    data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] in special]
+    return tokenizers.Tokenizer.from_str(json.dumps(data))
 
 
 def _word(lowercase, options):
@@ -207,7 +243,7 @@ def _word(lowercase, options):
     if lowercase:
         inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.Whitespace()  # words, and what stands between them
-    return inner, trainers.WordLevelTrainer(show_progress=False, **options)
+    return inner, trainers.WordLevelTrainer(**options)
 
 
 def _char(lowercase, options):
@@ -216,7 +252,7 @@ def _char(lowercase, options):
         inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
     inner.decoder = decoders.Fuse()
-    return inner, trainers.WordLevelTrainer(show_progress=False, **options)
+    return inner, trainers.WordLevelTrainer(**options)
 
 
 def _byte_level(inner, lowercase):
@@ -231,4 +267,4 @@ def _alphabet():
     return sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-_KIND = {"bpe": _bpe, "wordpiece": _wordpiece, "unigram": _unigram, "word": _word, "char": _char}
+_KIND = {"bpe": _bpe, "unigram": _unigram, "word": _word, "char": _char}

@@ -10,6 +10,7 @@ from heedful.doctor.hashing import places
 
 BITS = 18  # of the table of pieces: a language has some ten thousand that matter
 LENGTHS = (8, 16, 32, 64, 128, 256)  # lines of similar length are judged together, for short ones vary more
+LEAST_SPREAD = 0.05  # of what is judged in units of its spread
 FEWEST = 50  # lines that tell how much a length varies
 BORROWED = 3000  # pieces for which the letters of a few lines borrow the usual ones: about forty lines of them
 
@@ -103,5 +104,8 @@ class Deviation:
 
 
 def _spread(values):
-    """Return the standard deviation that normally distributed values with this median deviation would have."""
-    return 1.4826 * np.median(np.abs(values - np.median(values))) + 1e-9 if len(values) else 1.0
+    """Return the standard deviation that normally distributed values with this median deviation would have.
+
+    Lines that are nearly alike have hardly any, and each small difference would be many times as large.
+    """
+    return max(LEAST_SPREAD, 1.4826 * np.median(np.abs(values - np.median(values)))) if len(values) else 1.0

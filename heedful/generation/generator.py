@@ -47,7 +47,7 @@ class Generator:
 
         Args:
             prompts: a text gives a text, a list a list.
-            warn: called with a message for each prompt that is longer than the model reads.
+            warn: called with a message for each prompt that is empty, or longer than the model reads.
             options: settings of `DecodeConfig` for this call, such as `max_length=50`.
         """
         if isinstance(prompts, str):
@@ -61,7 +61,8 @@ class Generator:
         written in rounds the sum over them.
 
         Raises:
-            InputError: an empty prompt for a model that cannot begin by itself, or settings that do not fit.
+            InputError: an empty prompt for a model that cannot begin by itself (with `warn` such a prompt stays as it
+                is), or settings that do not fit.
         """
         several(prompts)
         decode = dataclasses.replace(self.decode, **options)
@@ -81,6 +82,9 @@ class Generator:
                 f"decode.{wanted[0]} needs prompt and text to fit into the model's {self.model.max_length} tokens; "
                 f"they have up to {longest}."
             )
+        for text in texts:
+            if not text.prompt:  # a warning has said so
+                text.candidates, text.ended = [([], 0.0)], True
         turn = 0
         while waiting := [text for text in texts if not text.ended]:
             self._write_round(waiting, decode, scored, turn)
@@ -119,7 +123,9 @@ class Generator:
     def _read(self, prompt, number, warn):
         ids = self.tokenizer.encode(prompt)
         if not ids and not self.starts:
-            raise InputError(f"Prompt {number} is empty: this model continues text, so give it some.")
+            if warn is None:
+                raise InputError(f"Prompt {number} is empty: this model continues text, so give it some.")
+            warn(f"prompt {number} is empty: this model continues text, and has none to continue.")
         if self.starts:
             ids = [START_ID, *ids]
         if len(ids) > self.model.max_length and warn:

@@ -110,7 +110,8 @@ class Translator:
             InputError: there are fewer prefixes than lines, or one leaves no room.
         """
         decoder = self._decoder(scored, **options)
-        lines, prefixes = iter(several(lines)), itertools.repeat("") if prefixes is None else iter(prefixes)
+        given = prefixes is not None
+        lines, prefixes = iter(several(lines)), iter(prefixes) if given else itertools.repeat("")
         first = 1
         while window := list(itertools.islice(lines, WINDOW * decoder.decode.batch_size)):
             begun = list(itertools.islice(prefixes, len(window)))
@@ -118,6 +119,8 @@ class Translator:
                 raise InputError(f"There are {first - 1 + len(begun)} prefixes, and more lines than that.")
             yield from self._translate_window(decoder, window, begun, first, warn)
             first += len(window)
+        if given and warn and next(prefixes, None) is not None:
+            warn(f"there are more prefixes than lines, which are {first - 1}.")
 
     def decode_ids(self, sources, **options):
         """Translate lists of source ids, without end tokens, to lists of target ids."""

@@ -1,6 +1,7 @@
 """The classification job: an encoder that says which class a text belongs to."""
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from heedful.jobs.job import Job, open_parts, starting_point
 from heedful.jobs.language import text_tokenizer
 from heedful.reading.labeller import Labeller
 from heedful.scores.passport import keep
+from heedful.storage import if_allowed
+
+EXPECTED = 5  # texts of a class, from which on it is no chance if there are none
 
 
 class ClassificationJob(Job):
@@ -24,7 +28,10 @@ class ClassificationJob(Job):
     def find_corpora(config):
         data = config.data
         parts = {"train": data.train, "valid": data.valid, "test": data.test}
-        return open_parts(config, {part: read_labelled(files, data.origin) for part, files in parts.items() if files})
+        opened = open_parts(config, {part: read_labelled(files, data.origin) for part, files in parts.items() if files})
+        if not data.valid and data.train:
+            _require_all_classes(opened["train"], opened["valid"])
+        return opened
 
     @staticmethod
     def prepare(config, corpus):
@@ -76,6 +83,19 @@ class ClassificationJob(Job):
         return LabelledExamples(texts, labels, plan)
 
 
+def _require_all_classes(train, valid):
+    """Raise `InputError` if a text was sorted by class, so that what was held out of it, or the rest, lacks some."""
+    rest, held_out = (Counter(label for label, _ in corpus) for corpus in (train, valid))
+    share = held_out.total() / max(1, rest.total() + held_out.total())
+    for label in sorted(rest | held_out):
+        expected = share * (rest[label] + held_out[label])
+        if not rest[label] or (not held_out[label] and expected >= EXPECTED):
+            raise InputError(
+                f"{valid.name}, held out to validate on, has {held_out[label]} texts of class {label!r}, the rest "
+                f"{rest[label]}: the text seems to be sorted. Shuffle its lines, or name data.valid."
+            )
+
+
 def evaluate(run, corpus, labeller=None):
     """Score a classifier on labelled texts, draw its confusions, add the result to the run's scores.json; return it."""
     labeller = labeller or Labeller.from_run(run)
@@ -84,7 +104,8 @@ def evaluate(run, corpus, labeller=None):
         raise InputError(f"{corpus.name} is empty.")
     probabilities = labeller.probabilities([text for _, text in corpus])
     scores = class_scores(probabilities.argmax(-1), wanted, labeller.labels)
-    plot_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labeller.labels)
+    with if_allowed("the confusions are not drawn"):
+        plot_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labeller.labels)
     found = probabilities.argmax(-1)
     units = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
     return keep(run, corpus, scores, units, [labeller.labels[number] for number in found])

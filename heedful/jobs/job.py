@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 from heedful import backend
@@ -13,7 +14,7 @@ from heedful.config import Config
 from heedful.data.corpus import hold_out
 from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
-from heedful.errors import InputError
+from heedful.errors import InputError, InputWarning
 from heedful.inspection import plot_curves
 from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights
 from heedful.selfcheck.check import require
@@ -43,7 +44,11 @@ def _written(folder):
 
 def keep_compilations():
     """Let compiled programs survive this process."""
-    backend.keep_compilations(cache_folder() / f"compiled-{backend.NAME}")
+    try:
+        backend.keep_compilations(cache_folder() / f"compiled-{backend.NAME}")
+    except OSError as error:
+        advice = "compiled programs are not kept; HEEDFUL_CACHE may name a folder for them"
+        warnings.warn(f"{advice}: {error.strerror}: {error.filename}", InputWarning, stacklevel=2)
 
 
 def open_parts(config, corpora):

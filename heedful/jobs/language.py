@@ -60,7 +60,7 @@ class LanguageJob(Job):
         )  # fmt: skip
         self._generator = Generator(model, self.run.tokenizer, drawn, starts)
         valid = self._encode("valid")
-        self._scores = TextScores(model, self.config, valid)
+        self._scores = TextScores(model, self.config, valid, self.run.tokenizer)
         self._prompt = self.config.train.prompt
         if not starts and not self.run.tokenizer.encode(self._prompt):  # such as a line feed where words are tokens
             known = valid.ids.flat[valid.ids.flat > END_ID]
@@ -97,10 +97,12 @@ class TextScores:
         model: a `CausalLM`.
         config: how the texts become windows; each token sees what its window holds before it.
         texts: `EncodedTexts`.
+        tokenizer: that made them.
     """
 
-    def __init__(self, model, config, texts):
+    def __init__(self, model, config, texts, tokenizer):
         self.text_bytes = texts.text_bytes
+        self.keeps_text = tokenizer.keeps_text and not np.any(np.asarray(texts.ids.flat) == tokenizer.unknown_id)
         self._token_scores = TokenScores(model, examples_of(config, texts))
 
     def __call__(self):
@@ -112,28 +114,34 @@ class TextScores:
         return self._token_scores.sums()
 
     def summary(self, sums):
-        """Return loss (nats per token), perplexity, accuracy, tokens, and bits_per_byte.
+        """Return loss (nats per token), perplexity, accuracy, tokens, and bits_per_byte if the tokens keep the text.
 
-        The last compares models with different vocabularies, as far as their tokens give back the text: all nats of it,
-        divided once by its bytes.
+        The last compares models with different vocabularies: all nats of a text, divided once by its bytes. What lower
+        case or an unknown word leaves out has bytes, but no nats: there it would say nothing.
         """
-        return TokenScores.summary(sums) | {"bits_per_byte": sums[:, 0].sum() / math.log(2) / self.text_bytes}
+        scores = TokenScores.summary(sums)
+        if self.keeps_text:
+            scores["bits_per_byte"] = sums[:, 0].sum() / math.log(2) / self.text_bytes
+        return scores
 
 
 def evaluate(run, corpus, model=None):
     """Score a language model on documents and add the result to the run's scores.json; return it."""
     texts = encode_texts(corpus, run.tokenizer)
-    scorer = TextScores(model or run.load_model(), run.config, texts)
+    scorer = TextScores(model or run.load_model(), run.config, texts, run.tokenizer)
     sums = scorer.sums()
     nats, tokens = sums[:, 0], sums[:, 2]
-    text_bytes = tokens * scorer.text_bytes / tokens.sum()  # each batch's share of them
-    units = {"loss": np.stack([nats, tokens], 1), "bits_per_byte": np.stack([nats, text_bytes], 1)}
+    units = {"loss": np.stack([nats, tokens], 1)}
+    if scorer.keeps_text:
+        text_bytes = tokens * scorer.text_bytes / tokens.sum()  # each batch's share of them
+        units["bits_per_byte"] = np.stack([nats, text_bytes], 1)
     return keep(run, corpus, scorer.summary(sums), units)
 
 
 def describe(scores):
     """Return scores as a line."""
+    bits = f"{scores['bits_per_byte']:.4f} bits per byte  " if "bits_per_byte" in scores else ""
     return (
-        f"loss {scores['loss']:.4f} nats per token  perplexity {scores['perplexity']:.3f}  "
-        f"{scores['bits_per_byte']:.4f} bits per byte  on {scores['tokens']:,} tokens"
+        f"loss {scores['loss']:.4f} nats per token  perplexity {scores['perplexity']:.3f}  {bits}"
+        f"on {scores['tokens']:,} tokens"
     )

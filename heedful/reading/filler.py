@@ -11,6 +11,10 @@ from heedful.models.masked_lm import POOLINGS
 from heedful.reading.batched import STEP, Batched
 
 
+class TooLong(InputError):
+    """A text has more tokens than the model reads."""
+
+
 class Filler:
     """Fills gaps, and turns texts into vectors.
 
@@ -36,7 +40,8 @@ class Filler:
             The text with the likeliest token at each, and for each [MASK] a list of `count` (token, probability).
 
         Raises:
-            InputError: the text has no [MASK], is longer than the model reads, or `count` is out of range.
+            TooLong: the text is longer than the model reads.
+            InputError: the text has no [MASK], or `count` is out of range.
         """
         parts = text.split(MASK)
         if len(parts) == 1:
@@ -53,7 +58,7 @@ class Filler:
             ids += [self.tokenizer.mask_id, *piece]
         ids.append(END_ID)
         if len(ids) > self.model.max_length:
-            raise InputError(f"The text has {len(ids)} tokens; the model reads up to {self.model.max_length}.")
+            raise TooLong(f"The text has {len(ids)} tokens; the model reads up to {self.model.max_length}.")
         padded = np.zeros((1, -(-len(ids) // STEP) * STEP), np.int32)
         padded[0, : len(ids)] = ids
         probabilities = np.array(backend.to_numpy(self._predict(padded[:, : self.model.max_length]))[0])

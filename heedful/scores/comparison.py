@@ -11,7 +11,10 @@ from heedful.errors import InputError
 from heedful.scores.passport import is_comparable, read, units_of
 from heedful.scores.units import FEWEST, METRICS, bounds, p_value, sample_scores
 
-BEST = {"translate": "bleu", "classify": "accuracy", "generate": "bits_per_byte", "fill": "loss"}
+# What a task is compared by: the first that all runs have.
+BEST = {
+    "translate": ("bleu",), "classify": ("accuracy",), "generate": ("bits_per_byte", "loss"), "fill": ("loss",),
+}  # fmt: skip
 MUST_AGREE = ("signatures", "decode", "examples")  # of scores that are put side by side
 
 
@@ -89,18 +92,15 @@ def compare(runs, metric=None):
     tasks = {run.config.task for run in runs}
     if len(tasks) > 1:
         raise InputError(f"Runs of different tasks cannot be compared: {', '.join(sorted(tasks))}.")
-    metric = metric or BEST[runs[0].config.task]
     chosen = _on_common_text(runs)
+    metric = metric or next(name for name in BEST[runs[0].config.task] if all(name in scores for scores in chosen))
     _refuse_unlike(runs, chosen, metric)
     units = [_units(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
-    same = len({len(counts) for counts in units}) == 1
-    if metric in ("loss", "bits_per_byte"):  # of batches, which are the same pieces of text only if they are as large
-        same = same and all(np.array_equal(counts[:, 1], units[0][:, 1]) for counts in units)
-    elif not same:
+    by_batch = metric in ("loss", "bits_per_byte")
+    if not by_batch and len({len(counts) for counts in units}) > 1:
         units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
         raise InputError(f"The runs were not scored on as many texts ({units_differ}): evaluate them again.")
     enough = min(map(len, units)) >= FEWEST
-    paired = enough and same
     value = METRICS[metric].of
     rows, first = [], None
     for members in _systems(runs):
@@ -116,10 +116,16 @@ def compare(runs, metric=None):
             first = score, sampled
         else:
             difference = score - first[0]
+            paired = enough and (not by_batch or all(_same_pieces(units[0], units[i]) for i in members))
             p = p_value(difference, sampled - first[1]) if paired else None
             row = dataclasses.replace(row, difference=difference, p=p)
         rows.append(row)
     return Comparison(metric, chosen[0]["data"], len(units[0]), rows)
+
+
+def _same_pieces(one, other):
+    """Whether the batches behind two losses are the same pieces of text: they are as many, and as large."""
+    return np.array_equal(one[:, 1], other[:, 1])
 
 
 def _on_common_text(runs):
@@ -156,6 +162,10 @@ def _refuse_unlike(runs, chosen, metric):
                 if isinstance(one, dict) and isinstance(other, dict):
                     key = next(key for key in one | other if one.get(key) != other.get(key))
                     where, one, other = f"{name}.{key}", one.get(key), other.get(key)
+                if name == "tokenizer_fingerprints":
+                    raise InputError(
+                        f"{runs[0].path} and {run.path} have other tokens: their scores are of other things."
+                    )
                 raise InputError(
                     f"{runs[0].path} and {run.path} were not scored alike: {where} is {one!r} and {other!r}. "
                     "Evaluate one of them again."

@@ -14,7 +14,7 @@ from heedful import backend
 from heedful.checked import read_json
 from heedful.errors import InputError
 from heedful.scores.units import METRICS, interval
-from heedful.storage import locked, own_file, read_sealed, sealed, write_atomically
+from heedful.storage import if_allowed, locked, own_file, read_sealed, sealed, write_atomically
 
 SCORES, OUTPUTS = "scores.json", "outputs"
 LIBRARIES = ("keras", "jax", "tensorflow", "torch", "numpy", "sacrebleu", "tokenizers")
@@ -35,6 +35,13 @@ def keep(run, corpus, scores, units, texts=(), decode=None):
     units = {metric: counts if metric == "bleu" else counts[counts[:, 1] > 0] for metric, counts in units.items()}
     scores |= {"intervals": {metric: interval(metric, counts) for metric, counts in units.items()}}
     scores |= passport(run, corpus, decode)
+    with if_allowed("the scores are not kept"):
+        _write(run, corpus, scores, units, texts)
+    return scores
+
+
+def _write(run, corpus, scores, units, texts):
+    """Add scores to scores.json, and to `outputs/` what they were made of; note where that is."""
     folder = run.path / OUTPUTS
     folder.mkdir(exist_ok=True)
     with locked(folder, wait=True):  # another evaluation of this run may be at the same point
@@ -47,7 +54,6 @@ def keep(run, corpus, scores, units, texts=(), decode=None):
             write_atomically(folder / f"{number}.txt", lines.encode())
         table = json.dumps([*earlier, scores], indent=2, ensure_ascii=False, allow_nan=False)
         write_atomically(run.path / SCORES, f"{table}\n".encode())
-    return scores
 
 
 def read(run):

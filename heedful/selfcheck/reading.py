@@ -126,7 +126,7 @@ def attention(subject):
     rng = np.random.default_rng(3)
     x = rng.normal(size=(2, 5, layer.d_model)).astype(np.float32)
     visible = np.tril(np.ones((5, 5), bool))
-    compute = backend.compiled(lambda x, visible: layer(x, visible=visible)[0], layer)
+    compute = backend.compiled(lambda x, visible: layer(x, visible=visible), layer)
     found = np.asarray(backend.to_numpy(compute(x, visible)), np.float32)
     wanted = _attend(layer, x, visible)
     return _largest(found - wanted), subject.rounding(wanted)

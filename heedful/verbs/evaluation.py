@@ -46,6 +46,8 @@ def compare(options):
     """Compare runs."""
     if options.metric not in (None, *METRICS):
         raise InputError(f"There is no metric {options.metric!r}: choose one of {', '.join(METRICS)}.")
+    if len({path.resolve() for path in options.runs}) < len(options.runs):
+        raise InputError("A run is named twice.")
     comparison = compare_runs([Run.open(path) for path in options.runs], options.metric)
     if options.json:
         print(json.dumps(comparison.as_dict(), ensure_ascii=False))
@@ -57,7 +59,9 @@ def compare(options):
 def test_corpus(run, files):
     """Return the text in `files`, as the run's task reads it, or the test text of the run."""
     if files:
-        data = dataclasses.replace(run.config.data, corpus="files", train=tuple(files), valid=tuple(files), test=())
+        data = dataclasses.replace(
+            run.config.data, corpus="files", train=tuple(files), valid=tuple(files), test=(), origin=""
+        )
         return JOBS[run.config.task].find_corpora(dataclasses.replace(run.config, data=data))["train"]
     if run.config.data.corpus == "files" and not run.config.data.train:
         raise InputError(f"{run.path} names no text: give the files to score it on.")

@@ -36,7 +36,7 @@ def doctor(options):
         kept, mended, out = clean(text, examination, options.fix)
         tell = warn if options.json else say
         tell(f"{kept:,} rows as they were, {mended:,} mended, {out:,} taken out: see {options.fix / REPORT}")
-    return int(any(finding.kind in REFUSED for finding in examination.findings))
+    return int(not examination.rows or any(finding.kind in REFUSED for finding in examination.findings))
 
 
 def _texts(options):

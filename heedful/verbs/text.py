@@ -8,7 +8,7 @@ from heedful import settings
 from heedful.data.tokenizer import MASK
 from heedful.generation.generator import Generator
 from heedful.jobs.job import keep_compilations
-from heedful.reading.filler import Filler
+from heedful.reading.filler import Filler, TooLong
 from heedful.reading.labeller import Labeller
 from heedful.run import Run
 from heedful.verbs import lines
@@ -42,7 +42,13 @@ def fill(options):
             lines.warn(f"line {number} has no {MASK}: it stays as it is.")
             whole, gaps = text, []
         else:
-            whole, gaps = filler.fill(text, options.count)
+            try:
+                whole, gaps = filler.fill(text, options.count)
+            except TooLong as error:
+                if options.text is not None:
+                    raise
+                lines.warn(f"line {number}: {error} It stays as it is.")
+                whole, gaps = text, []
         if options.json:
             print(json.dumps({"text": whole, "gaps": gaps}, ensure_ascii=False))
             continue

@@ -45,6 +45,8 @@ def train(options):
     if options.seeds and (options.resume or options.plan or len(set(options.seeds)) < len(options.seeds)):
         raise InputError("--seeds takes different seeds, and goes with neither --resume nor --plan.")
     if options.resume:
+        if options.verify and options.overrides:
+            raise InputError("--verify replays with the settings that the run has: change none in the same call.")
         config = settings.override(Run.open(options.resume).config, options.overrides)
         origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
         return _watched(lambda: jobs.resume(options.resume, say, config, options.verify, origins), options.resume)

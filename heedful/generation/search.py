@@ -9,8 +9,8 @@ length, V vocabulary, P results of a sentence.
 
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
+from keras.tree import map_structure
 
 from heedful.generation.strategies import Step
 from heedful.layers import Trace
@@ -78,9 +78,13 @@ def search(model, source, first, limits, strategy, rules=None, *, slots=None, ro
     def tick(state):
         place = state.clock % room if refill else state.clock
         in_time = (place - places) % room <= state.age[:, None]  # (B, C)
-        hypotheses, visible = _see(state.hypotheses, in_time, place, width)
-        positions = ops.minimum(state.age, room - 1)[:, None]  # idle slots grow older without end
-        logits, past, attention = _read(model, hypotheses.last, state, place * width, positions, visible, strategy)
+        hypotheses = state.hypotheses.writing_at(place)
+        told = {
+            "place": place * width,
+            "positions": ops.minimum(state.age, room - 1)[:, None],  # idle slots grow older without end
+            "visible": _visible(hypotheses.ancestors, in_time),
+        }
+        logits, past, attention = _step(model, hypotheses.last, state, strategy.attention, told)
         logits = ops.cast(logits, "float32")
         if attention is not None:
             padding = ops.take(hidden, ops.minimum(state.sentence, count - 1), axis=0)
@@ -97,44 +101,49 @@ def search(model, source, first, limits, strategy, rules=None, *, slots=None, ro
         return state._replace(age=state.age + 1)
 
     def hand_over(state, done):
-        """Put the results of done sentences away, and give their slots to those that wait."""
+        """Put the results of done sentences away, and give their slots to those that wait, one slot after another."""
 
         def one(state, done):
             slot = ops.cast(ops.argmax(ops.cast(done, "int32")), "int32")
-            at = slot[None]
-            number = ops.take(state.sentence, at, axis=0)[0]
-            tokens, scores = strategy.results(_map(lambda x: ops.take(x, at, axis=0), state.hypotheses))
-            age = ops.take(state.age, at, axis=0) + 1
-            complete = ops.logical_or(ops.take(limits, number[None], axis=0) <= room, age < room)
-            result = Found(tokens, scores, complete)
-            found = _map(lambda all_rows, row: _set_row(all_rows, number, row), state.found, result)
-            following = ops.minimum(state.waiting, count)
-            state = state._replace(
-                found=found,
-                sentence=_set_row(state.sentence, slot, following[None]),
-                waiting=state.waiting + 1,
-            )
-            if refill:
-                source_row = ops.minimum(following, count - 1)
-                anew = _reading(fresh, ops.take(first, source_row[None], axis=0))
-                read = _map(lambda x, rows: _refill(x, slot, slots, rows, source_row), state.memory, memory)
-                state = state._replace(
-                    age=_set_row(state.age, slot, ops.full((1,), -1, "int32")),  # 0 after this tick
-                    hypotheses=_map(lambda x, row: _set_row(x, slot, row), state.hypotheses, anew),
-                    memory=read,
-                )
+            state = admit(put_away(state, slot), slot)
             return state, ops.logical_and(done, ops.not_equal(ops.arange(slots, dtype="int32"), slot))
 
         return ops.while_loop(lambda state, done: ops.any(done), one, (state, done))[0]
+
+    def put_away(state, slot):
+        """Store the results of the sentence in a slot."""
+        number = ops.take(state.sentence, slot[None], axis=0)[0]
+        hypotheses = map_structure(lambda x: ops.take(x, slot[None], axis=0), state.hypotheses)
+        age = ops.take(state.age, slot[None], axis=0) + 1
+        complete = ops.logical_or(ops.take(limits, number[None], axis=0) <= room, age < room)
+        result = Found(*strategy.results(hypotheses), complete)
+        return state._replace(found=map_structure(lambda x, row: _set_row(x, number, row), state.found, result))
+
+    def admit(state, slot):
+        """Give a slot to the next sentence that waits, if there is one."""
+        following = ops.minimum(state.waiting, count)
+        state = state._replace(
+            sentence=_set_row(state.sentence, slot, following[None]),
+            waiting=state.waiting + 1,
+        )
+        if not refill:
+            return state
+        number = ops.minimum(following, count - 1)
+        hypotheses = _with_last(fresh, ops.take(first, number[None], axis=0))
+        return state._replace(
+            age=_set_row(state.age, slot, ops.full((1,), -1, "int32")),  # 0 after this tick
+            hypotheses=map_structure(lambda x, row: _set_row(x, slot, row), state.hypotheses, hypotheses),
+            memory=map_structure(lambda x, rows: _refill(x, slot, slots, rows, number), state.memory, memory),
+        )
 
     nothing, score = strategy.results(fresh)
     state = _Slots(
         clock=ops.convert_to_tensor(0, "int32"),
         sentence=ops.arange(slots, dtype="int32"),
         age=ops.zeros((slots,), "int32"),
-        memory=_map(lambda x: x[: x.shape[0] // count * slots], memory) if refill else memory,
+        memory=map_structure(lambda x: x[: x.shape[0] // count * slots], memory) if refill else memory,
         past=model.room(slots, room * width),
-        hypotheses=_reading(strategy.start(slots, room, source.shape[-1]), first[:slots]),
+        hypotheses=_with_last(strategy.start(slots, room, source.shape[-1]), first[:slots]),
         waiting=ops.convert_to_tensor(slots, "int32"),
         found=Found(
             ops.repeat(nothing, count + 1, axis=0),
@@ -142,48 +151,38 @@ def search(model, source, first, limits, strategy, rules=None, *, slots=None, ro
             ops.ones((count + 1,), "bool"),
         ),
     )
-    found = ops.while_loop(lambda state: unfinished(state), lambda state: (tick(state),), (state,))[0].found
+    found = ops.while_loop(unfinished, lambda state: (tick(state),), (state,))[0].found
     within = places < limits[:count, None, None]
     return Found(ops.where(within, found.tokens[:count], 0), found.scores[:count], found.complete[:count])
 
 
-def _see(hypotheses, in_time, place, width):
-    """Return the hypotheses, and what each may read: (B, 1, K, C x K).
+def _visible(ancestors, in_time):
+    """Return what each hypothesis may read (B, 1, K, C x K); the cache holds K tokens at each place.
 
-    The cache holds K tokens at each place. A hypothesis sees the one that its ancestor wrote.
+    Args:
+        ancestors: which of the K tokens at each place belongs to its past (B, K, C).
+        in_time: which places are the sentence's (B, C).
     """
+    _, width, room = ancestors.shape
     if width == 1:
-        return hypotheses, in_time[:, None, None, :]
-    own = ops.arange(width, dtype="int32")
-    room = in_time.shape[-1]
-    if hasattr(hypotheses, "ancestors"):
-        here = ops.equal(ops.arange(room, dtype="int32"), place)
-        ancestors = ops.where(here, own[:, None], hypotheses.ancestors)
-        hypotheses = hypotheses._replace(ancestors=ancestors)
-    else:
-        ancestors = ops.broadcast_to(own[None, :, None], (1, width, room))
-    mine = ops.equal(ancestors[..., None], own)  # (B, K, C, K)
+        return in_time[:, None, None, :]
+    mine = ops.equal(ancestors[..., None], ops.arange(width, dtype="int32"))  # (B, K, C, K)
     visible = ops.logical_and(mine, in_time[:, None, :, None])
-    return hypotheses, ops.reshape(visible, (-1, 1, width, room * width))
+    return ops.reshape(visible, (-1, 1, width, room * width))
 
 
-def _read(model, ids, state, place, positions, visible, strategy):
+def _step(model, ids, state, attention, told):
     """Let the model read `ids`; return logits, caches, and what it read of the source (B, K, S) if that is wanted."""
-    arguments = {"place": place, "positions": positions, "visible": visible}
-    if not strategy.attention:
-        return (*model.step(ids, state.memory, state.past, **arguments), None)
+    if not attention:
+        return (*model.step(ids, state.memory, state.past, **told), None)
     trace = Trace()
-    logits, past = model.step(ids, state.memory, state.past, **arguments, trace=trace)
+    logits, past = model.step(ids, state.memory, state.past, **told, trace=trace)
     return logits, past, trace.to_source()
 
 
-def _reading(hypotheses, first):
-    """Return fresh hypotheses that read the tokens `first` (B,) next."""
-    return hypotheses._replace(last=ops.broadcast_to(first[:, None], ops.shape(hypotheses.last)))
-
-
-def _map(function, *structures):
-    return keras.tree.map_structure(function, *structures)
+def _with_last(hypotheses, ids):
+    """Return hypotheses that read the tokens `ids` (B,) next."""
+    return hypotheses._replace(last=ops.broadcast_to(ids[:, None], ops.shape(hypotheses.last)))
 
 
 def _refill(x, slot, slots, all_rows, number):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from heedful.generation.top import NEVER, argmax, log_normaliser, top_k
+from heedful.layers.attention import softmax
 
 LEAST_ATTENTION = 1e-20  # so that the logarithm of none is finite
 
@@ -33,6 +34,16 @@ class Hypotheses(NamedTuple):
     scores: Any  # (B, K), summed log-probabilities in nats
     ended: Any  # (B, K), True behind the end token
 
+    @property
+    def ancestors(self):
+        """Which of the K wrote what stands at each place of a hypothesis' past: itself (1, K, C)."""
+        _, width, room = self.tokens.shape
+        return ops.broadcast_to(ops.arange(width, dtype="int32")[None, :, None], (1, width, room))
+
+    def writing_at(self, place):
+        """Return the hypotheses when each has stored its last token at `place` of the cache."""
+        return self
+
 
 class Beams(NamedTuple):
     """The state of `BeamSearch`: hypotheses that go on, best first, and the best that have ended."""
@@ -45,6 +56,12 @@ class Beams(NamedTuple):
     done_tokens: Any  # (B, P, C)
     done_scores: Any  # (B, P), normalised by length
     done_count: Any  # (B,)
+
+    def writing_at(self, place):
+        """Return the beams when each has stored its last token at `place` of the cache."""
+        _, width, room = self.ancestors.shape
+        here = ops.equal(ops.arange(room, dtype="int32"), place)
+        return self._replace(ancestors=ops.where(here, ops.arange(width, dtype="int32")[:, None], self.ancestors))
 
 
 @dataclass(frozen=True)
@@ -134,7 +151,7 @@ class Sampling(Greedy):
         if self.top_k:
             least = top_k(logits, min(self.top_k, logits.shape[-1]))[0][..., -1:]
             logits = ops.where(logits < least, NEVER, logits)
-        probabilities = _normalise(logits)
+        probabilities = softmax(logits)
         if self.top_p < 1:
             falling = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
             before = ops.cumsum(falling, axis=-1) - falling  # probability of all better words
@@ -280,11 +297,6 @@ def _penalty(length, strength, norm):
     """Return what scores of results of `length` tokens, their end token included, are divided by."""
     length = ops.cast(length, "float32")
     return ((5.0 + length) / 6.0 if norm == "gnmt" else length) ** strength
-
-
-def _normalise(logits):
-    exponentials = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
-    return exponentials / ops.sum(exponentials, axis=-1, keepdims=True)
 
 
 def _rows(x, places):

@@ -177,6 +177,6 @@ def _refuse_nothing(filtered, corpus, max_tokens):
     if not filtered.too_long and not filtered.empty:
         raise InputError(f"{corpus.name} is empty.")
     raise InputError(
-        f"No pair of {corpus.name} is left: {filtered.too_long:,} are longer than data.max_tokens ({max_tokens}), "
-        f"{filtered.empty:,} have an empty side."
+        f"No pair of {corpus.name} is left: {filtered.too_long:,} have {max_tokens:,} tokens or more on a side, "
+        f"which is too long (data.max_tokens; to validate on, model.max_length), {filtered.empty:,} have an empty side."
     )

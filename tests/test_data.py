@@ -87,7 +87,7 @@ def test_encoding_filters_reports_and_caches(words, tmp_path):
 def test_nothing_left_is_an_error(words):
     with pytest.raises(InputError, match="is empty"):
         encode(Corpus.from_pairs([], "nothing"), words, words, 9)
-    with pytest.raises(InputError, match="is left: 1 have 3 tokens or more on a side, .* 0 have an empty side"):
+    with pytest.raises(InputError, match=r"is left: 1 have 3 tokens or more on a side, .* 0 have an empty side"):
         encode(Corpus.from_pairs([("o gato vê", "the cat sees")], "long"), words, words, 3)
 
 

@@ -83,7 +83,7 @@ def main():
             try:
                 config = draw(random, files)
                 job_of = JOBS[config.task]
-                config, tokenizers = job_of.prepare(config, job_of.find_corpora(config)["train"])
+                config, tokenizers = job_of.prepare(config, job_of.find_corpora(config))
                 job = job_of(Run(Path(folder) / "run", config, *tokenizers), report=lambda line: None)
             except InputError:
                 continue  # not valid, or no text is left

@@ -29,7 +29,8 @@ def main(arguments=None):
     options = _parser().parse_args(arguments)
     options.overrides = overrides
     hold_memory()
-    warnings.showwarning = functools.partial(_show_warning, warnings.showwarning)
+    usual = warnings.showwarning
+    warnings.showwarning = functools.partial(_show_warning, usual)
     try:
         module, name = options.verb.split(".")
         code = getattr(importlib.import_module(f"heedful.verbs.{module}"), name)(options) or 0
@@ -47,14 +48,16 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("heedful: stopped.", file=sys.stderr)
         return 130
+    finally:
+        warnings.showwarning = usual
 
 
-def _show_warning(usual, message, category, *place):
+def _show_warning(usual, message, category, *place, **more):
     """Print our own warnings as a line, without where in our code they arose."""
     if issubclass(category, InputWarning):
         print(f"heedful: warning: {message}", file=sys.stderr)
     else:
-        usual(message, category, *place)
+        usual(message, category, *place, **more)
 
 
 class _VerbParser(argparse.ArgumentParser):

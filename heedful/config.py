@@ -68,7 +68,7 @@ class DataConfig:
 
     def __post_init__(self):
         positive(self, "sentences", "length", "max_tokens", "max_shapes")
-        at_most(self, sentences=10**7, length=10**4, max_tokens=10**6, max_shapes=100)
+        at_most(self, sentences=10**7, length=10**4, max_tokens=10**6, max_shapes=10**3)
         if self.batch_tokens != "auto":
             positive(self, "batch_tokens")
             at_most(self, batch_tokens=10**7)

@@ -243,7 +243,21 @@ def test_a_capital_before_a_closing_mark_is_right(right):
     assert unmangled(right) == right
 
 
-@pytest.mark.parametrize("right", ["café", "“naïve” — 5 €", "ação", "Grüße", "žluťoučký", "日本語"])
+@pytest.mark.parametrize(
+    "right",
+    [
+        "café",
+        "“naïve” — 5 €",
+        "ação",
+        "Grüße",
+        "žluťoučký",
+        "日本語",
+        "■ Zutaten",
+        "他 说",
+        "배 (과일)",
+        "♠ Pik",
+    ],
+)
 def test_what_was_read_as_windows_1252_is_put_right(right):
     wrong = "".join(
         character if character.isascii() else bytes(character, "utf-8").decode("cp1252", "replace")

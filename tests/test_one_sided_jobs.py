@@ -64,6 +64,8 @@ def test_a_language_model_from_recipe_to_text(recipe, cli, packing):
         gaps = cli("generate", "run", "--max-length", 5, stdin="the\n\na\n")
         assert gaps.returncode == 0
         assert gaps.stdout.decode().splitlines()[2:4] == ["--- 2", ""]
+        told = cli("evaluate", "run", "--top-k", 5)
+        assert b"Nothing is decoded to score a run of task 'generate'" in told.stderr
         assert b"warning: prompt 2 is empty" in gaps.stderr
 
 
@@ -215,6 +217,10 @@ def test_a_text_sorted_by_class_is_not_cut_into_other_classes(recipe, tmp_path):
     with pytest.raises(InputError, match="has 0 texts of class 'bad', the rest 50: the text seems to be sorted"):
         jobs.train(config, tmp_path / "run", quiet)
     assert not (tmp_path / "run").exists()
+    rare = "".join(f"{'ab'[n % 2]}\ttext {n}\n" for n in range(99)) + "c\tone alone\n"
+    path.write_text(rare, encoding="utf-8")
+    config = override(config, ["--train.updates", "1", "--data.labels", '["a", "b", "c"]', "--data.test", "[]"])
+    assert jobs.train(config, tmp_path / "run", quiet).config.data.labels == ("a", "b", "c")
 
 
 @pytest.mark.any_backend

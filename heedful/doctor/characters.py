@@ -38,10 +38,11 @@ _STARTS = np.array([start for start, _ in _BEGINNINGS], np.uint32)
 _KIND_OF = np.array([CHARACTERS.index(kind) for _, kind in _BEGINNINGS])
 # What UTF-8 looks like where somebody took it for Windows-1252: letters such as these, and then one of the others.
 _MANGLED = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]")
-# ... but not a capital letter before a closing mark, nor a small one before two of them, such as the no-break space and
-# the quotation mark of French: together they are UTF-8 of another letter by chance.
+# ... but not a capital letter before a closing mark, nor a small one that ends a word before two of them, such as the
+# no-break space and the quotation mark of French: together they are UTF-8 of another letter by chance.
 _MARKS = "\u00bb\u2013\u2014\u2018-\u201d\u2026\u2122"
-_CLOSED = re.compile(f"[\u00c0-\u00df][{_MARKS}]|[\u00e0-\u00ef][\u00a0\u00ae\u00b0{_MARKS}]{{2}}")
+_CLOSED = re.compile(f"[\u00c0-\u00df][{_MARKS}]")
+_TWICE_CLOSED = re.compile(f"[\u00e0-\u00ef][\u00a0\u00ae\u00b0{_MARKS}]{{2}}")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _UNSEEN = re.compile(
     "["
@@ -85,7 +86,8 @@ def unmangled(line):
 
 
 def _read_again(match):
-    if _CLOSED.fullmatch(match[0]):
+    begun = match.start() > 0 and match.string[match.start() - 1].isalpha()
+    if _CLOSED.fullmatch(match[0]) or (begun and _TWICE_CLOSED.fullmatch(match[0])):
         return match[0]
     try:
         return b"".join(_byte(character) for character in match[0]).decode()

@@ -84,7 +84,7 @@ class Generator:
             )
         for text in texts:
             if not text.prompt:  # a warning has said so
-                text.candidates, text.ended = [([], 0.0)], True
+                text.candidates, text.ended = [([], 0.0)] * decode.n_best, True
         turn = 0
         while waiting := [text for text in texts if not text.ended]:
             self._write_round(waiting, decode, scored, turn)

@@ -28,13 +28,13 @@ class ClassificationJob(Job):
     def find_corpora(config):
         data = config.data
         parts = {"train": data.train, "valid": data.valid, "test": data.test}
-        opened = open_parts(config, {part: read_labelled(files, data.origin) for part, files in parts.items() if files})
-        if not data.valid and data.train:
-            _require_all_classes(opened["train"], opened["valid"])
-        return opened
+        return open_parts(config, {part: read_labelled(files, data.origin) for part, files in parts.items() if files})
 
     @staticmethod
-    def prepare(config, corpus):
+    def prepare(config, corpora):
+        corpus = corpora["train"]
+        if not config.data.valid:
+            _require_all_classes(corpus, corpora["valid"])
         seen = sorted({label for label, _ in corpus})
         if not seen:
             raise InputError(f"{corpus.name} is empty.")
@@ -88,8 +88,8 @@ def _require_all_classes(train, valid):
     rest, held_out = (Counter(label for label, _ in corpus) for corpus in (train, valid))
     share = held_out.total() / max(1, rest.total() + held_out.total())
     for label in sorted(rest | held_out):
-        expected = share * (rest[label] + held_out[label])
-        if not rest[label] or (not held_out[label] and expected >= EXPECTED):
+        both = rest[label] + held_out[label]
+        if (not held_out[label] and share * both >= EXPECTED) or (not rest[label] and (1 - share) * both >= EXPECTED):
             raise InputError(
                 f"{valid.name}, held out to validate on, has {held_out[label]} texts of class {label!r}, the rest "
                 f"{rest[label]}: the text seems to be sorted. Shuffle its lines, or name data.valid."

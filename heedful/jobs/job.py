@@ -111,8 +111,8 @@ class Job:
         raise NotImplementedError
 
     @staticmethod
-    def prepare(config, corpus):
-        """Return the config with what only the training text can tell, and its tokenizers: one, or two sides'."""
+    def prepare(config, corpora):
+        """Return the config with what only the text can tell, and the tokenizers made of it: one, or two sides'."""
         raise NotImplementedError
 
     def read_examples(self):
@@ -169,7 +169,7 @@ class Job:
     @classmethod
     def _prepare(cls, config, report):
         keep_compilations()
-        config, tokenizers = cls.prepare(config, cls.find_corpora(config)["train"])
+        config, tokenizers = cls.prepare(config, cls.find_corpora(config))
         report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
         if config.data.batch_tokens == "auto":
             config = cls._with_largest_batch(config, tokenizers)

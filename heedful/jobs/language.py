@@ -39,8 +39,8 @@ class LanguageJob(Job):
     find_corpora = staticmethod(documents)
 
     @staticmethod
-    def prepare(config, corpus):
-        return config, [text_tokenizer(config, corpus)]
+    def prepare(config, corpora):
+        return config, [text_tokenizer(config, corpora["train"])]
 
     def read_examples(self):
         texts = self._encode("train")

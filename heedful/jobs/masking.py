@@ -19,8 +19,8 @@ class MaskingJob(Job):
     find_corpora = staticmethod(documents)
 
     @staticmethod
-    def prepare(config, corpus):
-        return config, [text_tokenizer(config, corpus, mask=True)]
+    def prepare(config, corpora):
+        return config, [text_tokenizer(config, corpora["train"], mask=True)]
 
     def read_examples(self):
         texts = self._encode("train")

@@ -101,7 +101,8 @@ class TranslationJob(Job):
         return corpora(config)
 
     @staticmethod
-    def prepare(config, corpus):
+    def prepare(config, corpora):
+        corpus = corpora["train"]
         if not config.train.start_from:
             return config, train_tokenizers(config, corpus)
         before, config = starting_point(config)

@@ -17,6 +17,7 @@ from heedful.scores.units import METRICS, interval
 from heedful.storage import if_allowed, locked, own_file, read_sealed, sealed, write_atomically
 
 SCORES, OUTPUTS = "scores.json", "outputs"
+HIDDEN = 2  # which tokens of a text fill hides to be scored: counted up whenever that changes
 LIBRARIES = ("keras", "jax", "tensorflow", "torch", "numpy", "sacrebleu", "tokenizers")
 
 
@@ -94,7 +95,9 @@ def passport(run, corpus, decode=None):
 def _examples(config):
     """Return the settings that decide what a model is asked about a text: fill hides tokens, others ask them all."""
     data = config.data
-    asked = {"mask_share": data.mask_share, "whole_words": data.whole_words, "max_tokens": data.max_tokens}
+    asked = {
+        "mask_share": data.mask_share, "whole_words": data.whole_words, "max_tokens": data.max_tokens, "hidden": HIDDEN,
+    }  # fmt: skip
     return asked if config.task == "fill" else {}
 
 

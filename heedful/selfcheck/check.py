@@ -48,7 +48,7 @@ class Check:
 
 CHECKS = (
     Check("what is to be said is the next token, the hidden token, or the class",
-          learning.labels, "data/examples.py, data/documents.py, data/masking.py, data/labels.py"),
+          learning.labels, "data/examples.py, data/language.py, data/masking.py, data/labels.py"),
     Check("no position sees what comes after it", reading.future, "layers/masks.py, models/", WRITING),
     Check("padding cannot be read", reading.padding, "layers/masks.py, models/"),
     Check("labels without weight do not count", reading.weightless, "training/loss.py"),

@@ -26,7 +26,7 @@ def evaluate(options):
         scores = translation.evaluate(run, corpus, translator)
         summary = translation.describe(scores)
     else:
-        if settings.given_options(run.config, "decode", options) != run.config.decode:
+        if any(name.startswith("decode.") and value is not None for name, value in vars(options).items()):
             raise InputError(f"Nothing is decoded to score a run of task {run.config.task!r}: leave the settings out.")
         job = SINGLE[run.config.task]
         scores = job.evaluate(run, corpus)

@@ -32,7 +32,7 @@ def checked(recipe_of, tmp_path):
         for name, value in options.items():
             config = override(config, SETTINGS.get(name, [f"--model.{name}", str(value).lower()]))
         job_of = JOBS[task]
-        config, tokenizers = job_of.prepare(config, job_of.find_corpora(config)["train"])
+        config, tokenizers = job_of.prepare(config, job_of.find_corpora(config))
         if "frozen" in options:  # checked without the run that it would start from: fresh weights are frozen too
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, freeze=True, start_from="run"))
         job = job_of(Run(tmp_path / "run", config, *tokenizers), report=lambda line: None)

@@ -190,8 +190,8 @@ def second_best_is_taken(monkeypatch):
 def a_slot_reads_what_its_predecessor_left(monkeypatch):
     """The whole ring of a cache is visible, whatever stands there."""
     wrap(
-        monkeypatch, search, "_see",
-        lambda original: lambda hypotheses, in_time, *args: original(hypotheses, ops.ones_like(in_time), *args),
+        monkeypatch, search, "_visible",
+        lambda original: lambda ancestors, in_time: original(ancestors, ops.ones_like(in_time)),
     )  # fmt: skip
 
 

@@ -105,9 +105,9 @@ def slow_beam(model, source, limit, strategy):
     live, done, ended = [(0.0, [START])], [], 0
     for length in range(1, limit + 1):
         candidates = []
-        for score, target in live:
-            scores = score + log_probabilities(model, source, target)
-            candidates += [(scores[word], target, word) for word in range(VOCABULARY)]
+        chances = all_log_probabilities(model, source, [target for _, target in live])
+        for (score, target), following in zip(live, chances, strict=True):
+            candidates += [(score + following[word], target, word) for word in range(VOCABULARY)]
         candidates = sorted(candidates, key=lambda c: -c[0])[: 2 * strategy.width]
 
         ending = [candidate for candidate in candidates[: strategy.width] if candidate[2] == END]

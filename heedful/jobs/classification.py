@@ -58,16 +58,29 @@ class ClassificationJob(Job):
         return examples
 
     def start(self, model):
-        self._labeller = Labeller(model, self.run.tokenizer, self.config.data.labels, self.config.data.max_tokens)
+        self.engine = Labeller(model, self.run.tokenizer, self.config.data.labels, self.config.data.max_tokens)
         self._token_scores = TokenScores(model, self._examples("valid", 3))
 
     def validate(self):
         scores = self._token_scores()
         return {name: scores[name] for name in ("loss", "accuracy")}
 
-    def score_test(self, part, corpus):
-        scores = evaluate(self.run, corpus, self._labeller)
-        self.report(f"{part}: {describe(scores)}")
+    @staticmethod
+    def evaluate(run, corpus, engine=None):
+        labeller = engine or Labeller.from_run(run)
+        wanted = label_numbers(corpus, labeller.labels)
+        if not len(wanted):
+            raise InputError(f"{corpus.name} is empty.")
+        found = labeller.probabilities([text for _, text in corpus]).argmax(-1)
+        scores = class_scores(found, wanted, labeller.labels)
+        with if_allowed("the confusions are not drawn"):
+            plot_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labeller.labels)
+        units = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
+        return keep(run, corpus, scores, units, [labeller.labels[number] for number in found])
+
+    @staticmethod
+    def describe(scores):
+        return f"accuracy {scores['accuracy']:.2%}  macro-F1 {scores['macro_f1']:.4f}  on {scores['texts']:,} texts"
 
     def _examples(self, part, max_shapes):
         corpus, data = self.corpora[part], self.config.data
@@ -94,23 +107,3 @@ def _require_all_classes(train, valid):
                 f"{valid.name}, held out to validate on, has {held_out[label]} texts of class {label!r}, the rest "
                 f"{rest[label]}: the text seems to be sorted. Shuffle its lines, or name data.valid."
             )
-
-
-def evaluate(run, corpus, labeller=None):
-    """Score a classifier on labelled texts, draw its confusions, add the result to the run's scores.json; return it."""
-    labeller = labeller or Labeller.from_run(run)
-    wanted = label_numbers(corpus, labeller.labels)
-    if not len(wanted):
-        raise InputError(f"{corpus.name} is empty.")
-    probabilities = labeller.probabilities([text for _, text in corpus])
-    scores = class_scores(probabilities.argmax(-1), wanted, labeller.labels)
-    with if_allowed("the confusions are not drawn"):
-        plot_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labeller.labels)
-    found = probabilities.argmax(-1)
-    units = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
-    return keep(run, corpus, scores, units, [labeller.labels[number] for number in found])
-
-
-def describe(scores):
-    """Return scores as a line."""
-    return f"accuracy {scores['accuracy']:.2%}  macro-F1 {scores['macro_f1']:.4f}  on {scores['texts']:,} texts"

@@ -92,6 +92,7 @@ class Job:
 
     def __init__(self, run, report=print):
         self.run, self.report, self.config = run, report, run.config
+        self.engine = None  # what `evaluate` scores with, made by `start`
         self.corpora = self.find_corpora(self.config)
         self.examples = self.read_examples()
         report(str(self.examples))
@@ -120,16 +121,29 @@ class Job:
         raise NotImplementedError
 
     def start(self, model):
-        """Get ready to validate `model`; called once, before training."""
+        """Get ready to validate `model`, and make the engine that scores it; called once, before training."""
         raise NotImplementedError
 
     def validate(self):
         """Return the scores of the model now, and under `samples` texts to show."""
         raise NotImplementedError
 
+    @staticmethod
+    def evaluate(run, corpus, engine=None):
+        """Score a run on a text; keep the result in its scores.json, and return it.
+
+        `engine` has the model: a `Translator`, a `Labeller` or the model itself; without one it is read from the run.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def describe(scores):
+        """Return scores as a line."""
+        raise NotImplementedError
+
     def score_test(self, part, corpus):
         """Score the trained model on a part of the text and report it."""
-        raise NotImplementedError
+        self.report(f"{part}: {self.describe(self.evaluate(self.run, corpus, self.engine))}")
 
     @classmethod
     def create(cls, config, path, report=print, force=False, origins=None):

@@ -58,6 +58,7 @@ class LanguageJob(Job):
             sample=True, max_length=SAMPLE_TOKENS, batch_size=1, temperature=decode.temperature, top_k=decode.top_k,
             top_p=decode.top_p, min_p=decode.min_p, seed=decode.seed,
         )  # fmt: skip
+        self.engine = model
         self._generator = Generator(model, self.run.tokenizer, drawn, starts)
         valid = self._encode("valid")
         self._scores = TextScores(model, self.config, valid, self.run.tokenizer)
@@ -73,9 +74,25 @@ class LanguageJob(Job):
         del scores["tokens"]  # the same at every validation
         return scores | {"samples": [sample]}
 
-    def score_test(self, part, corpus):
-        scores = evaluate(self.run, corpus, self._generator.model)
-        self.report(f"{part}: {describe(scores)}")
+    @staticmethod
+    def evaluate(run, corpus, engine=None):
+        texts = encode_texts(corpus, run.tokenizer)
+        scorer = TextScores(engine or run.load_model(), run.config, texts, run.tokenizer)
+        sums = scorer.sums()
+        nats, tokens = sums[:, 0], sums[:, 2]
+        units = {"loss": np.stack([nats, tokens], 1)}
+        if scorer.keeps_text:
+            text_bytes = tokens * scorer.text_bytes / tokens.sum()  # each batch's share of them
+            units["bits_per_byte"] = np.stack([nats, text_bytes], 1)
+        return keep(run, corpus, scorer.summary(sums), units)
+
+    @staticmethod
+    def describe(scores):
+        bits = f"{scores['bits_per_byte']:.4f} bits per byte  " if "bits_per_byte" in scores else ""
+        return (
+            f"loss {scores['loss']:.4f} nats per token  perplexity {scores['perplexity']:.3f}  {bits}"
+            f"on {scores['tokens']:,} tokens"
+        )
 
     def _encode(self, part):
         return encode_texts(self.corpora[part], self.run.tokenizer, cache_folder() / "encoded")
@@ -123,25 +140,3 @@ class TextScores:
         if self.keeps_text:
             scores["bits_per_byte"] = sums[:, 0].sum() / math.log(2) / self.text_bytes
         return scores
-
-
-def evaluate(run, corpus, model=None):
-    """Score a language model on documents and add the result to the run's scores.json; return it."""
-    texts = encode_texts(corpus, run.tokenizer)
-    scorer = TextScores(model or run.load_model(), run.config, texts, run.tokenizer)
-    sums = scorer.sums()
-    nats, tokens = sums[:, 0], sums[:, 2]
-    units = {"loss": np.stack([nats, tokens], 1)}
-    if scorer.keeps_text:
-        text_bytes = tokens * scorer.text_bytes / tokens.sum()  # each batch's share of them
-        units["bits_per_byte"] = np.stack([nats, text_bytes], 1)
-    return keep(run, corpus, scorer.summary(sums), units)
-
-
-def describe(scores):
-    """Return scores as a line."""
-    bits = f"{scores['bits_per_byte']:.4f} bits per byte  " if "bits_per_byte" in scores else ""
-    return (
-        f"loss {scores['loss']:.4f} nats per token  perplexity {scores['perplexity']:.3f}  {bits}"
-        f"on {scores['tokens']:,} tokens"
-    )

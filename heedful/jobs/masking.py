@@ -32,6 +32,7 @@ class MaskingJob(Job):
         )  # fmt: skip
 
     def start(self, model):
+        self.engine = model
         self._token_scores = TokenScores(model, masked(self.run, self._encode("valid"), **ASKED))
 
     def validate(self):
@@ -39,8 +40,19 @@ class MaskingJob(Job):
         del scores["tokens"]  # the same at every validation
         return scores
 
-    def score_test(self, part, corpus):
-        self.report(f"{part}: {describe(evaluate(self.run, corpus))}")
+    @staticmethod
+    def evaluate(run, corpus, engine=None):
+        texts = encode_texts(corpus, run.tokenizer)
+        sums = TokenScores(engine or run.load_model(), masked(run, texts, **ASKED)).sums()
+        units = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}
+        return keep(run, corpus, TokenScores.summary(sums), units)
+
+    @staticmethod
+    def describe(scores):
+        return (
+            f"loss {scores['loss']:.4f} nats per masked token  perplexity {scores['perplexity']:.3f}  "
+            f"{scores['accuracy']:.2%} found  of {scores['tokens']:,} masked tokens"
+        )
 
     def _encode(self, part):
         return encode_texts(self.corpora[part], self.run.tokenizer, cache_folder() / "encoded")
@@ -54,19 +66,3 @@ def masked(run, texts, *, seed, **batches):
     pieces = in_pieces(texts.ids, data.max_tokens)
     plan = plan_pieces(pieces, seed=seed, **batches)
     return MaskedExamples(pieces, run.tokenizer, plan, data.mask_share, data.whole_words, seed)
-
-
-def evaluate(run, corpus, model=None):
-    """Score a masked language model on documents and add the result to the run's scores.json; return it."""
-    texts = encode_texts(corpus, run.tokenizer)
-    sums = TokenScores(model or run.load_model(), masked(run, texts, **ASKED)).sums()
-    units = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}
-    return keep(run, corpus, TokenScores.summary(sums), units)
-
-
-def describe(scores):
-    """Return scores as a line."""
-    return (
-        f"loss {scores['loss']:.4f} nats per masked token  perplexity {scores['perplexity']:.3f}  "
-        f"{scores['accuracy']:.2%} found  of {scores['tokens']:,} masked tokens"
-    )

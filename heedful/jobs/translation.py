@@ -121,7 +121,7 @@ class TranslationJob(Job):
 
     def start(self, model):
         tokenizers = self.run.source_tokenizer, self.run.target_tokenizer
-        self._translator = Translator(model, *tokenizers, self.config.decode)
+        self.engine = Translator(model, *tokenizers, self.config.decode)
         self._token_scores = TokenScores.of_pairs(model, self._valid_pairs, self.config.data.batch_tokens)
 
     def validate(self):
@@ -130,8 +130,8 @@ class TranslationJob(Job):
         count = self.config.train.validate_sentences
         if count:
             pairs = list(itertools.islice(self.corpora["valid"], count))
-            self._translator.refresh()
-            made, text_scores = translate_and_score(self._translator, pairs)
+            self.engine.refresh()
+            made, text_scores = translate_and_score(self.engine, pairs)
             scores |= {name: text_scores[name] for name in ("bleu", "chrf")}
             scores["samples"] = [
                 f"{source}  ->  {hypothesis}   [{reference}]"
@@ -139,47 +139,46 @@ class TranslationJob(Job):
             ]
         return scores
 
+    @staticmethod
+    def evaluate(run, corpus, engine=None):
+        """Score a run on a parallel text; keep the result in its scores.json, and return it.
+
+        Returns:
+            bleu, chrf, exact, seconds and tokens per second of decoding, signatures, a 95 % interval; loss, perplexity
+            and accuracy of the model as trained, whatever it decodes in; and the passport of `scores/passport.py`.
+        """
+        translator = engine or Translator.from_run(run)
+        pairs = list(corpus)
+        if not pairs:
+            raise InputError(f"{corpus.name} is empty.")
+        began = time.monotonic()
+        made, scores = translate_and_score(translator, pairs)
+        seconds = time.monotonic() - began
+        tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(made))
+        encoded = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length)
+        scores |= TokenScores.of_pairs(translator.trained_model, encoded, run.config.data.batch_tokens)()
+        scores |= {
+            "sentences": len(pairs),
+            "seconds": round(seconds, 2),
+            "output_tokens_per_second": round(tokens / seconds, 1),
+        }
+        units = {"bleu": bleu_units(made, [reference for _, reference in pairs], run.target_tokenizer.lowercase)}
+        return keep(run, corpus, scores, units, made, translator.decode)
+
+    @staticmethod
+    def describe(scores):
+        return (
+            f"BLEU {scores['bleu']:.2f}  chrF {scores['chrf']:.2f}  exact {scores['exact']:.2%}  "
+            f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
+        )
+
     def score_test(self, part, corpus):
-        self._translator.refresh()
-        scores = evaluate(self.run, corpus, self._translator)
-        self.report(f"{part}: {describe(scores)}  ({scores['signatures']['bleu']})")
+        self.engine.refresh()
+        scores = self.evaluate(self.run, corpus, self.engine)
+        self.report(f"{part}: {self.describe(scores)}  ({scores['signatures']['bleu']})")
 
 
 def translate_and_score(translator, pairs):
     """Return (translations, text scores) of a list of (source, reference); case counts if the model can write it."""
     made = translator.translate([source for source, _ in pairs])
     return made, score_text(made, [reference for _, reference in pairs], translator.target_tokenizer.lowercase)
-
-
-def evaluate(run, corpus, translator=None):
-    """Score a run on a parallel text and add the result to its scores.json.
-
-    Returns:
-        bleu, chrf, exact, seconds and tokens per second of decoding, signatures, a 95 % interval; loss, perplexity and
-        accuracy of the model as trained, whatever it decodes in; and the passport of `scores/passport.py`.
-    """
-    translator = translator or Translator.from_run(run)
-    pairs = list(corpus)
-    if not pairs:
-        raise InputError(f"{corpus.name} is empty.")
-    began = time.monotonic()
-    made, scores = translate_and_score(translator, pairs)
-    seconds = time.monotonic() - began
-    tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(made))
-    encoded = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length)
-    scores |= TokenScores.of_pairs(translator.trained_model, encoded, run.config.data.batch_tokens)()
-    scores |= {
-        "sentences": len(pairs),
-        "seconds": round(seconds, 2),
-        "output_tokens_per_second": round(tokens / seconds, 1),
-    }
-    units = {"bleu": bleu_units(made, [reference for _, reference in pairs], run.target_tokenizer.lowercase)}
-    return keep(run, corpus, scores, units, made, translator.decode)
-
-
-def describe(scores):
-    """Return scores as a line."""
-    return (
-        f"BLEU {scores['bleu']:.2f}  chrF {scores['chrf']:.2f}  exact {scores['exact']:.2%}  "
-        f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
-    )

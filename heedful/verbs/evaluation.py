@@ -6,31 +6,24 @@ import json
 from heedful import settings
 from heedful.errors import InputError
 from heedful.generation.translator import Translator
-from heedful.jobs import JOBS, classification, language, masking, translation
+from heedful.jobs import JOBS
 from heedful.jobs.job import keep_compilations
 from heedful.run import Run
 from heedful.scores.comparison import compare as compare_runs
 from heedful.scores.units import METRICS
 
-SINGLE = {"generate": language, "fill": masking, "classify": classification}
-
 
 def evaluate(options):
     """Score a run."""
     run = Run.open(options.run)
-    corpus = test_corpus(run, options.files)
+    corpus, task, engine = test_corpus(run, options.files), run.config.task, None
     keep_compilations()
-    if run.config.task == "translate":
-        translator = Translator.from_run(run)
-        translator.decode = settings.given_options(run.config, "decode", options)
-        scores = translation.evaluate(run, corpus, translator)
-        summary = translation.describe(scores)
-    else:
-        if any(name.startswith("decode.") and value is not None for name, value in vars(options).items()):
-            raise InputError(f"Nothing is decoded to score a run of task {run.config.task!r}: leave the settings out.")
-        job = SINGLE[run.config.task]
-        scores = job.evaluate(run, corpus)
-        summary = job.describe(scores)
+    if task == "translate":
+        engine = Translator.from_run(run)
+        engine.decode = settings.given_options(run.config, "decode", options)
+    elif any(name.startswith("decode.") and value is not None for name, value in vars(options).items()):
+        raise InputError(f"Nothing is decoded to score a run of task {task!r}: leave the settings out.")
+    scores = JOBS[task].evaluate(run, corpus, engine)
     if options.json:
         print(json.dumps(scores, ensure_ascii=False))
         return
@@ -39,7 +32,7 @@ def evaluate(options):
             print(f"{name:26s}{score:.4f}" if isinstance(score, float) else f"{name:26s}{score:,}")
     for name, signature in scores.get("signatures", {}).items():
         print(f"{name + ' signature':26s}{signature}")
-    print(summary)
+    print(JOBS[task].describe(scores))
 
 
 def compare(options):

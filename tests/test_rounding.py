@@ -118,8 +118,7 @@ def test_validation_decodes_with_what_was_learned_until_then(learned_in, recipe,
     def watched():
         result = validate()
         copy, learned = (
-            model.encoder.blocks[0].feed_forward.inner
-            for model in (job._translator.model, job._translator.trained_model)
+            model.encoder.blocks[0].feed_forward.inner for model in (job.engine.model, job.engine.trained_model)
         )
         values, scales = numpy(copy.rounded.values), numpy(copy.rounded.scales)
         np.testing.assert_allclose(values * scales, numpy(learned.kernel), atol=scales.max())
@@ -130,7 +129,7 @@ def test_validation_decodes_with_what_was_learned_until_then(learned_in, recipe,
     job.train()
     assert len(seen) == 2
     assert (seen[0] != seen[1]).any()
-    for kept, read_again in zip(job._translator.model.weights, Translator.from_run(job.run).model.weights, strict=True):
+    for kept, read_again in zip(job.engine.model.weights, Translator.from_run(job.run).model.weights, strict=True):
         np.testing.assert_array_equal(numpy(kept), numpy(read_again), err_msg=kept.path)
     assert read(job.run)[-1]["decode"]["precision"] == "int8"
 

@@ -12,8 +12,8 @@ from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores, class_scores
 from heedful.inspection import plot_confusion
+from heedful.jobs.documents import text_tokenizer
 from heedful.jobs.job import Job, open_parts, starting_point
-from heedful.jobs.language import text_tokenizer
 from heedful.reading.labeller import Labeller
 from heedful.scores.passport import keep
 from heedful.storage import if_allowed

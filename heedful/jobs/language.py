@@ -5,45 +5,27 @@ import math
 import numpy as np
 
 from heedful.config import DecodeConfig
-from heedful.data.documents import encode_texts, read_documents
+from heedful.data.documents import encode_texts
 from heedful.data.language import PackedDocuments, Windows, as_stream
-from heedful.data.tokenizer import END_ID, Tokenizer
+from heedful.data.tokenizer import END_ID
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores
 from heedful.generation.generator import Generator
-from heedful.jobs.job import Job, cache_folder, open_parts
+from heedful.jobs.documents import DocumentsJob, text_tokenizer
 from heedful.scores.passport import keep
 
 SAMPLE_TOKENS = 200  # length of the sample text at a validation
 
 
-def documents(config):
-    """Return the corpora of documents by part: train, valid, and test where there is one; errors as of a `Job`."""
-    data = config.data
-    files = {"train": data.train, "valid": data.valid, "test": data.test}
-    return open_parts(
-        config,
-        {part: read_documents(paths, data.documents, data.origin) for part, paths in files.items() if paths},
-    )
-
-
-def text_tokenizer(config, corpus, mask=False):
-    """Learn the vocabulary of a run from documents."""
-    settings = config.tokenizer
-    return Tokenizer.train(corpus, settings.kind, settings.vocab_size, settings.lowercase, mask)
-
-
-class LanguageJob(Job):
+class LanguageJob(DocumentsJob):
     """Trains a `CausalLM` on documents; validation writes a sample text."""
-
-    find_corpora = staticmethod(documents)
 
     @staticmethod
     def prepare(config, corpora):
         return config, [text_tokenizer(config, corpora["train"])]
 
     def read_examples(self):
-        texts = self._encode("train")
+        texts = self.encoded("train")
         self.report(f"training text: {texts}")
         if self.config.data.packing == "stream" and len(texts.ids.flat) <= self.config.data.max_tokens:
             raise InputError(
@@ -60,7 +42,7 @@ class LanguageJob(Job):
         )  # fmt: skip
         self.engine = model
         self._generator = Generator(model, self.run.tokenizer, drawn, starts)
-        valid = self._encode("valid")
+        valid = self.encoded("valid")
         self._scores = TextScores(model, self.config, valid, self.run.tokenizer)
         self._prompt = self.config.train.prompt
         if not starts and not self.run.tokenizer.encode(self._prompt):  # such as a line feed where words are tokens
@@ -93,9 +75,6 @@ class LanguageJob(Job):
             f"loss {scores['loss']:.4f} nats per token  perplexity {scores['perplexity']:.3f}  {bits}"
             f"on {scores['tokens']:,} tokens"
         )
-
-    def _encode(self, part):
-        return encode_texts(self.corpora[part], self.run.tokenizer, cache_folder() / "encoded")
 
 
 def examples_of(config, texts):

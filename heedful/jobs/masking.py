@@ -5,25 +5,22 @@ from heedful.data.examples import plan_pieces
 from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores
-from heedful.jobs.job import Job, cache_folder
-from heedful.jobs.language import documents, text_tokenizer
+from heedful.jobs.documents import DocumentsJob, text_tokenizer
 from heedful.scores.passport import keep
 
 # What is hidden in validation and test text hangs on a seed and on the batches: both are the same for all runs.
 ASKED = {"seed": 0, "batch_tokens": 4096, "max_shapes": 4}
 
 
-class MaskingJob(Job):
+class MaskingJob(DocumentsJob):
     """Trains a `MaskedLM` on documents; validation always asks for the same tokens."""
-
-    find_corpora = staticmethod(documents)
 
     @staticmethod
     def prepare(config, corpora):
         return config, [text_tokenizer(config, corpora["train"], mask=True)]
 
     def read_examples(self):
-        texts = self._encode("train")
+        texts = self.encoded("train")
         self.report(f"training text: {texts}")
         data = self.config.data
         return masked(
@@ -33,7 +30,7 @@ class MaskingJob(Job):
 
     def start(self, model):
         self.engine = model
-        self._token_scores = TokenScores(model, masked(self.run, self._encode("valid"), **ASKED))
+        self._token_scores = TokenScores(model, masked(self.run, self.encoded("valid"), **ASKED))
 
     def validate(self):
         scores = self._token_scores()
@@ -53,9 +50,6 @@ class MaskingJob(Job):
             f"loss {scores['loss']:.4f} nats per masked token  perplexity {scores['perplexity']:.3f}  "
             f"{scores['accuracy']:.2%} found  of {scores['tokens']:,} masked tokens"
         )
-
-    def _encode(self, part):
-        return encode_texts(self.corpora[part], self.run.tokenizer, cache_folder() / "encoded")
 
 
 def masked(run, texts, *, seed, **batches):

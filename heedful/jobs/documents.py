@@ -1,0 +1,28 @@
+"""What the jobs that learn from documents have in common: their corpora, vocabulary and encoded texts."""
+
+from heedful.data.documents import encode_texts, read_documents
+from heedful.data.tokenizer import Tokenizer
+from heedful.jobs.job import Job, cache_folder, open_parts
+
+
+class DocumentsJob(Job):
+    """A job whose corpora are documents; each task has a subclass."""
+
+    @staticmethod
+    def find_corpora(config):
+        data = config.data
+        files = {"train": data.train, "valid": data.valid, "test": data.test}
+        return open_parts(
+            config,
+            {part: read_documents(paths, data.documents, data.origin) for part, paths in files.items() if paths},
+        )
+
+    def encoded(self, part):
+        """Return the `EncodedTexts` of a part; kept on disk."""
+        return encode_texts(self.corpora[part], self.run.tokenizer, cache_folder() / "encoded")
+
+
+def text_tokenizer(config, corpus, mask=False):
+    """Learn the vocabulary of a run from documents."""
+    settings = config.tokenizer
+    return Tokenizer.train(corpus, settings.kind, settings.vocab_size, settings.lowercase, mask)

@@ -95,10 +95,17 @@ class TokenizerConfig:
     """One vocabulary for both languages."""
     lowercase: bool = False
     """Lower-case the text first (WordPiece: strip accents too, as BERT does)."""
+    prefix_space: bool = False
+    """Read each line as if a space stood before it, so that its first word is the token that it is within a line (bpe
+    and unigram, where the space belongs to the word; tasks translate and classify)."""
 
     def __post_init__(self):
         positive(self, "vocab_size")
         at_most(self, vocab_size=10**7)
+
+    def keywords(self):
+        """Return what a vocabulary is learned with, as `Tokenizer.train` takes it."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "joint"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,6 +344,11 @@ class Config:
                 raise InputError(f"data.{part} takes two files or one .tsv file, not {len(files)}.")
         if self.task != "translate" and self.data.corpus != "files":
             raise InputError(f"The built-in corpus {self.data.corpus!r} is for translation; name files in data.train.")
+        if self.tokenizer.prefix_space and self.task not in ("translate", "classify"):
+            raise InputError(
+                "tokenizer.prefix_space is for the tasks translate and classify: texts of "
+                f"task = {self.task!r} are cut anywhere."
+            )
         endless = self.task == "translate" and self.model.positions != "learned"
         if not endless and self.data.max_tokens > self.model.max_length:
             raise InputError(

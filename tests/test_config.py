@@ -54,6 +54,10 @@ def test_sizes_fill_what_is_not_given():
             {"model": {"positions": "learned", "max_length": 64}},
             r"data.max_tokens \(100\) cannot exceed model.max_length \(64\)",
         ),
+        (
+            {"task": "generate", "tokenizer": {"prefix_space": True}},
+            r"prefix_space is for the tasks translate and classify",
+        ),
         ({"data": 3}, r"expected a table of settings, found 3"),
     ],
 )

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from heedful.data.tokenizer import KINDS, SPECIAL, Tokenizer
+from heedful.data.tokenizer import BYTE_LEVEL, KINDS, SPECIAL, Tokenizer
 from heedful.errors import InputError
 
 pytestmark = pytest.mark.any_backend
@@ -50,11 +50,31 @@ def test_saved_and_loaded_is_the_same(tokenizer, tmp_path):
         assert loaded.encode(text) == tokenizer.encode(text)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@pytest.mark.parametrize("text", STRANGE)
-def test_reversible_kinds_give_back_any_text(kind, text, corpus):
-    tokenizer = Tokenizer.train(itertools.chain.from_iterable(corpus), kind, 400)
+@pytest.mark.parametrize("prefix_space", [False, True])
+@pytest.mark.parametrize("kind", BYTE_LEVEL)
+@pytest.mark.parametrize("text", [*STRANGE, "", " a", " "])
+def test_reversible_kinds_give_back_any_text(kind, text, prefix_space, corpus):
+    tokenizer = Tokenizer.train(itertools.chain.from_iterable(corpus), kind, 400, prefix_space=prefix_space)
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("kind", BYTE_LEVEL)
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_with_a_space_before_it_the_first_word_is_a_word_like_others(kind, lowercase, corpus, tmp_path):
+    """Guards against two vectors for a word, one of them learned from beginnings of lines alone."""
+    learn = {"kind": kind, "vocab_size": 400, "lowercase": lowercase}
+    trained = Tokenizer.train(itertools.chain.from_iterable(corpus), **learn, prefix_space=True)
+    trained.save(tmp_path / "t.json")
+    for tokenizer in (trained, Tokenizer.load(tmp_path / "t.json")):
+        gato, vaca = tokenizer.encode("gato"), tokenizer.encode("vaca")
+        assert tokenizer.encode("gato vaca") == gato + vaca
+        assert tokenizer.pieces(tokenizer.encode("gato vaca")) == tokenizer.pieces(gato) + tokenizer.pieces(vaca)
+        assert tokenizer.pieces(vaca)[0].startswith(" ")
+        assert tokenizer.prefix_space
+        assert tokenizer.lowercase is lowercase
+    usual = Tokenizer.train(itertools.chain.from_iterable(corpus), **learn)
+    assert not usual.prefix_space
+    assert usual.encode("gato vaca") != usual.encode("gato") + usual.encode("vaca")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,6 +124,8 @@ def test_bad_input_is_explained(tmp_path):
         Tokenizer.train(["a"], "bpe", 200)
     with pytest.raises(InputError, match="Unknown tokenizer 'bpee'"):
         Tokenizer.train(["a"], "bpee", 500)
+    with pytest.raises(InputError, match="prefix_space is for bpe and unigram"):
+        Tokenizer.train(["a"], "word", 50, prefix_space=True)
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(InputError, match=r"t\.json: not a tokenizer"):
         Tokenizer.load(tmp_path / "t.json")

@@ -14,6 +14,8 @@ PAD, UNKNOWN, START, END, MASK = "[PAD]", "[UNK]", "[START]", "[END]", "[MASK]"
 SPECIAL = (PAD, UNKNOWN, START, END)
 START_ID, END_ID = SPECIAL.index(START), SPECIAL.index(END)
 KINDS = ("bpe", "wordpiece", "unigram", "word", "char")
+BYTE_LEVEL = ("bpe", "unigram")
+_SPACE = "\u0120"  # as byte-level tokens write it
 
 
 def vocab_lines(path):
@@ -40,7 +42,7 @@ class Tokenizer:
         self.mask_id = inner.token_to_id(MASK)
 
     @classmethod
-    def train(cls, lines, kind="bpe", vocab_size=8000, lowercase=False, mask=False):
+    def train(cls, lines, kind="bpe", vocab_size=8000, lowercase=False, mask=False, prefix_space=False):
         """Learn a vocabulary from an iterable of lines.
 
         Args:
@@ -51,13 +53,18 @@ class Tokenizer:
             vocab_size: most entries, special tokens included.
             lowercase: lower-case first; WordPiece strips accents too.
             mask: have a [MASK] token too.
+            prefix_space: read each text as if a space stood before it, so that its first word is the token that it is
+                within a text; for the kinds `bpe` and `unigram`, where the space belongs to the word.
 
         Raises:
-            InputError: the kind is unknown, the vocabulary too small for the kind, or there is no text.
+            InputError: the kind is unknown or has no such spaces, the vocabulary too small for the kind, or there is
+                no text.
         """
         if kind not in KINDS:
             raise InputError(f"Unknown tokenizer {kind!r}: choose one of {', '.join(KINDS)}.")
-        bytes_needed = 256 if kind in ("bpe", "unigram") else 0
+        if prefix_space and kind not in BYTE_LEVEL:
+            raise InputError(f"prefix_space is for {' and '.join(BYTE_LEVEL)}: in {kind} tokens there are no spaces.")
+        bytes_needed = 256 if kind in BYTE_LEVEL else 0
         special = [*SPECIAL, MASK] if mask else list(SPECIAL)
         if vocab_size <= bytes_needed + len(special):
             raise InputError(f"A {kind} vocabulary needs more than {bytes_needed + len(special)} entries.")
@@ -68,6 +75,8 @@ class Tokenizer:
             trainer = _wordpiece_trainer(inner, lines, options)
         else:
             inner, trainer = _KIND[kind](lowercase, options)
+        if prefix_space:
+            _read_with_space(inner)
         seen = 0
 
         def counted():
@@ -158,7 +167,12 @@ class Tokenizer:
     @property
     def lowercase(self):
         """Whether text is lower-cased first, so that no capital letter ever comes back."""
-        return self._inner.normalizer is not None and self._inner.normalizer.normalize_str("A") == "a"
+        return self._normalized("A").strip() == "a"
+
+    @property
+    def prefix_space(self):
+        """Whether a text is read as if a space stood before it, so that its first word is a word like others."""
+        return self._normalized("a").startswith(" ")
 
     @property
     def keeps_text(self):
@@ -175,7 +189,8 @@ class Tokenizer:
         shown = []
         for i in ids:
             token = self.lookup(i)
-            shown.append(token if token in SPECIAL else self._inner.decode([int(i)]) or token)
+            spaced = " " if self.prefix_space and token.startswith(_SPACE) else ""  # of which decoding takes the first
+            shown.append(token if token in SPECIAL else spaced + self._inner.decode([int(i)]) or token)
         return shown
 
     def begins_word(self):
@@ -187,10 +202,13 @@ class Tokenizer:
             return [True] * len(tokens)
         # Byte-level: white space before a word is written as a letter, and belongs to it; other bytes beyond ASCII are
         # parts of letters.
-        return [t[0] in "\u0120\u010a\u0109" or (t[0].isascii() and not t[0].isalnum()) for t in tokens]
+        return [t[0] in f"{_SPACE}\u010a\u0109" or (t[0].isascii() and not t[0].isalnum()) for t in tokens]
 
     def __len__(self):
         return self._inner.get_vocab_size()
+
+    def _normalized(self, text):
+        return self._inner.normalizer.normalize_str(text) if self._inner.normalizer else text
 
 
 def _bpe(lowercase, options):
@@ -261,6 +279,13 @@ def _byte_level(inner, lowercase):
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     return inner
+
+
+def _read_with_space(inner):
+    """Have a byte-level tokenizer put a space before each text, and take it away from what is decoded."""
+    before = [inner.normalizer] if inner.normalizer else []
+    inner.normalizer = normalizers.Sequence([*before, normalizers.Prepend(" ")])
+    inner.decoder = decoders.Sequence([inner.decoder, decoders.Strip(" ", left=1, right=0)])
 
 
 def _alphabet():

@@ -24,5 +24,4 @@ class DocumentsJob(Job):
 
 def text_tokenizer(config, corpus, mask=False):
     """Learn the vocabulary of a run from documents."""
-    settings = config.tokenizer
-    return Tokenizer.train(corpus, settings.kind, settings.vocab_size, settings.lowercase, mask)
+    return Tokenizer.train(corpus, mask=mask, **config.tokenizer.keywords())

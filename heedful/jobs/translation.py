@@ -58,9 +58,8 @@ def _phrasebook(part, size):
 
 def train_tokenizers(config, corpus, sides=(0, 1)):
     """Learn the vocabularies of both sides, or of some, from the training text; one object for all when joint."""
-    settings = config.tokenizer
-    options = {"kind": settings.kind, "vocab_size": settings.vocab_size, "lowercase": settings.lowercase}
-    if settings.joint:
+    options = config.tokenizer.keywords()
+    if config.tokenizer.joint:
         joint = Tokenizer.train(itertools.chain.from_iterable(corpus), **options)
         return joint, joint
     return tuple(Tokenizer.train((pair[side] for pair in corpus), **options) for side in sides)

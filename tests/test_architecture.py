@@ -16,7 +16,7 @@ RANKS = {
     "layers": 3, "data": 3,
     "doctor": 4, "models": 4, "run": 5, "training": 6, "generation": 6, "reading": 6, "pretrained": 6, "scores": 6,
     "evaluation": 7, "inspection": 7, "selfcheck": 7, "serving": 8, "jobs": 8, "loading": 8, "recipes": 8,
-    "bench": 9, "verbs": 10, "cli": 11, "__init__": 12, "__main__": 12,
+    "bench": 9, "parser": 9, "verbs": 10, "cli": 11, "__init__": 12, "__main__": 12,
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from heedful.checked import parse_json, read_json
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.storage import own_file, read_seal, read_sealed, sealed, shapes, write_atomically
+from heedful.storage import name_in_model, own_file, read_seal, read_sealed, sealed, shapes, write_atomically
 
 CONFIG, WEIGHTS, ORIGINS = "config.json", "model.safetensors", "origins.json"
 LOG = "log.jsonl"
@@ -293,11 +293,6 @@ def load_matching(model, arrays, origin, beginnings):
         raise InputError(f"{origin} does not fit: it lacks {len(missing)} weights, {min(missing)!r}.")
     _assign(own, arrays, origin)
     return len(own)
-
-
-def name_in_model(variable):
-    """Return the name under which a weight is saved: its path inside the model."""
-    return variable.path.split("/", 1)[1]
 
 
 def _variables_by_name(model):

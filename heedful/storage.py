@@ -162,3 +162,8 @@ def checksum(arrays, metadata):
         digest.update(json.dumps([name, array.dtype.str, np.shape(arrays[name])]).encode())
         digest.update(array.reshape(-1).view(np.uint8))
     return digest.hexdigest()
+
+
+def name_in_model(variable):
+    """Return the path of a Keras variable inside its model, which is the name under which a weight is saved."""
+    return variable.path.split("/", 1)[1]

@@ -1,7 +1,5 @@
 """The meters: operations, padding and time are those of the batches that were learned from."""
 
-import types
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,8 @@ from heedful import backend, jobs
 from heedful.config import Config
 from heedful.run import Run
 from heedful.training import machine
-from heedful.training.machine import Demand, peak_memory, product_rate
+from heedful.training.demand import Demand
+from heedful.training.machine import peak_memory, product_rate
 from heedful.training.meter import Meter
 from tests.conftest import write_recipe
 
@@ -52,7 +51,7 @@ def test_what_is_counted_of_a_training(tmp_path):
     """Every batch but the first of each shape counts, with its padding, tokens and operations."""
     job = jobs.JOBS["translate"].create(Config.from_toml(write_recipe(tmp_path)), tmp_path / "run", lambda line: None)
     model, examples = job.run.build_model(), job.examples
-    meter = Meter(types.SimpleNamespace(model=model, examples=examples, config=job.run.config.train))
+    meter = Meter(model, examples, job.run.config.train)
     stream = meter.watched(iter(map(examples.batch, range(12))))
     batches = [next(stream) for _ in range(3)]  # `fit` reads ahead
     for number in range(11):

@@ -22,7 +22,8 @@ def heedful_speed(work, updates):
     from heedful import backend
     from heedful.jobs.job import keep_compilations
     from heedful.models.transformer import Transformer
-    from heedful.training.machine import Demand, product_rate
+    from heedful.training.demand import Demand
+    from heedful.training.machine import product_rate
     from heedful.training.objective import Objective
     from heedful.training.optimizer import Schedule, adam
     from heedful.training.rehearsal import step_seconds

@@ -3,6 +3,7 @@
 from heedful import backend
 from heedful.layers.rounding import RoundingPolicy, rounded_values
 from heedful.models.ensemble import Ensemble
+from heedful.storage import name_in_model
 
 
 def in_precision(model, precision):
@@ -61,19 +62,14 @@ def _follow(copy, model):
 
 def _copy_weights(copy, model):
     """Give a single copy the weights of its model, rounded where it keeps them so."""
-    weights = {_place(variable): variable for variable in model.variables}
+    weights = {name_in_model(variable): variable for variable in model.variables}
     for variable in copy.variables:
-        place = _place(variable)
-        if place in weights:
-            variable.assign(backend.to_numpy(weights[place]))
+        own_name = name_in_model(variable)
+        if own_name in weights:
+            variable.assign(backend.to_numpy(weights[own_name]))
             continue
-        name, _, kind = place.rpartition("_")
+        name, _, kind = own_name.rpartition("_")
         kernel = backend.to_numpy(weights[name]).astype("float32")
         if name.endswith("embeddings"):  # a row a word there; here a column
             kernel = kernel.T
         variable.assign(rounded_values(kernel, copy.dtype_policy.precision)[kind])
-
-
-def _place(variable):
-    """Return the path of a variable in its model."""
-    return variable.path.split("/", 1)[1]

@@ -9,8 +9,8 @@ import numpy as np
 
 from heedful import backend
 from heedful.data.tokenizer import END_ID, START_ID
-from heedful.run import name_in_model
 from heedful.selfcheck.subject import ROUNDING
+from heedful.storage import name_in_model
 
 UPDATES = 50
 FALL = 0.8  # share of what was to be learned that may still be left after so many updates (d_model 8 has left 0.78) ...

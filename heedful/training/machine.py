@@ -1,4 +1,4 @@
-"""What training asks of a machine, and what the machine can give: operations, the rate of its products, memory."""
+"""What the machine can give to a training: the rate of its products, memory."""
 
 import contextlib
 import functools
@@ -9,11 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 from keras import ops
 
 from heedful import backend
-from heedful.run import name_in_model
 
 # Dense products a second of well-known GPUs, in 10^12 operations: bfloat16 (V100, T4: float16), and float32 as JAX and
 # TensorFlow multiply it by default (TF32 where there is such a thing). From the makers' data sheets, without sparsity.
@@ -23,42 +21,6 @@ GPUS = {
     "A10": (125, 62.5), "V100": (125, 15.7), "T4": (65, 8.1), "RTX 4090": (165, 82.6), "RTX 3090": (71, 35.6),
 }  # fmt: skip
 SIZES = 2048, 1024, 1024  # of the product that is measured on a CPU: beyond its caches, 10 to 20 ms on two cores
-
-
-class Demand:
-    """The floating point operations of an update's products with weights, forward and backward, padding left out.
-
-    Two a weight and token forward, four backward; of weights that do not learn only the first two. Attention's own
-    products and all that is no product are left out: for short texts they are few per cent of the operations.
-
-    Args:
-        model: one of the families.
-    """
-
-    def __init__(self, model):
-        self._each = {"read": 0, "written": 0, "scored": 0}
-        for weight in model.weights:
-            if len(weight.shape) == 2 and weight.path.endswith("kernel"):
-                name = name_in_model(weight)
-                self._each[_reader(name)] += (6 if weight.trainable else 2) * int(np.prod(weight.shape))
-        self._each["scored"] += 6 * int(np.prod(model.output_projection.embeddings.shape))
-
-    def of(self, batch):
-        """Return the operations that a batch needs, as `examples.batch(n)` has made it."""
-        written = np.count_nonzero(batch["target"] if "target" in batch else batch["ids"])
-        read = np.count_nonzero(batch["source"]) if "source" in batch else written
-        return (
-            self._each["read"] * read
-            + self._each["written"] * written
-            + self._each["scored"] * np.count_nonzero(batch["weights"])
-        )
-
-
-def _reader(name):
-    """Return which tokens pass through a kernel: those that are read, written, or only those that are scored."""
-    if name.startswith("encoder/") or re.search(r"cross_attention/key_value/kernel$", name):
-        return "read"
-    return "written" if name.startswith("decoder/") else "scored"
 
 
 def product_rate(precision="float32"):

@@ -9,20 +9,27 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from heedful.progress import progress_bar
-from heedful.training.machine import Demand, peak_memory, product_rate
+from heedful.training.demand import Demand
+from heedful.training.machine import peak_memory, product_rate
 
 SILENCE = 60.0  # seconds; in a log file, where a bar would be no help, a line comes after so many
 TEXTS = ("source", "target", "ids")  # arrays of a batch that hold tokens
 
 
 class Meter:
-    """Counts real tokens (padding is none) and time; the first step of each shape is compile time."""
+    """Counts real tokens (padding is none) and time; the first step of each shape is compile time.
 
-    def __init__(self, trainer):
-        self.trainer = trainer
+    Args:
+        model: that learns.
+        examples: what it learns from.
+        config: a `TrainConfig`.
+    """
+
+    def __init__(self, model, examples, config):
+        self.examples, self.config = examples, config
         self._seen = set()
         self._made = collections.deque()  # what is known of batches that were made and not yet learned from
-        self._demand = Demand(trainer.model)
+        self._demand = Demand(model)
         self._whole = collections.Counter()
         self._rate = None
         self.restart()
@@ -33,12 +40,14 @@ class Meter:
         self.task = None
 
     @contextlib.contextmanager
-    def shown(self):
-        """Show the progress while open, on standard error: a bar on a terminal, elsewhere a line from time to time."""
+    def shown(self, update):
+        """Show the progress from `update` on while open, on standard error.
+
+        That is a bar on a terminal, elsewhere a line from time to time.
+        """
         self._told = time.monotonic()
         with self.bar:
-            total = self.trainer.config.updates
-            self.task = self.bar.add_task("", total=total, completed=self.trainer.update, rate="")
+            self.task = self.bar.add_task("", total=self.config.updates, completed=update, rate="")
             yield self
 
     def restart(self):
@@ -62,19 +71,19 @@ class Meter:
 
     def count(self, number, seconds):
         """Count batch `number`, which took `seconds`."""
-        made, shape = self._made.popleft(), self.trainer.examples.shape(number)
+        made, shape = self._made.popleft(), self.examples.shape(number)
         if shape in self._seen:
-            counts = made | {"tokens": self.trainer.examples.tokens(number), "seconds": seconds}
+            counts = made | {"tokens": self.examples.tokens(number), "seconds": seconds}
         else:
             self._seen.add(shape)
             counts = {"compiling": seconds}
         self._now.update(counts)
         self._whole.update(counts)
         if self.task is not None:
-            update, rate = (number + 1) // self.trainer.config.accumulate, f"{self.rate:,.0f} tokens/s"
+            update, rate = (number + 1) // self.config.accumulate, f"{self.rate:,.0f} tokens/s"
             self.bar.update(self.task, completed=update, rate=rate)
             if self.bar.disable and time.monotonic() - self._told >= SILENCE:
-                print(f"update {update:6d} of {self.trainer.config.updates}  {rate}", file=sys.stderr, flush=True)
+                print(f"update {update:6d} of {self.config.updates}  {rate}", file=sys.stderr, flush=True)
                 self._told = time.monotonic()
 
     @property
@@ -93,7 +102,7 @@ class Meter:
         Called between updates; what the machine's products can do is measured anew, and the best of it counts: on a
         machine that is shared a single measurement may tell half.
         """
-        rate = product_rate(self.trainer.config.precision)
+        rate = product_rate(self.config.precision)
         self._rate = max(self._rate or 0.0, rate) if rate else None
         return self._figures(self._now)
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from heedful import backend
 from heedful.errors import InputError
-from heedful.run import load_weights, name_in_model
+from heedful.run import load_weights
+from heedful.storage import name_in_model
 from heedful.training.board import Board
 from heedful.training.meter import Meter
 from heedful.training.objective import Objective
@@ -86,8 +87,8 @@ class Trainer:
             raise InputError(f"{self.run.path} has fewer than two training states: there is nothing to replay.")
         before, last = (self.run.read_state(path) for path in states[-2:])
         self._restore(*before)
-        first, goal, meter = self.update, last[1]["update"], Meter(self)
-        with Signals() as signals, meter.shown():
+        first, goal, meter = self.update, last[1]["update"], Meter(self.model, self.examples, self.config)
+        with Signals() as signals, meter.shown(self.update):
             self._fit(goal, meter, signals, math.inf)
         if signals.received is not None:
             raise Interrupted(signals.received, "Stopped while replaying; nothing was changed.")
@@ -110,9 +111,10 @@ class Trainer:
             Interrupted: a signal came; the state is saved.
             InputError: the loss is not a number any more, or the state cannot be saved.
         """
-        config, meter = self.config, Meter(self)
-        board = Board(self.run.path / "tensorboard") if config.tensorboard else None
-        with Signals() as signals, meter.shown(), contextlib.closing(board) if board else contextlib.nullcontext():
+        config, meter = self.config, Meter(self.model, self.examples, self.config)
+        folder = self.run.path / "tensorboard"
+        opened = contextlib.closing(Board(folder)) if config.tensorboard else contextlib.nullcontext()
+        with Signals() as signals, meter.shown(self.update), opened as board:
             started = time.monotonic() - self.progress["seconds"]
             deadline = started + config.minutes * 60 if config.minutes else math.inf
             self._warn_of_little_room()

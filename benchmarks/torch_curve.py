@@ -15,12 +15,11 @@ import torch
 
 from heedful.bench.peers import TorchLoop
 from heedful.bench.work import Work
-from heedful.config import Config
 from heedful.data.tokenizer import END_ID, START_ID
 from heedful.evaluation import score_text
 from heedful.jobs.translation import corpora, train_tokenizers
 from heedful.recipes import find_recipe
-from heedful.settings import override
+from heedful.settings import of_recipe
 from heedful.training.optimizer import Schedule
 
 SENTENCES, WARMUP, TOGETHER = 200, 1000, 100
@@ -54,7 +53,7 @@ def main():
     parser.add_argument("--dropout", type=float, default=0.1, help="(default: 0.1)")
     options = parser.parse_args()
     settings = ["--model.dropout", str(options.dropout)]
-    config = override(Config.from_toml(find_recipe(options.recipe)), settings)
+    config = of_recipe(find_recipe(options.recipe), settings)
     work, text = Work.of_recipe(config, "tutorial", 1024), corpora(config)
     tokenizer, _ = train_tokenizers(config, text["train"])
     loop = TorchLoop(work)

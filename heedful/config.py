@@ -12,7 +12,8 @@ from heedful.errors import InputError
 
 FORMAT = 1
 
-# The named sizes: num_layers, d_model, num_heads, d_ff.
+PARTS = ("train", "valid", "test")
+SIZED = ("num_layers", "d_model", "num_heads", "d_ff")  # what the named sizes say
 SIZES = {
     "toy": (2, 128, 8, 256),
     "tiny": (4, 128, 4, 256),
@@ -141,7 +142,7 @@ class ModelConfig:
     """Longest sentence in tokens that the model reads or writes."""
 
     def __post_init__(self):
-        for name, value in zip(("num_layers", "d_model", "num_heads", "d_ff"), SIZES[self.size], strict=True):
+        for name, value in zip(SIZED, SIZES[self.size], strict=True):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon")
@@ -338,12 +339,17 @@ class Config:
             object.__setattr__(self, "train", dataclasses.replace(self.train, best_by=best_by))
         if self.train.best_by == "bleu" and self.task != "translate":
             raise InputError(f"train.best_by = 'bleu' is for translation; task = {self.task!r} has loss and accuracy.")
-        for part in ("train", "valid", "test"):
+        for part in PARTS:
             files = getattr(self.data, part)
             if self.task == "translate" and len(files) > 2:
                 raise InputError(f"data.{part} takes two files or one .tsv file, not {len(files)}.")
         if self.task != "translate" and self.data.corpus != "files":
             raise InputError(f"The built-in corpus {self.data.corpus!r} is for translation; name files in data.train.")
+        if self.data.corpus != "files" and (named := [part for part in PARTS if getattr(self.data, part)]):
+            raise InputError(
+                f"data.corpus = {self.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
+                "data.corpus = 'files' to take those."
+            )
         if self.tokenizer.prefix_space and self.task not in ("translate", "classify"):
             raise InputError(
                 "tokenizer.prefix_space is for the tasks translate and classify: texts of "
@@ -366,13 +372,7 @@ class Config:
         Raises:
             InputError: the file is missing, is no TOML, or holds an unknown key or a value out of range.
         """
-        text = _read(path)
-        try:
-            table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise InputError(f"{path} is not valid TOML: {error}.") from error
-        table.setdefault("name", Path(path).stem)
-        return from_dict(cls, table, str(path))
+        return from_dict(cls, read_recipe(path), str(path))
 
     @classmethod
     def from_json(cls, path):
@@ -387,10 +387,14 @@ class Config:
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
 
 
-def _read(path):
+def read_recipe(path):
+    """Return what a recipe says, unchecked: a table of its sections, and its name, which is the file's by default."""
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: byte {error.start}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not valid TOML: {error}.") from error
+    return {"name": Path(path).stem} | table

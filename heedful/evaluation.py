@@ -6,8 +6,6 @@ import numpy as np
 import sacrebleu
 
 from heedful import backend
-from heedful.data.batches import BatchPlan
-from heedful.data.examples import TranslationExamples
 from heedful.errors import InputError
 from heedful.training.objective import batch_sums
 
@@ -63,12 +61,6 @@ class TokenScores:
     def __init__(self, model, examples):
         self.examples = examples
         self._sums = backend.compiled(lambda batch: batch_sums(model, batch), model)
-
-    @classmethod
-    def of_pairs(cls, model, pairs, batch_tokens):
-        """Score a translator on `EncodedPairs`, in batches of few shapes."""
-        lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
-        return cls(model, TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3)))
 
     def __call__(self):
         """Return what `summary` says of all batches."""

@@ -14,6 +14,7 @@ from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
 from heedful.layers import Trace, sinusoid
 
+MOST_NAMED = 40  # classes whose confusions are drawn with names and numbers; 150 of them would take a minute
 KINDS = ("encoder self", "decoder self", "cross")
 
 
@@ -121,17 +122,19 @@ def plot_curves(path, log):
 
 
 def plot_confusion(path, confusion, labels):
-    """Draw how often each class (rows) was taken for each (columns)."""
-    size = 2.5 + 0.5 * len(labels)
+    """Draw how often each class (rows) was taken for each (columns); of many classes the colours alone."""
+    many = len(labels) > MOST_NAMED
+    size = 2.5 + 0.5 * min(len(labels), MOST_NAMED)
     figure = Figure((size, size), layout="constrained")
     axis = figure.subplots()
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     axis.imshow(shares, vmin=0, vmax=1, cmap="Blues")
-    for row, column in np.ndindex(*confusion.shape):
+    for row, column in np.ndindex(*confusion.shape) if not many else ():
         color = "white" if shares[row, column] > 0.5 else "black"
         axis.text(column, row, f"{confusion[row, column]:,}", ha="center", va="center", color=color, fontsize=8)
-    axis.set_xticks(range(len(labels)), labels, parse_math=False)
-    axis.set_yticks(range(len(labels)), labels, parse_math=False)
+    if not many:
+        axis.set_xticks(range(len(labels)), labels, parse_math=False)
+        axis.set_yticks(range(len(labels)), labels, parse_math=False)
     axis.set_xlabel("found")
     axis.set_ylabel("wanted")
     return _save(figure, path)

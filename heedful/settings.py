@@ -9,7 +9,7 @@ import typing
 from pathlib import Path
 
 from heedful.checked import from_dict
-from heedful.config import Config
+from heedful.config import SIZED, Config, read_recipe
 from heedful.errors import InputError
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")  # settings of decoding that greedy and beam search do not use
@@ -21,19 +21,45 @@ def override(config, arguments):
     Raises:
         InputError: an unknown key, a value of the wrong kind or out of range, a flag without a value.
     """
-    table = dataclasses.asdict(config)
-    if any(argument.startswith("--model.size") for argument in arguments):
-        for name in ("num_layers", "d_model", "num_heads", "d_ff"):
-            table["model"][name] = None  # a new size brings its own
-    for flag, value in _pairs(arguments):
+    return _overridden(_lists(dataclasses.asdict(config)), arguments)
+
+
+def of_recipe(path, arguments):
+    """Return the config of a recipe with arguments applied as in `override`; what it leaves open hangs on them too.
+
+    Raises:
+        InputError: as `override`, or the recipe itself is wrong.
+    """
+    config = Config.from_toml(path)  # which names the recipe where that is wrong by itself
+    return _overridden(read_recipe(path), arguments) if arguments else config
+
+
+def _overridden(table, arguments):
+    given = list(_pairs(arguments))
+    if "--model.size" in dict(given):
+        for name in SIZED:
+            table.get("model", {}).pop(name, None)  # a new size brings its own
+    for flag, text in given:
         *sections, key = flag.removeprefix("--").split(".")
-        place = table
+        kind, place = Config, table
         for section in sections:
-            if not isinstance(place.get(section), dict):
+            kind = typing.get_type_hints(kind).get(section)
+            if not dataclasses.is_dataclass(kind):
                 raise InputError(f"Unknown setting {flag}; the sections are {', '.join(_sections())}.")
-            place = place[section]
-        place[key] = _value(value)
-    return from_dict(Config, _lists(table), "command line")
+            place = place.setdefault(section, {})
+        place[key] = _value(text, typing.get_type_hints(kind).get(key))
+    return from_dict(Config, table, "command line")
+
+
+def flat(config):
+    """Return every setting of a config by its full name."""
+    found = {}
+    for section, values in dataclasses.asdict(config).items():
+        if isinstance(values, dict):
+            found |= {f"{section}.{name}": value for name, value in values.items()}
+        else:
+            found[section] = values
+    return found
 
 
 def origins(recipe, arguments):
@@ -41,13 +67,12 @@ def origins(recipe, arguments):
 
     Sizes that neither names come from `model.size`; settings without an origin have their default.
     """
-    table = tomllib.loads(Path(recipe).read_text(encoding="utf-8-sig")) if recipe else {}
     found = {}
-    for section, values in table.items():
+    for section, values in (read_recipe(recipe) if recipe else {}).items():
         names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
         found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
     given = {flag.removeprefix("--"): "command line" for flag, _ in _pairs(arguments)}
-    sizes = [f"model.{name}" for name in ("num_layers", "d_model", "num_heads", "d_ff")]
+    sizes = [f"model.{name}" for name in SIZED]
     if "model.size" in given:  # brings its own
         found = {name: origin for name, origin in found.items() if name not in sizes}
     found |= given
@@ -88,12 +113,14 @@ def _split_flag(argument):
     return argument.split("=", 1) if argument.startswith("--") and "=" in argument else [argument]
 
 
-def _value(text):
-    """Read a value as TOML does; what is no TOML value is a text."""
+def _value(text, kind):
+    """Read a value as TOML does; what is no TOML value is a text, and so is any number where `kind` asks for texts."""
     try:
-        return tomllib.loads(f"x = {text}")["x"]
+        value = tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
         return text
+    wants_text = kind is str or typing.get_origin(kind) is tuple
+    return text if wants_text and not isinstance(value, (str, list)) else value
 
 
 def _lists(table):
@@ -137,10 +164,11 @@ def given_options(config, section, options):
         InputError: a value of the wrong kind or out of range, or values that contradict each other.
     """
     old = getattr(config, section)
+    kinds = typing.get_type_hints(type(old))
     given = {
-        key.split(".", 1)[1]: _value(value)
-        for key, value in vars(options).items()
-        if key.startswith(f"{section}.") and value is not None
+        name: _value(value, kinds[name])
+        for name in kinds
+        if (value := getattr(options, f"{section}.{name}", None)) is not None
     }
     made = from_dict(type(old), _lists(dataclasses.asdict(old) | given), "command line")
     if section == "decode" and not made.sample and (idle := [name for name in SAMPLING if name in given]):

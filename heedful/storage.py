@@ -119,18 +119,27 @@ def read_sealed(path):
         InputError: the file is missing, or a single bit of it is not as it was written.
     """
     arrays, metadata = read_arrays(path)
-    seal = metadata.pop(SEAL, None)
-    if seal is None:
-        raise InputError(f"{path} is damaged, or was not written by this version of heedful: it carries no checksum.")
+    seal = _seal_of(metadata, path)
+    del metadata[SEAL]
     if seal != checksum(arrays, metadata):
         raise InputError(f"{path} is damaged: its content does not fit its checksum.")
     return arrays, metadata
 
 
 def read_seal(path):
-    """Return the checksum that a file of `sealed` carries: that of its content, whatever the order in the file."""
+    """Return the checksum that a file of `sealed` carries: that of its content, whatever the order in the file.
+
+    Raises:
+        InputError: the file is missing, malformed, or carries none.
+    """
     with _opened(path) as file:
-        return (file.metadata() or {}).get(SEAL)
+        return _seal_of(file.metadata() or {}, path)
+
+
+def _seal_of(metadata, path):
+    if SEAL not in metadata:
+        raise InputError(f"{path} is damaged, or was not written by this version of heedful: it carries no checksum.")
+    return metadata[SEAL]
 
 
 def read_arrays(path):

@@ -71,6 +71,12 @@ def test_agreement(parts):
             assert target[0].isupper()
 
 
+def test_long_sequences_are_no_problem():
+    [(forth, back)] = reverse_pairs("train", 1, length=400)
+    assert len(forth.split()) == 400
+    assert reverse(forth.split()) == back.split()
+
+
 def test_reversal_by_hand():
     assert reverse("1 2 1 3 1 1".split()) == "1 X 3 1 2 X".split()
     pairs = {part: dict(reverse_pairs(part, 500)) for part in ("train", "valid", "test")}

@@ -204,6 +204,8 @@ def test_mistakes_in_training(cli, recipe, run, tmp_path, text_files):
     assert "multi30k/dataset" in complaint(cli("train", "multi30k-de-en", HEEDFUL_DATA=str(tmp_path / "none")))
     assert "Name a recipe" in complaint(cli("train"))
     assert "There is no run folder" in complaint(cli("train", "--resume", tmp_path / "none"))
+    for option in (["--plan"], ["--force"], ["--run", tmp_path / "other"]):
+        assert "--resume goes on in the folder that it names" in complaint(cli("train", "--resume", run, *option))
     text_files[1].write_text("one line\n")
     assert "has 20 lines" in complaint(cli("train", recipe))
     text_files[1].write_bytes(b"caf\xe9\n" * 20)
@@ -247,6 +249,7 @@ def test_mistakes_in_run_folders(cli, run, tmp_path):
     assert "does not fit the run's config or tokenizer" in damaged(weights, sealed(wrong, {}))
     broken = arrays | {name: np.full_like(arrays[name], np.nan)}
     assert f"{name} holds values that are not numbers" in damaged(weights, sealed(broken, {}))
+    assert "it carries no checksum" in damaged(weights, safetensors.numpy.save(arrays), "compare", run)
     assert "not a tokenizer" in damaged(tokenizer, b"{}")
     assert "standard input is not UTF-8: line 2" in complaint(cli("translate", run, stdin=b"o gato\n\xff\n"))
     assert "nothing.txt does not exist" in complaint(cli("translate", run, "nothing.txt"))

@@ -5,8 +5,8 @@ import pytest
 from heedful.checked import from_dict
 from heedful.config import SIZES, Config
 from heedful.errors import InputError
-from heedful.recipes import FOLDER
-from heedful.settings import describe, origins, override
+from heedful.recipes import FOLDER, find_recipe
+from heedful.settings import describe, of_recipe, origins, override
 
 pytestmark = pytest.mark.any_backend
 
@@ -49,6 +49,10 @@ def test_sizes_fill_what_is_not_given():
         ({"train": {"average": 9, "keep": 3}}, r"train.average \(9\) cannot exceed train.keep \(3\)"),
         ({"data": {"train": ["a", "b", "c"]}}, r"takes two files or one .tsv file, not 3"),
         ({"data": {"train": 3}}, r"train = 3 is not a list of texts"),
+        (
+            {"data": {"corpus": "reverse", "valid": ["a"]}},
+            r"data.corpus = 'reverse' brings its own text, and data.valid",
+        ),
         ({"train": {"minutes": float("inf")}}, r"minutes = inf is not a finite number"),
         (
             {"model": {"positions": "learned", "max_length": 64}},
@@ -99,6 +103,35 @@ def test_overrides_are_read_as_toml():
     )
     assert (config.train.updates, config.model.dropout, config.model.norm) == (7, 0.25, "pre")
     assert (config.data.train, config.name) == (("a", "b"), "x")
+
+
+def test_texts_on_the_command_line_may_look_like_numbers():
+    config = override(from_dict(Config, {}, "test"), ["--name", "2026-11-24", "--train.prompt", "42"])
+    assert (config.name, config.train.prompt) == ("2026-11-24", "42")
+    config = override(config, ["--data.labels", "7", "--decode.forbidden", '["7"]', "--name", '"a b"'])
+    assert (config.data.labels, config.decode.forbidden, config.name) == (("7",), ("7",), "a b")
+
+
+def test_what_a_recipe_leaves_open_hangs_on_the_command_line_too(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text("[train]\nvalidate_sentences = 100\n")
+    assert of_recipe(path, []).train.best_by == "bleu"
+    assert of_recipe(path, ["--train.validate_sentences", "0"]).train.best_by == "loss"
+    assert of_recipe(path, ["--model.size", "base"]).model.d_model == 512
+    path.write_text('[train]\nbest_by = "bleu"\n')
+    with pytest.raises(InputError, match=r"needs train\.validate_sentences > 0"):
+        of_recipe(path, ["--train.validate_sentences", "0"])
+    path.write_text("[train]\nupdatez = 3\n")
+    with pytest.raises(InputError, match=r"recipe\.toml, section \[train\]: unknown key 'updatez'"):
+        of_recipe(path, ["--train.seed", "2"])
+
+
+def test_a_recipe_of_the_package_has_no_folder():
+    """Guards against a missing run or file of that name being taken for the packaged recipe."""
+    assert find_recipe("trec") == find_recipe("trec.toml") == FOLDER / "trec.toml"
+    for name in ("runs/trec", "elsewhere/trec.toml", "../trec"):
+        with pytest.raises(InputError, match="does not exist, and is none of the recipes"):
+            find_recipe(name)
 
 
 def test_every_setting_is_described():

@@ -279,9 +279,28 @@ def test_unseen_characters_are_taken_out():
 def test_repeats_name_the_first_of_them():
     with Repeats() as repeats:
         repeats.add(["leaked text"], [-1])
-        repeats.add(["one", "Two  words", "three"], [0, 1, 2])
-        repeats.add(["two WORDS", "leaked text", "four", "one", "one"], [3, 4, 5, 6, 7])
+        repeats.add(["one", "two words", "three"], [0, 1, 2])
+        repeats.add(["two words", "leaked text", "four", "one", "one"], [3, 4, 5, 6, 7])
         assert repeats.found().tolist() == [[3, 1], [4, -1], [6, 0], [7, 0]]
+
+
+def test_rows_are_the_same_column_by_column(tmp_path):
+    """Case and white space do not count, but a word on the other side of the tab does."""
+    path = tmp_path / "text.tsv"
+    path.write_text("New York\tcity\nNew\tYork city\nnew  YORK\tCity\n", encoding="utf-8")
+    found = kinds(examine(Rows.of_pairs([path])))
+    assert found["duplicate"] == [2]
+
+
+def test_one_side_is_no_parallel_text(cli, tmp_path):
+    """Guards against leaks that are not found because nothing was compared."""
+    names = [tmp_path / name for name in ("a.de", "a.en", "b.tsv", "c.tsv")]
+    for name in names:
+        name.write_text("ein Satz\n" if name.suffix != ".tsv" else "ein Satz\ta sentence\n", encoding="utf-8")
+    alone = cli("doctor", *names[:2], "--test", names[0])
+    assert alone.returncode == 2
+    assert b"has a single column: a parallel text is two files" in alone.stderr
+    assert b"examine one at a time" in cli("doctor", *names[2:]).stderr
 
 
 def test_the_sample_is_spread_over_the_text(tmp_path, monkeypatch):
@@ -354,7 +373,7 @@ def test_the_command(cli, good, tmp_path, recipe_of):
     assert cli("doctor", tmp_path / "nothing.en").returncode == 1
     for arguments, message in (
         (["nothing"], b"none of the recipes"), (["nothing.txt"], b"Missing text"), ([tmp_path], b"none of the recipes"),
-        (["x.tsv", "y.tsv", "z.tsv"], b"two files or one .tsv"), (["quickstart"], b"names no text of its own"),
+        (["x.tsv", "y.tsv", "z.tsv"], b"examine one at a time"), (["quickstart"], b"names no text of its own"),
         ([*paths, "--ignore", "x"], b"'x' is none of the kinds"), ([*paths, "third"], b"Missing text"),
         (["trec", "--labelled"], b"A recipe or run says itself"),
     ):  # fmt: skip

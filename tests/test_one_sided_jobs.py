@@ -180,7 +180,7 @@ def test_what_is_not_a_runs_own_is_left_alone(recipe, tmp_path, cli):
     before = (tmp_path / "run" / "config.json").read_text()
     refused = cli("train", "--resume", "run", "--model.d_model", 32)
     assert refused.returncode == 2
-    assert b"does not fit its config" in refused.stderr
+    assert b"was made with model.d_model = 16, which has to stay" in refused.stderr
     assert (tmp_path / "run" / "config.json").read_text() == before
 
 
@@ -201,12 +201,21 @@ def test_a_prompt_without_tokens_does_not_end_a_training(recipe, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_an_empty_validation_text_is_told_before_training(recipe, tmp_path):
-    (tmp_path / "empty.txt").write_text("")
-    options = ["--data.valid", f'["{tmp_path / "empty.txt"}"]']
-    for task in ("generate", "fill", "classify"):
-        with pytest.raises(InputError, match=r"empty\.txt is empty"):
-            jobs.train(override(Config.from_toml(recipe(task)), options), tmp_path / task, quiet)
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_unfit_text_is_told_before_anything_is_lost(recipe, tmp_path, part):
+    """Guards against an old run that `force` has deleted, and a whole training, for a text that cannot be scored."""
+    for name, text in {"empty": "", "one": "\n", "mute": "c\tthe cat"}.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    cases = [(task, "empty", r"empty\.txt is empty") for task in ("generate", "fill", "classify")]
+    cases += [("generate", "one", r"one\.txt has no token that counts"), ("classify", "mute", "label 'c' is none of")]
+    old = tmp_path / "run"
+    old.mkdir()
+    (old / "config.json").write_text("an old run")
+    for task, name, message in cases:
+        config = override(Config.from_toml(recipe(task)), [f"--data.{part}", f'["{tmp_path / f"{name}.txt"}"]'])
+        with pytest.raises(InputError, match=message):
+            jobs.train(config, old, quiet, force=True)
+        assert (old / "config.json").read_text() == "an old run"
 
 
 @pytest.mark.any_backend

@@ -241,6 +241,42 @@ def test_resuming_with_another_measure_or_other_batches(config, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_finished_run_keeps_its_weights_under_another_measure(config, tmp_path):
+    """Guards against the last state in the place of the best one, where nothing was validated anew."""
+    config = change(config, "--train.best_by", "bleu", "--train.learning_rate", "0.5")
+    run = jobs.train(config, tmp_path / "run", quiet)
+    before, progress = run.weights_fingerprint(), run.last_state()[1]
+    resumed = jobs.resume(run.path, quiet, change(config, "--train.best_by", "loss"))
+    assert resumed.weights_fingerprint() == before
+    after = resumed.last_state()[1]
+    assert after["best_update"] == progress["best_update"]
+    assert after["best_by"] == "loss"
+    loss = next(entry["valid_loss"] for entry in run.read_log() if entry["update"] == progress["best_update"])
+    assert after["best"] == pytest.approx(loss, rel=1e-4)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "setting",
+    [
+        ("--tokenizer.joint", "false", "--model.tie", "none"),
+        ("--tokenizer.kind", "char"),
+        ("--model.num_heads", "4"),
+        ("--model.positions", "rotary"),
+        ("--data.corpus", "reverse", "--data.train", "[]", "--data.valid", "[]", "--data.test", "[]"),
+        ("--train.start_from", "elsewhere"),
+    ],
+    ids=lambda setting: setting[0],
+)
+def test_what_a_run_was_made_with_stays(whole, setting):
+    """Guards against a config that no longer tells what the weights and the vocabulary are."""
+    before = (whole.path / "config.json").read_bytes()
+    with pytest.raises(InputError, match=rf"was made with {setting[0][2:]} = .*, which has to stay"):
+        jobs.resume(whole.path, quiet, change(whole.config, *setting))
+    assert (whole.path / "config.json").read_bytes() == before
+
+
+@pytest.mark.any_backend
 def test_other_data_is_refused_on_resume(config, whole, text_files):
     (whole.path / "config.json").write_text(config.to_json(), encoding="utf-8")  # the same text, to be changed here
     for path in text_files:

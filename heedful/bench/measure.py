@@ -80,12 +80,11 @@ def main(engine, recipe, settings, size, batch_tokens, updates):
     if engine == OWN:
         hold_memory()  # before the first thread; what the others do with memory is theirs to say
     from heedful.bench.work import Work
-    from heedful.config import Config
     from heedful.recipes import find_recipe
-    from heedful.settings import override
+    from heedful.settings import of_recipe
     from heedful.training.machine import peak_memory
 
-    config = override(Config.from_toml(find_recipe(recipe)), settings)
+    config = of_recipe(find_recipe(recipe), settings)
     work = Work.of_recipe(config, size, batch_tokens)
     result = heedful_speed(work, updates) if engine == OWN else peer_speed(engine, work, updates)
     print(json.dumps(result | {"peak_gib": peak_memory() / 2**30}))

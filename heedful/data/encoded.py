@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import shutil
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -54,7 +55,10 @@ class Ragged:
         """Read NAME.bin and NAME_offsets.npy; `mapped` leaves the ids on disk."""
         path = folder / f"{name}.bin"
         flat = np.memmap(path, np.int32, "r") if mapped else np.fromfile(path, np.int32)
-        return cls(flat, np.load(folder / f"{name}_offsets.npy"))
+        offsets = np.load(folder / f"{name}_offsets.npy")
+        if len(flat) != offsets[-1]:
+            raise ValueError(f"{path} has {len(flat):,} ids, not {offsets[-1]:,}")
+        return cls(flat, offsets)
 
     @property
     def lengths(self):
@@ -110,7 +114,7 @@ def encode(corpus, source_tokenizer, target_tokenizer, max_tokens, cache=None):
 
 
 def kept_in_cache(parts, cache, write, read):
-    """Return what `write` makes and `read` reads, from the cache where it was made before.
+    """Return what `write` makes and `read` reads, from the cache where it was made before and can still be read.
 
     Args:
         parts: texts that decide the content.
@@ -122,21 +126,24 @@ def kept_in_cache(parts, cache, write, read):
     for part in parts:
         key.update(hashlib.sha256(part.encode()).digest())
     folder = Path(cache) / key.hexdigest()[:32] if cache else None
-    if folder is None or not folder.is_dir():
-        parent = Path(cache) if cache else None
-        if parent:
-            parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=parent) as temporary:
-            made = Path(temporary) / "encoded"
-            made.mkdir()
-            write(made)
-            if folder is None:
-                return read(made, mapped=False)
-            try:
-                made.rename(folder)
-            except OSError:
-                if not folder.is_dir():  # else another run was faster, with the same content
-                    raise
+    if folder and folder.is_dir():
+        try:
+            return read(folder, mapped=True)
+        except (OSError, ValueError, EOFError):  # such as files that were not yet on the disk when the power failed
+            shutil.rmtree(folder)
+    if folder:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder and folder.parent) as temporary:
+        made = Path(temporary) / "encoded"
+        made.mkdir()
+        write(made)
+        if folder is None:
+            return read(made, mapped=False)
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another run was faster, with the same content
+                raise
     return read(folder, mapped=True)
 
 

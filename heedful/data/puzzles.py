@@ -35,7 +35,7 @@ def reverse_pairs(part, count, length=10, vocabulary=10, seed=0):
         InputError: there are not enough distinct sequences of that length in the part.
     """
     tokens = [*map(str, range(10)), *LETTERS.replace("X", ""), *(a + b for a in LETTERS for b in LETTERS)][:vocabulary]
-    if vocabulary != len(tokens) or count > 0.01 * len(tokens) ** length:
+    if vocabulary != len(tokens) or 100 * count > len(tokens) ** length:
         raise InputError(f"There are too few sequences of {length} out of {vocabulary} tokens for {count} of them.")
     parts = {"train": range(90), "valid": range(90, 95), "test": range(95, 100)}[part]
     chance = random.Random(f"{seed}/{part}")

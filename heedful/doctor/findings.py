@@ -28,7 +28,7 @@ KINDS = {
     "lost": Kind("characters that a conversion has lost (U+FFFD)", "get the text anew"),
     "unseen": Kind("control characters, invisible ones, or ones for private use", "they only cost vocabulary"),
     "untranslated": Kind("both sides say the same", "the model would learn to copy"),
-    "duplicate": Kind("the row came before", "it counts twice in training"),
+    "duplicate": Kind("the row came before, but for case and white space", "it counts twice in training"),
     "contradiction": Kind("the text came before, with another label", "decide for one"),
     "overlap": Kind("the row is in the validation or test text too", "scores on that text would be too good"),
     "leak": Kind("what is read is in the validation or test text too, with another answer", "scores may be too good"),

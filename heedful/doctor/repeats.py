@@ -27,7 +27,7 @@ class Repeats:
         self._folder.cleanup()
 
     def add(self, texts, rows):
-        """Register texts (any iterable) with the numbers of their rows."""
+        """Register texts (any iterable) with the numbers of their rows; what counts as the same must be the same."""
         records = np.array([(_key(text), row) for text, row in zip(texts, rows, strict=True)], _RECORD)
         buckets = records["key"] % BUCKETS
         order = np.argsort(buckets, kind="stable")
@@ -59,4 +59,4 @@ def normal_form(text):
 
 
 def _key(text):
-    return int.from_bytes(hashlib.blake2b(normal_form(text).encode("utf-8", "surrogatepass"), digest_size=8).digest())
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())

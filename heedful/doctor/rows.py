@@ -3,13 +3,14 @@
 import itertools
 from collections.abc import Iterator
 
+from heedful.config import PARTS
 from heedful.data.corpus import raw_lines, resolve_all
 from heedful.errors import InputError
 
-PARTS = ("train", "valid", "test")
 CHUNK = 4000  # rows looked at together
 CHARACTERS = 2_000_000  # ... or fewer, where they are long
 LONGEST = 400  # characters of a row that are judged by the rest
+LOOKED_AT = 100  # first lines, which tell whether a file has two columns
 SAMPLE = 40_000  # rows from which the rest is judged
 
 
@@ -52,10 +53,18 @@ class Rows:
 
     @classmethod
     def of_pairs(cls, paths, origin=""):
-        """Open two parallel files, or one with a tab between source and target; `InputError` names missing files."""
+        """Open two parallel files, or one with a tab between source and target.
+
+        Raises:
+            InputError: files are missing (names them), or there is one, and no tab in its first lines.
+        """
         if len(paths) > 2:
             raise InputError(f"A parallel text is two files or one .tsv file, not {len(paths)}.")
-        return cls([tuple(resolve_all(paths, origin))], ("source", "target"))
+        found = resolve_all(paths, origin)
+        beginning = list(itertools.islice(_lines(found[0]), LOOKED_AT)) if len(found) == 1 else []
+        if beginning and not any("\t" in line for line in beginning):
+            raise InputError(f"{found[0]} has a single column: a parallel text is two files, or one .tsv file.")
+        return cls([tuple(found)], ("source", "target"))
 
     @classmethod
     def of_labelled(cls, paths, origin=""):

@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 
-from heedful.doctor.repeats import Repeats
+from heedful.doctor.repeats import Repeats, normal_form
 from heedful.doctor.rows import says_something
 
 
@@ -38,8 +38,8 @@ class Seen:
         """Register rows with their numbers; those that lack something are passed over."""
         numbered = [(number, row) for number, row in zip(numbers, rows, strict=True) if says_something(row)]
         numbers = [number for number, _ in numbered]
-        self._rows.add(("\t".join(row) for _, row in numbered), numbers)
-        self._read.add((row[self._text.texts[0]] for _, row in numbered), numbers)
+        self._rows.add(("\t".join(map(normal_form, row)) for _, row in numbered), numbers)
+        self._read.add((normal_form(row[self._text.texts[0]]) for _, row in numbered), numbers)
 
     def repeats(self):
         """Return (row, earlier row) of every kind of repetition (R, 2), by row."""

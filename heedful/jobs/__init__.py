@@ -2,13 +2,22 @@
 
 from pathlib import Path
 
+from heedful import settings
+from heedful.errors import InputError
 from heedful.jobs.classification import ClassificationJob
+from heedful.jobs.job import require_free
 from heedful.jobs.language import LanguageJob
 from heedful.jobs.masking import MaskingJob
 from heedful.jobs.translation import TranslationJob
 from heedful.run import Run
 
+__all__ = ["JOBS", "default_folder", "plan", "require_free", "resume", "train"]
+
 JOBS = {"translate": TranslationJob, "generate": LanguageJob, "fill": MaskingJob, "classify": ClassificationJob}
+
+# What stays as it is when a training goes on, besides the tokenizer and the model, of which some may change.
+MADE_WITH = ("data.corpus", "data.labels", "train.start_from", "train.freeze")
+MAY_CHANGE = ("model.dropout", "model.attention_dropout", "model.max_length")
 
 
 def default_folder(config):
@@ -28,9 +37,19 @@ def resume(path, report=print, config=None, verify=False, origins=None):
     """Continue the training of a run folder, exactly as if it had never stopped; `verify` that first by a replay."""
     run = Run.open(path)
     if config is not None and config != run.config:
-        run.of_task(config.task)
+        _require_same(run, config)
         run = Run(path, config, *run.tokenizers())  # kept in the folder when the state has turned out to fit it
     return JOBS[run.config.task](run, report).train(True, verify, origins)
+
+
+def _require_same(run, config):
+    """Refuse a config with other settings of what a run was made with: its vocabulary, its model, its classes."""
+    run.of_task(config.task)
+    old, new = settings.flat(run.config), settings.flat(config)
+    for name in old:
+        stays = name in MADE_WITH or (name.startswith(("tokenizer.", "model.")) and name not in MAY_CHANGE)
+        if stays and old[name] != new[name]:
+            raise InputError(f"{run.path} was made with {name} = {old[name]!r}, which has to stay: train a new run.")
 
 
 def plan(config, report=print):

@@ -57,9 +57,12 @@ class ClassificationJob(Job):
         self.report(f"training text: {len(examples.texts):,} texts ({shares})")
         return examples
 
+    def scored_examples(self, part):
+        return self._examples(part, 3)
+
     def start(self, model):
         self.engine = Labeller(model, self.run.tokenizer, self.config.data.labels, self.config.data.max_tokens)
-        self._token_scores = TokenScores(model, self._examples("valid", 3))
+        self._token_scores = TokenScores(model, self.scored["valid"])
 
     def validate(self):
         scores = self._token_scores()
@@ -73,10 +76,11 @@ class ClassificationJob(Job):
             raise InputError(f"{corpus.name} is empty.")
         found = labeller.probabilities([text for _, text in corpus]).argmax(-1)
         scores = class_scores(found, wanted, labeller.labels)
+        units = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
+        scores = keep(run, corpus, scores, units, [labeller.labels[number] for number in found])
         with if_allowed("the confusions are not drawn"):
             plot_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labeller.labels)
-        units = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
-        return keep(run, corpus, scores, units, [labeller.labels[number] for number in found])
+        return scores
 
     @staticmethod
     def describe(scores):

@@ -42,6 +42,21 @@ def _written(folder):
     return [path for pattern in WRITTEN for path in folder.glob(pattern) if path.is_file()]
 
 
+def require_free(path, force=False):
+    """Refuse a folder for a new run that holds one, or files that it would write over, unless that is meant."""
+    there = [] if force else _written(path)
+    if path / CONFIG in there:
+        raise InputError(
+            f"{path} already holds a run. Continue it with --resume {path}, choose another folder with --run, "
+            "or overwrite it with --force."
+        )
+    if there:
+        raise InputError(
+            f"{path} holds no run, but {there[0].relative_to(path)}, which a training would write over. Choose "
+            "another folder with --run, or overwrite it with --force."
+        )
+
+
 def keep_compilations():
     """Let compiled programs survive this process."""
     try:
@@ -95,6 +110,10 @@ class Job:
         self.engine = None  # what `evaluate` scores with, made by `start`
         self.corpora = self.find_corpora(self.config)
         self.examples = self.read_examples()
+        self.scored = {part: self.scored_examples(part) for part in self.corpora if part != "train"}
+        for part, examples in self.scored.items():  # or it would be told when all the work is done
+            if not any(batch["weights"].any() for batch in examples.finite()):
+                raise InputError(f"{self.corpora[part].name} has no token that counts: there is nothing to score.")
         report(str(self.examples))
 
     @property
@@ -118,6 +137,10 @@ class Job:
 
     def read_examples(self):
         """Return what to train on; report what of the text was left out."""
+        raise NotImplementedError
+
+    def scored_examples(self, part):
+        """Return what a held-out part of the text is scored by, token by token; `InputError` if it is unfit."""
         raise NotImplementedError
 
     def start(self, model):
@@ -155,16 +178,7 @@ class Job:
         path = Path(path)
         if config.train.start_from and path.resolve() == Path(config.train.start_from).resolve():
             raise InputError(f"{path} is the run to start from: choose another folder with --run.")
-        if (path / CONFIG).exists() and not force:
-            raise InputError(
-                f"{path} already holds a run. Continue it with --resume {path}, choose another folder with --run, "
-                "or overwrite it with --force."
-            )
-        if not (path / CONFIG).exists() and not force and (there := _written(path)):
-            raise InputError(
-                f"{path} holds no run, but {there[0].relative_to(path)}, which a training would write over. Choose "
-                "another folder with --run, or overwrite it with --force."
-            )
+        require_free(path, force)
         config, tokenizers = cls._prepare(config, report)
         job = cls(Run(path, config, *tokenizers), report)  # before anything is written or deleted: it reads all text
         path.mkdir(parents=True, exist_ok=True)

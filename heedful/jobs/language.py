@@ -34,6 +34,9 @@ class LanguageJob(DocumentsJob):
             )
         return examples_of(self.config, texts)
 
+    def scored_examples(self, part):
+        return examples_of(self.config, self.encoded(part))
+
     def start(self, model):
         starts, decode = self.config.data.packing == "documents", self.config.decode
         drawn = DecodeConfig(

@@ -28,9 +28,12 @@ class MaskingJob(DocumentsJob):
             batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
         )  # fmt: skip
 
+    def scored_examples(self, part):
+        return masked(self.run, self.encoded(part), **ASKED)
+
     def start(self, model):
         self.engine = model
-        self._token_scores = TokenScores(model, masked(self.run, self.encoded("valid"), **ASKED))
+        self._token_scores = TokenScores(model, self.scored["valid"])
 
     def validate(self):
         scores = self._token_scores()

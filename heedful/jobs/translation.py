@@ -90,6 +90,13 @@ def plan_batches(config, lengths):
     )  # fmt: skip
 
 
+def scored_pairs(run, corpus, cache=None):
+    """Return the pairs of a corpus that a run's model can read as examples to score, in batches of few shapes."""
+    pairs = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length, cache)
+    lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
+    return TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=run.config.data.batch_tokens, max_shapes=3))
+
+
 class TranslationJob(Job):
     """Trains a `Transformer` on pairs of sentences; validation decodes some of them."""
 
@@ -115,13 +122,15 @@ class TranslationJob(Job):
         tokenizers = self.run.source_tokenizer, self.run.target_tokenizer
         pairs = encode(self.corpora["train"], *tokenizers, data.max_tokens, cache)
         self.report(f"training text: {pairs.filtered}")
-        self._valid_pairs = encode(self.corpora["valid"], *tokenizers, self.config.model.max_length, cache)
         return examples_of(self.config, pairs)
+
+    def scored_examples(self, part):
+        return scored_pairs(self.run, self.corpora[part], cache_folder() / "encoded")
 
     def start(self, model):
         tokenizers = self.run.source_tokenizer, self.run.target_tokenizer
         self.engine = Translator(model, *tokenizers, self.config.decode)
-        self._token_scores = TokenScores.of_pairs(model, self._valid_pairs, self.config.data.batch_tokens)
+        self._token_scores = TokenScores(model, self.scored["valid"])
 
     def validate(self):
         scores = self._token_scores()
@@ -154,8 +163,7 @@ class TranslationJob(Job):
         made, scores = translate_and_score(translator, pairs)
         seconds = time.monotonic() - began
         tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(made))
-        encoded = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length)
-        scores |= TokenScores.of_pairs(translator.trained_model, encoded, run.config.data.batch_tokens)()
+        scores |= TokenScores(translator.trained_model, scored_pairs(run, corpus))()
         scores |= {
             "sentences": len(pairs),
             "seconds": round(seconds, 2),

@@ -13,11 +13,11 @@ def recipe_names():
 
 
 def find_recipe(name):
-    """Return the path of a recipe: a file, or one that comes with the package."""
+    """Return the path of a recipe: a file, or one that comes with the package, which is named without a folder."""
     path = Path(name)
     if path.is_file():
         return path
     own = FOLDER / f"{path.stem}.toml"
-    if path.suffix in ("", ".toml") and own.is_file():
+    if path.parent == Path() and path.suffix in ("", ".toml") and own.is_file():
         return own
     raise InputError(f"{name} does not exist, and is none of the recipes {', '.join(recipe_names())}.")

@@ -10,8 +10,8 @@ import numpy as np
 
 from heedful import backend
 from heedful.errors import InputError
-from heedful.run import load_weights
-from heedful.storage import name_in_model
+from heedful.run import WEIGHTS, load_weights
+from heedful.storage import name_in_model, read_sealed
 from heedful.training.board import Board
 from heedful.training.meter import Meter
 from heedful.training.objective import Objective
@@ -63,7 +63,7 @@ class Trainer:
                 f"{self.run.path} was begun with train.accumulate = {progress['accumulate']}, which has to stay."
             )
         if progress.get("best_by", settings.best_by) != settings.best_by:  # what was best is no measure any more
-            progress = progress | {"best": None, "best_update": 0, "waited": 0}
+            progress = progress | {"best": None, "waited": 0}
         self.progress = progress | {"accumulate": settings.accumulate, "best_by": settings.best_by}
         variables = self._variables()
         fits = len(arrays) == len(variables) and all(
@@ -252,13 +252,13 @@ class Trainer:
 
     def _finish(self):
         """Choose between the best single state and the average of the last ones."""
-        if self.progress["best"] is None:  # stopped before the first validation, and told not to go on
-            self.progress |= {"best": self.validate()[self.config.best_by], "best_update": self.update}
-            self._keeping(lambda: self.run.save_model(model=self.model))
+        arrays = self._arrays()  # the model is made to hold others below
+        if self.progress["best"] is None:
+            self._score_once(arrays)
         states = [state for state in self.run.states() if int(state.stem)]  # not the one that has learned nothing
         states = states[-self.config.average :] if self.config.average > 1 else []
         if states:
-            best, arrays = self.progress["best"], self._arrays()
+            best = self.progress["best"]
             weights = {id(weight) for weight in self.model.weights}
             names = {
                 name: name_in_model(variable) for name, variable in self._variables().items() if id(variable) in weights
@@ -276,6 +276,21 @@ class Trainer:
                 self._keeping(lambda: self.run.save_model(average))
                 self.progress["best"] = scores[by]  # or, going on, a state that is worse could take its place
                 self._save(arrays)
+
+    def _score_once(self, arrays):
+        """Score the weights in the run folder where no validation has, as the state of the last update is `arrays`.
+
+        They are there if the training had ended and goes by another measure now; else it stopped before its first
+        validation, and the last update's are the best.
+        """
+        path = self.run.path / WEIGHTS
+        if path.is_file():
+            load_weights(self.model, read_sealed(path)[0], path)
+        else:
+            self._keeping(lambda: self.run.save_model(model=self.model))
+            self.progress["best_update"] = self.update
+        self.progress["best"] = self.validate()[self.config.best_by]
+        self._save(arrays)
 
     def _average(self, states, names):
         """Return the mean over training states of the arrays `names` (name in the state -> name in the result)."""

@@ -1,11 +1,10 @@
 """The verb that measures heedful beside what people use today."""
 
+from heedful import settings
 from heedful.bench import decoding, training
-from heedful.config import Config
 from heedful.errors import InputError
 from heedful.jobs.translation import corpora
 from heedful.recipes import find_recipe
-from heedful.settings import override
 from heedful.verbs.lines import say
 
 
@@ -14,7 +13,7 @@ def train(options):
     there = training.installed()
     if missing := [engine for engine in options.engines or () if engine not in there]:
         raise InputError(f"Not installed here: {', '.join(missing)}. There is {', '.join(there)}.")
-    config = override(Config.from_toml(find_recipe(options.recipe)), options.overrides)
+    config = settings.of_recipe(find_recipe(options.recipe), options.overrides)
     if config.task != "translate" or not config.tokenizer.joint:
         raise InputError("Engines are compared on a translation recipe with a joint vocabulary.")
     corpora(config)  # whose text may be missing

@@ -1,6 +1,5 @@
 """The verbs that say what a run is: explain a setting, compare two configurations."""
 
-import dataclasses
 import difflib
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def explain(options):
 
 def _values(where):
     """Return the settings of a run or a recipe, and where they came from, by their full names."""
-    values = flat(read_config(where))
+    values = settings.flat(read_config(where))
     if (Path(where) / CONFIG).is_file():
         return values, Run.open(where).origins()
     return values, settings.origins(find_recipe(where), [])
@@ -42,7 +41,7 @@ def _values(where):
 
 def diff(options):
     """Say in which settings two configurations differ."""
-    first, second = (flat(read_config(name)) for name in (options.first, options.second))
+    first, second = (settings.flat(read_config(name)) for name in (options.first, options.second))
     names = [name for name in first if first[name] != second[name]]
     width = max((len(name) for name in names), default=0)
     for name in names:
@@ -60,14 +59,3 @@ def read_config(name):
     """
     path = Path(name) / CONFIG
     return Config.from_json(path) if path.is_file() else Config.from_toml(find_recipe(name))
-
-
-def flat(config):
-    """Return every setting of a config by its full name."""
-    found = {}
-    for section, values in dataclasses.asdict(config).items():
-        if isinstance(values, dict):
-            found |= {f"{section}.{name}": value for name, value in values.items()}
-        else:
-            found[section] = values
-    return found

@@ -53,7 +53,10 @@ def _texts(options):
     data = DataConfig(
         train=tuple(options.text), valid=tuple(options.valid), test=tuple(options.test), documents="lines"
     )
-    pairs = len(options.text) == 2 or first.name.endswith((".tsv", ".tsv.gz"))
+    tables = [name for name in options.text if name.endswith((".tsv", ".tsv.gz"))]
+    if len(tables) > 1 and not options.labelled:
+        raise InputError("A .tsv file has both sides of a text: examine one at a time.")
+    pairs = len(options.text) == 2 or bool(tables)
     return Rows.of_config(data, "classify" if options.labelled else "translate" if pairs else "generate"), ()
 
 

@@ -45,6 +45,8 @@ def train(options):
     if options.seeds and (options.resume or options.plan or len(set(options.seeds)) < len(options.seeds)):
         raise InputError("--seeds takes different seeds, and goes with neither --resume nor --plan.")
     if options.resume:
+        if options.plan or options.run or options.force:
+            raise InputError("--resume goes on in the folder that it names: with neither --plan, --run nor --force.")
         if options.verify and options.overrides:
             raise InputError("--verify replays with the settings that the run has: change none in the same call.")
         config = settings.override(Run.open(options.resume).config, options.overrides)
@@ -53,13 +55,15 @@ def train(options):
     if options.verify:
         raise InputError("--verify replays what a run has done: it goes with --resume.")
     recipe = find_recipe(options.recipe)
-    config = settings.override(Config.from_toml(recipe), options.overrides)
+    config = settings.of_recipe(recipe, options.overrides)
     if options.plan:
         return jobs.plan(config, say)
     origins, folder = settings.origins(recipe, options.overrides), options.run or jobs.default_folder(config)
     if not options.seeds:
         return _watched(lambda: jobs.train(config, folder, say, options.force, origins), folder)
     folders = [folder.with_name(f"{folder.name}-seed{seed}") for seed in options.seeds]
+    for place in folders:  # all of them before the first takes its time
+        jobs.require_free(place, options.force)
     for seed, place in zip(options.seeds, folders, strict=True):
         seeded = settings.override(config, ["--train.seed", str(seed)])
         say(f"seed {seed}: {place}")

@@ -22,8 +22,8 @@ def main():
     options = parser.parse_args()
     hold_memory()
     import heedful
+    from heedful.cache import keep_compilations
     from heedful.data.corpus import read_lines, resolve
-    from heedful.jobs.job import keep_compilations
 
     keep_compilations()
     translator = heedful.load(options.run)

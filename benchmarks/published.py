@@ -22,8 +22,8 @@ def main():
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     import heedful
+    from heedful.cache import keep_compilations
     from heedful.evaluation import score_text
-    from heedful.jobs.job import keep_compilations
     from heedful.jobs.translation import corpora
     from heedful.run import Run
 

@@ -119,6 +119,17 @@ def several(texts):
     return texts
 
 
+def one(text):
+    """Return a text as it is; refuse a list of them.
+
+    Raises:
+        InputError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise InputError(f"This takes a single text, not {type(text).__name__}.")
+    return text
+
+
 def positive(config, *names):
     """Refuse a config unless each of its values `names` is above 0."""
     for name in names:

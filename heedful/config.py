@@ -11,6 +11,9 @@ from heedful.checked import at_least, at_most, from_dict, positive, read_json, s
 from heedful.errors import InputError
 
 FORMAT = 1
+DRAWING = ("temperature", "top_k", "top_p", "min_p")  # settings of decoding that sampling alone uses
+SEARCHING = ("coverage_penalty", "stop")  # ... and those that beam search alone uses
+OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra")  # ... and those that are about a source
 
 PARTS = ("train", "valid", "test")
 SIZED = ("num_layers", "d_model", "num_heads", "d_ff")  # what the named sizes say
@@ -244,7 +247,7 @@ class DecodeConfig:
     beam_size: int = 1
     """Hypotheses kept; 1 is greedy search."""
     n_best: int = 1
-    """Translations given for each line, best first."""
+    """Results given for each line, best first."""
     length_penalty: float = 1.0
     """Strength a of the length normalisation of beam search; 0: plain log-probabilities, which favours short text."""
     length_norm: Literal["gnmt", "average"] = "average"
@@ -275,13 +278,13 @@ class DecodeConfig:
     forbidden: tuple[str, ...] = ()
     """Tokens, as the vocabulary spells them, that are never written."""
     min_length: int = 0
-    """Fewest tokens of a translation ..."""
+    """Fewest tokens of a result ..."""
     min_ratio: float = 0.0
-    """... and fewest for each source token."""
+    """translate: ... and fewest for each source token."""
     max_length: int = 0
-    """Most tokens of a translation; 0: what the model can write."""
+    """Most tokens of a result; 0: what the model can write (generate: 200)."""
     max_ratio: float = 2.0
-    """A translation may have this many tokens for each source token ..."""
+    """translate: a result may have this many tokens for each source token ..."""
     max_extra: int = 10
     """... and this many more."""
 
@@ -303,6 +306,23 @@ class DecodeConfig:
             raise InputError(
                 f"n_best ({self.n_best}) cannot exceed beam_size ({self.beam_size}), unless tokens are sampled."
             )
+
+    def for_call(self, **options):
+        """Return the settings with `options` in place of some.
+
+        Raises:
+            InputError: values contradict each other, or one of the options would do nothing.
+        """
+        made = dataclasses.replace(self, **options)
+        made.refuse_idle(options)
+        return made
+
+    def refuse_idle(self, names):
+        """Refuse names of settings that were given, and that a search with these settings does not use."""
+        if not self.sample and (idle := [name for name in DRAWING if name in names]):
+            raise InputError(f"{idle[0]} says how to draw tokens: it goes with sample.")
+        if self.beam_size == 1 and (idle := [name for name in SEARCHING if name in names]):
+            raise InputError(f"{idle[0]} is for beam search: it goes with a beam_size above 1.")
 
     def most(self, source_length, room):
         """Return the most tokens that `source_length` tokens may become in a model that writes up to `room`."""

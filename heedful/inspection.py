@@ -13,8 +13,12 @@ from heedful import backend
 from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
 from heedful.layers import Trace, sinusoid
+from heedful.models.ensemble import Ensemble
+from heedful.run import weights_by_name
 
 MOST_NAMED = 40  # classes whose confusions are drawn with names and numbers; 150 of them would take a minute
+POSITIONS_DRAWN = 128
+LEARNED = "positions/embeddings"  # how the name of a learned table ends
 KINDS = ("encoder self", "decoder self", "cross")
 
 
@@ -28,6 +32,8 @@ class AttentionMaps:
     """
 
     def __init__(self, translator, source, target=None):
+        if isinstance(translator.model, Ensemble):
+            raise InputError("Several models have no attention in common: look into each by itself.")
         room = translator.model.max_length - 1
         source_ids = translator.source_tokenizer.encode(source)[:room]
         if not source_ids:
@@ -81,12 +87,25 @@ class AttentionMaps:
         return _save(figure, path)
 
 
-def plot_positions(path, d_model=128, concatenated=False):
-    """Draw the sinusoidal encoding of the first 128 positions: positions down, dimensions across."""
-    encoding = backend.to_numpy(sinusoid(np.arange(128), d_model, concatenated))
+def plot_positions(path, run):
+    """Draw what the model of a run adds to its first 128 tokens for their positions; dimensions go across.
+
+    Raises:
+        InputError: it adds nothing, but turns queries and keys; or it learns its positions and has not been trained.
+    """
+    config = run.config.model
+    if config.positions == "rotary":
+        raise InputError("Rotary positions have no encoding to draw: they turn queries and keys.")
+    if config.positions == "learned":
+        tables = [array for name, array in weights_by_name(run.load_model()).items() if name.endswith(LEARNED)]
+        encoding = tables[0][:POSITIONS_DRAWN]
+    else:
+        concatenated = config.positions == "sinusoidal_concatenated"
+        encoding = backend.to_numpy(sinusoid(np.arange(POSITIONS_DRAWN), config.d_model, concatenated))
     figure = Figure((8, 5))
     axis = figure.subplots()
-    mesh = axis.pcolormesh(encoding, cmap="RdBu", vmin=-1, vmax=1)
+    most = np.abs(encoding).max()
+    mesh = axis.pcolormesh(encoding, cmap="RdBu", vmin=-most, vmax=most)
     axis.set_xlabel("dimension")
     axis.set_ylabel("position")
     figure.colorbar(mesh, ax=axis)

@@ -1,5 +1,6 @@
 """A run folder as the object that does its task."""
 
+from heedful.cache import keep_compilations
 from heedful.errors import InputError
 from heedful.generation.generator import Generator
 from heedful.generation.translator import Translator
@@ -11,12 +12,13 @@ from heedful.run import Run
 def load(path, *more):
     """Return what a trained run is for: a `Translator`, `Generator`, `Filler` or `Labeller`.
 
-    Several translators become one, an ensemble.
+    Several translators become one, an ensemble. Programs that they compile are kept on disk, see `cache.py`.
 
     Raises:
         InputError: a folder is missing, incomplete, of a newer format, its weights do not fit its config, or the runs
             have different vocabularies.
     """
+    keep_compilations()
     runs = [Run.open(folder) for folder in (path, *more)]
     task = runs[0].config.task
     if task == "translate":

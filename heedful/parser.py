@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from heedful import settings
-from heedful.config import SIZES
+from heedful.config import OF_SOURCE, SIZES
 from heedful.recipes import recipe_names
 
 ENGINES = ("heedful", "ctranslate2")
@@ -45,7 +45,9 @@ def _quickstart(add):
         "training.quickstart",
         "train on the built-in Portuguese-English corpus, translate, show attention",
     )
-    verb.add_argument("--run", type=Path, default=Path("runs/quickstart"), help="run folder (made anew)")
+    verb.add_argument(
+        "--run", type=Path, default=Path("runs/quickstart"), help="run folder (an earlier quickstart is overwritten)"
+    )
 
 
 def _train(add):
@@ -90,7 +92,7 @@ def _generate(add):
         action="store_true",
         help="write the log-probability of each text, in nats, before it (with a beam divided by a length penalty)",
     )
-    settings.add_options(verb, "decode")
+    settings.add_options(verb, "decode", without=OF_SOURCE)
 
 
 def _fill(add):
@@ -258,7 +260,7 @@ def _inspect(add):
     verb.add_argument("--layer", type=_count, help="layer, from 1 (default: all)")
     verb.add_argument("--head", type=_count, help="one head, from 1 (default: all on a sheet)")
     verb.add_argument("--kind", choices=("encoder self", "decoder self", "cross"), help="default: all three")
-    verb.add_argument("--positions", action="store_true", help="draw the positional encoding")
+    verb.add_argument("--positions", action="store_true", help="draw what is added for positions")
     verb.add_argument("--schedule", action="store_true", help="draw the learning rate")
     verb.add_argument("--out", type=Path, help="folder for the figures (default: RUN/figures)")
 

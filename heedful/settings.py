@@ -1,5 +1,6 @@
 """Settings on the command line: `--section.key value`, checked as a recipe's keys are, and their description."""
 
+import argparse
 import ast
 import dataclasses
 import functools
@@ -11,8 +12,6 @@ from pathlib import Path
 from heedful.checked import from_dict
 from heedful.config import SIZED, Config, read_recipe
 from heedful.errors import InputError
-
-SAMPLING = ("temperature", "top_k", "top_p", "min_p")  # settings of decoding that greedy and beam search do not use
 
 
 def override(config, arguments):
@@ -148,11 +147,14 @@ def meanings():
     return whole | {f"{section}.{name}": rest for section in _sections() for name, *rest in _fields(section)}
 
 
-def add_options(parser, section):
-    """Give a verb's parser an option for each setting of a section: `beam_size` becomes `--beam-size`."""
+def add_options(parser, section, without=()):
+    """Give a verb's parser an option for each setting of a section but some: `beam_size` becomes `--beam-size`."""
     group = parser.add_argument_group(f"settings of the run's section [{section}] for this call")
     for name, kind, _, text in _fields(section):
-        options = {"action": "store_const", "const": "true"} if kind == "bool" else {"metavar": "VALUE"}
+        if name in without:
+            continue
+        # As `--sample` and `--no-sample`, for a run may have the other.
+        options = {"action": argparse.BooleanOptionalAction} if kind == "bool" else {"metavar": "VALUE"}
         flag = f"--{name.replace('_', '-')}"
         group.add_argument(flag, dest=f"{section}.{name}", help=(text or kind).replace("%", "%%"), **options)
 
@@ -166,13 +168,13 @@ def given_options(config, section, options):
     old = getattr(config, section)
     kinds = typing.get_type_hints(type(old))
     given = {
-        name: _value(value, kinds[name])
+        name: value if isinstance(value, bool) else _value(value, kinds[name])
         for name in kinds
         if (value := getattr(options, f"{section}.{name}", None)) is not None
     }
     made = from_dict(type(old), _lists(dataclasses.asdict(old) | given), "command line")
-    if section == "decode" and not made.sample and (idle := [name for name in SAMPLING if name in given]):
-        raise InputError(f"--{idle[0].replace('_', '-')} says how to draw tokens: it goes with --sample.")
+    if section == "decode":
+        made.refuse_idle(given)
     return made
 
 

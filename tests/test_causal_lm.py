@@ -184,5 +184,8 @@ def test_mistakes_have_one_line(generator):
         generator.generate("a", max_length=40, sample=True, n_best=2)
     with pytest.raises(InputError, match="a language model has none"):
         generator.generate("a", beam_size=2, coverage_penalty=0.2)
+    with pytest.raises(InputError, match="max_ratio is about a source"):
+        generator.generate("a", max_ratio=0.5)
+    assert generator.generate(text for text in ["a", "the"]) == generator.generate(["a", "the"])
     begins = Generator(generator.model, generator.tokenizer, DecodeConfig(max_length=5), starts=True)
     assert isinstance(begins.generate(""), str)

@@ -15,7 +15,11 @@ import pytest
 import safetensors.numpy
 
 from heedful.config import TokenizerConfig
+from heedful.errors import InputError
+from heedful.inspection import plot_positions
+from heedful.run import Run
 from heedful.storage import sealed
+from tests.conftest import change
 
 pytestmark = pytest.mark.any_backend
 
@@ -110,7 +114,7 @@ def test_translate_searches_as_told(cli, run, tmp_path):
     assert b'"beam_size": 2' in cli("evaluate", run, "--beam-size", 2, "--json").stdout
 
     assert "beam_size (600) must be below" in complaint(cli("translate", run, "--beam-size", 600, stdin=lines))
-    assert "--top-k says how to draw tokens" in complaint(cli("translate", run, "--top-k", 5, stdin=lines))
+    assert "top_k says how to draw tokens" in complaint(cli("translate", run, "--top-k", 5, stdin=lines))
     many = cli("translate", run, "--prefixes", tmp_path / "begun", "--min-length", 4, stdin="o gato bebe\n")
     assert b"warning: there are more prefixes than lines, which are 1." in many.stderr
     contradiction = cli("translate", run, "--min-length", 9, "--max-length", 3, stdin=lines)
@@ -130,6 +134,53 @@ def test_export_and_translate_with_the_other_engine(cli, run):
     lines = "o gato bebe\n\na vaca come\n"
     other = cli("translate", run, "--engine", "ctranslate2", stdin=lines)
     assert other.stdout == cli("translate", run, stdin=lines).stdout
+
+
+def test_each_line_is_answered_when_it_comes(run):
+    """Guards against a program that asks line by line and waits for ever."""
+    command = [sys.executable, "-m", "heedful", "translate", str(run)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        answers = []
+        for line in ("o gato bebe", "a vaca come"):
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            answers.append(process.stdout.readline().decode())
+        process.stdin.close()
+        assert process.stdout.read() == b""
+    assert all(answer.endswith("\n") for answer in answers)
+
+
+def test_what_is_written_is_utf_8_wherever_it_goes(cli, run):
+    (prefixes := run / "prefixes").write_text("água\n", encoding="utf-8")
+    made = cli("translate", run, "--prefixes", prefixes, stdin="o gato bebe\n", PYTHONIOENCODING="ascii")
+    assert made.returncode == 0, made.stderr
+    command = [sys.executable, "-m", "heedful", "explain", "train.seed"]
+    closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, check=False)
+    assert closed.returncode == 2
+    assert closed.stderr == b"heedful: There is no standard output to write to.\n"
+
+
+def test_an_unknown_backend_is_told(cli, run):
+    assert "KERAS_BACKEND = foo is none of jax, tensorflow, torch" in complaint(
+        cli("translate", run, KERAS_BACKEND="foo")
+    )
+
+
+def test_a_switch_of_a_run_can_be_turned_off(cli, run):
+    config = json.loads((run / "config.json").read_text())
+    config["decode"]["sample"] = True
+    (run / "config.json").write_text(json.dumps(config))
+    assert "Sampling has no beam" in complaint(cli("translate", run, "--beam-size", 2, stdin="o gato\n"))
+    assert cli("translate", run, "--no-sample", "--beam-size", 2, stdin="o gato\n").returncode == 0
+
+
+def test_evaluate_says_what_was_too_long(cli, run, tmp_path):
+    for name, text in (("x.pt", "o gato bebe\n" + "o gato " * 40 + "\n"), ("x.en", "the cat drinks\nthe cat\n")):
+        (tmp_path / name).write_text(text)
+    told = cli("evaluate", run, "x.pt", "x.en").stdout
+    assert b"on 2 sentences, of which 1 were too long to be read to their end; the perplexity is without 1" in told
+    scores = json.loads((run / "scores.json").read_text())[-1]
+    assert (scores["sentences"], scores["sources_cut"], scores["sentences_of_loss"]) == (2, 1, 1)
 
 
 def test_a_broken_pipe_ends_quietly(run, tmp_path):
@@ -186,6 +237,19 @@ def test_inspect_draws(cli, run, tmp_path):
     assert drawn == {"positions.png", "schedule.png", "encoder-self-layer1.png", "decoder-self-layer1.png",
                      "cross-layer1.png"}  # fmt: skip
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "figures").iterdir())
+
+
+def test_positions_are_drawn_as_the_model_has_them(config, whole, tmp_path):
+    drawn = []
+    for positions in ("sinusoidal", "learned"):
+        own = change(config, "--model.positions", positions)
+        run = Run.create(tmp_path / positions, own, whole.source_tokenizer, whole.target_tokenizer)
+        run.save_model(model=run.build_model())
+        drawn.append(plot_positions(tmp_path / f"{positions}.png", run).read_bytes())
+    assert drawn[0] != drawn[1]
+    rotary = Run(tmp_path, change(config, "--model.positions", "rotary"), whole.source_tokenizer)
+    with pytest.raises(InputError, match="they turn queries and keys"):
+        plot_positions(tmp_path / "none.png", rotary)
 
 
 def test_plan_prints_and_stops(cli, recipe, tmp_path):
@@ -256,6 +320,7 @@ def test_mistakes_in_run_folders(cli, run, tmp_path):
     assert "no layer 9" in complaint(cli("inspect", run, "o gato", "--layer", 9))
     assert "empty sentence" in complaint(cli("inspect", run, " "))
     assert "Give a sentence" in complaint(cli("inspect", run))
+    assert "say what to draw of a sentence" in complaint(cli("inspect", run, "--positions", "--layer", 1))
     weights.unlink()
     assert "has no model.safetensors yet" in complaint(cli("translate", run))
 

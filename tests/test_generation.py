@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import heedful
+from heedful import backend
 from heedful.config import DecodeConfig
-from heedful.data.tokenizer import Tokenizer
+from heedful.data.tokenizer import END_ID, START_ID, Tokenizer
 from heedful.errors import InputError
-from heedful.generation.decoder import Decoder, _chunks, _Job
+from heedful.generation.decoder import ENOUGH, Decoder, _chunks, _Job
 from heedful.generation.translator import Translator
+from heedful.inspection import AttentionMaps
+from heedful.models.ensemble import Ensemble
 
 
 @pytest.fixture
@@ -18,10 +21,14 @@ def tokenizer(corpus):
     return Tokenizer.train(itertools.chain.from_iterable(corpus), "word", 60)
 
 
-@pytest.fixture
-def model(tokenizer):
+def small(tokenizer):
     size = len(tokenizer)
     return heedful.Transformer(size, size, num_layers=2, d_model=24, num_heads=6, d_ff=20, max_length=19, tie="none")
+
+
+@pytest.fixture
+def model(tokenizer):
+    return small(tokenizer)
 
 
 @pytest.fixture
@@ -190,6 +197,63 @@ def test_a_text_is_not_taken_for_its_letters(translator):
         translator.score(["o gato"], ["the cat", "a cat"])
     with pytest.raises(InputError, match="Reference 1 has 40 tokens; the model writes 18"):
         translator.score(["o gato"], ["the cat " * 20])
+
+
+def test_settings_that_would_do_nothing_are_refused(translator):
+    """Guards against a temperature that somebody tunes while the search is greedy."""
+    for option in ("temperature", "top_k", "top_p", "min_p"):
+        with pytest.raises(InputError, match=f"{option} says how to draw tokens: it goes with sample"):
+            translator.translate("o gato", **{option: 0.5})
+    for option in ({"coverage_penalty": 0.2}, {"stop": "width"}):
+        with pytest.raises(InputError, match="is for beam search: it goes with a beam_size above 1"):
+            translator.translate("o gato", **option)
+
+
+def test_what_takes_one_text_takes_no_list(translator):
+    for method in (translator.alternatives, lambda line: list(translator.stream_tokens(line))):
+        with pytest.raises(InputError, match="takes a single text, not list"):
+            method(["o gato"])
+
+
+def test_several_models_have_no_attention_to_draw(model, tokenizer):
+    with pytest.raises(InputError, match="have no attention in common"):
+        AttentionMaps(Translator(Ensemble([model, model]), tokenizer, tokenizer), "o gato")
+
+
+def test_a_space_at_the_end_of_a_prefix_belongs_to_the_next_word(corpus):
+    """Guards against a lone space, which no model of byte-level tokens has seen before a word."""
+    text = [target for _, target in corpus]
+    for kind, size, same in (("bpe", 300, True), ("word", 60, True), ("char", 60, False)):
+        tokenizer = Tokenizer.train(text, kind, size)
+        translator = Translator(small(tokenizer), tokenizer, tokenizer)
+        assert (translator._begun(["the cat "]) == translator._begun(["the cat"])) is same
+    spaced = Tokenizer.train(text, "bpe", 300, prefix_space=True)
+    assert spaced.carries_spaces
+
+
+def test_alternatives_are_of_the_precision_that_is_asked_for(translator):
+    plain = translator.alternatives("o gato bebe", prefix="the")
+    rounded = translator.alternatives("o gato bebe", prefix="the", precision="bfloat16")
+    assert plain[0][1] != rounded[0][1]
+    assert plain[0][1] == pytest.approx(rounded[0][1], abs=0.1)
+    source, begun = translator.source_tokenizer.encode("o gato bebe"), translator.target_tokenizer.encode("the")
+    logits = backend.to_numpy(translator.model((np.array([[*source, END_ID]]), np.array([[START_ID, *begun]]))))[0, -1]
+    probabilities = logits - np.logaddexp.reduce(logits)
+    for piece, score, _ in plain:
+        assert score == pytest.approx(probabilities[translator.target_tokenizer.lookup(piece)], abs=1e-4)
+
+
+def test_a_few_long_translations_change_no_shapes(translator):
+    """Guards against a service of single sentences in which one of them has all compiled anew."""
+    decoder = translator._decoder()
+    for _ in range(ENOUGH - 1):
+        decoder._expect_more(1, 1)
+    assert decoder._growth == 1.0
+    decoder._expect_more(1, 1)
+    assert decoder._growth > 1.0
+    growth = decoder._growth
+    decoder._expect_more(10 * ENOUGH, 1)
+    assert decoder._growth == growth
 
 
 def test_white_space_is_no_text():

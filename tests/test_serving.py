@@ -105,10 +105,21 @@ def test_mistakes(make_run, tmp_path):
     assert draws[0] == draws[1]
     with pytest.raises(InputError, match="Only heedful's own engine scores, gives alternatives and streams"):
         ctranslate2_translator(run, folder=tmp_path / "ct2").score(["o gato"], ["the cat"])
-    for unknown in ({"sample": True, "min_p": 0.1}, {"precision": "int8"}):
+    for unknown in ({"sample": True, "min_p": 0.1}, {"precision": "int8"}, {"beam_size": 2, "stop": "width"}):
         decode = dataclasses.replace(run.config.decode, **unknown)
         with pytest.raises(InputError, match=rf"CTranslate2 has no decode.{list(unknown)[-1]}"):
             CTranslate2Decoder(run, tmp_path / "ct2", decode)
+    translator = ctranslate2_translator(run, folder=tmp_path / "ct2")
+    with pytest.raises(InputError, match=r"CTranslate2 has no decode\.length_norm = 'gnmt'"):
+        translator.n_best(["o gato"], length_norm="gnmt")
+    with pytest.raises(InputError, match="'wolf' is not a token of the vocabulary"):
+        translator.translate("o gato", forbidden=("wolf",))
+    with pytest.raises(
+        InputError, match="The prefix of line 2 has 2 tokens; this source's translation may have at most 2"
+    ):
+        list(translator.stream_candidates(["o gato"] * 2, prefixes=["", "the cat"], max_length=2))
+    assert translator.translate("o gato", min_length=15) == translator.translate("o gato", min_length=15)
+    assert len(translator.translate(["o gato"], sample=True, top_k=9000)) == 1
     export(run, tmp_path / "ct2")  # its own folder may be written again
     run.save_model(model=run.build_model())
     with pytest.raises(InputError, match="was made of other weights"):

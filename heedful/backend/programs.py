@@ -16,6 +16,7 @@ from heedful.backend.hardware import NAME, jax_on_cpu
 # By default sums and maxima go there too, and each call of the library costs more than they do: with two programs side
 # by side the greedy search of size `tutorial` makes 23,000 tokens/s instead of 18,500.
 LOOP_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
+_KEPT_IN: set[str] = set()  # folders of compiled programs that are ours
 
 
 def compiled(function, model, loop=False):
@@ -111,13 +112,17 @@ def apart(values):
 def keep_compilations(folder):
     """Cache compiled programs in `folder`, so that a second run of the same shapes starts at once (JAX only).
 
-    The small ones too: together they take seconds to compile, and their files little room.
+    The small ones too: together they take seconds to compile, and their files little room. A folder that the user has
+    given JAX already stays the one.
     """
     if NAME != "jax":
         return
     import jax
 
+    if jax.config.jax_compilation_cache_dir not in (None, *_KEPT_IN):
+        return
     Path(folder).mkdir(parents=True, exist_ok=True)
+    _KEPT_IN.add(os.fspath(folder))
     jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 from heedful import backend
+from heedful.cache import keep_compilations
 from heedful.config import ModelConfig
 from heedful.errors import InputError
 from heedful.generation.translator import Translator
-from heedful.jobs.job import keep_compilations
 from heedful.jobs.translation import corpora
 from heedful.run import Run
 from heedful.serving.engine import ctranslate2_translator

@@ -20,7 +20,7 @@ def heedful_speed(work, updates):
     That is tokens_per_second, batch_tokens, padding and product_share.
     """
     from heedful import backend
-    from heedful.jobs.job import keep_compilations
+    from heedful.cache import keep_compilations
     from heedful.models.transformer import Transformer
     from heedful.training.demand import Demand
     from heedful.training.machine import product_rate

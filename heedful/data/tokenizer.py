@@ -1,5 +1,6 @@
 """Text to ids and back, on the `tokenizers` library; special ids by name."""
 
+import functools
 import json
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,7 @@ START_ID, END_ID = SPECIAL.index(START), SPECIAL.index(END)
 KINDS = ("bpe", "wordpiece", "unigram", "word", "char")
 BYTE_LEVEL = ("bpe", "unigram")
 _SPACE = "\u0120"  # as byte-level tokens write it
+_SPACES = f"{_SPACE}\u2581"  # ... and as SentencePiece does
 
 
 def vocab_lines(path):
@@ -173,6 +175,11 @@ class Tokenizer:
     def prefix_space(self):
         """Whether a text is read as if a space stood before it, so that its first word is a word like others."""
         return self._normalized("a").startswith(" ")
+
+    @functools.cached_property
+    def carries_spaces(self):
+        """Whether the space before a word is part of the word's token, so that a text does not end in one."""
+        return any(len(token) > 1 and token[0] in _SPACES for token in self._inner.get_vocab())
 
     @property
     def keeps_text(self):

@@ -24,6 +24,7 @@ from heedful.generation.strategies import BeamSearch, Greedy, Sampling
 
 QUEUE = 4  # most sentences handed to one call for each slot: the more, the less often slots stand empty at its end
 ALIKE = 2 / 3  # the shortest source of such a call is at least so long beside the longest, or there are fewer
+ENOUGH = 50  # sentences from which on it shows how much room they need
 TOO_MANY_AGAIN = 0.05  # share of sentences that may need more room than expected, and a second call
 SOURCE_STEP = 4  # source lengths are rounded up to this: few shapes to compile, little padding
 
@@ -51,13 +52,9 @@ class Decoder:
 
     def __init__(self, model, decode, tokenizer, scored=False):
         self.model, self.decode, self.scored = model, decode, scored
-        if decode.beam_size >= len(tokenizer):
-            raise InputError(f"beam_size ({decode.beam_size}) must be below the vocabulary's {len(tokenizer)} entries.")
-        ids = {token: tokenizer.lookup(token) for token in decode.forbidden}
-        if unknown := [token for token, found in ids.items() if found is None]:
-            raise InputError(f"decode.forbidden: {unknown[0]!r} is not a token of the vocabulary.")
-        self.forbidden = tuple(ids.values())
+        self.forbidden = forbidden_ids(decode, tokenizer)
         self._growth = 1.0  # tokens expected for each source token; more where a text shows that it takes more
+        self._searched = self._again = 0  # sources since the last growth, and those that needed more room
         self._programs = {}
 
     def __call__(self, sources, numbers=None, prefixes=None, limits=None):
@@ -86,19 +83,20 @@ class Decoder:
             for index, ids in enumerate(sources)
         ]
         for job in jobs:
-            if len(job.prefix) >= job.limit:
-                of_line = "" if numbers is None else f" of line {job.number}"
-                raise InputError(
-                    f"The prefix{of_line} has {len(job.prefix)} tokens; this source's translation may have at most "
-                    f"{job.limit}."
-                )
+            require_room(job.prefix, job.limit, None if numbers is None else job.number)
         results = [None] * len(sources)
         jobs.sort(key=lambda job: len(job.source), reverse=True)
         again = self._run_all(jobs, results)
-        if len(again) > len(jobs) * TOO_MANY_AGAIN:
-            self._growth *= 1.5
+        self._expect_more(len(jobs), len(again))
         self._run_all(again, results, all_room=True)
         return results
+
+    def _expect_more(self, searched, again):
+        """Expect longer results from now on if many needed more room; single ones would have all compiled anew."""
+        self._searched, self._again = self._searched + searched, self._again + again
+        if self._searched >= ENOUGH and self._again > self._searched * TOO_MANY_AGAIN:
+            self._growth *= 1.5
+            self._searched = self._again = 0
 
     def _run_all(self, jobs, results, all_room=False):
         """Search for jobs sorted by length, put the results in their places; return the jobs that found no end."""
@@ -268,6 +266,31 @@ class Decoders:
             decoder = copy.copy(decoder)
             decoder.decode = decode
         return decoder
+
+
+def forbidden_ids(decode, tokenizer):
+    """Return the ids of the tokens that are never written.
+
+    Raises:
+        InputError: one is no token of the vocabulary, or the vocabulary is smaller than the beam.
+    """
+    if decode.beam_size >= len(tokenizer):
+        raise InputError(f"beam_size ({decode.beam_size}) must be below the vocabulary's {len(tokenizer)} entries.")
+    ids = {token: tokenizer.lookup(token) for token in decode.forbidden}
+    if unknown := [token for token, found in ids.items() if found is None]:
+        raise InputError(f"decode.forbidden: {unknown[0]!r} is not a token of the vocabulary.")
+    return tuple(ids.values())
+
+
+def require_room(prefix, limit, number=None):
+    """Refuse a source, line `number`, whose result may have `limit` tokens if that leaves none behind its prefix."""
+    of_line = "" if number is None else f" of line {number}"
+    if prefix and len(prefix) >= limit:
+        raise InputError(
+            f"The prefix{of_line} has {len(prefix)} tokens; this source's translation may have at most {limit}."
+        )
+    if limit < 1:
+        raise InputError(f"The settings leave no room for a translation{of_line}: see max_length and max_ratio.")
 
 
 def until_end(ids):

@@ -3,7 +3,7 @@
 import dataclasses
 
 from heedful.checked import several
-from heedful.config import DecodeConfig
+from heedful.config import OF_SOURCE, DecodeConfig
 from heedful.data.tokenizer import END, START_ID
 from heedful.errors import InputError
 from heedful.generation.decoder import Continuer, Decoders
@@ -64,12 +64,12 @@ class Generator:
             InputError: an empty prompt for a model that cannot begin by itself (with `warn` such a prompt stays as it
                 is), or settings that do not fit.
         """
-        several(prompts)
-        decode = dataclasses.replace(self.decode, **options)
+        prompts = list(several(prompts))
+        decode = self.decode.for_call(**options)
         if decode.sample or decode.beam_size == 1:  # what is written in rounds has a sum
             decode = dataclasses.replace(decode, length_penalty=0.0)
-        if decode.coverage_penalty:
-            raise InputError("decode.coverage_penalty is about a source; a language model has none.")
+        if of_source := [name for name in OF_SOURCE if name in options]:
+            raise InputError(f"{of_source[0]} is about a source; a language model has none.")
         if not decode.max_length:
             decode = dataclasses.replace(decode, max_length=max(DEFAULT_LENGTH, decode.min_length))
         texts = [_Text(number, self._read(prompt, number, warn)) for number, prompt in enumerate(prompts, start=1)]

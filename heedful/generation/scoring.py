@@ -9,6 +9,7 @@ from keras import ops
 from heedful import backend
 from heedful.data.encoded import EncodedPairs, Filtered, Ragged
 from heedful.data.examples import translation
+from heedful.data.tokenizer import END_ID, START_ID
 
 STEP = 8  # lengths are rounded up to this: few shapes to compile
 
@@ -29,7 +30,12 @@ class Scorer:
             chosen = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
             return chosen - ops.logsumexp(logits, axis=-1)
 
+        def next_token(source, target, place):
+            logits = ops.cast(model((source, target)), "float32")[0]
+            return ops.log_softmax(ops.take(logits, place, axis=0))
+
         self._program = backend.compiled(log_probabilities, model)
+        self._next_token = backend.compiled(next_token, model)
 
     def __call__(self, sources, targets):
         """Return the log-probability in nats of each token of each target, the end token last: a list of arrays.
@@ -48,9 +54,21 @@ class Scorer:
             rows = np.full(self.batch_size, -1)
             rows[: len(chosen)] = np.arange(len(chosen))
             longest = [int(side.lengths.max()) + 1 for side in (pairs.source, pairs.target)]
-            shape = tuple(max(least, min(-(-least // STEP) * STEP, self.max_length)) for least in longest)
+            shape = tuple(map(self._rounded, longest))
             batch = translation(pairs, rows, shape)
             made = backend.to_numpy(self._program(batch["source"], batch["target"], batch["labels"]))
             for row, index in enumerate(chosen):
                 results[index] = np.asarray(made[row, : len(targets[index]) + 1])
         return results
+
+    def next_token(self, source, begun):
+        """Return the log-probability in nats of every token (V,) behind the ids `begun`, given those of the source."""
+        arrays = []
+        for ids in ([*source, END_ID], [START_ID, *begun]):
+            array = np.zeros((1, self._rounded(len(ids))), np.int32)
+            array[0, : len(ids)] = ids
+            arrays.append(array)
+        return np.asarray(backend.to_numpy(self._next_token(*arrays, np.array(len(begun), np.int32))))
+
+    def _rounded(self, length):
+        return max(length, min(-(-length // STEP) * STEP, self.max_length))

@@ -1,21 +1,22 @@
 """Text in, text out: lines are tokenized, decoded and come back in their order."""
 
-import dataclasses
 import itertools
 
 import numpy as np
 from keras import ops
 
 from heedful import backend
-from heedful.checked import several
+from heedful.arriving import windows
+from heedful.checked import one, several
 from heedful.config import DecodeConfig
 from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
-from heedful.generation.decoder import SOURCE_STEP, Decoder, Decoders
+from heedful.generation.decoder import SOURCE_STEP, Decoder, Decoders, require_room
 from heedful.generation.scoring import Scorer
 from heedful.models.ensemble import Ensemble
 from heedful.models.precisions import Precisions
 
+NOT_HERE = "Only heedful's own engine scores, gives alternatives and streams: load the run with it."
 WINDOW = 50  # batches read ahead, so that sentences of like length can be decoded together
 
 
@@ -42,7 +43,7 @@ class Translator:
     def model(self):
         """The model in the precision of the settings; `InputError` where another engine translates, without one."""
         if self.trained_model is None:
-            raise InputError("Only heedful's own engine scores, gives alternatives and streams: load the run with it.")
+            raise InputError(NOT_HERE)
         return self._precisions[self.decode.precision]
 
     def refresh(self):
@@ -102,7 +103,8 @@ class Translator:
         """Yield for each line its list of (translation, score).
 
         Args:
-            lines, warn, options: as in `translate`.
+            lines: as in `translate`; of an iterator that can say what has arrived, see `windows`, no more is awaited.
+            warn, options: as in `translate`.
             scored: have greedy search add up scores too; they are 0 without.
             prefixes: for each line the text that its translation must begin with; None: nothing.
 
@@ -113,7 +115,7 @@ class Translator:
         given = prefixes is not None
         lines, prefixes = iter(several(lines)), iter(prefixes) if given else itertools.repeat("")
         first = 1
-        while window := list(itertools.islice(lines, WINDOW * decoder.decode.batch_size)):
+        for window in windows(lines, WINDOW * decoder.decode.batch_size):
             begun = list(itertools.islice(prefixes, len(window)))
             if len(begun) < len(window):
                 raise InputError(f"There are {first - 1 + len(begun)} prefixes, and more lines than that.")
@@ -126,36 +128,43 @@ class Translator:
         """Translate lists of source ids, without end tokens, to lists of target ids."""
         return [candidates[0].ids for candidates in self._decoder(**options)(sources)]
 
-    def score(self, lines, references):
+    def score(self, lines, references, warn=None):
         """Return the log-probability in nats of each token of each reference, the end token last: a list of arrays.
+
+        `warn` is called with a message for each line that is longer than the model reads.
 
         Raises:
             InputError: there are not as many references as lines, or one is longer than what the model writes.
         """
-        sources, targets = self._read(several(lines)), self.target_tokenizer.encode_batch(several(references))
+        sources, targets = self._read(several(lines), 1, warn), self.target_tokenizer.encode_batch(several(references))
         if len(sources) != len(targets):
             raise InputError(f"There are {len(sources)} lines, and {len(targets)} references.")
         for number, ids in enumerate(targets, start=1):
             if len(ids) >= self.max_length:
                 raise InputError(f"Reference {number} has {len(ids)} tokens; the model writes {self.max_length - 1}.")
-        if self.model not in self._scorers:
-            self._scorers[self.model] = Scorer(self.model, self.decode.batch_size)
-        return self._scorers[self.model](sources, targets)
+        return self._scorer(self.model)(sources, targets)
 
-    def alternatives(self, line, prefix="", count=5, **options):
+    def alternatives(self, line, prefix="", count=5, warn=None, **options):
         """Say what else could stand behind `prefix` in the translation of `line`, and how it would go on.
+
+        Args:
+            line: a text.
+            prefix: what the translation begins with.
+            count: how many there shall be.
+            warn, options: as in `translate`.
 
         Returns:
             `count` tuples, likeliest first: the next token, its log-probability in nats, and the whole translation that
             begins with it.
         """
-        source, decoder = self._read([line])[0], self._decoder(**options)
+        if self.trained_model is None:
+            raise InputError(NOT_HERE)
+        source, decoder = self._read([one(line)], 1, warn)[0], self._decoder(**options)
         if not source:
             raise InputError("There is no text to translate.")
-        begun = self.target_tokenizer.encode(prefix)
-        logits = self.model((np.array([[*source, END_ID]]), np.array([[START_ID, *begun]])))
-        scores = backend.to_numpy(logits)[0, -1].astype("float64")
-        scores -= np.logaddexp.reduce(scores)
+        [begun] = self._begun([prefix])
+        require_room(begun, decoder.most(len(source)))
+        scores = self._scorer(decoder.model).next_token(source, begun)
         left_out = (END_ID, *decoder.forbidden)
         best = [int(token) for token in np.argsort(-scores) if token not in left_out][:count]
         made = decoder([source] * len(best), prefixes=[[*begun, token] for token in best])
@@ -163,9 +172,12 @@ class Translator:
         pieces = self.target_tokenizer.pieces(best)
         return [(piece, float(scores[token]), text) for piece, token, text in zip(pieces, best, texts, strict=True)]
 
-    def stream_tokens(self, line):
-        """Yield the greedy translation of one line piece by piece, as it is made; rules of `decode` are not applied."""
-        ids = self._read([line])[0]
+    def stream_tokens(self, line, warn=None):
+        """Yield the greedy translation of one line piece by piece, as it is made; rules of `decode` are not applied.
+
+        `warn` is called with a message if the line is longer than the model reads.
+        """
+        ids = self._read([one(line)], 1, warn)[0]
         if not ids:
             return
         length = min(-(-(len(ids) + 1) // SOURCE_STEP) * SOURCE_STEP, self.max_length)  # few shapes to compile
@@ -190,7 +202,7 @@ class Translator:
     def _translate_window(self, decoder, lines, prefixes, first, warn):
         sources = self._read(lines, first, warn)
         waiting = [index for index, ids in enumerate(sources) if ids]
-        begun = self.target_tokenizer.encode_batch([prefixes[index] for index in waiting])
+        begun = self._begun([prefixes[index] for index in waiting])
         made = decoder(
             [sources[index] for index in waiting], [first + index for index in waiting], begun if any(begun) else None
         )
@@ -212,7 +224,17 @@ class Translator:
         return sources
 
     def _decoder(self, scored=False, **options):
-        return self._decoders(dataclasses.replace(self.decode, **options), scored)
+        return self._decoders(self.decode.for_call(**options), scored)
+
+    def _begun(self, prefixes):
+        """Return the ids of prefixes; a space at the end is left to the word that follows, where words carry it."""
+        carried = self.target_tokenizer.carries_spaces
+        return self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)
+
+    def _scorer(self, model):
+        if model not in self._scorers:
+            self._scorers[model] = Scorer(model, self.decode.batch_size)
+        return self._scorers[model]
 
 
 class _Reader:

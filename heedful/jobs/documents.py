@@ -1,8 +1,9 @@
 """What the jobs that learn from documents have in common: their corpora, vocabulary and encoded texts."""
 
+from heedful.cache import cache_folder
 from heedful.data.documents import encode_texts, read_documents
 from heedful.data.tokenizer import Tokenizer
-from heedful.jobs.job import Job, cache_folder, open_parts
+from heedful.jobs.job import Job, open_parts
 
 
 class DocumentsJob(Job):

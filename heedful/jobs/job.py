@@ -2,19 +2,18 @@
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 from heedful import backend
+from heedful.cache import keep_compilations
 from heedful.config import Config
 from heedful.data.corpus import hold_out
 from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
-from heedful.errors import InputError, InputWarning
+from heedful.errors import InputError
 from heedful.inspection import plot_curves
 from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights
 from heedful.selfcheck.check import require
@@ -30,11 +29,6 @@ WRITTEN = (
     "scores.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt", "curves.png", "state/*.safetensors",
     "state/*.damaged", "tensorboard/events.*",
 )  # fmt: skip
-
-
-def cache_folder():
-    """Return where encoded text and compiled programs are kept between runs: HEEDFUL_CACHE or ~/.cache/heedful."""
-    return Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
 
 
 def _written(folder):
@@ -55,15 +49,6 @@ def require_free(path, force=False):
             f"{path} holds no run, but {there[0].relative_to(path)}, which a training would write over. Choose "
             "another folder with --run, or overwrite it with --force."
         )
-
-
-def keep_compilations():
-    """Let compiled programs survive this process."""
-    try:
-        backend.keep_compilations(cache_folder() / f"compiled-{backend.NAME}")
-    except OSError as error:
-        advice = "compiled programs are not kept; HEEDFUL_CACHE may name a folder for them"
-        warnings.warn(f"{advice}: {error.strerror}: {error.filename}", InputWarning, stacklevel=2)
 
 
 def open_parts(config, corpora):

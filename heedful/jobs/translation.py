@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 
+from heedful.cache import cache_folder
 from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import encode
@@ -18,7 +19,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores, score_text
 from heedful.generation.translator import Translator
-from heedful.jobs.job import Job, cache_folder, starting_point
+from heedful.jobs.job import Job, starting_point
 from heedful.scores.passport import keep
 from heedful.scores.units import bleu_units
 
@@ -160,12 +161,16 @@ class TranslationJob(Job):
         if not pairs:
             raise InputError(f"{corpus.name} is empty.")
         began = time.monotonic()
-        made, scores = translate_and_score(translator, pairs)
+        cut = []
+        made, scores = translate_and_score(translator, pairs, cut.append)
         seconds = time.monotonic() - began
         tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(made))
-        scores |= TokenScores(translator.trained_model, scored_pairs(run, corpus))()
+        readable = scored_pairs(run, corpus)
+        scores |= TokenScores(translator.trained_model, readable)()
         scores |= {
             "sentences": len(pairs),
+            "sources_cut": len(cut),
+            "sentences_of_loss": len(readable.pairs.source),
             "seconds": round(seconds, 2),
             "output_tokens_per_second": round(tokens / seconds, 1),
         }
@@ -174,10 +179,15 @@ class TranslationJob(Job):
 
     @staticmethod
     def describe(scores):
-        return (
+        text = (
             f"BLEU {scores['bleu']:.2f}  chrF {scores['chrf']:.2f}  exact {scores['exact']:.2%}  "
             f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
         )
+        if scores["sources_cut"]:
+            text += f", of which {scores['sources_cut']:,} were too long to be read to their end"
+        if left_out := scores["sentences"] - scores["sentences_of_loss"]:
+            text += f"; the perplexity is without {left_out:,} that are too long or empty"
+        return text
 
     def score_test(self, part, corpus):
         self.engine.refresh()
@@ -185,7 +195,10 @@ class TranslationJob(Job):
         self.report(f"{part}: {self.describe(scores)}  ({scores['signatures']['bleu']})")
 
 
-def translate_and_score(translator, pairs):
-    """Return (translations, text scores) of a list of (source, reference); case counts if the model can write it."""
-    made = translator.translate([source for source, _ in pairs])
+def translate_and_score(translator, pairs, warn=None):
+    """Return (translations, text scores) of a list of (source, reference); case counts if the model can write it.
+
+    `warn` is called with a message for each source that is longer than the model reads.
+    """
+    made = translator.translate([source for source, _ in pairs], warn)
     return made, score_text(made, [reference for _, reference in pairs], translator.target_tokenizer.lowercase)

@@ -48,7 +48,7 @@ def import_model(source, path, tokenizers=(), trust=False):
 
 
 def _find(source):
-    if Path(source).exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
+    if Path(source).exists() or str(source).count("/") > 1 or str(source).startswith((".", "/", "~")):
         return source
     try:
         from huggingface_hub import snapshot_download

@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 from heedful import backend
-from heedful.checked import several
+from heedful.checked import one, several
 from heedful.data.tokenizer import END_ID, MASK, START_ID
 from heedful.errors import InputError
 from heedful.models.masked_lm import POOLINGS
@@ -43,13 +43,14 @@ class Filler:
             TooLong: the text is longer than the model reads.
             InputError: the text has no [MASK], or `count` is out of range.
         """
-        parts = text.split(MASK)
+        parts = one(text).split(MASK)
         if len(parts) == 1:
             raise InputError(f"There is nothing to fill in: write {MASK} where a token is missing.")
         if not 0 < count < len(self.tokenizer):
             raise InputError(f"count ({count}) must be from 1 to the vocabulary's {len(self.tokenizer) - 1}.")
         # A space before the gap belongs to the token in it where tokens carry their space.
-        parts = [part[:-1] if part.endswith(" ") and self._spaces else part for part in parts[:-1]] + parts[-1:]
+        carried = self.tokenizer.carries_spaces
+        parts = [part[:-1] if part.endswith(" ") and carried else part for part in parts[:-1]] + parts[-1:]
         pieces = self.tokenizer.encode_batch(parts)
         ids = [START_ID, *pieces[0]]
         gaps = []
@@ -88,8 +89,3 @@ class Filler:
     def cut(self):
         """How many embedded texts so far were too long to be read to their end."""
         return sum(embedder.cut for embedder in self._embedders.values())
-
-    @property
-    def _spaces(self):
-        spaced, alone = self.tokenizer.encode(" a"), self.tokenizer.encode("a")
-        return spaced != alone and len(spaced) == len(alone)

@@ -5,7 +5,7 @@ from pathlib import Path
 from heedful import backend
 from heedful.checked import read_json
 from heedful.errors import InputError
-from heedful.generation.decoder import Candidate
+from heedful.generation.decoder import Candidate, forbidden_ids, require_room
 from heedful.generation.translator import Translator
 
 EXPORTED = "ctranslate2"  # where in a run folder the exported model lies
@@ -17,7 +17,7 @@ def ctranslate2_translator(run, decode=None, folder=None, **options):
     folder = folder or run.path / EXPORTED
 
     def make_decoder(decode, scored):
-        return CTranslate2Decoder(run, folder, decode, **options)
+        return CTranslate2Decoder(run, folder, decode, scored, **options)
 
     return Translator.with_decoder(run, make_decoder, decode or run.config.decode)
 
@@ -52,6 +52,7 @@ class CTranslate2Decoder:
         run: the `Run` that was exported; its tokenizers name the ids.
         folder: the exported model.
         decode: a `DecodeConfig`.
+        scored: whether scores are asked for.
         compute_type: as CTranslate2 names it; `default` keeps the type of the weights.
         threads: (workers, threads of each); by default a worker for each core.
 
@@ -60,7 +61,7 @@ class CTranslate2Decoder:
             know.
     """
 
-    def __init__(self, run, folder, decode, compute_type="default", threads=None):
+    def __init__(self, run, folder, decode, scored=False, compute_type="default", threads=None):
         engine = ctranslate2()
         if not (Path(folder) / "model.bin").is_file():
             raise InputError(
@@ -71,17 +72,19 @@ class CTranslate2Decoder:
                 f"{folder} was made of other weights than {run.path} has now: make it anew with "
                 f"heedful export {run.path} --to ctranslate2."
             )
-        normalised = decode.beam_size > 1 and decode.length_penalty > 0
+        normalised = (decode.beam_size > 1 or scored) and decode.length_penalty > 0
         missing = {
             "decode.min_p": decode.min_p > 0,
             "decode.length_norm = 'gnmt'": normalised and decode.length_norm == "gnmt",
             "decode.min_ratio": decode.min_ratio > 0,
+            f"decode.stop = {decode.stop!r}": decode.beam_size > 1 and decode.stop != "attainable",
             f"decode.precision = {decode.precision!r} (export with --quantization instead)": decode.precision
             not in ("as_trained", "float32"),
         }
         for name, wanted in missing.items():
             if wanted:
                 raise InputError(f"CTranslate2 has no {name}: leave it out, or translate with our own engine.")
+        forbidden_ids(decode, run.target_tokenizer)  # or it would be told by no line of ours
         self.run, self.decode = run, decode
         # Who draws first would be chance with more than one worker.
         workers, each = threads or (1 if decode.sample else backend.cores(), 1)
@@ -94,6 +97,9 @@ class CTranslate2Decoder:
         if not sources:
             return []
         decode, tokenizer = self.decode, self.run.target_tokenizer
+        limits = [decode.most(len(ids), self.run.config.model.max_length) for ids in sources]
+        for index, limit in enumerate(limits):
+            require_room(prefixes[index] if prefixes else [], limit, numbers[index] if numbers else None)
         options = {
             "beam_size": decode.beam_size,
             "num_hypotheses": decode.n_best,
@@ -102,8 +108,8 @@ class CTranslate2Decoder:
             "repetition_penalty": decode.repetition_penalty,
             "no_repeat_ngram_size": decode.no_repeat_ngram,
             "suppress_sequences": [[token] for token in decode.forbidden] or None,
-            "min_decoding_length": decode.min_length,
-            "max_decoding_length": decode.most(max(map(len, sources)), self.run.config.model.max_length),
+            "min_decoding_length": min(decode.min_length, max(limits)),
+            "max_decoding_length": max(limits),
             "max_input_length": 0,
             "return_scores": True,
             "max_batch_size": decode.batch_size,
@@ -111,7 +117,7 @@ class CTranslate2Decoder:
         if decode.sample:
             ctranslate2().set_random_seed(decode.seed)
             options |= {
-                "sampling_topk": decode.top_k,
+                "sampling_topk": min(decode.top_k, len(tokenizer)),
                 "sampling_topp": decode.top_p,
                 "sampling_temperature": decode.temperature,
             }

@@ -166,7 +166,7 @@ def export_checked(run, folder, pairs, quantization="float32", report=print):
     Raises:
         InputError: the two engines differ by more than rounding.
     """
-    folder, began = Path(folder), time.monotonic()
+    folder, began = Path(folder).resolve(), time.monotonic()  # "." has no name to put another beside
     _refuse_foreign(folder)
     tried = folder.with_name(f".{folder.name}.tried")  # an earlier export stays until this one has passed
     try:

@@ -4,10 +4,10 @@ import dataclasses
 import json
 
 from heedful import settings
+from heedful.cache import keep_compilations
 from heedful.errors import InputError
 from heedful.generation.translator import Translator
 from heedful.jobs import JOBS
-from heedful.jobs.job import keep_compilations
 from heedful.run import Run
 from heedful.scores.comparison import compare as compare_runs
 from heedful.scores.units import METRICS

@@ -2,20 +2,24 @@
 
 import sys
 
-from heedful.data.corpus import read_lines, without_ends
+from heedful.arriving import Arriving
+from heedful.data.corpus import read_lines, resolve, without_ends
 from heedful.errors import InputError
 
 
 def read(files):
     """Return an iterator of the lines of files, or of standard input if there are none.
 
+    Relative paths are looked up here and in HEEDFUL_DATA.
+
     Raises:
         InputError: a file is missing; while reading, text is not UTF-8.
     """
-    for file in files:
-        if not file.exists():
+    found = [resolve(file) for file in files]
+    for file, path in zip(files, found, strict=True):
+        if not path.exists():
             raise InputError(f"{file} does not exist.")
-    return (line for file in files for line in read_lines(file)) if files else _standard_input()
+    return (line for path in found for line in read_lines(path)) if files else Arriving(_standard_input())
 
 
 def _standard_input():

@@ -1,19 +1,19 @@
 """The verbs of one-sided models: generate, fill, classify, embed."""
 
-import itertools
 import json
 import sys
 
 from heedful import settings
+from heedful.arriving import windows
+from heedful.cache import keep_compilations
 from heedful.data.tokenizer import MASK
 from heedful.generation.generator import Generator
-from heedful.jobs.job import keep_compilations
 from heedful.reading.filler import Filler, TooLong
 from heedful.reading.labeller import Labeller
 from heedful.run import Run
 from heedful.verbs import lines
 
-WINDOW = 1024  # lines read before the first is answered
+WINDOW = 1024  # lines answered together
 
 
 def generate(options):
@@ -63,7 +63,7 @@ def classify(options):
     run = Run.open(options.run).of_task("classify")
     keep_compilations()
     labeller = Labeller.from_run(run)
-    for window in _windows(lines.read(options.files)):
+    for window in windows(lines.read(options.files), WINDOW):
         for label, probability in labeller.classify(window):
             print(f"{label}\t{probability:.4f}" if options.scores else label)
         sys.stdout.flush()
@@ -75,16 +75,11 @@ def embed(options):
     run = Run.open(options.run).of_task("fill")
     keep_compilations()
     filler = Filler.from_run(run)
-    for window in _windows(lines.read(options.files)):
+    for window in windows(lines.read(options.files), WINDOW):
         for vector in filler.embed(window, options.pooling):
             print("\t".join(f"{value:.6g}" for value in vector))
         sys.stdout.flush()
     _warn_of_cut(filler)
-
-
-def _windows(source):
-    while window := list(itertools.islice(source, WINDOW)):
-        yield window
 
 
 def _warn_of_cut(reader):

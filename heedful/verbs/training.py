@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 import time
+from pathlib import Path
 
 from heedful import jobs, settings
 from heedful.config import Config
@@ -21,7 +22,8 @@ def quickstart(options):
     """Train on the phrasebook, translate, draw attention."""
     began = time.monotonic()
     config = Config.from_toml(find_recipe("quickstart"))
-    if code := _watched(lambda: jobs.train(config, options.run, say, force=True), options.run):
+    own = (options.run / CONFIG).is_file() and Config.from_json(options.run / CONFIG).name == config.name
+    if code := _watched(lambda: jobs.train(config, options.run, say, force=own), options.run):
         return code
     translator = load(options.run)
     sentence = "Os meninos felizes não comeram o bolo da avó."
@@ -29,7 +31,8 @@ def quickstart(options):
     sheet = maps.sheet(options.run / "figures" / "attention.png")
     say(f"{sentence}  ->  {maps.translation}")
     say(f"attention: {sheet}")
-    say(f'Now try:  echo "O gato preto bebe leite." | .venv/bin/heedful translate {options.run}')
+    command = "python -m heedful" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
+    say(f'Now try:  echo "O gato preto bebe leite." | {command} translate {options.run}')
     test, unseen = json.loads((options.run / "scores.json").read_text(encoding="utf-8"))[-2:]
     say(
         f"quickstart: BLEU {test['bleu']:.2f} on unseen sentences, {unseen['bleu']:.2f} on unseen combinations of "

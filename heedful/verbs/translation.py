@@ -4,9 +4,9 @@ import itertools
 import sys
 
 from heedful import inspection, settings
+from heedful.cache import keep_compilations
 from heedful.errors import InputError
 from heedful.generation.translator import Translator
-from heedful.jobs.job import keep_compilations
 from heedful.progress import progress_bar
 from heedful.run import Run
 from heedful.training.optimizer import Schedule
@@ -38,8 +38,8 @@ def translate(options):
             for text, score in candidates:
                 line = lines.one_line(text)
                 sys.stdout.write(f"{number}\t{score:.4f}\t{line}\n" if tabs else f"{line}\n")
+            sys.stdout.flush()  # somebody may wait for it
             bar.advance(task)
-        sys.stdout.flush()
 
 
 def export(options):
@@ -60,13 +60,14 @@ def inspect(options):
     run = Run.open(options.run)
     if not (options.sentence or options.positions or options.schedule):
         raise InputError("Give a sentence, --positions or --schedule.")
+    if not options.sentence and (options.target or options.layer or options.head or options.kind):
+        raise InputError("--target, --layer, --head and --kind say what to draw of a sentence: give one.")
     out = options.out or run.path / "figures"
-    model, learning = run.config.model, run.config.train
     if options.positions:
-        concatenated = model.positions == "sinusoidal_concatenated"
-        print(inspection.plot_positions(out / "positions.png", model.d_model, concatenated=concatenated))
+        print(inspection.plot_positions(out / "positions.png", run))
     if options.schedule:
-        schedule = Schedule.from_config(learning, model.d_model)
+        learning = run.config.train
+        schedule = Schedule.from_config(learning, run.config.model.d_model)
         print(inspection.plot_schedule(out / "schedule.png", schedule, learning.updates))
     if options.sentence:
         run.of_task("translate")

@@ -1,0 +1,42 @@
+"""Lines that come over time: nobody waits for what does not come, and nothing is lost."""
+
+import queue
+import time
+
+import pytest
+
+from heedful.arriving import Arriving, windows
+from heedful.errors import InputError
+
+pytestmark = pytest.mark.any_backend
+
+
+def test_what_is_there_is_taken_together():
+    more = queue.Queue()
+    lines = Arriving(iter(more.get, None))
+    for line in ("one", "two", "three"):
+        more.put(line)
+    while lines._queue.qsize() < 3:
+        time.sleep(0.001)
+    found = windows(lines, 2)
+    assert [next(found), next(found)] == [["one", "two"], ["three"]]  # though a fourth may come
+    more.put("four")
+    more.put(None)
+    assert list(found) == [["four"]]
+    assert list(lines) == []
+
+
+def test_what_goes_wrong_is_told_where_lines_are_wanted():
+    def broken():
+        yield "one"
+        raise InputError("line 2 is not UTF-8")
+
+    found = []
+    with pytest.raises(InputError, match="line 2"):
+        found.extend(windows(Arriving(broken()), 5))
+    assert found == []
+
+
+def test_others_are_cut_into_equal_windows():
+    assert list(windows(iter("abcde"), 2)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(windows(iter(""), 2)) == []

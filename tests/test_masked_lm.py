@@ -130,6 +130,16 @@ def test_fill_keeps_the_space_before_a_gap_with_byte_level_tokens(corpus):
 
 
 @pytest.mark.any_backend
+def test_fill_leaves_the_rest_of_the_text_as_it_is(corpus):
+    """Guards against words that are lost because the vocabulary lacks them, or their capital letters."""
+    for kind in ("word", "wordpiece"):
+        lower = Tokenizer.train((source for source, _ in corpus), kind, 60, lowercase=True, mask=True)
+        text, [candidates] = Filler(heedful.MaskedLM(len(lower), **SIZES), lower).fill("O  GATO [MASK] 中, 😀")
+        best = candidates[0][0]
+        assert text == (f"O  GATO{best[2:]} 中, 😀" if best.startswith("##") else f"O  GATO {best} 中, 😀")
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_vectors_do_not_hang_on_the_batch(filler, pooling, tokenizer, numpy):
     texts = ["o gato bebe", "a vaca", "o rei vê a vaca o rei come pão"]

@@ -10,6 +10,8 @@ from heedful.errors import InputError
 from heedful.models.masked_lm import POOLINGS
 from heedful.reading.batched import STEP, Batched
 
+WITHIN = "##"
+
 
 class TooLong(InputError):
     """A text has more tokens than the model reads."""
@@ -37,7 +39,8 @@ class Filler:
         """Say what could stand at each [MASK] of a text.
 
         Returns:
-            The text with the likeliest token at each, and for each [MASK] a list of `count` (token, probability).
+            The text, otherwise as it was given, with the likeliest token at each, and for each [MASK] a list of `count`
+            (token, probability).
 
         Raises:
             TooLong: the text is longer than the model reads.
@@ -65,13 +68,14 @@ class Filler:
         probabilities = np.array(backend.to_numpy(self._predict(padded[:, : self.model.max_length]))[0])
         probabilities[:, : END_ID + 1] = 0.0  # a gap holds no special token
         probabilities[:, self.tokenizer.mask_id] = 0.0
-        candidates = []
-        for gap in gaps:
+        filled, candidates = parts[0], []
+        for gap, part in zip(gaps, parts[1:], strict=True):
             best = np.argsort(-probabilities[gap])[:count]
             names = self.tokenizer.pieces(best)
             candidates.append([(name, float(probabilities[gap, i])) for name, i in zip(names, best, strict=True)])
-            ids[gap] = int(best[0])
-        return self.tokenizer.decode(ids), candidates
+            inner = names[0].startswith(WITHIN)  # a piece within a word, as WordPiece spells it
+            filled = (filled.rstrip() + names[0].removeprefix(WITHIN) if inner else filled + names[0]) + part
+        return filled, candidates
 
     def embed(self, texts, pooling="mean"):
         """Return a vector for each text (N, D): the mean of its tokens' vectors, or that of the `first`, the start."""

@@ -103,10 +103,17 @@ def read_pairs(paths) -> Iterator[tuple[str, str]]:
 
 def _read_tsv(path):
     for number, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t")
-        if len(columns) != 2:
-            raise InputError(f"{path}, line {number}: expected source, tab, target; found {len(columns)} columns.")
-        yield columns[0], columns[1]
+        pair = split_pair(line)
+        if pair is None:
+            columns = line.count("\t") + 1
+            raise InputError(f"{path}, line {number}: expected source, tab, target; found {columns} columns.")
+        yield pair
+
+
+def split_pair(line):
+    """Return source and target of a line with one tab between them; None for any other line."""
+    source, tab, target = line.partition("\t")
+    return (source, target) if tab and "\t" not in target else None
 
 
 class Corpus:
@@ -129,8 +136,11 @@ class Corpus:
         """Open two parallel files or one .tsv.
 
         Raises:
-            InputError: a file is missing; the message names all that are, and `origin`, where such text comes from.
+            InputError: there are more than two, or some are missing; the message names all that are, and `origin`,
+                where such text comes from.
         """
+        if len(paths) > 2:
+            raise InputError(f"A parallel text is two files or one .tsv file, not {len(paths)}.")
         found = resolve_all(paths, origin)
         return cls(lambda: read_pairs(found), fingerprint_files(found), " + ".join(map(str, found)))
 

@@ -24,17 +24,27 @@ def read_labelled(paths, origin=""):
         for path in found:
             separator = None
             for number, line in enumerate(read_lines(path), start=1):
-                if separator is None:
-                    separator = "\t" if "\t" in line else " "
-                label, _, text = line.partition(separator)
-                if not label.strip() or not text.strip():
+                separator = separator or separator_of(line)
+                example = split_labelled(line, separator)
+                if example is None:
                     named = "a tab" if separator == "\t" else "a space"
                     raise InputError(
                         f"{path}, line {number}: expected a label, {named} and a text; found {line!r:.60}."
                     )
-                yield label.strip(), text
+                yield example
 
     return Corpus(examples, fingerprint_files(found), " + ".join(map(str, found)))
+
+
+def separator_of(first_line):
+    """Return what stands between label and text in a file: a blank, if there is no tab in its first line."""
+    return "\t" if "\t" in first_line else " "
+
+
+def split_labelled(line, separator):
+    """Return label and text of a line; None where it lacks one of them."""
+    label, _, text = line.partition(separator)
+    return (label.strip(), text) if label.strip() and text.strip() else None
 
 
 def label_numbers(corpus, labels):

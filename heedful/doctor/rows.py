@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Iterator
 
 from heedful.config import PARTS
-from heedful.data.corpus import raw_lines, resolve_all
+from heedful.data.corpus import raw_lines, resolve_all, split_pair
+from heedful.data.labels import separator_of, split_labelled
 from heedful.errors import InputError
 
 CHUNK = 4000  # rows looked at together
@@ -44,12 +45,12 @@ class Rows:
             return itertools.zip_longest(*map(_lines, group))
         if "label" in self.columns:
             separator = self.separator_of(group)
-            return (_labelled(line, separator) for line in _lines(group[0]))
-        return (_pair(line) for line in _lines(group[0]))
+            return (split_labelled(line, separator) or (line, None) for line in _lines(group[0]))
+        return (split_pair(line) or (line, None) for line in _lines(group[0]))
 
     def separator_of(self, group):
-        """Return what stands between the columns in one file: with labels a blank, if its first line has no tab."""
-        return " " if "label" in self.columns and "\t" not in next(_lines(group[0]), "") else "\t"
+        """Return what stands between the columns in one file."""
+        return separator_of(next(_lines(group[0]), "")) if "label" in self.columns else "\t"
 
     @classmethod
     def of_pairs(cls, paths, origin=""):
@@ -125,14 +126,3 @@ class Rows:
 def _lines(path):
     for raw in raw_lines(path):
         yield raw.decode("utf-8", "surrogateescape")
-
-
-def _pair(line):
-    parts = line.split("\t")
-    return tuple(parts) if len(parts) == 2 else (line, None)
-
-
-def _labelled(line, separator):
-    """Return label and text, as `data/labels.py` reads them; what it refuses lacks its text."""
-    label, _, text = line.partition(separator)
-    return (label.strip(), text) if label.strip() and text.strip() else (line, None)

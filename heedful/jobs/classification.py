@@ -13,7 +13,7 @@ from heedful.errors import InputError
 from heedful.evaluation import TokenScores, class_scores
 from heedful.inspection import plot_confusion
 from heedful.jobs.documents import text_tokenizer
-from heedful.jobs.job import Job, open_parts, starting_point
+from heedful.jobs.job import Job, starting_point
 from heedful.reading.labeller import Labeller
 from heedful.scores.passport import keep
 from heedful.storage import if_allowed
@@ -25,10 +25,8 @@ class ClassificationJob(Job):
     """Trains a `Classifier` on labelled texts, from scratch or from the encoder of a `MaskedLM`."""
 
     @staticmethod
-    def find_corpora(config):
-        data = config.data
-        parts = {"train": data.train, "valid": data.valid, "test": data.test}
-        return open_parts(config, {part: read_labelled(files, data.origin) for part, files in parts.items() if files})
+    def open_text(config, files, origin=""):
+        return read_labelled(files, origin)
 
     @staticmethod
     def prepare(config, corpora):

@@ -3,20 +3,15 @@
 from heedful.cache import cache_folder
 from heedful.data.documents import encode_texts, read_documents
 from heedful.data.tokenizer import Tokenizer
-from heedful.jobs.job import Job, open_parts
+from heedful.jobs.job import Job
 
 
 class DocumentsJob(Job):
     """A job whose corpora are documents; each task has a subclass."""
 
     @staticmethod
-    def find_corpora(config):
-        data = config.data
-        files = {"train": data.train, "valid": data.valid, "test": data.test}
-        return open_parts(
-            config,
-            {part: read_documents(paths, data.documents, data.origin) for part, paths in files.items() if paths},
-        )
+    def open_text(config, files, origin=""):
+        return read_documents(files, config.data.documents, origin)
 
     def encoded(self, part):
         """Return the `EncodedTexts` of a part; kept on disk."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from heedful import backend
 from heedful.cache import keep_compilations
-from heedful.config import Config
+from heedful.config import PARTS, Config
 from heedful.data.corpus import hold_out
 from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
@@ -107,13 +107,26 @@ class Job:
         return tuple(self.TAKEN_OVER.values()) if self.config.train.freeze else ()
 
     @staticmethod
-    def find_corpora(config):
+    def open_text(config, files, origin=""):
+        """Return the text in `files` as a corpus, read as the task reads it.
+
+        Raises:
+            InputError: files are missing; names them, and their `origin`, where such text comes from.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def find_corpora(cls, config):
         """Return the corpora of a run by part: train, valid, and test where there is one.
 
         Raises:
-            InputError: files are missing; names them, and where such text comes from.
+            InputError: files are missing, or named for no part that has to be there.
         """
-        raise NotImplementedError
+        data = config.data
+        files = {part: getattr(data, part) for part in PARTS}
+        return open_parts(
+            config, {part: cls.open_text(config, names, data.origin) for part, names in files.items() if names}
+        )
 
     @staticmethod
     def prepare(config, corpora):

@@ -104,7 +104,11 @@ class TranslationJob(Job):
     TAKEN_OVER = {"embedding/": "source_embedding/", "text_input/": "source_input/", "encoder/": "encoder/"}
 
     @staticmethod
-    def find_corpora(config):
+    def open_text(config, files, origin=""):
+        return Corpus.from_files(files, origin)
+
+    @classmethod
+    def find_corpora(cls, config):
         return corpora(config)
 
     @staticmethod

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import shutil
 import time
 
 import keras
@@ -11,12 +10,13 @@ import numpy as np
 from heedful import backend
 from heedful.errors import InputError
 from heedful.run import WEIGHTS, load_weights
-from heedful.storage import name_in_model, read_sealed
+from heedful.storage import read_sealed
 from heedful.training.board import Board
 from heedful.training.meter import Meter
 from heedful.training.objective import Objective
 from heedful.training.optimizer import Schedule, optimizer_of
 from heedful.training.signals import Interrupted, Signals
+from heedful.training.states import States
 
 
 class Trainer:
@@ -41,6 +41,7 @@ class Trainer:
         self.objective = Objective(model, settings.label_smoothing, settings.accumulate)
         self.objective.compile(optimizer_of(settings, schedule))
         self.objective.optimizer.build(self.objective.trainable_variables)
+        self.states = States(run, model, self.objective.optimizer)
         self.schedule = schedule
         self.update = 0
         self.progress = {"update": 0, "seconds": 0.0, "best": None, "best_update": 0, "waited": 0}
@@ -49,7 +50,7 @@ class Trainer:
     def restore(self):
         """Continue from the newest whole state of the run, exactly: weights, optimizer, dropout seeds, data order."""
         self._restore(*self.run.last_state(self.report))
-        self._keeping(lambda: self.run.forget_after(self.update))
+        self.states.write(lambda: self.run.forget_after(self.update))
 
     def _restore(self, arrays, progress):
         if progress["data"] != self.progress["data"]:
@@ -65,14 +66,7 @@ class Trainer:
         if progress.get("best_by", settings.best_by) != settings.best_by:  # what was best is no measure any more
             progress = progress | {"best": None, "waited": 0}
         self.progress = progress | {"accumulate": settings.accumulate, "best_by": settings.best_by}
-        variables = self._variables()
-        fits = len(arrays) == len(variables) and all(
-            arrays[name].shape == tuple(variable.shape) for name, variable in variables.items() if name in arrays
-        )
-        if not fits or variables.keys() != arrays.keys():
-            raise InputError(f"The training state of {self.run.path} does not fit its config.")
-        for name, variable in variables.items():
-            variable.assign(arrays[name])
+        self.states.put(arrays)
         self.update = self.progress["update"]
 
     def verify(self):
@@ -92,7 +86,7 @@ class Trainer:
             self._fit(goal, meter, signals, math.inf)
         if signals.received is not None:
             raise Interrupted(signals.received, "Stopped while replaying; nothing was changed.")
-        replayed = self._arrays()
+        replayed = self.states.arrays()
         differences = {name: _difference(replayed[name], array) for name, array in last[0].items()}
         worst = max(differences, key=lambda name: differences[name])
         if differences[worst]:
@@ -117,9 +111,9 @@ class Trainer:
         with Signals() as signals, meter.shown(self.update), opened as board:
             started = time.monotonic() - self.progress["seconds"]
             deadline = started + config.minutes * 60 if config.minutes else math.inf
-            self._warn_of_little_room()
+            self.states.warn_of_little_room(self.report)
             if not self.run.states():
-                self._save()  # from here on there is always something to resume from
+                self.states.save(self.progress)  # from here on there is always something to resume from
             while self.update < config.updates and not self._lost_patience() and time.monotonic() < deadline:
                 goal = min(config.updates, (self.update // config.validate_every + 1) * config.validate_every)
                 logs = self._fit(goal, meter, signals, deadline)
@@ -127,7 +121,7 @@ class Trainer:
                 if signals.received is None or self.update == goal:  # nobody would make up for it later
                     self._validate(logs, meter, board)
                 self.progress |= {"update": self.update, "seconds": time.monotonic() - started}
-                self._save()
+                self.states.save(self.progress)
                 if signals.received is not None:
                     raise Interrupted(
                         signals.received,
@@ -179,7 +173,7 @@ class Trainer:
         )
         if better:
             self.progress |= {"best": scores[by], "best_update": self.update, "waited": 0}
-            self._keeping(lambda: self.run.save_model(model=self.model))
+            self.states.write(lambda: self.run.save_model(model=self.model))
         else:
             self.progress["waited"] += 1
         entry = {"update": self.update} | logs | {f"valid_{name}": score for name, score in scores.items()}
@@ -188,8 +182,8 @@ class Trainer:
             "seconds": round(self.progress["seconds"], 2),
             "validation_seconds": round(time.monotonic() - began, 2),
         }
-        self._keeping(lambda: self.run.append_log(entry))
-        self._keeping(lambda: self.run.append_samples(self.update, samples))
+        self.states.write(lambda: self.run.append_log(entry))
+        self.states.write(lambda: self.run.append_samples(self.update, samples))
         if board:
             board.write(self.update, {name: value for name, value in entry.items() if name != "update"})
         self.report(
@@ -208,62 +202,16 @@ class Trainer:
             self.report(f"No better {self.config.best_by} in {self.config.patience} validations: stopping early.")
         return lost
 
-    def _save(self, arrays=None):
-        keep, every = self.config.keep, self.config.validate_every
-        arrays = self._arrays() if arrays is None else arrays
-        self._keeping(lambda: self.run.save_state(arrays, self.progress, keep, every))
-
-    def _keeping(self, write):
-        try:
-            write()
-        except OSError as error:
-            states = self.run.states()
-            kept = f"the last state, {states[-1]}, is whole" if states else "no state was saved yet"
-            raise InputError(
-                f"Cannot save to {self.run.path}: {error.strerror}; {kept}. A state takes {self._state_bytes():,} "
-                f"bytes, and {self.config.keep} are kept. Make room and go on with: heedful train --resume "
-                f"{self.run.path}"
-            ) from error
-
-    def _state_bytes(self):
-        return sum(array.nbytes for array in self._arrays().values())
-
-    def _warn_of_little_room(self):
-        """Say so if the disk cannot hold the states that are to be kept, one that is being written, and the weights."""
-        needed = (self.config.keep - len(self.run.states()) + 2) * self._state_bytes()
-        free = shutil.disk_usage(self.run.path).free
-        if free < needed:
-            self.report(f"Little room: the states of this training will take {needed:,} bytes, {free:,} are free.")
-
-    def _arrays(self):
-        return {name: backend.to_numpy(variable) for name, variable in self._variables().items()}
-
-    def _variables(self):
-        """Return every variable that training changes, by its place and path: weights, seeds, optimizer.
-
-        The first part of a path is left out: Keras numbers optimizers and seed generators through the whole process.
-        """
-        kinds = {"model": self.model.variables, "optimizer": self.objective.optimizer.variables}
-        return {
-            f"{kind}/{index:04d}/{variable.path.split('/', 1)[-1]}": variable
-            for kind, variables in kinds.items()
-            for index, variable in enumerate(variables)
-        }
-
     def _finish(self):
         """Choose between the best single state and the average of the last ones."""
-        arrays = self._arrays()  # the model is made to hold others below
+        arrays = self.states.arrays()  # the model is made to hold others below
         if self.progress["best"] is None:
             self._score_once(arrays)
         states = [state for state in self.run.states() if int(state.stem)]  # not the one that has learned nothing
         states = states[-self.config.average :] if self.config.average > 1 else []
         if states:
             best = self.progress["best"]
-            weights = {id(weight) for weight in self.model.weights}
-            names = {
-                name: name_in_model(variable) for name, variable in self._variables().items() if id(variable) in weights
-            }
-            average = self._average(states, names)
+            average = self.states.average(states)
             load_weights(self.model, average, "the average of the last states")
             scores = self.validate()
             by = self.config.best_by
@@ -273,9 +221,9 @@ class Trainer:
                 f"(best single state {best:.4g}): {'kept' if wins else 'not kept'}"
             )
             if wins:
-                self._keeping(lambda: self.run.save_model(average))
+                self.states.write(lambda: self.run.save_model(average))
                 self.progress["best"] = scores[by]  # or, going on, a state that is worse could take its place
-                self._save(arrays)
+                self.states.save(self.progress, arrays)
 
     def _score_once(self, arrays):
         """Score the weights in the run folder where no validation has, as the state of the last update is `arrays`.
@@ -287,19 +235,10 @@ class Trainer:
         if path.is_file():
             load_weights(self.model, read_sealed(path)[0], path)
         else:
-            self._keeping(lambda: self.run.save_model(model=self.model))
+            self.states.write(lambda: self.run.save_model(model=self.model))
             self.progress["best_update"] = self.update
         self.progress["best"] = self.validate()[self.config.best_by]
-        self._save(arrays)
-
-    def _average(self, states, names):
-        """Return the mean over training states of the arrays `names` (name in the state -> name in the result)."""
-        total = {}
-        for path in states:
-            arrays, _ = self.run.read_state(path)
-            for name, short in names.items():
-                total[short] = total.get(short, 0) + arrays[name].astype(np.float64)
-        return {name: (value / len(states)).astype(np.float32) for name, value in total.items()}
+        self.states.save(self.progress, arrays)
 
 
 def _difference(one, other):

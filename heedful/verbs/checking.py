@@ -13,7 +13,7 @@ from heedful.verbs.lines import say
 def check(options):
     """Check a run; return 1 if anything failed."""
     run = Run.open(options.run)
-    batch, frozen = examples_of(run)
+    batch, frozen = _what_it_learns_from(run)
     trained = (run.path / WEIGHTS).is_file()
     began = time.monotonic()
     report = None if options.json else lambda finding: say(str(finding))
@@ -30,7 +30,7 @@ def check(options):
     return 1 if failed else 0
 
 
-def examples_of(run):
+def _what_it_learns_from(run):
     """Return a batch of a run's text, or of random tokens if it names none, and the names of what is frozen."""
     if run.config.data.corpus == "files" and not run.config.data.train:
         return made_up(run), ()

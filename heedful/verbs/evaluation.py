@@ -1,6 +1,5 @@
 """The verb that scores a run of any task."""
 
-import dataclasses
 import json
 
 from heedful import settings
@@ -51,14 +50,12 @@ def compare(options):
 
 def test_corpus(run, files):
     """Return the text in `files`, as the run's task reads it, or the test text of the run."""
+    job = JOBS[run.config.task]
     if files:
-        data = dataclasses.replace(
-            run.config.data, corpus="files", train=tuple(files), valid=tuple(files), test=(), origin=""
-        )
-        return JOBS[run.config.task].find_corpora(dataclasses.replace(run.config, data=data))["train"]
+        return job.open_text(run.config, files)
     if run.config.data.corpus == "files" and not run.config.data.train:
         raise InputError(f"{run.path} names no text: give the files to score it on.")
-    parts = JOBS[run.config.task].find_corpora(run.config)
+    parts = job.find_corpora(run.config)
     if "test" in parts:
         return parts["test"]
     if run.config.task in ("generate", "fill"):

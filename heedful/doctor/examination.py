@@ -118,7 +118,7 @@ def _scan(text, usual, seen, step, progress):
         lacking = np.array([None in row for row in rows])
         good, good_numbers = list(filter(says_something, rows)), numbers[whole]
         kinds, evidence = usual.judge(good, (good_numbers % step == 0).astype(float))
-        for kind, which in (kinds | _read(good, text.texts)).items():
+        for kind, which in (kinds | _alone(good, text.texts)).items():
             found[kind].append(good_numbers[which])
         found["no partner"].append(numbers[lacking])
         if text.whole:
@@ -160,7 +160,7 @@ def _tell(text, usual, rows_of, repeats, seen):
     ]
 
 
-def _read(rows, texts):
+def _alone(rows, texts):
     """Return what can be seen in rows by themselves: kinds, each with which rows are of it (N,)."""
     counts = np.zeros((len(rows), len(CHARACTERS)), int)
     mangled = np.zeros(len(rows), bool)

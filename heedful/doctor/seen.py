@@ -21,7 +21,7 @@ class Seen:
 
     def __enter__(self):
         with contextlib.ExitStack() as files:
-            self._rows, self._read = files.enter_context(Repeats()), files.enter_context(Repeats())
+            self._rows, self._sources = files.enter_context(Repeats()), files.enter_context(Repeats())
             self._places, count = [], 0  # the name of each other text, and how many rows came before it
             for name, other in self._others.items():
                 self._places.append((name, count))
@@ -39,11 +39,11 @@ class Seen:
         numbered = [(number, row) for number, row in zip(numbers, rows, strict=True) if says_something(row)]
         numbers = [number for number, _ in numbered]
         self._rows.add(("\t".join(map(normal_form, row)) for _, row in numbered), numbers)
-        self._read.add((normal_form(row[self._text.texts[0]]) for _, row in numbered), numbers)
+        self._sources.add((normal_form(row[self._text.texts[0]]) for _, row in numbered), numbers)
 
     def repeats(self):
         """Return (row, earlier row) of every kind of repetition (R, 2), by row."""
-        again, read = self._rows.found(), self._read.found()
+        again, read = self._rows.found(), self._sources.found()
         read = read[~np.isin(read[:, 0], again[:, 0])]
         found = {"duplicate": again[again[:, 1] >= 0], "overlap": again[again[:, 1] < 0], "leak": read[read[:, 1] < 0]}
         if "label" in self._text.columns:

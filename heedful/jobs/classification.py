@@ -68,6 +68,7 @@ class ClassificationJob(Job):
 
     @staticmethod
     def evaluate(run, corpus, engine=None):
+        """As of `Job`; what was taken for what is drawn into figures/confusion.png too."""
         labeller = engine or Labeller.from_run(run)
         wanted = label_numbers(corpus, labeller.labels)
         if not len(wanted):

@@ -103,8 +103,6 @@ def test_mistakes(make_run, tmp_path):
     sampled = dataclasses.replace(run.config.decode, sample=True, seed=3)
     draws = [ctranslate2_translator(run, sampled, tmp_path / "ct2").translate(["o gato bebe"] * 5) for _ in range(2)]
     assert draws[0] == draws[1]
-    with pytest.raises(InputError, match="Only heedful's own engine scores, gives alternatives and streams"):
-        ctranslate2_translator(run, folder=tmp_path / "ct2").score(["o gato"], ["the cat"])
     for unknown in ({"sample": True, "min_p": 0.1}, {"precision": "int8"}, {"beam_size": 2, "stop": "width"}):
         decode = dataclasses.replace(run.config.decode, **unknown)
         with pytest.raises(InputError, match=rf"CTranslate2 has no decode.{list(unknown)[-1]}"):

@@ -1,27 +1,22 @@
-"""Text in, text out: lines are tokenized, decoded and come back in their order."""
-
-import itertools
+"""A translator with its model at hand: translations, their scores, what else could stand there."""
 
 import numpy as np
 from keras import ops
 
 from heedful import backend
-from heedful.arriving import windows
 from heedful.checked import one, several
 from heedful.config import DecodeConfig
 from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
-from heedful.generation.decoder import SOURCE_STEP, Decoder, Decoders, require_room
+from heedful.generation.decoder import SOURCE_STEP, Decoder, require_room
+from heedful.generation.lines import LineTranslator
 from heedful.generation.scoring import Scorer
 from heedful.models.ensemble import Ensemble
 from heedful.models.precisions import Precisions
 
-NOT_HERE = "Only heedful's own engine scores, gives alternatives and streams: load the run with it."
-WINDOW = 50  # batches read ahead, so that sentences of like length can be decoded together
 
-
-class Translator:
-    """Translates lines of text with a trained encoder-decoder model.
+class Translator(LineTranslator):
+    """Translates lines of text with a trained encoder-decoder model, and says what the model thinks of translations.
 
     Args:
         model: a `Transformer`, or an `Ensemble`.
@@ -30,20 +25,18 @@ class Translator:
     """
 
     def __init__(self, model, source_tokenizer, target_tokenizer, decode=None):
-        self.trained_model, self._precisions, self.decode = model, Precisions(model), decode or DecodeConfig()
-        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
-        self.max_length = model.max_length if model else None
+        precisions = Precisions(model)
+
+        def new_decoder(decode, scored):
+            return Decoder(precisions[decode.precision], decode, target_tokenizer, scored)
+
+        super().__init__(new_decoder, source_tokenizer, target_tokenizer, decode or DecodeConfig(), model.max_length)
+        self.trained_model, self._precisions = model, precisions
         self._scorers, self._readers = {}, {}
-        precisions = self._precisions
-        self._decoders = Decoders(
-            lambda decode, scored: Decoder(precisions[decode.precision], decode, target_tokenizer, scored)
-        )
 
     @property
     def model(self):
-        """The model in the precision of the settings; `InputError` where another engine translates, without one."""
-        if self.trained_model is None:
-            raise InputError(NOT_HERE)
+        """The model in the precision of the settings."""
         return self._precisions[self.decode.precision]
 
     def refresh(self):
@@ -65,68 +58,6 @@ class Translator:
         models = [run.load_model() for run in runs]
         model = models[0] if len(models) == 1 else Ensemble(models)
         return cls(model, first.source_tokenizer, first.target_tokenizer, first.config.decode)
-
-    @classmethod
-    def with_decoder(cls, run, make_decoder, decode):
-        """Return a translator of a `Run` whose decoders come from `make_decoder(decode, scored)`: another engine."""
-        translator = cls(None, run.source_tokenizer, run.target_tokenizer, decode)
-        translator.max_length, translator._decoders = run.config.model.max_length, Decoders(make_decoder)
-        return translator
-
-    def translate(self, lines, warn=None, **options):
-        """Translate a text, or a list of lines.
-
-        Args:
-            lines: a text gives a text; an iterable of lines gives a list of as many lines. Of a line without text, or
-                with white space only, comes an empty one.
-            warn: called with a message for each line that is longer than the model reads.
-            options: settings of `DecodeConfig` for this call, such as `beam_size=4`.
-        """
-        if isinstance(lines, str):
-            return next(self.stream([lines], warn, **options))
-        return list(self.stream(lines, warn, **options))
-
-    def stream(self, lines, warn=None, **options):
-        """Yield a translation for each line of an iterable, in its order; reads some batches ahead."""
-        for candidates in self.stream_candidates(lines, warn, **options):
-            yield candidates[0][0]
-
-    def n_best(self, lines, warn=None, **options):
-        """Return for each of a list of lines a list of (translation, score), best first.
-
-        There are `n_best` of them, one for an empty line. Scores are log-probabilities in nats, divided by a penalty
-        for the length as the settings say.
-        """
-        return list(self.stream_candidates(lines, warn, scored=True, **options))
-
-    def stream_candidates(self, lines, warn=None, scored=False, prefixes=None, **options):
-        """Yield for each line its list of (translation, score).
-
-        Args:
-            lines: as in `translate`; of an iterator that can say what has arrived, see `windows`, no more is awaited.
-            warn, options: as in `translate`.
-            scored: have greedy search add up scores too; they are 0 without.
-            prefixes: for each line the text that its translation must begin with; None: nothing.
-
-        Raises:
-            InputError: there are fewer prefixes than lines, or one leaves no room.
-        """
-        decoder = self._decoder(scored, **options)
-        given = prefixes is not None
-        lines, prefixes = iter(several(lines)), iter(prefixes) if given else itertools.repeat("")
-        first = 1
-        for window in windows(lines, WINDOW * decoder.decode.batch_size):
-            begun = list(itertools.islice(prefixes, len(window)))
-            if len(begun) < len(window):
-                raise InputError(f"There are {first - 1 + len(begun)} prefixes, and more lines than that.")
-            yield from self._translate_window(decoder, window, begun, first, warn)
-            first += len(window)
-        if given and warn and next(prefixes, None) is not None:
-            warn(f"there are more prefixes than lines, which are {first - 1}.")
-
-    def decode_ids(self, sources, **options):
-        """Translate lists of source ids, without end tokens, to lists of target ids."""
-        return [candidates[0].ids for candidates in self._decoder(**options)(sources)]
 
     def score(self, lines, references, warn=None):
         """Return the log-probability in nats of each token of each reference, the end token last: a list of arrays.
@@ -157,8 +88,6 @@ class Translator:
             `count` tuples, likeliest first: the next token, its log-probability in nats, and the whole translation that
             begins with it.
         """
-        if self.trained_model is None:
-            raise InputError(NOT_HERE)
         source, decoder = self._read([one(line)], 1, warn)[0], self._decoder(**options)
         if not source:
             raise InputError("There is no text to translate.")
@@ -198,38 +127,6 @@ class Translator:
             if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half of a character is not told yet
                 yield text[len(told) :]
                 told = text
-
-    def _translate_window(self, decoder, lines, prefixes, first, warn):
-        sources = self._read(lines, first, warn)
-        waiting = [index for index, ids in enumerate(sources) if ids]
-        begun = self._begun([prefixes[index] for index in waiting])
-        made = decoder(
-            [sources[index] for index in waiting], [first + index for index in waiting], begun if any(begun) else None
-        )
-        results = [[("", 0.0)] for _ in lines]
-        for index, candidates in zip(waiting, made, strict=True):
-            results[index] = [(self.target_tokenizer.decode(ids), score) for ids, score in candidates]
-        return results
-
-    def _read(self, lines, first=1, warn=None):
-        """Return the source ids of lines, cut to what the model reads."""
-        room = self.max_length - 1  # the end token takes a place
-        # White space alone is no text, though a tokenizer that can give it back makes tokens of it.
-        sources = self.source_tokenizer.encode_batch(line if line.strip() else "" for line in lines)
-        for index, ids in enumerate(sources):
-            if len(ids) > room:
-                if warn:
-                    warn(f"line {first + index} has {len(ids)} tokens; only the first {room} are translated.")
-                sources[index] = ids[:room]
-        return sources
-
-    def _decoder(self, scored=False, **options):
-        return self._decoders(self.decode.for_call(**options), scored)
-
-    def _begun(self, prefixes):
-        """Return the ids of prefixes; a space at the end is left to the word that follows, where words carry it."""
-        carried = self.target_tokenizer.carries_spaces
-        return self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)
 
     def _scorer(self, model):
         if model not in self._scorers:

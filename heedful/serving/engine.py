@@ -6,20 +6,21 @@ from heedful import backend
 from heedful.checked import read_json
 from heedful.errors import InputError
 from heedful.generation.decoder import Candidate, forbidden_ids, require_room
-from heedful.generation.translator import Translator
+from heedful.generation.lines import LineTranslator
 
 EXPORTED = "ctranslate2"  # where in a run folder the exported model lies
 ORIGIN = "heedful.json"  # says from which weights
 
 
 def ctranslate2_translator(run, decode=None, folder=None, **options):
-    """Return a `Translator` of a `Run` that searches with CTranslate2; `options` as of `CTranslate2Decoder`."""
+    """Return a `LineTranslator` of a `Run` that searches with CTranslate2; `options` as of `CTranslate2Decoder`."""
     folder = folder or run.path / EXPORTED
 
-    def make_decoder(decode, scored):
+    def new_decoder(decode, scored):
         return CTranslate2Decoder(run, folder, decode, scored, **options)
 
-    return Translator.with_decoder(run, make_decoder, decode or run.config.decode)
+    decode = decode or run.config.decode
+    return LineTranslator(new_decoder, run.source_tokenizer, run.target_tokenizer, decode, run.config.model.max_length)
 
 
 def exported_weights(folder):

@@ -3,7 +3,7 @@
 import importlib
 import os
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "jax"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Keras may load TensorFlow, which talks
 
 __version__ = "0.1.0"

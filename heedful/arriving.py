@@ -2,23 +2,28 @@
 
 import queue
 import threading
+import time
 
 MOST_WAITING = 10_000  # lines read ahead
 SOON = 0.05  # seconds in which the next line of a program that has more to say is there
+AT_LAST = 0.5  # seconds after which the first of some lines is not held back any more, though others come
 _END = object()
 
 
-def windows(lines, most):
+def windows(lines, most, whole=False):
     """Cut an iterator of lines into lists of up to `most`.
 
-    One that comes to know its lines over time, as `Arriving` does, may have a method `arrived()`: as long as that says
-    that no further line is there, what has come is not held back.
+    One that comes to know its lines over time, as `Arriving` does, may have a method `arrived(seconds)`: when no
+    further line comes soon, or the first has waited long enough, what has come is not held back. Unless lists must be
+    `whole`.
     """
-    arrived = getattr(lines, "arrived", lambda: True)
-    window = []
+    arrived = None if whole else getattr(lines, "arrived", None)
+    window, until = [], 0.0
     for line in lines:
+        now = time.monotonic()
+        until = until if window else now + AT_LAST
         window.append(line)
-        if len(window) == most or not arrived():
+        if len(window) == most or (arrived and not arrived(min(SOON, until - now))):
             yield window
             window = []
     if window:
@@ -26,12 +31,16 @@ def windows(lines, most):
 
 
 class Arriving:
-    """An iterator over the items of another one that may have to wait for each; a thread reads ahead."""
+    """An iterator over the items of another one that may have to wait for each; a thread reads ahead.
+
+    The thread begins when an item is first asked for. It may be waiting when the process ends, so it should read from
+    what nothing else needs then.
+    """
 
     def __init__(self, items):
         self._queue = queue.Queue(MOST_WAITING)
         self._next = []  # at most one item that was looked at and not yet given
-        threading.Thread(target=self._read, args=(items,), daemon=True).start()
+        self._thread = threading.Thread(target=self._read, args=(items,), daemon=True)
 
     def _read(self, items):
         try:
@@ -45,17 +54,20 @@ class Arriving:
         return self
 
     def __next__(self):
-        item, error = self._next.pop() if self._next else self._queue.get()
+        self.arrived(None)
+        item, error = self._next.pop()
         if item is _END:
             self._next.append((_END, None))  # as often as anybody asks
             raise error or StopIteration
         return item
 
-    def arrived(self):
-        """Whether the next item, or the end, is there or comes soon."""
+    def arrived(self, seconds):
+        """Whether the next item, or the end, is there or comes in so many seconds; None: wait for it."""
+        if self._thread.ident is None:
+            self._thread.start()
         if not self._next:
             try:
-                self._next.append(self._queue.get(timeout=SOON))
+                self._next.append(self._queue.get(timeout=seconds and max(0.0, seconds)))
             except queue.Empty:
                 return False
         return True

@@ -14,9 +14,10 @@ def cache_folder():
 
 
 def keep_compilations():
-    """Let compiled programs survive this process."""
+    """Let programs that JAX compiles in this process survive it, unless JAX was given a folder for them already."""
     try:
         backend.keep_compilations(cache_folder() / f"compiled-{backend.NAME}")
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # there may be no home folder
         advice = "compiled programs are not kept; HEEDFUL_CACHE may name a folder for them"
-        warnings.warn(f"{advice}: {error.strerror}: {error.filename}", InputWarning, stacklevel=2)
+        reason = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
+        warnings.warn(f"{advice}: {reason}", InputWarning, stacklevel=2)

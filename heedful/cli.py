@@ -1,7 +1,7 @@
 """The command line: calls a verb, whose module in `verbs` is imported only then, and says what went wrong with it."""
 
 import functools
-import importlib.util
+import importlib
 import os
 import sys
 import warnings
@@ -10,8 +10,6 @@ from heedful import settings
 from heedful.errors import InputError, InputWarning
 from heedful.memory import hold_memory
 from heedful.parser import new_parser
-
-BACKENDS = ("jax", "tensorflow", "torch")
 
 
 def main(arguments=None):
@@ -25,7 +23,7 @@ def main(arguments=None):
     usual = warnings.showwarning
     warnings.showwarning = functools.partial(_show_warning, usual)
     try:
-        _require_surroundings()
+        _prepare_output()
         module, name = options.verb.split(".")
         code = getattr(importlib.import_module(f"heedful.verbs.{module}"), name)(options) or 0
         sys.stdout.flush()  # while what goes wrong with it is still told as below
@@ -46,17 +44,12 @@ def main(arguments=None):
         warnings.showwarning = usual
 
 
-def _require_surroundings():
-    """Refuse to begin where it would end in a traceback; have what is written be UTF-8, as what is read is."""
+def _prepare_output():
+    """Have what is written be UTF-8, as what is read is."""
     if sys.stdout is None:
         raise InputError("There is no standard output to write to.")
     if hasattr(sys.stdout, "reconfigure"):  # a test may have put something simpler in its place
-        sys.stdout.reconfigure(encoding="utf-8")
-    chosen = os.environ.get("KERAS_BACKEND", BACKENDS[0])
-    if chosen not in BACKENDS:
-        raise InputError(f"KERAS_BACKEND = {chosen} is none of {', '.join(BACKENDS)}.")
-    if importlib.util.find_spec(chosen) is None:
-        raise InputError(f"KERAS_BACKEND = {chosen} is not installed: pip install 'heedful[{chosen}]'.")
+        sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)
 
 
 def _show_warning(usual, message, category, *place, **more):

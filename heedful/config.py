@@ -365,11 +365,6 @@ class Config:
                 raise InputError(f"data.{part} takes two files or one .tsv file, not {len(files)}.")
         if self.task != "translate" and self.data.corpus != "files":
             raise InputError(f"The built-in corpus {self.data.corpus!r} is for translation; name files in data.train.")
-        if self.data.corpus != "files" and (named := [part for part in PARTS if getattr(self.data, part)]):
-            raise InputError(
-                f"data.corpus = {self.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
-                "data.corpus = 'files' to take those."
-            )
         if self.tokenizer.prefix_space and self.task not in ("translate", "classify"):
             raise InputError(
                 "tokenizer.prefix_space is for the tasks translate and classify: texts of "

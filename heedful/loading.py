@@ -12,7 +12,8 @@ from heedful.run import Run
 def load(path, *more):
     """Return what a trained run is for: a `Translator`, `Generator`, `Filler` or `Labeller`.
 
-    Several translators become one, an ensemble. Programs that they compile are kept on disk, see `cache.py`.
+    Several translators become one, an ensemble. Programs that JAX compiles from then on are kept on disk (see
+    `cache.py`), unless JAX has a folder for them already.
 
     Raises:
         InputError: a folder is missing, incomplete, of a newer format, its weights do not fit its config, or the runs

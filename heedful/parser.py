@@ -77,7 +77,9 @@ def _translate(add):
         action="store_true",
         help="write line number, score and text of each candidate, by tabs (--n-best does so too)",
     )
-    verb.add_argument("--prefixes", type=Path, metavar="FILE", help="what each translation must begin with")
+    verb.add_argument(
+        "--prefixes", type=Path, metavar="FILE", help="what each translation must begin with, but for blanks at the end"
+    )
     settings.add_options(verb, "decode")
 
 

@@ -16,7 +16,8 @@ def test_what_is_there_is_taken_together():
     lines = Arriving(iter(more.get, None))
     for line in ("one", "two", "three"):
         more.put(line)
-    while lines._queue.qsize() < 3:
+    assert lines.arrived(None)
+    while lines._queue.qsize() < 2:
         time.sleep(0.001)
     found = windows(lines, 2)
     assert [next(found), next(found)] == [["one", "two"], ["three"]]  # though a fourth may come
@@ -31,10 +32,32 @@ def test_what_goes_wrong_is_told_where_lines_are_wanted():
         yield "one"
         raise InputError("line 2 is not UTF-8")
 
-    found = []
     with pytest.raises(InputError, match="line 2"):
-        found.extend(windows(Arriving(broken()), 5))
-    assert found == []
+        list(windows(Arriving(broken()), 5))
+
+
+def test_the_first_line_does_not_wait_for_ever():
+    """A source that always has one more to say, and soon, is cut all the same."""
+
+    class Steady:
+        def __init__(self):
+            self.left = 1000
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            self.left -= 1
+            if not self.left:
+                raise StopIteration
+            time.sleep(0.01)
+            return self.left
+
+        def arrived(self, seconds):
+            return seconds > 0
+
+    assert len(next(windows(Steady(), 1000))) < 999
+    assert len(next(windows(Steady(), 20, whole=True))) == 20
 
 
 def test_others_are_cut_into_equal_windows():

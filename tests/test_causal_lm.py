@@ -184,6 +184,10 @@ def test_mistakes_have_one_line(generator):
         generator.generate("a", max_length=40, sample=True, n_best=2)
     with pytest.raises(InputError, match="a language model has none"):
         generator.generate("a", beam_size=2, coverage_penalty=0.2)
+    generator.decode = DecodeConfig(beam_size=2, coverage_penalty=0.2)
+    with pytest.raises(InputError, match="coverage_penalty is about a source"):
+        generator.generate("a")
+    generator.decode = DecodeConfig()
     with pytest.raises(InputError, match="max_ratio is about a source"):
         generator.generate("a", max_ratio=0.5)
     assert generator.generate(text for text in ["a", "the"]) == generator.generate(["a", "the"])

@@ -140,6 +140,7 @@ def test_each_line_is_answered_when_it_comes(run):
     """Guards against a program that asks line by line and waits for ever."""
     command = [sys.executable, "-m", "heedful", "translate", str(run)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        (alarm := threading.Timer(200, process.kill)).start()  # or the test would wait for ever too
         answers = []
         for line in ("o gato bebe", "a vaca come"):
             process.stdin.write(f"{line}\n".encode())
@@ -147,7 +148,27 @@ def test_each_line_is_answered_when_it_comes(run):
             answers.append(process.stdout.readline().decode())
         process.stdin.close()
         assert process.stdout.read() == b""
+        alarm.cancel()
     assert all(answer.endswith("\n") for answer in answers)
+
+
+@pytest.mark.parametrize("ending", ["mistake", "signal"])
+def test_the_end_is_clean_while_somebody_still_holds_standard_input(run, ending):
+    """Guards against a thread that waits for lines in what Python closes at its end."""
+    options = ["--beam-size", "600"] if ending == "mistake" else []
+    command = [sys.executable, "-m", "heedful", "translate", str(run), *options]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        (alarm := threading.Timer(200, process.kill)).start()
+        process.stdin.write(b"o gato bebe\n")
+        process.stdin.flush()
+        if ending == "signal":
+            assert process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+        code, error = process.wait(), process.stderr.read()
+        alarm.cancel()
+    assert code == (2 if ending == "mistake" else 130)
+    assert b"Fatal" not in error
 
 
 def test_what_is_written_is_utf_8_wherever_it_goes(cli, run):
@@ -158,12 +179,19 @@ def test_what_is_written_is_utf_8_wherever_it_goes(cli, run):
     closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, check=False)
     assert closed.returncode == 2
     assert closed.stderr == b"heedful: There is no standard output to write to.\n"
+    command = [sys.executable, "-m", "heedful", "translate", str(run)]
+    closed = subprocess.run(["sh", "-c", '"$@" <&-', "sh", *command], capture_output=True, check=False)
+    assert closed.stderr == b"heedful: There is no standard input to read.\n"
 
 
-def test_an_unknown_backend_is_told(cli, run):
-    assert "KERAS_BACKEND = foo is none of jax, tensorflow, torch" in complaint(
-        cli("translate", run, KERAS_BACKEND="foo")
-    )
+def test_an_unknown_backend_is_told(run):
+    command = [sys.executable, "-m", "heedful", "translate", str(run)]
+    told = subprocess.run(command, env=os.environ | {"KERAS_BACKEND": "foo"}, capture_output=True, check=False)
+    assert told.returncode == 2
+    assert told.stderr == b"heedful: KERAS_BACKEND = foo is none of jax, tensorflow, torch.\n"
+    command = [sys.executable, "-c", "import heedful.backend; print(heedful.backend.NAME)"]
+    told = subprocess.run(command, env=os.environ | {"KERAS_BACKEND": ""}, capture_output=True, check=True)
+    assert told.stdout == b"jax\n"
 
 
 def test_a_switch_of_a_run_can_be_turned_off(cli, run):
@@ -266,6 +294,9 @@ def test_mistakes_in_training(cli, recipe, run, tmp_path, text_files):
     assert "try 10 or 15" in complaint(cli("train", recipe, "--model.d_model", 12, "--model.num_heads", 5))
     assert "Missing text: " in complaint(cli("train", "multi30k-de-en", HEEDFUL_DATA=str(tmp_path / "none")))
     assert "multi30k/dataset" in complaint(cli("train", "multi30k-de-en", HEEDFUL_DATA=str(tmp_path / "none")))
+    own_text = ("--data.valid", f'["{text_files[0]}", "{text_files[1]}"]')
+    assert "brings its own text, and data.valid names files" in complaint(cli("train", "reverse", *own_text))
+    assert "holds another run" in complaint(cli("quickstart", "--run", run))
     assert "Name a recipe" in complaint(cli("train"))
     assert "There is no run folder" in complaint(cli("train", "--resume", tmp_path / "none"))
     for option in (["--plan"], ["--force"], ["--run", tmp_path / "other"]):

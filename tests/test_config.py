@@ -49,10 +49,6 @@ def test_sizes_fill_what_is_not_given():
         ({"train": {"average": 9, "keep": 3}}, r"train.average \(9\) cannot exceed train.keep \(3\)"),
         ({"data": {"train": ["a", "b", "c"]}}, r"takes two files or one .tsv file, not 3"),
         ({"data": {"train": 3}}, r"train = 3 is not a list of texts"),
-        (
-            {"data": {"corpus": "reverse", "valid": ["a"]}},
-            r"data.corpus = 'reverse' brings its own text, and data.valid",
-        ),
         ({"train": {"minutes": float("inf")}}, r"minutes = inf is not a finite number"),
         (
             {"model": {"positions": "learned", "max_length": 64}},

@@ -299,7 +299,7 @@ def test_one_side_is_no_parallel_text(cli, tmp_path):
         name.write_text("ein Satz\n" if name.suffix != ".tsv" else "ein Satz\ta sentence\n", encoding="utf-8")
     alone = cli("doctor", *names[:2], "--test", names[0])
     assert alone.returncode == 2
-    assert b"has a single column: a parallel text is two files" in alone.stderr
+    assert b"has no tab in its first 1 lines: a parallel text is two files" in alone.stderr
     assert b"examine one at a time" in cli("doctor", *names[2:]).stderr
 
 

@@ -116,7 +116,7 @@ def test_mistakes(make_run, tmp_path):
         InputError, match="The prefix of line 2 has 2 tokens; this source's translation may have at most 2"
     ):
         list(translator.stream_candidates(["o gato"] * 2, prefixes=["", "the cat"], max_length=2))
-    assert translator.translate("o gato", min_length=15) == translator.translate("o gato", min_length=15)
+    assert translator.translate("o gato", min_length=15)  # more than a source of two tokens may have: as many as it may
     assert len(translator.translate(["o gato"], sample=True, top_k=9000)) == 1
     export(run, tmp_path / "ct2")  # its own folder may be written again
     run.save_model(model=run.build_model())

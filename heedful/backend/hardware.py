@@ -1,8 +1,18 @@
 """Which backend runs, and what it computes on."""
 
+import importlib.util
 import os
 
-import keras
+from heedful.errors import InputError
+
+BACKENDS = ("jax", "tensorflow", "torch")
+_CHOSEN = os.environ.get("KERAS_BACKEND", "jax")
+if _CHOSEN not in BACKENDS:  # here, where nobody has imported Keras yet, which would end in a traceback
+    raise InputError(f"KERAS_BACKEND = {_CHOSEN} is none of {', '.join(BACKENDS)}.")
+if importlib.util.find_spec(_CHOSEN) is None:
+    raise InputError(f"KERAS_BACKEND = {_CHOSEN} is not installed: pip install 'heedful[{_CHOSEN}]'.")
+
+import keras  # noqa: E402
 
 NAME = keras.backend.backend()
 

@@ -54,6 +54,7 @@ def row(run, folder, lines, beam_size, batch_size, rounds, fixed, precisions):
     )
     threads = [(backend.cores(), 1)] if batch_size > 1 else [(1, 1), (1, backend.cores())]
     own = Translator.from_run(run)
+    own.decode = dataclasses.replace(own.decode, stop="attainable")
     plain = dataclasses.replace(own.decode, precision="float32")
     theirs = [ctranslate2_translator(run, plain, folder, threads=each) for each in threads]
     engines = [(own, {"precision": each}) for each in precisions] + [(engine, {}) for engine in theirs]

@@ -1,10 +1,13 @@
 """Text as ids: encoded once as a stream, filtered by length, cached on disk, read through memory maps."""
 
+import contextlib
 import hashlib
 import itertools
 import json
+import os
 import shutil
 import tempfile
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -129,8 +132,11 @@ def kept_in_cache(parts, cache, write, read):
     if folder and folder.is_dir():
         try:
             return read(folder, mapped=True)
-        except (OSError, ValueError, EOFError):  # such as files that were not yet on the disk when the power failed
-            shutil.rmtree(folder)
+        except (ValueError, EOFError, FileNotFoundError):  # such as files not yet on the disk when the power failed
+            aside = folder.with_name(f"{folder.name}.{os.getpid()}.{time.monotonic_ns()}")
+            with contextlib.suppress(FileNotFoundError):  # another training may have found it too
+                folder.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
     if folder:
         folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder and folder.parent) as temporary:

@@ -182,6 +182,11 @@ class Tokenizer:
         return any(len(token) > 1 and token[0] in _SPACES for token in self._inner.get_vocab())
 
     @property
+    def within(self):
+        """What the tokens begin with that go on with a word, as WordPiece spells them; None where nothing tells."""
+        return "##" if isinstance(self._inner.model, models.WordPiece) else None
+
+    @property
     def keeps_text(self):
         """Whether decoding gives back a text of known tokens to the letter: words do not say what stood between."""
         kept = isinstance(self._inner.decoder, (decoders.ByteLevel, decoders.Fuse))
@@ -203,8 +208,8 @@ class Tokenizer:
     def begins_word(self):
         """Say of each id whether a word, or a punctuation mark, begins with it: a list of booleans."""
         tokens = [self._inner.id_to_token(i) for i in range(len(self))]
-        if isinstance(self._inner.model, models.WordPiece):
-            return [not token.startswith("##") for token in tokens]
+        if self.within:
+            return [not token.startswith(self.within) for token in tokens]
         if isinstance(self._inner.model, models.WordLevel):
             return [True] * len(tokens)
         # Byte-level: white space before a word is written as a letter, and belongs to it; other bytes beyond ASCII are

@@ -64,7 +64,9 @@ class Rows:
         found = resolve_all(paths, origin)
         beginning = list(itertools.islice(_lines(found[0]), LOOKED_AT)) if len(found) == 1 else []
         if beginning and not any("\t" in line for line in beginning):
-            raise InputError(f"{found[0]} has a single column: a parallel text is two files, or one .tsv file.")
+            raise InputError(
+                f"{found[0]} has no tab in its first {len(beginning)} lines: a parallel text is two files, or one .tsv."
+            )
         return cls([tuple(found)], ("source", "target"))
 
     @classmethod

@@ -65,23 +65,9 @@ class Generator:
                 is), or settings that do not fit.
         """
         prompts = list(several(prompts))
-        decode = self.decode.for_call(**options)
-        if decode.sample or decode.beam_size == 1:  # what is written in rounds has a sum
-            decode = dataclasses.replace(decode, length_penalty=0.0)
-        if of_source := [name for name in OF_SOURCE if name in options]:
-            raise InputError(f"{of_source[0]} is about a source; a language model has none.")
-        if not decode.max_length:
-            decode = dataclasses.replace(decode, max_length=max(DEFAULT_LENGTH, decode.min_length))
+        decode = self._for_call(options)
         texts = [_Text(number, self._read(prompt, number, warn)) for number, prompt in enumerate(prompts, start=1)]
-        longest = max((len(text.prompt) for text in texts), default=0) + decode.max_length - 1
-        at_once = {"n_best": decode.n_best > 1, "no_repeat_ngram": decode.no_repeat_ngram > 0,
-                   "repetition_penalty": decode.repetition_penalty != 1}  # fmt: skip
-        wanted = [name for name, asked in at_once.items() if asked]
-        if longest > self.model.max_length and wanted:
-            raise InputError(
-                f"decode.{wanted[0]} needs prompt and text to fit into the model's {self.model.max_length} tokens; "
-                f"they have up to {longest}."
-            )
+        self._require_room(decode, max((len(text.prompt) for text in texts), default=0) + decode.max_length - 1)
         for text in texts:
             if not text.prompt:  # a warning has said so
                 text.candidates, text.ended = [([], 0.0)] * decode.n_best, True
@@ -93,6 +79,27 @@ class Generator:
             [(prompt + self._following(text.prompt, ids), score) for ids, score in text.candidates]
             for prompt, text in zip(prompts, texts, strict=True)
         ]
+
+    def _for_call(self, options):
+        """Return the settings with `options` for one call, as a language model takes them."""
+        decode = self.decode.for_call(**options)
+        asked = {name: name in options for name in OF_SOURCE} | {"coverage_penalty": decode.coverage_penalty > 0}
+        if of_source := [name for name in OF_SOURCE if asked[name]]:
+            raise InputError(f"{of_source[0]} is about a source; a language model has none.")
+        if decode.sample or decode.beam_size == 1:  # what is written in rounds has a sum
+            decode = dataclasses.replace(decode, length_penalty=0.0)
+        return dataclasses.replace(decode, max_length=decode.max_length or max(DEFAULT_LENGTH, decode.min_length))
+
+    def _require_room(self, decode, longest):
+        """Refuse what cannot be had in rounds, if the `longest` prompt and its text do not fit into the context."""
+        at_once = {"n_best": decode.n_best > 1, "no_repeat_ngram": decode.no_repeat_ngram > 0,
+                   "repetition_penalty": decode.repetition_penalty != 1}  # fmt: skip
+        wanted = [name for name, asked in at_once.items() if asked]
+        if longest > self.model.max_length and wanted:
+            raise InputError(
+                f"decode.{wanted[0]} needs prompt and text to fit into the model's {self.model.max_length} tokens; "
+                f"they have up to {longest}."
+            )
 
     def _write_round(self, texts, decode, scored, turn):
         """Write until each of these texts has ended or its context is full."""

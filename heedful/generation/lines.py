@@ -55,10 +55,12 @@ class LineTranslator:
         """Yield for each line its list of (translation, score).
 
         Args:
-            lines: as in `translate`; of an iterator that can say what has arrived, see `windows`, no more is awaited.
+            lines: as in `translate`; of an iterator that can say what has arrived, see `windows`, no more is awaited,
+                unless tokens are sampled.
             warn, options: as in `translate`.
             scored: have greedy search add up scores too; they are 0 without.
-            prefixes: for each line the text that its translation must begin with; None: nothing.
+            prefixes: for each line the text that its translation must begin with, which may end within a word: white
+                space at its end is not part of it. None: nothing.
 
         Raises:
             InputError: there are fewer prefixes than lines, or one leaves no room.
@@ -67,7 +69,8 @@ class LineTranslator:
         given = prefixes is not None
         lines, prefixes = iter(several(lines)), iter(prefixes) if given else itertools.repeat("")
         first = 1
-        for window in windows(lines, WINDOW * decoder.decode.batch_size):
+        sampled = decoder.decode.sample  # whose lines, then, may not hang on when others come
+        for window in windows(lines, WINDOW * decoder.decode.batch_size, whole=sampled):
             begun = list(itertools.islice(prefixes, len(window)))
             if len(begun) < len(window):
                 raise InputError(f"There are {first - 1 + len(begun)} prefixes, and more lines than that.")
@@ -108,6 +111,6 @@ class LineTranslator:
         return self._decoders(self.decode.for_call(**options), scored)
 
     def _begun(self, prefixes):
-        """Return the ids of prefixes; a space at the end is left to the word that follows, where words carry it."""
+        """Return the ids of prefixes, without white space at the end where it is the next word's to bring."""
         carried = self.target_tokenizer.carries_spaces
         return self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)

@@ -80,7 +80,7 @@ class Translator(LineTranslator):
 
         Args:
             line: a text.
-            prefix: what the translation begins with.
+            prefix: what the translation begins with, white space at its end left out.
             count: how many there shall be.
             warn, options: as in `translate`.
 

@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 from heedful.cache import cache_folder
+from heedful.config import PARTS
 from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import encode
@@ -114,6 +115,11 @@ class TranslationJob(Job):
     @staticmethod
     def prepare(config, corpora):
         corpus = corpora["train"]
+        if config.data.corpus != "files" and (named := [part for part in PARTS if getattr(config.data, part)]):
+            raise InputError(
+                f"data.corpus = {config.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
+                "data.corpus = 'files' to take those."
+            )
         if not config.train.start_from:
             return config, train_tokenizers(config, corpus)
         before, config = starting_point(config)

@@ -10,8 +10,6 @@ from heedful.errors import InputError
 from heedful.models.masked_lm import POOLINGS
 from heedful.reading.batched import STEP, Batched
 
-WITHIN = "##"
-
 
 class TooLong(InputError):
     """A text has more tokens than the model reads."""
@@ -73,8 +71,9 @@ class Filler:
             best = np.argsort(-probabilities[gap])[:count]
             names = self.tokenizer.pieces(best)
             candidates.append([(name, float(probabilities[gap, i])) for name, i in zip(names, best, strict=True)])
-            inner = names[0].startswith(WITHIN)  # a piece within a word, as WordPiece spells it
-            filled = (filled.rstrip() + names[0].removeprefix(WITHIN) if inner else filled + names[0]) + part
+            within = self.tokenizer.within
+            goes_on = within and names[0].startswith(within)
+            filled = (filled.rstrip() + names[0].removeprefix(within) if goes_on else filled + names[0]) + part
         return filled, candidates
 
     def embed(self, texts, pooling="mean"):

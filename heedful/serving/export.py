@@ -132,8 +132,9 @@ def check_parity(run, folder, pairs, report=print):
     for beam_size in (1, 4):
         # Plain log-probabilities and one limit for all: what both engines mean the same by.
         decode = dataclasses.replace(
-            config, beam_size=beam_size, n_best=1, length_penalty=0.0, coverage_penalty=0.0, sample=False,
-            min_ratio=0.0, min_p=0.0, precision="float32", max_ratio=1e6, max_length=run.config.model.max_length,
+            config, beam_size=beam_size, n_best=1, length_penalty=0.0, coverage_penalty=0.0, stop="attainable",
+            sample=False, min_ratio=0.0, min_p=0.0, precision="float32", max_ratio=1e6,
+            max_length=run.config.model.max_length,
         )  # fmt: skip
         own = Translator.from_run(run)
         own.decode = decode

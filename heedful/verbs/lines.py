@@ -1,5 +1,7 @@
 """Lines in and lines out: files or standard input, standard output, warnings."""
 
+import os
+import stat
 import sys
 
 from heedful.arriving import Arriving
@@ -19,11 +21,23 @@ def read(files):
     for file, path in zip(files, found, strict=True):
         if not path.exists():
             raise InputError(f"{file} does not exist.")
-    return (line for path in found for line in read_lines(path)) if files else Arriving(_standard_input())
+    return (line for path in found for line in read_lines(path)) if files else _standard_input()
 
 
 def _standard_input():
-    for number, raw in enumerate(without_ends(sys.stdin.buffer), start=1):
+    if sys.stdin is None:
+        raise InputError("There is no standard input to read.")
+    try:
+        # A file object of its own: a thread that waits in the usual one would crash the end of the process.
+        file = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - open as long as the process is
+    except OSError:
+        return _decoded(sys.stdin.buffer)  # something that only looks like standard input
+    at_once = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    return _decoded(file) if at_once else Arriving(_decoded(file))
+
+
+def _decoded(file):
+    for number, raw in enumerate(without_ends(file), start=1):
         try:
             yield raw.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -22,8 +22,9 @@ def quickstart(options):
     """Train on the phrasebook, translate, draw attention."""
     began = time.monotonic()
     config = Config.from_toml(find_recipe("quickstart"))
-    own = (options.run / CONFIG).is_file() and Config.from_json(options.run / CONFIG).name == config.name
-    if code := _watched(lambda: jobs.train(config, options.run, say, force=own), options.run):
+    if (options.run / CONFIG).is_file() and Config.from_json(options.run / CONFIG).name != config.name:
+        raise InputError(f"{options.run} holds another run, which quickstart would overwrite: choose another --run.")
+    if code := _watched(lambda: jobs.train(config, options.run, say, force=True), options.run):
         return code
     translator = load(options.run)
     sentence = "Os meninos felizes não comeram o bolo da avó."

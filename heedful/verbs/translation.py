@@ -70,10 +70,14 @@ def inspect(options):
         schedule = Schedule.from_config(learning, run.config.model.d_model)
         print(inspection.plot_schedule(out / "schedule.png", schedule, learning.updates))
     if options.sentence:
-        run.of_task("translate")
-        maps = inspection.AttentionMaps(Translator.from_run(run), options.sentence, options.target)
-        print(maps.translation)
-        for kind in [options.kind] if options.kind else inspection.KINDS:
-            for layer in [options.layer] if options.layer else range(1, maps.num_layers + 1):
-                name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
-                print(maps.sheet(out / f"{name}.png", kind, layer, options.head))
+        _draw_attention(run.of_task("translate"), options, out)
+
+
+def _draw_attention(run, options, out):
+    """Draw what a sentence and its translation read, a sheet for each kind and layer that is asked for."""
+    maps = inspection.AttentionMaps(Translator.from_run(run), options.sentence, options.target)
+    print(maps.translation)
+    for kind in [options.kind] if options.kind else inspection.KINDS:
+        for layer in [options.layer] if options.layer else range(1, maps.num_layers + 1):
+            name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
+            print(maps.sheet(out / f"{name}.png", kind, layer, options.head))

@@ -24,7 +24,7 @@ from heedful.generation.strategies import BeamSearch, Greedy, Sampling
 
 QUEUE = 4  # most sentences handed to one call for each slot: the more, the less often slots stand empty at its end
 ALIKE = 2 / 3  # the shortest source of such a call is at least so long beside the longest, or there are fewer
-ENOUGH = 50  # sentences from which on it shows how much room they need
+FEW = 3  # sentences that need more room than expected and are no oddity
 TOO_MANY_AGAIN = 0.05  # share of sentences that may need more room than expected, and a second call
 SOURCE_STEP = 4  # source lengths are rounded up to this: few shapes to compile, little padding
 
@@ -92,9 +92,9 @@ class Decoder:
         return results
 
     def _expect_more(self, searched, again):
-        """Expect longer results from now on if many needed more room; single ones would have all compiled anew."""
+        """Expect longer results from now on if many needed more room; an odd one would have all compiled anew."""
         self._searched, self._again = self._searched + searched, self._again + again
-        if self._searched >= ENOUGH and self._again > self._searched * TOO_MANY_AGAIN:
+        if self._again >= FEW and self._again > self._searched * TOO_MANY_AGAIN:
             self._growth *= 1.5
             self._searched = self._again = 0
 

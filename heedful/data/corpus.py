@@ -35,6 +35,13 @@ def resolve_all(paths, origin=""):
     return found
 
 
+def resolve_pair(paths, origin=""):
+    """Return the `resolve`d files of a parallel text; `InputError` also where there are more than two."""
+    if len(paths) > 2:
+        raise InputError(f"A parallel text is two files or one .tsv file, not {len(paths)}.")
+    return resolve_all(paths, origin)
+
+
 def raw_lines(path) -> Iterator[bytes]:
     """Yield the lines of a text file, plain or .gz, as bytes without their ends.
 
@@ -139,9 +146,7 @@ class Corpus:
             InputError: there are more than two, or some are missing; the message names all that are, and `origin`,
                 where such text comes from.
         """
-        if len(paths) > 2:
-            raise InputError(f"A parallel text is two files or one .tsv file, not {len(paths)}.")
-        found = resolve_all(paths, origin)
+        found = resolve_pair(paths, origin)
         return cls(lambda: read_pairs(found), fingerprint_files(found), " + ".join(map(str, found)))
 
     @classmethod

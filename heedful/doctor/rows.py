@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 from heedful.config import PARTS
-from heedful.data.corpus import raw_lines, resolve_all, split_pair
+from heedful.data.corpus import raw_lines, resolve_all, resolve_pair, split_pair
 from heedful.data.labels import separator_of, split_labelled
 from heedful.errors import InputError
 
@@ -57,11 +57,9 @@ class Rows:
         """Open two parallel files, or one with a tab between source and target.
 
         Raises:
-            InputError: files are missing (names them), or there is one, and no tab in its first lines.
+            InputError: files are missing (names them) or too many, or there is one, and no tab in its first lines.
         """
-        if len(paths) > 2:
-            raise InputError(f"A parallel text is two files or one .tsv file, not {len(paths)}.")
-        found = resolve_all(paths, origin)
+        found = resolve_pair(paths, origin)
         beginning = list(itertools.islice(_lines(found[0]), LOOKED_AT)) if len(found) == 1 else []
         if beginning and not any("\t" in line for line in beginning):
             raise InputError(

@@ -46,7 +46,7 @@ class LanguageJob(DocumentsJob):
         self.engine = model
         self._generator = Generator(model, self.run.tokenizer, drawn, starts)
         valid = self.encoded("valid")
-        self._scores = TextScores(model, self.config, valid, self.run.tokenizer)
+        self._scores = TextScores(model, valid, self.scored["valid"], self.run.tokenizer)
         self._prompt = self.config.train.prompt
         if not starts and not self.run.tokenizer.encode(self._prompt):  # such as a line feed where words are tokens
             known = valid.ids.flat[valid.ids.flat > END_ID]
@@ -62,7 +62,7 @@ class LanguageJob(DocumentsJob):
     @staticmethod
     def evaluate(run, corpus, engine=None):
         texts = encode_texts(corpus, run.tokenizer)
-        scorer = TextScores(engine or run.load_model(), run.config, texts, run.tokenizer)
+        scorer = TextScores(engine or run.load_model(), texts, examples_of(run.config, texts), run.tokenizer)
         sums = scorer.sums()
         nats, tokens = sums[:, 0], sums[:, 2]
         units = {"loss": np.stack([nats, tokens], 1)}
@@ -94,15 +94,15 @@ class TextScores:
 
     Args:
         model: a `CausalLM`.
-        config: how the texts become windows; each token sees what its window holds before it.
         texts: `EncodedTexts`.
-        tokenizer: that made them.
+        examples: the windows that they became; each token sees what its window holds before it.
+        tokenizer: that made the texts.
     """
 
-    def __init__(self, model, config, texts, tokenizer):
+    def __init__(self, model, texts, examples, tokenizer):
         self.text_bytes = texts.text_bytes
         self.keeps_text = tokenizer.keeps_text and not np.any(np.asarray(texts.ids.flat) == tokenizer.unknown_id)
-        self._token_scores = TokenScores(model, examples_of(config, texts))
+        self._token_scores = TokenScores(model, examples)
 
     def __call__(self):
         """Return what `summary` says of all batches."""

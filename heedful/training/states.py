@@ -51,10 +51,10 @@ class States:
         arrays = self.arrays() if arrays is None else arrays
         self.write(lambda: self.run.save_state(arrays, progress, keep, every))
 
-    def write(self, write):
-        """Write something to the run folder; `InputError` says what is kept where the disk is full."""
+    def write(self, action):
+        """Do what writes to the run folder; `InputError` says what is kept where the disk is full."""
         try:
-            write()
+            action()
         except OSError as error:
             states = self.run.states()
             kept = f"the last state, {states[-1]}, is whole" if states else "no state was saved yet"

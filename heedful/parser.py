@@ -68,7 +68,7 @@ def _train(add):
 
 def _translate(add):
     verb = add("translate", "translation.translate", "translate lines: one line out for each line in")
-    verb.add_argument("run", type=Path)
+    verb.add_argument("run", type=Path, help="run folder")
     verb.add_argument("files", **TEXTS)
     verb.add_argument("--with", dest="others", nargs="+", type=Path, metavar="RUN", help="more runs, which vote too")
     verb.add_argument("--engine", choices=ENGINES, default="heedful", help="what searches; export for it first")
@@ -85,7 +85,7 @@ def _translate(add):
 
 def _generate(add):
     verb = add("generate", "text.generate", "continue prompts with a language model")
-    verb.add_argument("run", type=Path)
+    verb.add_argument("run", type=Path, help="run folder")
     verb.add_argument(
         "prompts", nargs="*", default=[], metavar="PROMPT", help="texts to continue (default: lines of standard input)"
     )
@@ -99,7 +99,7 @@ def _generate(add):
 
 def _fill(add):
     verb = add("fill", "text.fill", "say what could stand at each [MASK] of a text")
-    verb.add_argument("run", type=Path)
+    verb.add_argument("run", type=Path, help="run folder")
     verb.add_argument("text", nargs="?", help="a text with [MASK] in it (default: lines of standard input)")
     verb.add_argument("--count", type=_count, default=5, help="candidates for each gap (default: 5)")
     verb.add_argument("--json", action="store_true", help="print JSON for machines, a line a text")
@@ -107,7 +107,7 @@ def _fill(add):
 
 def _classify(add):
     verb = add("classify", "text.classify", "write a class for each line")
-    verb.add_argument("run", type=Path)
+    verb.add_argument("run", type=Path, help="run folder")
     verb.add_argument("files", **TEXTS)
     verb.add_argument("--scores", action="store_true", help="write the probability of the class behind it, by a tab")
 
@@ -123,7 +123,7 @@ def _evaluate(add):
     verb = add(
         "evaluate", "evaluation.evaluate", "score a run: BLEU and chrF, loss and bits per byte, or accuracy and F1"
     )
-    verb.add_argument("run", type=Path)
+    verb.add_argument("run", type=Path, help="run folder")
     verb.add_argument(
         "files", nargs="*", default=[], metavar="FILE",
         help="text as the run was trained on (default: the test text of the run)",
@@ -160,7 +160,7 @@ def _compare(add):
         epilog="Runs that differ in nothing but the seed are one row. Unlike things are refused: another text, other\n"
         "settings of decoding, other signatures.",
     )
-    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     verb.add_argument("--metric", help="bleu, accuracy, bits_per_byte or loss (default: the usual one of the task)")
     verb.add_argument("--json", action="store_true", help="print JSON for machines")
 
@@ -184,7 +184,7 @@ def _check(add):
         "prove that a run reads, writes and learns as it should: masks, padding, caches, gradients, ...",
         epilog="Exit code 1 if a check fails. Training makes the same checks before its first update (train.check).",
     )
-    verb.add_argument("run", type=Path)
+    verb.add_argument("run", type=Path, help="run folder")
     verb.add_argument("--json", action="store_true", help="print JSON for machines")
 
 
@@ -192,7 +192,7 @@ def _export(add):
     verb = add(
         "export", "translation.export", "write a run for another engine, and check that it translates as heedful does"
     )
-    verb.add_argument("run", type=Path)
+    verb.add_argument("run", type=Path, help="run folder")
     verb.add_argument("--to", choices=ENGINES[1:], required=True)
     verb.add_argument("--out", type=Path, help="folder (default: RUN/ctranslate2)")
     verb.add_argument("--quantization", default="float32", help="float32, int8, int16, float16, ... (default: float32)")
@@ -256,7 +256,7 @@ def _bench(add):
 
 def _inspect(add):
     verb = add("inspect", "translation.inspect", "draw attention maps, the positional encoding, the learning rate")
-    verb.add_argument("run", type=Path)
+    verb.add_argument("run", type=Path, help="run folder")
     verb.add_argument("sentence", nargs="?", help="a source sentence")
     verb.add_argument("--target", help="its translation (default: the model's own)")
     verb.add_argument("--layer", type=_count, help="layer, from 1 (default: all)")

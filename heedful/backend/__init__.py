@@ -1,5 +1,6 @@
-"""The only backend-specific code: which backend and device there are, its programs, and its matrix products."""
+"""The only backend-specific code: which backend and device there are, its programs, products, attention and norms."""
 
+from heedful.backend.functions import attend, layer_norm
 from heedful.backend.hardware import NAME, cores, device, device_memory, workers
 from heedful.backend.products import affine, look_up, multiply, multiply_transposed
 from heedful.backend.programs import (
@@ -15,7 +16,7 @@ from heedful.backend.programs import (
 )
 
 __all__ = [
-    "NAME", "affine", "apart", "compiled", "cores", "device", "device_memory", "feed", "finish",
-    "keep_compilations", "look_up", "multiply", "multiply_transposed", "precise", "scan", "set_seed", "to_numpy",
-    "workers",
+    "NAME", "affine", "apart", "attend", "compiled", "cores", "device", "device_memory", "feed", "finish",
+    "keep_compilations", "layer_norm", "look_up", "multiply", "multiply_transposed", "precise", "scan", "set_seed",
+    "to_numpy", "workers",
 ]  # fmt: skip

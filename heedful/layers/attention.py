@@ -246,9 +246,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _mix(self, query, keys, values, visible, trace):
         if trace is None and self.dropout.rate == 0:
-            if self.num_kv_heads == 1 and backend.NAME == "tensorflow":  # whose kernel refuses a single shared head
-                keys, values = (ops.repeat(x, self.num_heads, axis=2) for x in (keys, values))
-            return ops.dot_product_attention(query, keys, values, mask=visible)
+            return backend.attend(query, keys, values, visible)
         weights = attention_weights(query, keys, visible)
         if trace is not None:
             trace.record(self, weights)

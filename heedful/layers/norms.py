@@ -7,8 +7,19 @@ from dataclasses import dataclass
 
 import keras
 
+from heedful import backend
+
 KINDS = ("layer", "rms")
 EPSILON = 1e-6  # Keras' default of 1e-3 is visible in the output; the reference implementations use 1e-6 or 1e-5
+
+
+@keras.saving.register_keras_serializable("heedful")
+class LayerNorm(keras.layers.LayerNormalization):
+    """Keras' layer over the last axis, computed by `backend.layer_norm`."""
+
+    def call(self, inputs):
+        normal = backend.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+        return keras.ops.cast(normal, self.compute_dtype)
 
 
 @dataclass(frozen=True)
@@ -33,4 +44,4 @@ class Norm:
         """Return a new layer."""
         if self.kind == "rms":
             return keras.layers.RMSNormalization(epsilon=self.epsilon, name=name, dtype=dtype)
-        return keras.layers.LayerNormalization(epsilon=self.epsilon, center=self.bias, name=name, dtype=dtype)
+        return LayerNorm(epsilon=self.epsilon, center=self.bias, name=name, dtype=dtype)

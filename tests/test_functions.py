@@ -1,0 +1,116 @@
+"""Attention and layer norm, however a backend makes them, are the papers' formulas, and so are their gradients."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+import heedful
+from heedful import backend
+from heedful.layers import attention_weights, masks
+from heedful.layers.norms import LayerNorm
+from tests.gradients import gradients
+
+SEGMENTS = np.array([[1, 1, 1, 2, 2, 0, 0], [1, 2, 2, 2, 2, 3, 3]])
+VISIBLE = {
+    "everything": None,
+    "padding": masks.of_padding(SEGMENTS != 0),
+    "segments": masks.of_segments(SEGMENTS),
+    "future": masks.of_future(ops.arange(7), ops.arange(7)),
+    "by head": np.random.default_rng(1).random((2, 6, 7, 7)) < 0.7,
+}
+
+
+def explicit(query, keys, values, visible):
+    """Attention in the steps of the paper, heads repeated."""
+    weights = attention_weights(query, keys, visible)
+    return ops.einsum("bnts,bsnh->btnh", weights, ops.repeat(values, query.shape[2] // values.shape[2], axis=2))
+
+
+@pytest.mark.parametrize("visible", VISIBLE)
+@pytest.mark.parametrize("kv_heads", [1, 2, 6])
+def test_attention_and_its_gradients(normal, kv_heads, visible):
+    query, keys, values, upstream = (
+        normal(2, 7, heads, size) for heads, size in ((6, 5), (kv_heads, 5), (kv_heads, 5), (6, 5))
+    )
+
+    def total(attend):
+        return lambda *arrays: ops.sum(attend(*arrays, VISIBLE[visible]) * ops.convert_to_tensor(upstream))
+
+    value, found = gradients(total(backend.attend), query, keys, values)
+    wanted_value, wanted = gradients(total(explicit), query, keys, values)
+    np.testing.assert_allclose(value, wanted_value, rtol=1e-4)
+    for one, other in zip(found, wanted, strict=True):
+        assert np.abs(other).max() > 0.1
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_what_is_hidden_learns_nothing(normal):
+    """Bitwise: a key that nobody sees gets no gradient, nor does its value."""
+    arrays = [normal(2, 7, 6, 5) for _ in range(3)]
+    visible = masks.of_padding(SEGMENTS != 0)
+    _, (_, by_keys, by_values) = gradients(lambda *x: ops.sum(backend.attend(*x, visible) ** 2), *arrays)
+    for gradient in (by_keys, by_values):
+        assert not np.asarray(gradient)[0, 5:].any()
+        assert np.asarray(gradient)[0, :5].any()
+
+
+@pytest.mark.parametrize("with_shift", [False, True])
+def test_a_norm_and_its_gradients(normal, with_shift):
+    x, upstream, gain = normal(3, 5, 11) * 2 + 1, normal(3, 5, 11), normal(11)
+    shift = [normal(11)] if with_shift else []
+
+    def total(norm):
+        return lambda x, gain, *shift: ops.sum(norm(x, gain, *(shift or [None])) * ops.convert_to_tensor(upstream))
+
+    def by_steps(x, gain, shift):
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        scaled = gain * centred / ops.sqrt(ops.mean(centred**2, axis=-1, keepdims=True) + 1e-3)
+        return scaled if shift is None else scaled + shift
+
+    value, found = gradients(total(lambda *arrays: backend.layer_norm(*arrays, 1e-3)), x, gain, *shift)
+    wanted_value, wanted = gradients(total(by_steps), x, gain, *shift)
+    np.testing.assert_allclose(value, wanted_value, rtol=1e-4)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_types_stay(normal, dtype, numpy):
+    """In bfloat16 sums are float32, and what comes out is rounded once."""
+    query, keys, values = (ops.cast(normal(2, 7, 6, 5), dtype) for _ in range(3))
+    made = backend.attend(query, keys, values)
+    wide = explicit(*(ops.cast(x, "float32") for x in (query, keys, values)), None)
+    layer = LayerNorm(dtype=dtype)
+    layer.build((None, None, 11))
+    x = ops.cast(normal(3, 5, 11), dtype)
+    normalised = layer(x)
+    assert made.dtype == query.dtype
+    assert normalised.dtype == x.dtype
+    error = {"float32": 1e-5, "bfloat16": 2e-2}[dtype]
+    np.testing.assert_allclose(numpy(ops.cast(made, "float32")), numpy(wide), atol=error)
+    assert np.abs(numpy(ops.cast(normalised, "float32")).var(axis=-1) - 1).max() < 0.02
+
+
+@pytest.mark.skipif(backend.NAME != "jax", reason="what is derived on JAX")
+def test_less_is_kept_for_the_gradient_than_jax_would(normal):
+    """Of attention its inputs and weights, of a norm the normalised vectors: (B, N, T, S) and (B, T, D) once each."""
+    import jax
+
+    def kept(function, *arrays):
+        return [x.shape for x in jax.tree.leaves(jax.vjp(function, *arrays)[1]) if getattr(x, "size", 0) > 100]
+
+    arrays = [normal(2, 7, 6, 5) for _ in range(3)]
+    assert sorted(kept(backend.attend, *arrays)) == [(2, 6, 7, 7), *[(2, 7, 6, 5)] * 3]
+    assert kept(lambda x: backend.layer_norm(x, np.ones(11, "float32"), None, 1e-6), normal(3, 5, 11)) == [(3, 5, 11)]
+
+
+def test_a_model_is_made_of_them(monkeypatch, normal):
+    called = []
+    for name in ("attend", "layer_norm"):
+        original = getattr(backend, name)
+        monkeypatch.setattr(
+            backend, name, lambda *args, original=original, name=name: called.append(name) or original(*args)
+        )
+    model = heedful.Transformer(11, 13, num_layers=1, d_model=10, num_heads=2, d_ff=7)
+    model({"source": np.array([[4, 5]]), "target": np.array([[2, 6]])})
+    assert (called.count("attend"), called.count("layer_norm")) == (3, 5)

@@ -1,7 +1,7 @@
 """The only backend-specific code: which backend and device there are, its programs, products, attention and norms."""
 
-from heedful.backend.functions import attend, layer_norm
-from heedful.backend.hardware import NAME, cores, device, device_memory, workers
+from heedful.backend.hardware import NAME, cores, device, device_memory, workers  # first: it says what Keras shall be
+from heedful.backend.kernels import attend, layer_norm
 from heedful.backend.products import affine, look_up, multiply, multiply_transposed
 from heedful.backend.programs import (
     apart,

@@ -9,6 +9,7 @@ from keras import ops
 from heedful import backend
 
 PIECE = 256  # tokens; 256 x 8,000 logits (8 MB) still sit in the caches of a CPU: three times as fast as all at once
+LARGE = 1 << 14  # entries of a vocabulary, above which half as many tokens are as fast, and there is less to keep
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -49,7 +50,7 @@ def token_losses(logits, targets):
     return normaliser - gold, normaliser - ops.mean(logits, axis=-1)
 
 
-def projected_crossentropy(features, table, targets, weights, label_smoothing=0.0, piece=PIECE, bias=None):
+def projected_crossentropy(features, table, targets, weights, label_smoothing=0.0, piece=None, bias=None):
     """Project features onto the vocabulary and sum the cross-entropy, without ever keeping all logits.
 
     Equal to projecting, then `TokenCrossentropy`, but logits live for one piece of tokens only, and the gradient of a
@@ -61,7 +62,7 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
         targets: integer ids (B, T).
         weights: (B, T) float32; 0 leaves a token out.
         label_smoothing: from 0 up to 1.
-        piece: tokens a piece.
+        piece: tokens a piece; None: as many as are fast.
         bias: of the output projection (V,), or None.
 
     Returns:
@@ -77,6 +78,7 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
     targets = ops.reshape(ops.cast(targets, "int32"), (-1,))
     weights = ops.reshape(ops.cast(weights, "float32"), (-1,))
     tokens = features.shape[0]
+    piece = piece or (PIECE if table.shape[0] <= LARGE else PIECE // 2)
     if tokens is None or tokens <= piece:  # TensorFlow traces one graph for all lengths and has no static count
         pieces = 1
     else:

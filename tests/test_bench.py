@@ -12,6 +12,7 @@ from heedful.bench.peers import PEERS
 from heedful.bench.work import Work
 from heedful.config import Config
 from heedful.data.tokenizer import END_ID
+from heedful.errors import InputError
 from heedful.settings import override
 
 pytestmark = pytest.mark.any_backend
@@ -90,6 +91,26 @@ def test_the_table_has_medians_and_ratios(monkeypatch):
     assert order == ["heedful", "torch"] * 3
     assert training.summary(medians) == "heedful: 500 target tokens/s, 2.00 times torch"
     assert said[-1].split() == ["torch", "250", "2.00", "times", "3,500", "10.0%", "1.00", "GiB"]
+
+
+@pytest.mark.parametrize("failing", ["torch", "heedful"])
+def test_a_peer_that_fails_is_left_out(monkeypatch, failing):
+    """What the others made is not lost by it; without heedful there is nothing to compare."""
+    found = {"tokens_per_second": 500.0, "batch_tokens": 3500.0, "padding": 0.1, "peak_gib": 1.0}
+
+    def run(command, **options):
+        failed = json.loads(command[-1])["engine"] == failing
+        return subprocess.CompletedProcess(command, int(failed), json.dumps(found), "Traceback\nNo module named 'x'\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    said, engines = [], ["heedful", "torch", "eole"]
+    if failing == "heedful":
+        with pytest.raises(InputError, match="heedful failed with exit code 1: No module named 'x'"):
+            training.compare(engines, 2, {}, said.append)
+        return
+    assert list(training.compare(engines, 2, {}, said.append)) == ["heedful", "eole"]
+    assert said[1] == "round 1  left out: torch failed with exit code 1: No module named 'x'"
+    assert sum("torch" in line for line in said) == 1
 
 
 @pytest.mark.slow

@@ -28,6 +28,8 @@ def installed():
 def compare(engines, rounds, work, report):
     """Run engines alternately; report each result, and then all of them as a table.
 
+    A peer that fails is left out from then on, with a line that says why.
+
     Args:
         engines: names of installed ones, `heedful` first.
         rounds: how often each is run.
@@ -38,20 +40,21 @@ def compare(engines, rounds, work, report):
         Of each engine its medians.
 
     Raises:
-        InputError: an engine fails; gives the end of what it said.
+        InputError: heedful itself fails; gives the end of what it said.
     """
     results = {engine: [] for engine in engines}
     for number in range(rounds):
-        for engine in engines:
-            environment = os.environ | ON_CPU | (PEERS[engine].ENVIRONMENT if engine in PEERS else {})
-            command = [sys.executable, "-m", "heedful.bench.measure", json.dumps(work | {"engine": engine})]
-            made = subprocess.run(command, capture_output=True, text=True, env=environment)
-            if made.returncode:
-                said = " ".join(made.stderr.splitlines()[-1:])
-                raise InputError(f"{engine} failed with exit code {made.returncode}: {said}")
-            last = json.loads(made.stdout.splitlines()[-1])
-            results[engine].append(last)
-            report(f"round {number + 1}  {engine:14s} {last['tokens_per_second']:8,.0f} target tokens/s")
+        for engine in list(results):
+            try:
+                measured = _measured(engine, work)
+            except InputError as error:
+                if engine == OWN:
+                    raise
+                report(f"round {number + 1}  left out: {error}")
+                del results[engine]
+                continue
+            results[engine].append(measured)
+            report(f"round {number + 1}  {engine:14s} {measured['tokens_per_second']:8,.0f} target tokens/s")
     titles = f"{'heedful is':>12s} {'a batch':>8s} {'padding':>8s} {'peak memory':>12s}"
     report(f"{'engine':14s} {'target tokens/s':>15s} {titles}")
     medians = {engine: _medians(each) for engine, each in results.items()}
@@ -75,6 +78,17 @@ def summary(medians):
     ]
     share = [f"{own['product_share']:.0%} of the machine's products"] if "product_share" in own else []
     return ", ".join([f"heedful: {own['tokens_per_second']:,.0f} target tokens/s", *ratios, *share])
+
+
+def _measured(engine, work):
+    """Return what `measure.main` found in a process of its own."""
+    environment = os.environ | ON_CPU | (PEERS[engine].ENVIRONMENT if engine in PEERS else {})
+    command = [sys.executable, "-m", "heedful.bench.measure", json.dumps(work | {"engine": engine})]
+    made = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if made.returncode:
+        said = " ".join(made.stderr.splitlines()[-1:])
+        raise InputError(f"{engine} failed with exit code {made.returncode}: {said}")
+    return json.loads(made.stdout.splitlines()[-1])
 
 
 def _medians(results):

@@ -1,0 +1,154 @@
+"""How much of an update's time its matrix products take when nothing else is done: what any other saving leaves.
+
+    HEEDFUL_DATA=... python benchmarks/products.py [--size tutorial] [--batch-tokens 4096] [--rounds 9]
+
+Each kind of product of an update of multi30k-de-en, with as many rows as there, is a program of its own: of all kernels
+forward, the gradients of what they read, their own gradients, and the three products of the loss, a piece after the
+other. They alternate with whole updates; all are medians. JAX only. The last line compares them. Settings of data,
+tokenizer and precision may follow, as for `heedful train`.
+"""
+
+import argparse
+import itertools
+import statistics
+import time
+from collections import Counter
+
+from heedful.memory import hold_memory
+
+
+def kernel_products(model, batch, dtype):
+    """Return the name of each kind of product with kernels, and a function that makes them all and its arguments."""
+    import jax
+    import numpy as np
+
+    from heedful import backend
+
+    rng = np.random.default_rng(1)
+
+    def drawn(*shape):
+        return jax.numpy.asarray(rng.standard_normal(shape, np.float32), dtype)
+
+    read, kernels, upstream = [], [], []
+    for weight in model.weights:
+        if weight.path.endswith("kernel"):
+            of_source = "/encoder/" in weight.path or "cross_attention/key_value" in weight.path
+            rows = batch["source" if of_source else "target"].size
+            depth, units = weight.shape
+            read.append(drawn(rows, depth))
+            kernels.append(drawn(depth, units))
+            upstream.append(drawn(rows, units))
+
+    def forward(read, kernels):
+        return [backend.affine(*pair) for pair in zip(read, kernels, strict=True)]
+
+    def by_read(kernels, upstream):
+        def gradient(kernel, y):
+            empty = jax.numpy.zeros((y.shape[0], kernel.shape[0]), dtype)  # the gradient does not hang on it
+            return jax.vjp(lambda x: backend.affine(x, kernel), empty)[1](y)[0]
+
+        return [gradient(*pair) for pair in zip(kernels, upstream, strict=True)]
+
+    def by_kernels(read, upstream):
+        def gradient(x, y):
+            empty = jax.numpy.zeros((x.shape[1], y.shape[1]), dtype)
+            return jax.vjp(lambda kernel: backend.affine(x, kernel), empty)[1](y)[0]
+
+        return [gradient(*pair) for pair in zip(read, upstream, strict=True)]
+
+    operations = sum(2 * x.shape[0] * y.size for x, y in zip(read, kernels, strict=True))
+    return {
+        "kernels, forward": (forward, (read, kernels), operations),
+        "gradients of what they read": (by_read, (kernels, upstream), operations),
+        "gradients of kernels": (by_kernels, (read, upstream), operations),
+    }
+
+
+def loss_products(model, batch, dtype):
+    """Return the same of the products with the table of words, in pieces as the loss makes them."""
+    import jax
+    import numpy as np
+
+    from heedful import backend
+    from heedful.training.loss import PIECE
+
+    rng = np.random.default_rng(2)
+    words, width = model.output_projection.embeddings.shape
+    pieces = -(-batch["labels"].size // PIECE)
+    features = jax.numpy.asarray(rng.standard_normal((pieces, PIECE, width), np.float32), dtype)
+    table = jax.numpy.asarray(rng.standard_normal((words, width), np.float32), dtype)
+
+    def loss(features, table):
+        def piece(by_table, features):
+            logits = backend.multiply(features, table.T).astype(dtype)
+            return by_table + backend.multiply_transposed(features, logits), backend.multiply(logits, table)
+
+        return jax.lax.scan(piece, jax.numpy.zeros((width, words)), features)
+
+    return {"products of the loss": (loss, (features, table), 6 * features.size * words)}
+
+
+def updates(options, arguments):
+    """Return a model, a batch of the commonest shape, the type of its products, and what times an update."""
+    from heedful import backend
+    from heedful.bench.work import Work
+    from heedful.models.transformer import Transformer
+    from heedful.recipes import find_recipe
+    from heedful.settings import of_recipe
+    from heedful.training.objective import Objective
+    from heedful.training.optimizer import Schedule, adam
+    from heedful.training.rehearsal import step_seconds
+
+    work = Work.of_recipe(of_recipe(find_recipe("multi30k-de-en"), arguments), options.size, options.batch_tokens)
+    backend.set_seed(1)
+    model = Transformer(work.vocab_size, work.vocab_size, dtype=work.train.policy, **work.model.keywords())
+    objective = Objective(model, work.train.label_smoothing)
+    objective.compile(adam(Schedule("paper", 1.0, 1000, work.model.d_model)))
+    shapes = [work.packed.shape(number) for number in range(60)]
+    commonest = Counter(map(str, shapes)).most_common(1)[0][0]
+    numbers = itertools.cycle(number for number, shape in enumerate(shapes) if str(shape) == commonest)
+
+    def update():
+        return sum(step_seconds(objective, iter([work.packed.batch(next(numbers))]), 1))
+
+    dtype = "float32" if work.train.precision == "float32" else "bfloat16"
+    return model, work.packed.batch(next(numbers)), dtype, update
+
+
+def main():
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="tutorial")
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=9)
+    options, arguments = parser.parse_known_args()
+    hold_memory()
+    import jax
+
+    from heedful.training.machine import product_rate
+
+    model, batch, dtype, update = updates(options, arguments)
+    kinds = kernel_products(model, batch, dtype) | loss_products(model, batch, dtype)
+    programs = {name: jax.jit(function) for name, (function, _, _) in kinds.items()}
+    seconds = {name: [] for name in kinds}
+    whole = []
+    for number in range(options.rounds + 1):  # the first round compiles
+        taken = update()
+        whole += [taken] if number else []
+        for name, program in programs.items():
+            began = time.perf_counter()
+            jax.block_until_ready(program(*kinds[name][1]))
+            seconds[name] += [time.perf_counter() - began] if number else []
+    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    for name, median in medians.items():
+        print(f"{name:28s} {median * 1e3:7.1f} ms {kinds[name][2] / median / 1e9:6.0f} GFLOP/s", flush=True)
+    alone, update_seconds = sum(medians.values()), statistics.median(whole)
+    rate, best = sum(operations for _, _, operations in kinds.values()) / alone, product_rate(dtype)
+    print(
+        f"products of an update alone: {alone * 1e3:.0f} of {update_seconds * 1e3:.0f} ms "
+        f"({alone / update_seconds:.0%}), at {rate / 1e9:.0f} GFLOP/s (the machine's best: {best / 1e9:.0f})"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -70,12 +70,13 @@ def loss_products(model, batch, dtype):
     import numpy as np
 
     from heedful import backend
-    from heedful.training.loss import PIECE
+    from heedful.training.loss import tokens_a_piece
 
     rng = np.random.default_rng(2)
     words, width = model.output_projection.embeddings.shape
-    pieces = -(-batch["labels"].size // PIECE)
-    features = jax.numpy.asarray(rng.standard_normal((pieces, PIECE, width), np.float32), dtype)
+    piece_tokens = tokens_a_piece(words)
+    pieces = -(-batch["labels"].size // piece_tokens)
+    features = jax.numpy.asarray(rng.standard_normal((pieces, piece_tokens, width), np.float32), dtype)
     table = jax.numpy.asarray(rng.standard_normal((words, width), np.float32), dtype)
 
     def loss(features, table):
@@ -88,22 +89,16 @@ def loss_products(model, batch, dtype):
     return {"products of the loss": (loss, (features, table), 6 * features.size * words)}
 
 
-def updates(options, arguments):
+def training(options, arguments):
     """Return a model, a batch of the commonest shape, the type of its products, and what times an update."""
-    from heedful import backend
+    from heedful.bench.measure import new_objective
     from heedful.bench.work import Work
-    from heedful.models.transformer import Transformer
     from heedful.recipes import find_recipe
     from heedful.settings import of_recipe
-    from heedful.training.objective import Objective
-    from heedful.training.optimizer import Schedule, adam
     from heedful.training.rehearsal import step_seconds
 
     work = Work.of_recipe(of_recipe(find_recipe("multi30k-de-en"), arguments), options.size, options.batch_tokens)
-    backend.set_seed(1)
-    model = Transformer(work.vocab_size, work.vocab_size, dtype=work.train.policy, **work.model.keywords())
-    objective = Objective(model, work.train.label_smoothing)
-    objective.compile(adam(Schedule("paper", 1.0, 1000, work.model.d_model)))
+    objective = new_objective(work)
     shapes = [work.packed.shape(number) for number in range(60)]
     commonest = Counter(map(str, shapes)).most_common(1)[0][0]
     numbers = itertools.cycle(number for number, shape in enumerate(shapes) if str(shape) == commonest)
@@ -112,7 +107,7 @@ def updates(options, arguments):
         return statistics.median(step_seconds(objective, map(work.packed.batch, numbers), 3))  # the first begins `fit`
 
     dtype = "float32" if work.train.precision == "float32" else "bfloat16"
-    return model, work.packed.batch(next(numbers)), dtype, update
+    return objective.model, work.packed.batch(next(numbers)), dtype, update
 
 
 def main():
@@ -127,22 +122,21 @@ def main():
 
     from heedful.training.machine import product_rate
 
-    model, batch, dtype, update = updates(options, arguments)
+    model, batch, dtype, update = training(options, arguments)
     kinds = kernel_products(model, batch, dtype) | loss_products(model, batch, dtype)
     programs = {name: jax.jit(function) for name, (function, _, _) in kinds.items()}
     seconds = {name: [] for name in kinds}
     whole = []
-    for number in range(options.rounds + 1):  # the first round compiles
-        taken = update()
-        whole += [taken] if number else []
+    for _ in range(options.rounds + 1):
+        whole.append(update())
         for name, program in programs.items():
             began = time.perf_counter()
             jax.block_until_ready(program(*kinds[name][1]))
-            seconds[name] += [time.perf_counter() - began] if number else []
-    medians = {name: statistics.median(each) for name, each in seconds.items()}
+            seconds[name].append(time.perf_counter() - began)
+    medians = {name: statistics.median(each[1:]) for name, each in seconds.items()}  # the first round compiles
     for name, median in medians.items():
         print(f"{name:28s} {median * 1e3:7.1f} ms {kinds[name][2] / median / 1e9:6.0f} GFLOP/s", flush=True)
-    alone, update_seconds = sum(medians.values()), statistics.median(whole)
+    alone, update_seconds = sum(medians.values()), statistics.median(whole[1:])
     rate, best = sum(operations for _, _, operations in kinds.values()) / alone, product_rate(dtype)
     print(
         f"products of an update alone: {alone * 1e3:.0f} of {update_seconds * 1e3:.0f} ms "

@@ -19,28 +19,20 @@ def heedful_speed(work, updates):
 
     That is tokens_per_second, batch_tokens, padding and product_share.
     """
-    from heedful import backend
     from heedful.cache import keep_compilations
-    from heedful.models.transformer import Transformer
     from heedful.training.demand import Demand
     from heedful.training.machine import product_rate
-    from heedful.training.objective import Objective
-    from heedful.training.optimizer import Schedule, adam
     from heedful.training.rehearsal import step_seconds
 
     keep_compilations()
-    examples, sizes = work.packed, work.model
-    backend.set_seed(1)
-    model = Transformer(work.vocab_size, work.vocab_size, dtype=work.train.policy, **sizes.keywords())
-    objective = Objective(model, work.train.label_smoothing)
-    objective.compile(adam(Schedule("paper", 1.0, 1000, sizes.d_model)))
+    examples, objective = work.packed, new_objective(work)
 
     def seconds(numbers):
         return sum(step_seconds(objective, map(examples.batch, itertools.cycle(numbers)), len(numbers)))
 
     seconds(work.first_of_each_shape(examples))
     taken = seconds(range(updates))
-    demand, rate = Demand(model), product_rate(work.train.precision)
+    demand, rate = Demand(objective.model), product_rate(work.train.precision)
     operations = sum(demand.of(examples.batch(number)) for number in range(updates))
     tokens = sum(map(examples.tokens, range(updates)))
     return {
@@ -49,6 +41,20 @@ def heedful_speed(work, updates):
         "padding": examples.plan.padding_share,
         "product_share": operations / taken / rate if rate else None,  # an unknown GPU
     }
+
+
+def new_objective(work):
+    """Return the work's model with fresh weights and its loss, compiled with Adam as in the paper."""
+    from heedful import backend
+    from heedful.models.transformer import Transformer
+    from heedful.training.objective import Objective
+    from heedful.training.optimizer import Schedule, adam
+
+    backend.set_seed(1)
+    model = Transformer(work.vocab_size, work.vocab_size, dtype=work.train.policy, **work.model.keywords())
+    objective = Objective(model, work.train.label_smoothing)
+    objective.compile(adam(Schedule("paper", 1.0, 1000, work.model.d_model)))
+    return objective
 
 
 def peer_speed(name, work, updates):

@@ -50,6 +50,11 @@ def token_losses(logits, targets):
     return normaliser - gold, normaliser - ops.mean(logits, axis=-1)
 
 
+def tokens_a_piece(words):
+    """Return how many tokens of a vocabulary of that many words `projected_crossentropy` takes at once."""
+    return PIECE if words <= LARGE else PIECE // 2
+
+
 def projected_crossentropy(features, table, targets, weights, label_smoothing=0.0, piece=None, bias=None):
     """Project features onto the vocabulary and sum the cross-entropy, without ever keeping all logits.
 
@@ -78,7 +83,7 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
     targets = ops.reshape(ops.cast(targets, "int32"), (-1,))
     weights = ops.reshape(ops.cast(weights, "float32"), (-1,))
     tokens = features.shape[0]
-    piece = piece or (PIECE if table.shape[0] <= LARGE else PIECE // 2)
+    piece = piece or tokens_a_piece(table.shape[0])
     if tokens is None or tokens <= piece:  # TensorFlow traces one graph for all lengths and has no static count
         pieces = 1
     else:

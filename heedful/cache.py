@@ -9,8 +9,11 @@ from heedful.errors import InputWarning
 
 
 def cache_folder():
-    """Return where it is kept: HEEDFUL_CACHE or ~/.cache/heedful."""
-    return Path(os.environ.get("HEEDFUL_CACHE") or Path.home() / ".cache" / "heedful")
+    """Return where it is kept: HEEDFUL_CACHE, or `heedful` in XDG_CACHE_HOME, or ~/.cache/heedful."""
+    if own := os.environ.get("HEEDFUL_CACHE"):
+        return Path(own)
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))  # relative ones are to be ignored (XDG Base Directory 0.8)
+    return (shared if shared.is_absolute() else Path.home() / ".cache") / "heedful"
 
 
 def keep_compilations():

@@ -16,7 +16,13 @@ TEXTS = {
 
 def new_parser():
     """Return the parser of a whole command line; it puts into `verb` what does it, as module.function of `verbs`."""
-    parser = argparse.ArgumentParser(prog="heedful", description="Train, look into and ship Transformers.")
+    parser = argparse.ArgumentParser(
+        prog="heedful",
+        description="Train, look into and ship Transformers.",
+        epilog="Environment: HEEDFUL_DATA, the folder of relative text paths (default ./data). HEEDFUL_CACHE, where "
+        "encoded text and compiled programs are kept (default: heedful in XDG_CACHE_HOME or ~/.cache). KERAS_BACKEND: "
+        "jax (the default), tensorflow or torch.",
+    )
     add = _subparsers(parser, "verbs", "VERB")
     for verb in (
         _quickstart, _train, _translate, _generate, _fill, _classify, _embed, _evaluate, _doctor, _compare, _explain,

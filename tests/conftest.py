@@ -26,6 +26,7 @@ from heedful.config import Config
 from heedful.data.corpus import Corpus
 from heedful.run import Run
 from heedful.settings import override
+from heedful.training import machine
 
 
 def pytest_report_header():
@@ -73,6 +74,14 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEEDFUL_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _small_products():
+    """Every validation measures the machine; here that is to take no time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "SIZES", (128, 128, 128))
+        yield
 
 
 PAIRS = [

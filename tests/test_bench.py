@@ -44,10 +44,9 @@ def test_all_work_is_the_same_pairs(work):
     assert work.random.shape(0)[0] == 64
 
 
+@pytest.mark.slow  # loading the peers takes longer than their updates
 @pytest.mark.filterwarnings("default")  # of what peers warn is theirs
-@pytest.mark.parametrize(
-    "name", ["torch", pytest.param("tutorial_loop", marks=pytest.mark.slow), "transformers", "eole", "joeynmt"]
-)
+@pytest.mark.parametrize("name", ["torch", "tutorial_loop", "transformers", "eole", "joeynmt"])
 def test_a_peer_learns(name, work):
     if not all(map(importlib.util.find_spec, PEERS[name].MODULES)):
         pytest.skip(f"{name} is not installed")

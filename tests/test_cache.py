@@ -1,0 +1,27 @@
+"""Where things are kept between runs: as told, else where the platform keeps such things."""
+
+from pathlib import Path
+
+import pytest
+
+from heedful.cache import cache_folder
+
+pytestmark = pytest.mark.any_backend
+
+
+@pytest.mark.parametrize(
+    ("own", "shared", "folder"),
+    [
+        ("/own", "/shared", "/own"),
+        ("", "/shared", "/shared/heedful"),
+        (None, "/shared", "/shared/heedful"),
+        (None, "relative", "/home/reader/.cache/heedful"),
+        (None, "", "/home/reader/.cache/heedful"),
+        (None, None, "/home/reader/.cache/heedful"),
+    ],
+)
+def test_the_folder_is_the_users_choice(own, shared, folder, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/reader")
+    for name, value in {"HEEDFUL_CACHE": own, "XDG_CACHE_HOME": shared}.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    assert cache_folder() == Path(folder)

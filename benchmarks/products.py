@@ -4,11 +4,13 @@
 
 Each kind of product of an update of multi30k-de-en, with as many rows as there, is a program of its own: of all kernels
 forward, the gradients of what they read, their own gradients, and the three products of the loss, a piece after the
-other. They alternate with whole updates; all are medians. JAX only. The last line compares them. Settings of data,
-tokenizer and precision may follow, as for `heedful train`.
+other. They alternate with whole updates, and with the same products in torch where it is installed, which has another
+library for them; all are medians. JAX only. The last line compares them. Settings of data, tokenizer and precision may
+follow, as for `heedful train`.
 """
 
 import argparse
+import importlib.util
 import itertools
 import statistics
 import time
@@ -89,6 +91,34 @@ def loss_products(model, batch, dtype):
     return {"products of the loss": (loss, (features, table), 6 * features.size * words)}
 
 
+def torch_products():
+    """Return what makes the products of each kind in torch; arguments as of those here."""
+
+    def forward(read, kernels):
+        return [x @ kernel for x, kernel in zip(read, kernels, strict=True)]
+
+    def by_read(kernels, upstream):
+        return [y @ kernel.T for kernel, y in zip(kernels, upstream, strict=True)]
+
+    def by_kernels(read, upstream):
+        return [x.T @ y for x, y in zip(read, upstream, strict=True)]
+
+    def loss(features, table):
+        by_features, by_table = [], 0
+        for piece in features:
+            logits = piece @ table.T
+            by_features.append(logits @ table)
+            by_table = by_table + piece.T @ logits
+        return by_features, by_table
+
+    return {
+        "kernels, forward": forward,
+        "gradients of what they read": by_read,
+        "gradients of kernels": by_kernels,
+        "products of the loss": loss,
+    }
+
+
 def training(options, arguments):
     """Return a model, a batch of the commonest shape, the type of its products, and what times an update."""
     from heedful.bench.measure import new_objective
@@ -124,24 +154,45 @@ def main():
 
     model, batch, dtype, update = training(options, arguments)
     kinds = kernel_products(model, batch, dtype) | loss_products(model, batch, dtype)
-    programs = {name: jax.jit(function) for name, (function, _, _) in kinds.items()}
-    seconds = {name: [] for name in kinds}
-    whole = []
+    measured = {("update", ""): update}
+    for name, (function, arguments, _) in kinds.items():
+        measured[name, "xla"] = called(jax.jit(function), arguments, jax.block_until_ready)
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        for name, function in torch_products().items():
+            arguments = jax.tree.map(torch.from_dlpack, kinds[name][1])
+            measured[name, "torch"] = called(function, arguments)
+    seconds = {key: [] for key in measured}
     for _ in range(options.rounds + 1):
-        whole.append(update())
-        for name, program in programs.items():
-            began = time.perf_counter()
-            jax.block_until_ready(program(*kinds[name][1]))
-            seconds[name].append(time.perf_counter() - began)
-    medians = {name: statistics.median(each[1:]) for name, each in seconds.items()}  # the first round compiles
-    for name, median in medians.items():
-        print(f"{name:28s} {median * 1e3:7.1f} ms {kinds[name][2] / median / 1e9:6.0f} GFLOP/s", flush=True)
-    alone, update_seconds = sum(medians.values()), statistics.median(whole[1:])
-    rate, best = sum(operations for _, _, operations in kinds.values()) / alone, product_rate(dtype)
+        for key, measure in measured.items():
+            seconds[key].append(measure())
+    medians = {key: statistics.median(each[1:]) for key, each in seconds.items()}  # the first round compiles
+    alone = Counter()
+    for (name, library), median in medians.items():
+        if library:
+            rate = kinds[name][2] / median / 1e9
+            print(f"{name:28s} {library:6s} {median * 1e3:7.1f} ms {rate:6.0f} GFLOP/s", flush=True)
+            alone[library] += median
+    update_seconds, best = medians["update", ""], product_rate(dtype)
+    rate = sum(operations for _, _, operations in kinds.values()) / alone["xla"]
+    in_torch = f"; in torch they take {alone['torch'] * 1e3:.0f} ms" if alone["torch"] else ""
     print(
-        f"products of an update alone: {alone * 1e3:.0f} of {update_seconds * 1e3:.0f} ms "
-        f"({alone / update_seconds:.0%}), at {rate / 1e9:.0f} GFLOP/s (the machine's best: {best / 1e9:.0f})"
+        f"products of an update alone: {alone['xla'] * 1e3:.0f} of {update_seconds * 1e3:.0f} ms "
+        f"({alone['xla'] / update_seconds:.0%}), at {rate / 1e9:.0f} GFLOP/s (the machine's best: {best / 1e9:.0f})"
+        f"{in_torch}"
     )
+
+
+def called(function, arguments, wait=lambda result: None):
+    """Return what calls a function, waits for its result and returns the seconds."""
+
+    def measure():
+        began = time.perf_counter()
+        wait(function(*arguments))
+        return time.perf_counter() - began
+
+    return measure
 
 
 if __name__ == "__main__":

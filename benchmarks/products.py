@@ -122,19 +122,18 @@ def torch_products():
 def training(options, arguments):
     """Return a model, a batch of the commonest shape, the type of its products, and what times an update."""
     from heedful.bench.measure import new_objective
-    from heedful.bench.work import Work
-    from heedful.recipes import find_recipe
-    from heedful.settings import of_recipe
+    from heedful.bench.preparation import prepare
     from heedful.training.rehearsal import step_seconds
 
-    work = Work.of_recipe(of_recipe(find_recipe("multi30k-de-en"), arguments), options.size, options.batch_tokens)
+    work = prepare("multi30k-de-en", arguments, options.size, options.batch_tokens)
     objective = new_objective(work)
     shapes = [work.packed.shape(number) for number in range(60)]
     commonest = Counter(map(str, shapes)).most_common(1)[0][0]
     numbers = itertools.cycle(number for number, shape in enumerate(shapes) if str(shape) == commonest)
 
     def update():
-        return statistics.median(step_seconds(objective, map(work.packed.batch, numbers), 3))  # the first begins `fit`
+        seconds = step_seconds(objective, map(work.packed.batch, numbers), 4)
+        return statistics.median(seconds[1:])  # the first one begins `fit`
 
     dtype = "float32" if work.train.precision == "float32" else "bfloat16"
     return objective.model, work.packed.batch(next(numbers)), dtype, update

@@ -14,7 +14,7 @@ import time
 import torch
 
 from heedful.bench.peers import TorchLoop
-from heedful.bench.work import Work
+from heedful.bench.preparation import prepare
 from heedful.data.tokenizer import END_ID, START_ID
 from heedful.evaluation import score_text
 from heedful.jobs.translation import corpora, train_tokenizers
@@ -54,7 +54,7 @@ def main():
     options = parser.parse_args()
     settings = ["--model.dropout", str(options.dropout)]
     config = of_recipe(find_recipe(options.recipe), settings)
-    work, text = Work.of_recipe(config, "tutorial", 1024), corpora(config)
+    work, text = prepare(options.recipe, settings, "tutorial", 1024), corpora(config)
     tokenizer, _ = train_tokenizers(config, text["train"])
     loop = TorchLoop(work)
     rate = Schedule("paper", warmup_updates=WARMUP, d_model=work.model.d_model)

@@ -1,7 +1,11 @@
-"""How the process gets its memory from Linux."""
+"""How the process gets its memory from Linux, and how much it had."""
 
 import ctypes
 import os
+import re
+import resource
+import sys
+from pathlib import Path
 
 # The names M_... of <malloc.h>
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
@@ -29,6 +33,21 @@ def hold_memory():
     for option, value in settings.items():
         library.mallopt(option, value)
     _held.append(library)
+
+
+def peak():
+    """Return the most memory that this process has had, in bytes.
+
+    On Linux that is what the kernel says of the program itself: what `getrusage` tells counts the process too that
+    started it.
+    """
+    try:
+        found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"), re.MULTILINE)
+    except OSError:
+        found = None
+    if found:
+        return int(found[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def give_back():

@@ -3,25 +3,23 @@
 import importlib.util
 import json
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from heedful.bench import measure, training
 from heedful.bench.peers import PEERS
-from heedful.bench.work import Work
-from heedful.config import Config
+from heedful.bench.preparation import prepare
 from heedful.data.tokenizer import END_ID
 from heedful.errors import InputError
-from heedful.settings import override
 
 pytestmark = pytest.mark.any_backend
 
 
 @pytest.fixture
 def work(recipe):
-    config = override(Config.from_toml(recipe), ["--data.pack_tokens", "16", "--model.dropout", "0.0"])
-    return Work.of_recipe(config, "toy", 64)
+    return prepare(str(recipe), ["--data.pack_tokens", "16", "--model.dropout", "0.0"], "toy", 64)
 
 
 def test_all_work_is_the_same_pairs(work):
@@ -38,7 +36,7 @@ def test_all_work_is_the_same_pairs(work):
         for number in range(1, segments.max() + 1)
     )
     assert texts == single
-    shapes = [work.single.shape(number) for number in work.first_of_each_shape(work.single)]
+    shapes = [work.single.shape(number) for number in work.single.first_of_each_shape()]
     assert len(set(shapes)) == len(shapes) == len(work.single.plan.shapes)
     assert labels(work.random) == single
     assert work.random.shape(0)[0] == 64
@@ -64,13 +62,28 @@ def test_a_peer_learns(name, work):
     assert np.isfinite(losses).all()
 
 
-def test_heedful_is_measured_as_it_trains(recipe, capsys):
-    options = {"recipe": str(recipe), "size": "toy", "batch_tokens": 64, "updates": 2}
-    measure.main("heedful", settings=["--data.pack_tokens", "16"], **options)
+def test_heedful_is_measured_as_it_trains(work, tmp_path, capsys):
+    work.save(tmp_path / "work")
+    measure.main("heedful", str(tmp_path / "work"), updates=2)
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["tokens_per_second"] > 0
     assert 0 <= found["padding"] < 1
     assert 0 < found["product_share"] < 1
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
+def test_a_peer_is_given_its_work_without_a_backend(work, tmp_path):
+    """What heedful runs on would count as memory of the peer."""
+    work.save(tmp_path / "work")
+    code = """
+import sys
+from heedful.bench import measure, peers
+from heedful.bench.work import Work
+work = Work.open(sys.argv[1])
+peers.PEERS["torch"](work).padded(work.single.batch(0))
+assert not {"keras", "jax", "tensorflow", "matplotlib"} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code, tmp_path / "work"], check=True)
 
 
 def test_the_table_has_medians_and_ratios(monkeypatch):
@@ -132,6 +145,10 @@ def test_mistakes(cli, recipe, tmp_path):
     unknown = cli("bench", "train", recipe, "--tokenizer.words", "9")
     assert unknown.returncode == 2
     assert b"words" in unknown.stderr
+    for idle in ("--model.size", "base"), ("--data.batch_tokens", "9"), ("--train.accumulate", "2"):
+        ignored = cli("bench", "train", recipe, *idle)
+        assert ignored.returncode == 2
+        assert f"{idle[0].removeprefix('--')} is not compared: ".encode() in ignored.stderr
     missing = cli("bench", "train", HEEDFUL_DATA=str(tmp_path / "none"))
     assert missing.returncode == 2
     assert b"Missing text" in missing.stderr

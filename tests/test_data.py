@@ -160,6 +160,15 @@ def test_every_sentence_is_seen_equally_often(lengths):
     assert seen.mean() == pytest.approx(epochs, rel=0.02)
 
 
+def test_every_shape_is_found_where_it_first_comes(lengths):
+    made = plan(lengths, batch_tokens=4001)  # of which a few shapes fill no batch in an epoch
+    first = {}
+    for number in range(200):
+        first.setdefault(made.shapes.index(made.batch(number)[0]), number)
+    assert max(first.values()) > made.batches_per_epoch
+    assert made.first_of_each_shape() == [first[index] for index in range(len(made.shapes))]
+
+
 def test_order_changes_from_epoch_to_epoch(lengths):
     made = plan(lengths)
     per_epoch = round(made.batches_per_epoch)

@@ -37,6 +37,13 @@ def test_what_is_freed_stays_until_it_is_given_back():
     assert freed < 20  # which is why it is held
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="what Linux says of a process")
+def test_the_peak_is_of_the_process_and_not_of_the_one_that_started_it():
+    child = "from heedful.memory import peak; print(peak() >> 20)"
+    parent = f"import subprocess, sys; held = b'1' * (400 << 20); subprocess.run([sys.executable, '-c', {child!r}])"
+    assert 5 < int(subprocess.check_output([sys.executable, "-c", parent])) < 100  # MiB
+
+
 @pytest.mark.skipif(backend.NAME != "jax", reason="what JAX tells")
 def test_memory_is_given_back_when_a_large_program_is_compiled(monkeypatch):
     import jax

@@ -3,12 +3,14 @@
 Compilations and one warm-up batch a shape are left out; real target tokens are counted, padding is not.
 """
 
+import functools
 import itertools
 import json
 import sys
 import time
 
-from heedful.memory import hold_memory
+from heedful import memory
+from heedful.bench.work import Work
 
 OWN = "heedful"
 WARM_UPS = 3  # updates of a peer before it is measured, besides one of each shape
@@ -25,21 +27,22 @@ def heedful_speed(work, updates):
     from heedful.training.rehearsal import step_seconds
 
     keep_compilations()
-    examples, objective = work.packed, new_objective(work)
+    examples, objective, rates = work.packed, new_objective(work), [product_rate(work.train.precision)]
 
     def seconds(numbers):
         return sum(step_seconds(objective, map(examples.batch, itertools.cycle(numbers)), len(numbers)))
 
-    seconds(work.first_of_each_shape(examples))
+    seconds(examples.first_of_each_shape())
     taken = seconds(range(updates))
-    demand, rate = Demand(objective.model), product_rate(work.train.precision)
+    demand = Demand(objective.model)
+    rates.append(product_rate(work.train.precision))  # on a machine that is shared a single one may tell half
     operations = sum(demand.of(examples.batch(number)) for number in range(updates))
     tokens = sum(map(examples.tokens, range(updates)))
     return {
         "tokens_per_second": tokens / taken,
         "batch_tokens": tokens / updates,
         "padding": examples.plan.padding_share,
-        "product_share": operations / taken / rate if rate else None,  # an unknown GPU
+        "product_share": operations / taken / max(rates) if None not in rates else None,  # an unknown GPU
     }
 
 
@@ -66,7 +69,7 @@ def peer_speed(name, work, updates):
     peer = PEERS[name](work)
     examples = getattr(work, peer.BATCHES)
     batches = {number: peer.padded(examples.batch(number)) for number in range(updates)}
-    for number in [*work.first_of_each_shape(examples), *range(WARM_UPS)]:
+    for number in [*examples.first_of_each_shape(), *range(WARM_UPS)]:
         peer.update(peer.padded(examples.batch(number)))
     began = time.perf_counter()
     for batch in batches.values():
@@ -81,19 +84,13 @@ def peer_speed(name, work, updates):
     }
 
 
-def main(engine, recipe, settings, size, batch_tokens, updates):
-    """Measure one engine; print the result as JSON on the last line."""
+def main(engine, work, updates):
+    """Measure one engine on the work in a file; print the result as JSON on the last line."""
     if engine == OWN:
-        hold_memory()  # before the first thread; what the others do with memory is theirs to say
-    from heedful.bench.work import Work
-    from heedful.recipes import find_recipe
-    from heedful.settings import of_recipe
-    from heedful.training.machine import peak_memory
-
-    config = of_recipe(find_recipe(recipe), settings)
-    work = Work.of_recipe(config, size, batch_tokens)
-    result = heedful_speed(work, updates) if engine == OWN else peer_speed(engine, work, updates)
-    print(json.dumps(result | {"peak_gib": peak_memory() / 2**30}))
+        memory.hold_memory()  # before the first thread; what the others do with memory is theirs to say
+    speed = heedful_speed if engine == OWN else functools.partial(peer_speed, engine)
+    result = speed(Work.open(work), updates)
+    print(json.dumps(result | {"peak_gib": memory.peak() / 2**30}))
 
 
 if __name__ == "__main__":

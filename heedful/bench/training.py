@@ -25,7 +25,7 @@ def installed():
     return [engine for engine in ENGINES if engine == OWN or all(map(importlib.util.find_spec, PEERS[engine].MODULES))]
 
 
-def compare(engines, rounds, work, report):
+def compare(engines, rounds, arguments, report):
     """Run engines alternately; report each result, and then all of them as a table.
 
     A peer that fails is left out from then on, with a line that says why.
@@ -33,7 +33,7 @@ def compare(engines, rounds, work, report):
     Args:
         engines: names of installed ones, `heedful` first.
         rounds: how often each is run.
-        work: the other arguments of `measure.main`.
+        arguments: the others of `measure.main`.
         report: called with each line.
 
     Returns:
@@ -46,7 +46,7 @@ def compare(engines, rounds, work, report):
     for number in range(rounds):
         for engine in list(results):
             try:
-                measured = _measured(engine, work)
+                measured = _measured(engine, arguments)
             except InputError as error:
                 if engine == OWN:
                     raise
@@ -80,10 +80,10 @@ def summary(medians):
     return ", ".join([f"heedful: {own['tokens_per_second']:,.0f} target tokens/s", *ratios, *share])
 
 
-def _measured(engine, work):
+def _measured(engine, arguments):
     """Return what `measure.main` found in a process of its own."""
     environment = os.environ | ON_CPU | (PEERS[engine].ENVIRONMENT if engine in PEERS else {})
-    command = [sys.executable, "-m", "heedful.bench.measure", json.dumps(work | {"engine": engine})]
+    command = [sys.executable, "-m", "heedful.bench.measure", json.dumps(arguments | {"engine": engine})]
     made = subprocess.run(command, capture_output=True, text=True, env=environment)
     if made.returncode:
         said = " ".join(made.stderr.splitlines()[-1:])

@@ -64,6 +64,10 @@ class BatchPlan:
         order = functools.partial(self._shuffled, index)
         return shape, round_and_round(order, len(shape.rows), turn * shape.sentences, shape.sentences)
 
+    def first_of_each_shape(self):
+        """Return the number of the first batch of every shape."""
+        return [self._first(index) for index in range(len(self.shapes))]
+
     def target_tokens(self, number):
         """Return how many real target tokens batch `number` has."""
         return int(self.target_lengths[self.batch(number)[1]].sum())
@@ -108,19 +112,25 @@ class BatchPlan:
         shape = self.shapes[index]
         return epoch * len(shape.rows) // shape.sentences
 
+    def _begin(self, epoch):
+        """Return the number of an epoch's first batch."""
+        return sum(self._before(index, epoch) for index in range(len(self.shapes)))
+
     def _locate(self, number):
         """Return (epoch, number within it)."""
-
-        def first(epoch):
-            return sum(self._before(index, epoch) for index in range(len(self.shapes)))
-
         low, high = 0, int(number / self.batches_per_epoch) + len(self.shapes) + 2
-        while first(high) <= number:
+        while self._begin(high) <= number:
             high *= 2
         while high - low > 1:  # the last epoch that begins at or before `number`
             middle = (low + high) // 2
-            low, high = (middle, high) if first(middle) <= number else (low, middle)
-        return low, number - first(low)
+            low, high = (middle, high) if self._begin(middle) <= number else (low, middle)
+        return low, number - self._begin(low)
+
+    def _first(self, index):
+        """Return the number of a shape's first batch: in the epoch by whose end its rows have filled one."""
+        shape = self.shapes[index]
+        epoch = -(-shape.sentences // len(shape.rows)) - 1
+        return self._begin(epoch) + self._order(epoch).index((index, 0))
 
     @functools.lru_cache(maxsize=2)  # noqa: B019 - a plan lives as long as its training
     def _order(self, epoch):

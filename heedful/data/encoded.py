@@ -1,6 +1,7 @@
 """Text as ids: encoded once as a stream, filtered by length, cached on disk, read through memory maps."""
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -63,7 +64,7 @@ class Ragged:
             raise ValueError(f"{path} has {len(flat):,} ids, not {offsets[-1]:,}")
         return cls(flat, offsets)
 
-    @property
+    @functools.cached_property
     def lengths(self):
         """Number of ids of each sequence."""
         return np.diff(self.offsets)

@@ -62,8 +62,8 @@ def plan_pieces(pieces, *, batch_tokens, batch_sentences=0, max_shapes=10, seed=
 class PlannedExamples:
     """The batches of a `BatchPlan` as arrays; batch n is a pure function of (seed, n).
 
-    What trains a model has this form: `batch(n)`, `tokens(n)`, `shape(n)`, `batches_per_epoch`, `finite()`, and a text
-    that describes it.
+    What trains a model has this form: `batch(n)`, `tokens(n)`, `shape(n)`, `first_of_each_shape()`,
+    `batches_per_epoch`, `finite()`, and a text that describes it.
 
     Args:
         plan: a `BatchPlan`.
@@ -94,6 +94,10 @@ class PlannedExamples:
         """Return the shape of batch `number`."""
         shape, _ = self.plan.batch(number)
         return (shape.sentences, *shape.lengths)
+
+    def first_of_each_shape(self):
+        """Return the number of the first batch of every shape."""
+        return self.plan.first_of_each_shape()
 
     @property
     def batches_per_epoch(self):

@@ -58,6 +58,10 @@ class Windows:
         """Return the shape of batch `number`."""
         return self.rows, self.length
 
+    def first_of_each_shape(self):
+        """Return the number of the first batch of every shape; here all have one."""
+        return [0]
+
     @property
     def batches_per_epoch(self):
         """Number of batches in which every token is seen once."""
@@ -129,6 +133,10 @@ class PackedDocuments:
     def shape(self, number):
         """Return the shape of batch `number`."""
         return self.rows, self.length
+
+    def first_of_each_shape(self):
+        """Return the number of the first batch of every shape; here all have one."""
+        return [0]
 
     @property
     def batches_per_epoch(self):

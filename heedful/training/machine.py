@@ -4,14 +4,12 @@ import contextlib
 import functools
 import os
 import re
-import resource
-import sys
 import time
 from pathlib import Path
 
 from keras import ops
 
-from heedful import backend
+from heedful import backend, memory
 
 # Dense products a second of well-known GPUs, in 10^12 operations: bfloat16 (V100, T4: float16), and float32 as JAX and
 # TensorFlow multiply it by default (TF32 where there is such a thing). From the makers' data sheets, without sparsity.
@@ -47,7 +45,7 @@ def peak_memory():
     """Return the most memory that was in use, in bytes: the accelerator's where there is one, or this process'."""
     if accelerator := backend.device_memory():
         return accelerator[0]
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return memory.peak()
 
 
 def memory_limit():

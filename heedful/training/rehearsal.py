@@ -58,13 +58,12 @@ def rehearse(run, model, examples):
         examples: what to learn from, as for a `Trainer`.
     """
     count = max(1, min(LOOKED_AT, math.ceil(examples.batches_per_epoch)))
-    shapes = collections.defaultdict(list)
-    for number in range(count):
-        shapes[examples.shape(number)].append(number)
+    often = collections.Counter(map(examples.shape, range(count)))
+    firsts = examples.first_of_each_shape()  # some shapes do not come in every epoch
     steps = max(UPDATES, 2 * run.config.train.accumulate)  # a whole update among them
-    seconds = _seconds(run, model, [examples.batch(numbers[0]) for numbers in shapes.values()], steps)
+    seconds = _seconds(run, model, list(map(examples.batch, firsts)), steps)
     usual = [statistics.fmean(each[run.config.train.accumulate :]) for each in seconds]
-    whole = sum(each * len(numbers) for each, numbers in zip(usual, shapes.values(), strict=True))
+    whole = sum(each * often[examples.shape(first)] for each, first in zip(usual, firsts, strict=True))
     gc.collect()  # a model in training lies in circles of references
     return Rehearsal(
         compiling=max(0.0, sum(each[0] for each in seconds) - sum(usual)),

@@ -1,10 +1,11 @@
 """The verb that measures heedful beside what people use today."""
 
-from heedful import settings
+import tempfile
+from pathlib import Path
+
 from heedful.bench import decoding, training
+from heedful.bench.preparation import prepare
 from heedful.errors import InputError
-from heedful.jobs.translation import corpora
-from heedful.recipes import find_recipe
 from heedful.verbs.lines import say
 
 
@@ -13,14 +14,13 @@ def train(options):
     there = training.installed()
     if missing := [engine for engine in options.engines or () if engine not in there]:
         raise InputError(f"Not installed here: {', '.join(missing)}. There is {', '.join(there)}.")
-    config = settings.of_recipe(find_recipe(options.recipe), options.overrides)
-    if config.task != "translate" or not config.tokenizer.joint:
-        raise InputError("Engines are compared on a translation recipe with a joint vocabulary.")
-    corpora(config)  # whose text may be missing
-    work = {name: getattr(options, name) for name in ("recipe", "size", "batch_tokens", "updates")}
-    work["settings"] = options.overrides
+    work = prepare(options.recipe, options.overrides, options.size, options.batch_tokens)
     engines = dict.fromkeys([training.OWN, *(options.engines or there)])
-    medians = training.compare(list(engines), options.rounds, work, say)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "work"
+        work.save(path)
+        arguments = {"work": str(path), "updates": options.updates}
+        medians = training.compare(list(engines), options.rounds, arguments, say)
     say(f"size {options.size}, {options.batch_tokens:,} tokens a batch: {training.summary(medians)}")
 
 

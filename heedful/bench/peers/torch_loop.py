@@ -1,7 +1,5 @@
 """A plain PyTorch loop around `torch.nn.Transformer`."""
 
-import numpy as np
-
 from heedful.bench.peers.on_torch import OnTorch
 
 
@@ -12,11 +10,11 @@ class TorchLoop(OnTorch):
         import torch
         from torch import nn
 
-        from heedful.layers import sinusoid
-
         sizes = work.model
         torch.manual_seed(1)
-        table = torch.tensor(np.array(sinusoid(np.arange(work.longest), sizes.d_model)))
+        rates = 10000 ** (-torch.arange(0, sizes.d_model, 2) / sizes.d_model)
+        angles = torch.arange(work.longest)[:, None] * rates
+        table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)  # (longest, D)
 
         class Plain(nn.Module):
             def __init__(self):

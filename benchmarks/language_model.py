@@ -3,17 +3,20 @@
     HEEDFUL_DATA=... python benchmarks/language_model.py [--rounds 5] [--updates 200]
 
 Same text, sizes (pre-norm, rotary positions, GELU, tied table, no biases, no dropout), batches, AdamW and clipping,
-both in float32 with all cores; both read the loss after each update. Compilation is left out. Each round runs each
+both in float32 with all cores; both wait for each update. Compilation is left out. Each round runs each
 engine in a process of its own; the last line gives the ratio of the medians.
 """
 
 import argparse
+import itertools
 import statistics
 import subprocess
 import sys
 import time
 
 from heedful.memory import hold_memory
+
+WARM_UPS = 20  # updates before time counts
 
 
 def prepare(options):
@@ -33,40 +36,16 @@ def prepare(options):
 def heedful_speed(options):
     """Return tokens per second of `fit` as the trainer runs it."""
     hold_memory()
-    import numpy as np
-
     import heedful
-    from heedful import backend
     from heedful.training.objective import Objective
-    from heedful.training.optimizer import Schedule, adam
+    from heedful.training.optimizer import Schedule, optimizer_of
+    from heedful.training.rehearsal import step_seconds
 
     config, examples, size = prepare(options)
-    model = heedful.CausalLM(size, **config.model.keywords())
-    objective = Objective(model)
-    schedule, train = Schedule.from_config(config.train, config.model.d_model), config.train
-    objective.compile(adam(schedule, train.clip_norm, 1, train.weight_decay, train.beta_2))
-    tokens = np.array([examples.tokens(0)], np.float32)
-    batches = (examples.batch(number) | {"update_tokens": tokens} for number in range(1_000_000))
-    watch = _reader_of_losses()
-
-    def fit(updates):
-        data = backend.feed(batches, examples.batch(0) | {"update_tokens": tokens})
-        objective.fit(data, steps_per_epoch=updates, epochs=1, verbose=0, shuffle=False, callbacks=[watch])
-
-    fit(20)
-    began = time.monotonic()
-    fit(options.updates)
-    return options.updates * examples.tokens(0) / (time.monotonic() - began)
-
-
-def _reader_of_losses():
-    import keras
-
-    class Read(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            float(logs["loss"])
-
-    return Read()
+    objective = Objective(heedful.CausalLM(size, **config.model.keywords()))
+    objective.compile(optimizer_of(config.train, Schedule.from_config(config.train, config.model.d_model)))
+    seconds = step_seconds(objective, map(examples.batch, itertools.count()), WARM_UPS + options.updates)
+    return options.updates * examples.tokens(0) / sum(seconds[WARM_UPS:])
 
 
 def torch_speed(options):
@@ -133,9 +112,9 @@ def torch_speed(options):
             optimizer.step()
             loss.item()
 
-    run(0, 20)
+    run(0, WARM_UPS)
     began = time.monotonic()
-    run(20, options.updates)
+    run(WARM_UPS, options.updates)
     return options.updates * examples.tokens(0) / (time.monotonic() - began)
 
 

@@ -66,7 +66,7 @@ class DataConfig:
     batch_tokens: int | Literal["auto"] = 4096
     """Tokens of one batch, padding included, counted on the longer side; auto: as many as the memory holds."""
     batch_sentences: int = 0
-    """Sentences of one batch instead of tokens; 0: go by `batch_tokens`."""
+    """Sentences of one batch instead of tokens (rows, where pairs share them); 0: go by `batch_tokens`."""
     max_shapes: int = 10
     """Most different batch shapes; each is compiled once."""
 

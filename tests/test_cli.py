@@ -297,6 +297,11 @@ def test_mistakes_in_training(cli, recipe, run, tmp_path, text_files):
     own_text = ("--data.valid", f'["{text_files[0]}", "{text_files[1]}"]')
     assert "brings its own text, and data.valid names files" in complaint(cli("train", "reverse", *own_text))
     assert "holds another run" in complaint(cli("quickstart", "--run", run))
+    own = tmp_path / "own" / "model.safetensors"
+    own.parent.mkdir()
+    own.write_bytes(b"mine")
+    assert "holds no run, but model.safetensors" in complaint(cli("quickstart", "--run", own.parent))
+    assert own.read_bytes() == b"mine"
     assert "Name a recipe" in complaint(cli("train"))
     assert "There is no run folder" in complaint(cli("train", "--resume", tmp_path / "none"))
     for option in (["--plan"], ["--force"], ["--run", tmp_path / "other"]):

@@ -68,15 +68,19 @@ def test_the_largest_batch_fills_the_memory_that_it_may():
 
     def attempt(tokens):
         tried.append(tokens)
-        return Trial(base + each * tokens, limit, False)
+        return Trial(tokens, base + each * tokens, limit, False)
 
     found = largest_batch(attempt)
     assert 0.95 < (base + each * found) / (rehearsal.ROOM * limit) <= 1
     assert base + each * max(tried) < limit  # never tried what would not have fitted
-    everything = largest_batch(lambda tokens: Trial(base + each * tokens, limit, tokens >= 4096))
+    everything = largest_batch(lambda tokens: Trial(tokens, base + each * tokens, limit, tokens >= 4096))
     assert everything == 4096  # more than all text is nothing to learn from
-    assert largest_batch(lambda tokens: Trial(base, limit, False)) == rehearsal.LARGEST  # it never grows
-    assert largest_batch(lambda tokens: Trial(base, limit, False) if tokens < 5000 else None) == 4096  # it died beyond
+    assert largest_batch(lambda tokens: Trial(tokens, base, limit, False)) == rehearsal.LARGEST  # it never grows
+    assert (
+        largest_batch(lambda tokens: Trial(tokens, base, limit, False) if tokens < 5000 else None) == 4096
+    )  # it died beyond
+    long_rows = largest_batch(lambda tokens: Trial(max(tokens, 3000), base + each * max(tokens, 3000), limit, False))
+    assert abs(long_rows - found) <= 1024  # where the smallest batches are of one row that has more tokens
     with pytest.raises(InputError, match="too little memory for batches of 1,024 tokens"):
         largest_batch(lambda tokens: None)
 

@@ -172,6 +172,7 @@ def test_the_commands(cli, recipe, tmp_path):
     told = json.loads(cli("compare", *runs, "--json").stdout)
     assert told["rows"][0]["seeds"] == [3, 4]
     assert b"--seeds takes different seeds" in cli("train", recipe, "--seeds", 3, 3).stderr
+    assert b"seed (5000000000) must" in cli("train", recipe, "--seeds", 3, 5_000_000_000).stderr
     taken = cli("train", recipe, "--run", tmp_path / "r", "--seeds", 5, 4)
     assert b"r-seed4 already holds a run" in taken.stderr
     assert not (tmp_path / "r-seed5").exists()  # told before hours are spent on it

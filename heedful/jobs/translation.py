@@ -28,6 +28,7 @@ from heedful.scores.units import bleu_units
 COMPILE_TOKENS = 50_000
 HELD_OUT = 2000  # sentences in the validation and test parts of a built-in corpus
 SAMPLES = 3  # translations shown at a validation
+SCORED_TOKENS = 4096  # most of a batch that is scored: the last one of each shape is filled up with padding
 
 
 def corpora(config):
@@ -96,7 +97,8 @@ def scored_pairs(run, corpus, cache=None):
     """Return the pairs of a corpus that a run's model can read as examples to score, in batches of few shapes."""
     pairs = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length, cache)
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
-    return TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=run.config.data.batch_tokens, max_shapes=3))
+    batch_tokens = min(run.config.data.batch_tokens, SCORED_TOKENS)
+    return TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3))
 
 
 class TranslationJob(Job):

@@ -14,14 +14,16 @@ from heedful.training.machine import memory_limit
 
 
 def main(path):
-    """Rehearse a run; print as JSON the bytes used, the bytes there are, and whether one batch held all text."""
+    """Rehearse a run; print as JSON what a `Trial` is made of."""
     hold_memory()
     if backend.device() != "cpu" and backend.device_memory() is None:
         sys.exit(f"{backend.NAME} does not tell how much memory {backend.device()} has: set data.batch_tokens.")
     run = Run.open(path)
     job = JOBS[run.config.task](run, report=lambda line: None)
     used = job.rehearse().memory
-    print(json.dumps({"used": used, "limit": memory_limit(), "everything": job.examples.batches_per_epoch <= 1}))
+    tokens = max(rows * max(lengths) for rows, *lengths in map(job.examples.shape, job.examples.first_of_each_shape()))
+    everything = job.examples.batches_per_epoch <= 1
+    print(json.dumps({"tokens": tokens, "used": used, "limit": memory_limit(), "everything": everything}))
 
 
 if __name__ == "__main__":

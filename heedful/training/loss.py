@@ -136,7 +136,9 @@ def _piece(features, targets, weights, table, label_smoothing):
     nll = normaliser - gold
     uniform = normaliser - ops.mean(logits, axis=-1)
     smoothed = (1 - label_smoothing) * nll + label_smoothing * uniform
-    right = ops.cast(gold >= top[:, 0], "float32")
+    # On JAX products of bfloat16 are float32; rounded logits, elsewhere, often tie: the first of the largest counts.
+    right = gold >= top[:, 0] if backend.NAME == "jax" else ops.equal(ops.argmax(logits, axis=-1), targets)
+    right = ops.cast(right, "float32")
     sums = ops.stack([ops.sum(weights * x) for x in (smoothed, nll, right, ops.ones_like(weights))])
     dense = exponentials * (weights[:, None] / total) - (label_smoothing / table.shape[0]) * weights[:, None]
     dense = ops.cast(dense, features.dtype)

@@ -75,8 +75,16 @@ def rehearse(run, model, examples):
 
 @dataclass(frozen=True)
 class Trial:
-    """What updates on batches of some size took: bytes used at most, bytes there are, whether a batch held all text."""
+    """What updates on batches of some size took.
 
+    Args:
+        tokens: of the largest batch, padding included; a row may have more than a batch was to have.
+        used: bytes at most.
+        limit: bytes there are.
+        everything: whether a batch held all text.
+    """
+
+    tokens: int
     used: int
     limit: int
     everything: bool
@@ -98,9 +106,9 @@ def largest_batch(attempt):
     limit = ROOM * first.limit
     while not trial.everything and tokens < LARGEST:
         if trial.used - first.used > GROWTH:
-            each = (trial.used - first.used) / (tokens - FIRST)
-            if trial.used + each * (STEP - 1) * tokens > limit / 2:  # near enough to tell
-                most = tokens + (limit - trial.used) / each
+            each = (trial.used - first.used) / max(1, trial.tokens - first.tokens)
+            if trial.used + each * (STEP - 1) * trial.tokens > limit / 2:  # near enough to tell
+                most = trial.tokens + (limit - trial.used) / each
                 return max(FIRST, min(LARGEST, int(most) // FIRST * FIRST))
         following = attempt(tokens * STEP)
         if following is None:

@@ -92,8 +92,8 @@ class Trainer:
         if differences[worst]:
             raise InputError(
                 f"The updates {first + 1} to {goal} do not come out as they did: {worst} differs by "
-                f"{differences[worst]:.3g}. The machine, a library or an environment variable is not what it was; "
-                "go on without --verify if that is meant."
+                f"{differences[worst]:.3g}. The machine, a library or an environment variable is not what it was, or a "
+                "GPU adds in no fixed order; go on without --verify if that is meant."
             )
         self.report(f"replayed updates {first + 1} to {goal}: {len(last[0])} variables, all the same to the last bit")
         self._restore(*last)

@@ -24,7 +24,8 @@ def quickstart(options):
     config = Config.from_toml(find_recipe("quickstart"))
     if (options.run / CONFIG).is_file() and Config.from_json(options.run / CONFIG).name != config.name:
         raise InputError(f"{options.run} holds another run, which quickstart would overwrite: choose another --run.")
-    if code := _watched(lambda: jobs.train(config, options.run, say, force=True), options.run):
+    force = (options.run / CONFIG).is_file()  # an earlier quickstart: without it what lies there is not ours
+    if code := _watched(lambda: jobs.train(config, options.run, say, force), options.run):
         return code
     translator = load(options.run)
     sentence = "Os meninos felizes não comeram o bolo da avó."
@@ -65,11 +66,13 @@ def train(options):
     origins, folder = settings.origins(recipe, options.overrides), options.run or jobs.default_folder(config)
     if not options.seeds:
         return _watched(lambda: jobs.train(config, folder, say, options.force, origins), folder)
+    folder = folder if folder.name else folder.resolve()
     folders = [folder.with_name(f"{folder.name}-seed{seed}") for seed in options.seeds]
-    for place in folders:  # all of them before the first takes its time
+    for seed, place in zip(options.seeds, folders, strict=True):  # all of them before the first takes its time
+        _seeded(config, seed)
         jobs.require_free(place, options.force)
     for seed, place in zip(options.seeds, folders, strict=True):
-        seeded = settings.override(config, ["--train.seed", str(seed)])
+        seeded = _seeded(config, seed)
         say(f"seed {seed}: {place}")
         own = origins | {"train.seed": "command line, --seeds"}
         if code := _watched(lambda: jobs.train(seeded, place, say, options.force, own), place):  # noqa: B023
@@ -79,6 +82,10 @@ def train(options):
     for line in compare([Run.open(place) for place in folders]).lines():
         say(line)
     return 0
+
+
+def _seeded(config, seed):
+    return settings.override(config, ["--train.seed", str(seed)])
 
 
 def _watched(work, folder):

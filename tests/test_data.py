@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from heedful.data.batches import BatchPlan, cut_into_buckets
+from heedful.data.batches import BatchPlan, _best_bands, cut_into_buckets
 from heedful.data.corpus import Corpus, read_lines, read_pairs
 from heedful.data.encoded import Ragged, encode
 from heedful.data.examples import translation
@@ -195,6 +195,25 @@ def test_cutting_is_the_best_of_its_kind(rng):
         )
         assert padded == best
         assert sorted(np.concatenate([rows for *_, rows in got])) == list(range(40))
+
+
+def test_bands_share_out_their_buckets_at_the_least_cost(rng):
+    size, most = 4, 5
+    for _ in range(20):
+        bands = itertools.combinations(range(size + 1), 2)
+        costs = {band: np.append(np.inf, rng.integers(1, 9, most)) for band in bands}
+        chosen = _best_bands(costs, size)
+        assert [low for low, *_ in chosen] == [0, *(high for _, high, _ in chosen[:-1])]
+        assert chosen[-1][1] == size
+        assert sum(buckets for *_, buckets in chosen) <= most
+        least = min(
+            sum(costs[band][count] for band, count in zip(itertools.pairwise(edges), counts, strict=True))
+            for inner in range(size)
+            for edges in ((0, *cut, size) for cut in itertools.combinations(range(1, size), inner))
+            for counts in itertools.product(range(1, most + 1), repeat=inner + 1)
+            if sum(counts) <= most
+        )
+        assert sum(costs[low, high][buckets] for low, high, buckets in chosen) == least
 
 
 def test_more_shapes_pad_less_and_have_their_price(lengths):

@@ -165,36 +165,18 @@ def cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price=0):
     below = np.concatenate([np.zeros((1, len(source_edges))), counts.cumsum(0)])  # (target bin + 1, source bin)
 
     size = len(target_edges)
-    bands = {}  # (first bin, last bin + 1) -> (cost by number of buckets, cuts by number of buckets)
-    for low in range(size):
-        for high in range(low + 1, size + 1):
-            price_per_sentence = source_edges + TARGET_COST * target_edges[high - 1]
-            bands[low, high] = _cut_line(below[high] - below[low], price_per_sentence, max_shapes, shape_price)
-
-    best = np.full((max_shapes + 1, size + 1), np.inf)  # buckets used, target bins covered
-    best[0, 0] = 0
-    choice = {}
-    for high in range(1, size + 1):
-        for low in range(high):
-            costs = bands[low, high][0]
-            for used in range(1, max_shapes + 1):
-                for mine in range(1, used + 1):
-                    cost = best[used - mine, low] + costs[mine]
-                    if cost < best[used, high]:
-                        best[used, high] = cost
-                        choice[used, high] = low, mine
-    used, high = int(best[:, size].argmin()), size
+    costs, notes = {}, {}  # of each band of target bins, from `low` to before `high`
+    for low, high in itertools.combinations(range(size + 1), 2):
+        price = source_edges + TARGET_COST * target_edges[high - 1]
+        costs[low, high], notes[low, high] = _cut_line(below[high] - below[low], price, max_shapes, shape_price)
     buckets = []
-    while high:
-        low, mine = choice[used, high]
-        edges = bands[low, high][1](mine)
-        for left, right in itertools.pairwise(edges):
+    for low, high, count in _best_bands(costs, size):
+        for left, right in reversed(list(itertools.pairwise(_edges_noted(notes[low, high], count)))):
             inside = (target_bins >= low) & (target_bins < high) & (source_bins >= left) & (source_bins < right)
             rows = np.flatnonzero(inside)
             if len(rows):
                 buckets.append((int(source_lengths[rows].max()), int(target_lengths[rows].max()), rows))
-        used, high = used - mine, low
-    return buckets[::-1]
+    return buckets
 
 
 def _edges(lengths):
@@ -208,7 +190,7 @@ def _edges(lengths):
 def _cut_line(counts, price, max_cuts, bucket_price):
     """Cut bins (G,) into m ranges, m up to `max_cuts`: sentences x the price of the range's last bin, at the least.
 
-    Returns the cost for each m (index 0 is infinite), and a function from m to the edges of the ranges.
+    Returns the cost for each m (max_cuts + 1,), of which the first is infinite, and notes for `_edges_noted`.
     """
     size = len(counts)
     total = np.concatenate([[0], counts.cumsum()])
@@ -217,16 +199,48 @@ def _cut_line(counts, price, max_cuts, bucket_price):
     cost[np.tril_indices(size + 1)] = np.inf
     best = np.full((max_cuts + 1, size + 1), np.inf)
     best[0, 0] = 0
-    back = np.zeros((max_cuts + 1, size + 1), np.int64)
+    begins = np.zeros((max_cuts + 1, size + 1), np.int64)  # of the last of m ranges that end before a bin
     for m in range(1, max_cuts + 1):
         candidates = best[m - 1][:, None] + cost
-        back[m] = candidates.argmin(0)
+        begins[m] = candidates.argmin(0)
         best[m] = candidates.min(0)
+    return best[:, size], begins
 
-    def edges(m):
-        ends = [size]
-        for k in range(m, 0, -1):
-            ends.append(int(back[k, ends[-1]]))
-        return ends[::-1]
 
-    return best[:, size], edges
+def _edges_noted(begins, m):
+    """Return the m + 1 edges of the best m ranges."""
+    ends = [begins.shape[1] - 1]
+    for ranges in range(m, 0, -1):
+        ends.append(int(begins[ranges, ends[-1]]))
+    return ends[::-1]
+
+
+def _best_bands(costs, size):
+    """Choose bands that cover `size` bins, and how many buckets each gets, at the least cost.
+
+    Args:
+        costs: of each band (low, high), by the number of its buckets (K + 1,).
+        size: number of bins.
+
+    Returns:
+        A list of (low, high, number of buckets), in order.
+    """
+    numbers = np.arange(len(costs[0, 1]))
+    rest = numbers[:, None] - numbers  # buckets that are left for the bins below, by (all, those of a band)
+    best = np.full((size + 1, len(numbers)), np.inf)  # by bins covered, buckets used
+    best[0, 0] = 0
+    choice = np.zeros((size + 1, len(numbers), 2), np.int64)  # where the last band begins, and how many buckets it has
+    for high in range(1, size + 1):
+        for low in range(high):
+            candidates = np.where(rest < 0, np.inf, best[low][rest]) + costs[low, high]
+            least, buckets = candidates.min(1), candidates.argmin(1)
+            better = np.flatnonzero(least < best[high])
+            best[high, better] = least[better]
+            choice[high, better] = np.stack([np.full(len(better), low), buckets[better]], axis=1)
+    bands = []
+    high, used = size, int(best[size].argmin())
+    while high:
+        low, buckets = map(int, choice[high, used])
+        bands.append((low, high, buckets))
+        high, used = low, used - buckets
+    return bands[::-1]

@@ -42,7 +42,7 @@ def peak():
     started it.
     """
     try:
-        found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"), re.MULTILINE)
+        found = re.search(rb"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_bytes(), re.MULTILINE)
     except OSError:
         found = None
     if found:

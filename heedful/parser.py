@@ -54,6 +54,7 @@ def _quickstart(add):
     verb.add_argument(
         "--run", type=Path, default=Path("runs/quickstart"), help="run folder (an earlier quickstart is overwritten)"
     )
+    verb.add_argument("--force", action="store_true", help="overwrite files of such names that are no run's")
 
 
 def _train(add):

@@ -13,6 +13,8 @@ from heedful.bench.peers import PEERS
 from heedful.bench.preparation import prepare
 from heedful.data.tokenizer import END_ID
 from heedful.errors import InputError
+from heedful.training import machine
+from heedful.training.demand import Demand
 
 pytestmark = pytest.mark.any_backend
 
@@ -62,13 +64,17 @@ def test_a_peer_learns(name, work):
     assert np.isfinite(losses).all()
 
 
-def test_heedful_is_measured_as_it_trains(work, tmp_path, capsys):
+def test_heedful_is_measured_as_it_trains(work, tmp_path, capsys, monkeypatch):
     work.save(tmp_path / "work")
+    monkeypatch.setattr(machine, "product_rate", lambda precision: 1e12)
     measure.main("heedful", str(tmp_path / "work"), updates=2)
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["tokens_per_second"] > 0
     assert 0 <= found["padding"] < 1
-    assert 0 < found["product_share"] < 1
+    demand = Demand(measure.new_objective(work).model)
+    operations = sum(demand.of(work.packed.batch(number)) for number in range(2))
+    operations /= sum(map(work.packed.tokens, range(2)))
+    assert found["product_share"] == pytest.approx(operations * found["tokens_per_second"] / 1e12)
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
@@ -77,13 +83,15 @@ def test_a_peer_is_given_its_work_without_a_backend(work, tmp_path):
     work.save(tmp_path / "work")
     code = """
 import sys
-from heedful.bench import measure, peers
-from heedful.bench.work import Work
-work = Work.open(sys.argv[1])
-peers.PEERS["torch"](work).padded(work.single.batch(0))
+from heedful.bench import measure
+measure.main("torch", sys.argv[1], updates=2)
 assert not {"keras", "jax", "tensorflow", "matplotlib"} & sys.modules.keys()
 """
-    subprocess.run([sys.executable, "-c", code, tmp_path / "work"], check=True)
+    made = subprocess.run([sys.executable, "-c", code, tmp_path / "work"], check=True, stdout=subprocess.PIPE)
+    found = json.loads(made.stdout.splitlines()[-1])
+    assert found["batch_tokens"] == sum(map(work.single.tokens, range(2))) / 2
+    assert found["tokens_per_second"] > 0
+    assert 0 < found["peak_gib"] < 4
 
 
 def test_the_table_has_medians_and_ratios(monkeypatch):

@@ -15,7 +15,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from heedful import jobs
 from heedful.config import Config
 from heedful.errors import InputError
-from heedful.jobs.translation import TranslationJob
+from heedful.jobs.job import SCORED_TOKENS
+from heedful.jobs.translation import TranslationJob, scored_pairs
 from heedful.run import WEIGHTS
 from heedful.storage import read_sealed
 from heedful.training import meter
@@ -196,3 +197,13 @@ def test_a_training_on_jax_does_not_load_tensorflow(recipe, tmp_path):
     arguments = ["train", recipe, "--run", tmp_path / "run", "--train.updates", "3", "--train.precision", "bfloat16"]
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=os.environ | {"KERAS_BACKEND": "jax"})
     assert list((tmp_path / "run" / "tensorboard").iterdir())
+
+
+@pytest.mark.any_backend
+def test_text_is_scored_in_batches_of_its_own_size(whole, corpus):
+    """The last batch of each shape is filled up: large ones, good for training, would be padding alone."""
+    whole.config = change(whole.config, "--data.batch_tokens", "100000")
+    examples = scored_pairs(whole, corpus)
+    assert all(
+        examples.shape(n)[0] * max(examples.shape(n)[1:]) <= SCORED_TOKENS for n in examples.first_of_each_shape()
+    )

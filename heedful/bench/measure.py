@@ -10,7 +10,6 @@ import sys
 import time
 
 from heedful import memory
-from heedful.bench.work import Work
 
 OWN = "heedful"
 WARM_UPS = 3  # updates of a peer before it is measured, besides one of each shape
@@ -21,12 +20,10 @@ def heedful_speed(work, updates):
 
     That is tokens_per_second, batch_tokens, padding and product_share.
     """
-    from heedful.cache import keep_compilations
     from heedful.training.demand import Demand
     from heedful.training.machine import product_rate
     from heedful.training.rehearsal import step_seconds
 
-    keep_compilations()
     examples, objective, rates = work.packed, new_objective(work), [product_rate(work.train.precision)]
 
     def seconds(numbers):
@@ -84,12 +81,14 @@ def peer_speed(name, work, updates):
     }
 
 
-def main(engine, work, updates):
-    """Measure one engine on the work in a file; print the result as JSON on the last line."""
+def main(engine, path, updates):
+    """Measure one engine on the `Work` in a file; print the result as JSON on the last line."""
     if engine == OWN:
         memory.hold_memory()  # before the first thread; what the others do with memory is theirs to say
+    from heedful.bench.work import Work
+
     speed = heedful_speed if engine == OWN else functools.partial(peer_speed, engine)
-    result = speed(Work.open(work), updates)
+    result = speed(Work.open(path), updates)
     print(json.dumps(result | {"peak_gib": memory.peak() / 2**30}))
 
 

@@ -29,6 +29,7 @@ def prepare(recipe, overrides, size, batch_tokens):
         InputError: the recipe is no translation with a joint vocabulary, its text is missing, or a setting would be
             ignored.
     """
+    config = settings.of_recipe(find_recipe(recipe), overrides)
     given = [name for name, origin in settings.origins(None, overrides).items() if origin == "command line"]
     for name in given:
         if name in FIXED or (name not in FREE and not name.startswith(("data.", "tokenizer."))):
@@ -36,7 +37,6 @@ def prepare(recipe, overrides, size, batch_tokens):
                 f"{name} is not compared: sizes and batches are those of --size and --batch-tokens; settings may be "
                 f"those of data and tokenizer, {' and '.join(FREE)}."
             )
-    config = settings.of_recipe(find_recipe(recipe), overrides)
     if config.task != "translate" or not config.tokenizer.joint:
         raise InputError("Engines are compared on a translation recipe with a joint vocabulary.")
     text = corpora(config)["train"]

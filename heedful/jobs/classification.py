@@ -13,7 +13,7 @@ from heedful.errors import InputError
 from heedful.evaluation import TokenScores, class_scores
 from heedful.inspection import plot_confusion
 from heedful.jobs.documents import text_tokenizer
-from heedful.jobs.job import Job, starting_point
+from heedful.jobs.job import SCORED_TOKENS, Job, starting_point
 from heedful.reading.labeller import Labeller
 from heedful.scores.passport import keep
 from heedful.storage import if_allowed
@@ -49,14 +49,14 @@ class ClassificationJob(Job):
         return config, [text_tokenizer(config, texts, mask=True)]
 
     def read_examples(self):
-        examples = self._examples("train", self.config.data.max_shapes)
+        examples = self._examples("train", self.config.data.batch_tokens, self.config.data.max_shapes)
         counts = np.bincount(examples.labels, minlength=len(self.config.data.labels))
         shares = ", ".join(f"{label} {count:,}" for label, count in zip(self.config.data.labels, counts, strict=True))
         self.report(f"training text: {len(examples.texts):,} texts ({shares})")
         return examples
 
     def scored_examples(self, part):
-        return self._examples(part, 3)
+        return self._examples(part, min(self.config.data.batch_tokens, SCORED_TOKENS), 3)
 
     def start(self, model):
         self.engine = Labeller(model, self.run.tokenizer, self.config.data.labels, self.config.data.max_tokens)
@@ -85,7 +85,7 @@ class ClassificationJob(Job):
     def describe(scores):
         return f"accuracy {scores['accuracy']:.2%}  macro-F1 {scores['macro_f1']:.4f}  on {scores['texts']:,} texts"
 
-    def _examples(self, part, max_shapes):
+    def _examples(self, part, batch_tokens, max_shapes):
         corpus, data = self.corpora[part], self.config.data
         labels = label_numbers(corpus, data.labels)
         if not len(labels):
@@ -93,7 +93,7 @@ class ClassificationJob(Job):
         encoded = self.run.tokenizer.encode_batch([text for _, text in corpus])
         texts = Ragged.of(ids[: data.max_tokens - 2] for ids in encoded)
         plan = plan_pieces(
-            texts, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=max_shapes,
+            texts, batch_tokens=batch_tokens, batch_sentences=data.batch_sentences, max_shapes=max_shapes,
             seed=self.config.train.seed,
         )  # fmt: skip
         return LabelledExamples(texts, labels, plan)

@@ -22,6 +22,7 @@ from heedful.training.rehearsal import FIRST, Trial, largest_batch, rehearse
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 
+SCORED_TOKENS = 4096  # most of a batch that is scored: the last one of each shape is filled up with padding
 EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows: about a minute
 # What a training leaves in its run folder, and may delete there.
 WRITTEN = (

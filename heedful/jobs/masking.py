@@ -6,10 +6,11 @@ from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores
 from heedful.jobs.documents import DocumentsJob, text_tokenizer
+from heedful.jobs.job import SCORED_TOKENS
 from heedful.scores.passport import keep
 
 # What is hidden in validation and test text hangs on a seed and on the batches: both are the same for all runs.
-ASKED = {"seed": 0, "batch_tokens": 4096, "max_shapes": 4}
+ASKED = {"seed": 0, "batch_tokens": SCORED_TOKENS, "max_shapes": 4}
 
 
 class MaskingJob(DocumentsJob):

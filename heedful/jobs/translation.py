@@ -20,7 +20,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.evaluation import TokenScores, score_text
 from heedful.generation.translator import Translator
-from heedful.jobs.job import Job, starting_point
+from heedful.jobs.job import SCORED_TOKENS, Job, starting_point
 from heedful.scores.passport import keep
 from heedful.scores.units import bleu_units
 
@@ -28,7 +28,6 @@ from heedful.scores.units import bleu_units
 COMPILE_TOKENS = 50_000
 HELD_OUT = 2000  # sentences in the validation and test parts of a built-in corpus
 SAMPLES = 3  # translations shown at a validation
-SCORED_TOKENS = 4096  # most of a batch that is scored: the last one of each shape is filled up with padding
 
 
 def corpora(config):

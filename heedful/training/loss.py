@@ -136,8 +136,9 @@ def _piece(features, targets, weights, table, label_smoothing):
     nll = normaliser - gold
     uniform = normaliser - ops.mean(logits, axis=-1)
     smoothed = (1 - label_smoothing) * nll + label_smoothing * uniform
-    # On JAX products of bfloat16 are float32; rounded logits, elsewhere, often tie: the first of the largest counts.
-    right = gold >= top[:, 0] if backend.NAME == "jax" else ops.equal(ops.argmax(logits, axis=-1), targets)
+    right = gold >= top[:, 0]
+    if backend.NAME != "jax" and keras.backend.standardize_dtype(features.dtype) == "bfloat16":
+        right = ops.equal(ops.argmax(logits, axis=-1), targets)  # rounded logits tie: the first of the largest counts
     right = ops.cast(right, "float32")
     sums = ops.stack([ops.sum(weights * x) for x in (smoothed, nll, right, ops.ones_like(weights))])
     dense = exponentials * (weights[:, None] / total) - (label_smoothing / table.shape[0]) * weights[:, None]

@@ -105,8 +105,8 @@ def largest_batch(attempt):
         raise InputError(f"There is too little memory for batches of {FIRST:,} tokens.")
     limit = ROOM * first.limit
     while not trial.everything and tokens < LARGEST:
-        if trial.used - first.used > GROWTH:
-            each = (trial.used - first.used) / max(1, trial.tokens - first.tokens)
+        if trial.tokens > first.tokens and trial.used - first.used > GROWTH:
+            each = (trial.used - first.used) / (trial.tokens - first.tokens)
             if trial.used + each * (STEP - 1) * trial.tokens > limit / 2:  # near enough to tell
                 most = trial.tokens + (limit - trial.used) / each
                 return max(FIRST, min(LARGEST, int(most) // FIRST * FIRST))

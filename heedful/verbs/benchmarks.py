@@ -19,7 +19,7 @@ def train(options):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "work"
         work.save(path)
-        arguments = {"work": str(path), "updates": options.updates}
+        arguments = {"path": str(path), "updates": options.updates}
         medians = training.compare(list(engines), options.rounds, arguments, say)
     say(f"size {options.size}, {options.batch_tokens:,} tokens a batch: {training.summary(medians)}")
 

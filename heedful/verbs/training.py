@@ -22,9 +22,10 @@ def quickstart(options):
     """Train on the phrasebook, translate, draw attention."""
     began = time.monotonic()
     config = Config.from_toml(find_recipe("quickstart"))
-    if (options.run / CONFIG).is_file() and Config.from_json(options.run / CONFIG).name != config.name:
+    earlier = (options.run / CONFIG).is_file()
+    if earlier and Config.from_json(options.run / CONFIG).name != config.name:
         raise InputError(f"{options.run} holds another run, which quickstart would overwrite: choose another --run.")
-    force = (options.run / CONFIG).is_file()  # an earlier quickstart: without it what lies there is not ours
+    force = earlier or options.force
     if code := _watched(lambda: jobs.train(config, options.run, say, force), options.run):
         return code
     translator = load(options.run)
@@ -66,10 +67,10 @@ def train(options):
     origins, folder = settings.origins(recipe, options.overrides), options.run or jobs.default_folder(config)
     if not options.seeds:
         return _watched(lambda: jobs.train(config, folder, say, options.force, origins), folder)
-    folder = folder if folder.name else folder.resolve()
+    folder = folder.resolve() if folder.name in ("", "..") else folder
     folders = [folder.with_name(f"{folder.name}-seed{seed}") for seed in options.seeds]
     for seed, place in zip(options.seeds, folders, strict=True):  # all of them before the first takes its time
-        _seeded(config, seed)
+        _seeded(config, seed)  # which may refuse it
         jobs.require_free(place, options.force)
     for seed, place in zip(options.seeds, folders, strict=True):
         seeded = _seeded(config, seed)

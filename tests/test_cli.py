@@ -156,10 +156,11 @@ def test_each_line_is_answered_when_it_comes(run):
 def test_the_end_is_clean_while_somebody_still_holds_standard_input(run, ending):
     """Guards against a thread that waits for lines in what Python closes at its end."""
     options = ["--beam-size", "600"] if ending == "mistake" else []
-    command = [sys.executable, "-m", "heedful", "translate", str(run), *options]
+    command = [sys.executable, "-X", "faulthandler", "-m", "heedful", "translate", str(run), *options]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **pipes) as process:
-        (alarm := threading.Timer(200, process.kill)).start()
+        # One that hangs tells where.
+        (alarm := threading.Timer(200, process.send_signal, [signal.SIGABRT])).start()
         process.stdin.write(b"o gato bebe\n")
         process.stdin.flush()
         if ending == "signal":
@@ -167,7 +168,7 @@ def test_the_end_is_clean_while_somebody_still_holds_standard_input(run, ending)
             process.send_signal(signal.SIGINT)
         code, error = process.wait(), process.stderr.read()
         alarm.cancel()
-    assert code == (2 if ending == "mistake" else 130)
+    assert code == (2 if ending == "mistake" else 130), error.decode()
     assert b"Fatal" not in error
 
 

@@ -228,6 +228,7 @@ def test_a_full_disk_leaves_the_state_before(config, whole, monkeypatch):
         np.testing.assert_array_equal(before[name], after[name])
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_resuming_with_another_measure_or_other_batches(config, tmp_path):
     config = change(config, "--train.accumulate", "2", "--train.best_by", "bleu")

@@ -108,7 +108,7 @@ def test_a_language_model_continues_in_less_precision(precision, numpy):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("learned_in", ["float32", "bfloat16"])
+@pytest.mark.parametrize("learned_in", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_validation_decodes_with_what_was_learned_until_then(learned_in, recipe, tmp_path, numpy):
     config = override(Config.from_toml(recipe), ["--decode.precision", "int8", "--train.precision", learned_in])
     job = TranslationJob.create(config, tmp_path / "run", lambda line: None)

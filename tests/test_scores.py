@@ -207,6 +207,7 @@ def test_hidden_tokens_of_a_test_text_are_the_same_for_all_batch_sizes(recipe_of
     np.testing.assert_array_equal(*asked)
 
 
+@pytest.mark.slow
 def test_batches_that_are_other_pieces_of_text_are_not_paired(recipe_of, tmp_path, monkeypatch):
     monkeypatch.setattr("heedful.scores.comparison.FEWEST", 2)
     config = override(Config.from_toml(recipe_of("generate")), ["--train.updates", "1"])

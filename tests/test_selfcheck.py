@@ -49,6 +49,7 @@ def test_a_fault_gives_exit_code_1(run, cli, monkeypatch, few_checks):
     assert rows["future"]["passed"]
 
 
+@pytest.mark.slow
 def test_the_check_changes_nothing_of_the_training(recipe, cli, tmp_path, few_checks):
     """The same weights, states and dropout seeds with it as without."""
     for name, value in (("with", "true"), ("without", "false")):

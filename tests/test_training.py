@@ -97,6 +97,7 @@ def test_the_log_holds_finite_numbers_only(whole):
     assert whole.read_log()[-1] == {"update": 7, "loss": 99.5, "note": "x"}
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_kept_average_is_what_later_states_have_to_beat(config, tmp_path, monkeypatch):
     """And it is one of states that have learned something."""

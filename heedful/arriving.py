@@ -7,6 +7,7 @@ import time
 MOST_WAITING = 10_000  # lines read ahead
 SOON = 0.05  # seconds in which the next line of a program that has more to say is there
 AT_LAST = 0.5  # seconds after which the first of some lines is not held back any more, though others come
+AWAKE = 1.0  # seconds that a wait for the next line lasts before it begins anew
 _END = object()
 
 
@@ -54,7 +55,8 @@ class Arriving:
         return self
 
     def __next__(self):
-        self.arrived(None)
+        while not self.arrived(AWAKE):
+            pass  # A Ctrl-C that comes just before a wait does not end it: Python notices it between two.
         item, error = self._next.pop()
         if item is _END:
             self._next.append((_END, None))  # as often as anybody asks
@@ -62,12 +64,12 @@ class Arriving:
         return item
 
     def arrived(self, seconds):
-        """Whether the next item, or the end, is there or comes in so many seconds; None: wait for it."""
+        """Whether the next item, or the end, is there or comes in so many seconds."""
         if self._thread.ident is None:
             self._thread.start()
         if not self._next:
             try:
-                self._next.append(self._queue.get(timeout=seconds and max(0.0, seconds)))
+                self._next.append(self._queue.get(timeout=max(0.0, seconds)))
             except queue.Empty:
                 return False
         return True

@@ -1,10 +1,13 @@
 """Lines that come over time: nobody waits for what does not come, and nothing is lost."""
 
+import _thread
 import queue
+import threading
 import time
 
 import pytest
 
+from heedful import arriving
 from heedful.arriving import Arriving, windows
 from heedful.errors import InputError
 
@@ -16,7 +19,7 @@ def test_what_is_there_is_taken_together():
     lines = Arriving(iter(more.get, None))
     for line in ("one", "two", "three"):
         more.put(line)
-    assert lines.arrived(None)
+    assert lines.arrived(60)
     while lines._queue.qsize() < 2:
         time.sleep(0.001)
     found = windows(lines, 2)
@@ -34,6 +37,21 @@ def test_what_goes_wrong_is_told_where_lines_are_wanted():
 
     with pytest.raises(InputError, match="line 2"):
         list(windows(Arriving(broken()), 5))
+
+
+def test_an_interruption_that_wakes_nobody_is_noticed(monkeypatch):
+    """Ctrl-C just before a wait: Python has noted it, and the wait knows nothing of it."""
+    monkeypatch.setattr(arriving, "AWAKE", 0.1)
+    more = queue.Queue()
+    (noted := threading.Timer(0.3, _thread.interrupt_main)).start()
+    (too_late := threading.Timer(30, more.put, ["one"])).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        next(Arriving(iter(more.get, None)))
+    assert time.monotonic() - began < 20
+    noted.join()
+    too_late.cancel()
+    more.put(None)
 
 
 def test_the_first_line_does_not_wait_for_ever():

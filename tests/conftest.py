@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -27,6 +28,9 @@ from heedful.data.corpus import Corpus
 from heedful.run import Run
 from heedful.settings import override
 from heedful.training import machine
+
+# What a shell starts in the background ignores Ctrl-C, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header():

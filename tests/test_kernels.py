@@ -1,4 +1,4 @@
-"""Attention and layer norm, however a backend makes them, are the papers' formulas, and so are their gradients."""
+"""Attention, layer norm and relu, however a backend makes them, are the usual formulas, and so are their gradients."""
 
 import numpy as np
 import pytest
@@ -74,6 +74,14 @@ def test_a_norm_and_its_gradients(normal, with_shift):
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
+def test_relu_and_its_gradient(numpy):
+    x = np.array([-2.0, -0.0, 0.0, 1e-30, 3.0], "float32")
+    value, (found,) = gradients(lambda x: ops.sum(backend.relu(x) * ops.convert_to_tensor(x + 5)), x)
+    np.testing.assert_allclose(value, 3 * 8)
+    np.testing.assert_allclose(found, [0, 0, 0, 5, 11], rtol=1e-6)
+    assert np.isnan(numpy(backend.relu(np.array([np.nan], "float32")))).all()  # or a training would not notice
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_types_stay(normal, dtype, numpy):
     """In bfloat16 sums are float32, and what comes out is rounded once."""
@@ -93,7 +101,7 @@ def test_types_stay(normal, dtype, numpy):
 
 @pytest.mark.skipif(backend.NAME != "jax", reason="what is derived on JAX")
 def test_less_is_kept_for_the_gradient_than_jax_would(normal):
-    """Of attention its inputs and weights, of a norm the normalised vectors: (B, N, T, S) and (B, T, D) once each."""
+    """Of attention its inputs and weights, of a norm the normalised vectors, of relu its result: once each."""
     import jax
 
     def kept(function, *arrays):
@@ -102,6 +110,26 @@ def test_less_is_kept_for_the_gradient_than_jax_would(normal):
     arrays = [normal(2, 7, 6, 5) for _ in range(3)]
     assert sorted(kept(backend.attend, *arrays)) == [(2, 6, 7, 7), *[(2, 7, 6, 5)] * 3]
     assert kept(lambda x: backend.layer_norm(x, np.ones(11, "float32"), None, 1e-6), normal(3, 5, 11)) == [(3, 5, 11)]
+    assert kept(backend.relu, normal(3, 5, 11)) == [(3, 5, 11)]
+
+
+@pytest.mark.skipif(backend.NAME != "jax", reason="what XLA makes of it")
+def test_xla_keeps_no_more(normal):
+    """Of what stands between two products neither relu's argument nor anything of a norm that is spread to its size."""
+    import jax
+
+    x, kernels = normal(64, 16, 32), [normal(32, 128), normal(128, 32)] * 8
+    gain, shift = np.ones(32, "float32"), np.zeros(32, "float32")
+
+    def total(x, *kernels):
+        for inner, outer in zip(kernels[::2], kernels[1::2], strict=True):
+            change = backend.affine(backend.relu(backend.affine(x.reshape(-1, 32), inner)), outer)
+            x = backend.layer_norm(x + change.reshape(x.shape), gain, shift, 1e-6)
+        return ops.sum(x**3)
+
+    program = jax.jit(jax.grad(total, argnums=range(1, 17))).lower(x, *kernels).compile()
+    arrays = program.memory_analysis().temp_size_in_bytes / x.nbytes
+    assert arrays < 8 * (4 + 2) + 16  # a relu's result is four times as large as x, of a norm result and vectors stay
 
 
 def test_a_model_is_made_of_them(monkeypatch, normal):

@@ -1,7 +1,7 @@
-"""The only backend-specific code: which backend and device there are, its programs, products, attention and norms."""
+"""The only backend-specific code: which backend and device there are, its programs, products and other functions."""
 
 from heedful.backend.hardware import NAME, cores, device, device_memory, workers  # first: it says what Keras shall be
-from heedful.backend.kernels import attend, layer_norm
+from heedful.backend.kernels import attend, layer_norm, relu
 from heedful.backend.products import affine, look_up, multiply, multiply_transposed
 from heedful.backend.programs import (
     apart,
@@ -17,6 +17,6 @@ from heedful.backend.programs import (
 
 __all__ = [
     "NAME", "affine", "apart", "attend", "compiled", "cores", "device", "device_memory", "feed", "finish",
-    "keep_compilations", "layer_norm", "look_up", "multiply", "multiply_transposed", "precise", "scan", "set_seed",
-    "to_numpy", "workers",
+    "keep_compilations", "layer_norm", "look_up", "multiply", "multiply_transposed", "precise", "relu", "scan",
+    "set_seed", "to_numpy", "workers",
 ]  # fmt: skip

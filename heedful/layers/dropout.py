@@ -34,7 +34,8 @@ class Dropout(keras.layers.Layer):
         if not training or not self.rate:
             return inputs
         kept = draws(ops.shape(inputs), self.seed_generator.next()) >= round(self.rate * (2**32 - 1)) - 2**31
-        return ops.where(kept, inputs * (1 / (1 - self.rate)), ops.zeros_like(inputs))
+        # Scaled last, so that the gradient is chosen last, which XLA then makes once for all that reads it
+        return ops.where(kept, inputs, ops.zeros_like(inputs)) * (1 / (1 - self.rate))
 
     def get_config(self):
         return super().get_config() | {"rate": self.rate, "seed": self.seed}

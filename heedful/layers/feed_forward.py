@@ -5,6 +5,7 @@ Axes: B batch, T length, D d_model, F d_ff.
 
 import keras
 
+from heedful import backend
 from heedful.layers.projection import Projection
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu")
@@ -17,7 +18,8 @@ def gelu_tanh(x):
 
 def activation_function(activation):
     """Return the function of an activation, or its name in Keras; of a gated form that of its half."""
-    return {"geglu": "gelu", "swiglu": "silu", "gelu_tanh": gelu_tanh}.get(activation, activation)
+    own = {"relu": backend.relu, "gelu_tanh": gelu_tanh, "geglu": "gelu", "swiglu": "silu"}
+    return own.get(activation, activation)
 
 
 @keras.saving.register_keras_serializable("heedful")

@@ -31,4 +31,4 @@ bench: .venv/installed-dev
 	touch $@
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv

@@ -34,6 +34,7 @@ from heedful.data.phrasebook import phrasebook
 from heedful.jobs import job as job_module
 from heedful.run import Run
 from heedful.selfcheck import check  # noqa: F401 - loaded before the fork
+from heedful.training import states as states_module
 from heedful.training import trainer as trainer_module
 
 EVERY = 3  # updates between states
@@ -131,7 +132,7 @@ def watch(tick, shared):
     for kind in set(jobs.JOBS.values()):
         around(kind, "validate", "validating", "validating")
         around(kind, "score_test", "scoring")
-    around(trainer_module.Trainer, "_save", "interval's end", "interval's end")
+    around(states_module.States, "save", "interval's end", "interval's end")
     around(os, "fsync", "writing", "writing")
     around(Path, "replace", "writing", "writing")
 

@@ -46,10 +46,12 @@ def main(arguments=None):
 
 def _prepare_output():
     """Have what is written be UTF-8, as what is read is."""
+    if sys.stderr is None:  # closed; what is told there would go to standard output
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process lives
     if sys.stdout is None:
         raise InputError("There is no standard output to write to.")
     if hasattr(sys.stdout, "reconfigure"):  # a test may have put something simpler in its place
-        sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # names of files may be any bytes
 
 
 def _show_warning(usual, message, category, *place, **more):

@@ -69,6 +69,9 @@ class DataConfig:
     """Sentences of one batch instead of tokens (rows, where pairs share them); 0: go by `batch_tokens`."""
     max_shapes: int = 10
     """Most different batch shapes; each is compiled once."""
+    planned_updates: int = 0
+    """How many updates the shapes of a translation are chosen for, since a long training pays for more; 0: for those of
+    train.updates when the run is made. A run keeps the number, and so its batches, if it is made longer later."""
 
     def __post_init__(self):
         positive(self, "sentences", "length", "max_tokens", "max_shapes")
@@ -81,6 +84,9 @@ class DataConfig:
         at_most(self, batch_sentences=10**6)
         at_least(self, 0, "batch_sentences", "pack_tokens")
         at_most(self, pack_tokens=10**5)
+        at_least(self, 0, "planned_updates")
+        if len(set(self.labels)) < len(self.labels):
+            raise InputError("labels names a class twice.")
         share(self, "held_out", "mask_share")
         if not self.mask_share:
             raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")
@@ -213,7 +219,8 @@ class TrainConfig:
     keep: int = 5
     """Training states kept, the last ones."""
     average: int = 0
-    """Average the weights of this many last states at the end; 0: take the best single state."""
+    """Average the weights of this many last states at the end, and take that if it scores no worse than the best single
+    state; 0 or 1: take that one."""
     tensorboard: bool = True
     examine: bool = True
     """Whether the training text is examined first, as `heedful doctor` does: up to 200,000 rows; nothing is changed."""
@@ -370,6 +377,10 @@ class Config:
                 "tokenizer.prefix_space is for the tasks translate and classify: texts of "
                 f"task = {self.task!r} are cut anywhere."
             )
+        if self.task in ("fill", "classify") and self.data.max_tokens < 3:
+            raise InputError(
+                f"data.max_tokens ({self.data.max_tokens}) must leave room for a token between start and end."
+            )
         endless = self.task == "translate" and self.model.positions != "learned"
         if not endless and self.data.max_tokens > self.model.max_length:
             raise InputError(
@@ -410,6 +421,6 @@ def read_recipe(path):
         raise InputError(f"{path} does not exist.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: byte {error.start}.") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # besides what is no TOML, endless digits and brackets
         raise InputError(f"{path} is not valid TOML: {error}.") from error
     return {"name": Path(path).stem} | table

@@ -21,11 +21,11 @@ def score_text(hypotheses, references, lowercase=False):
         bleu and chrf (0 to 100, sacrebleu, with `signatures`), and `exact`, the share of identical sentences.
     """
     bleu, chrf = sacrebleu.BLEU(lowercase=lowercase), sacrebleu.CHRF(lowercase=lowercase)
-    wanted = [line.lower() for line in references] if lowercase else references
+    made, wanted = ([line.lower() if lowercase else line for line in lines] for lines in (hypotheses, references))
     scores = {
         "bleu": bleu.corpus_score(hypotheses, [references]).score,
         "chrf": chrf.corpus_score(hypotheses, [references]).score,
-        "exact": sum(map(str.__eq__, hypotheses, wanted)) / len(references),
+        "exact": sum(map(str.__eq__, made, wanted)) / len(references),
     }
     return scores | {"signatures": {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}}
 

@@ -12,7 +12,16 @@ from heedful.checked import parse_json, read_json
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.storage import name_in_model, own_file, read_seal, read_sealed, sealed, shapes, write_atomically
+from heedful.storage import (
+    name_in_model,
+    own_file,
+    read_seal,
+    read_sealed,
+    sealed,
+    shapes,
+    write_atomically,
+    write_text,
+)
 
 CONFIG, WEIGHTS, ORIGINS = "config.json", "model.safetensors", "origins.json"
 LOG = "log.jsonl"
@@ -49,9 +58,9 @@ class Run:
         for name, tokenizer in zip(
             _tokenizer_files(config), (run.source_tokenizer, run.target_tokenizer), strict=False
         ):
-            write_atomically(run.path / name, tokenizer.to_json().encode())
+            write_text(run.path / name, tokenizer.to_json())
         run.add_origins(origins or {})
-        write_atomically(run.path / CONFIG, config.to_json().encode())  # last: it makes the folder a run
+        write_text(run.path / CONFIG, config.to_json())  # last: it makes the folder a run
         return run
 
     @classmethod
@@ -202,7 +211,7 @@ class Run:
     def add_origins(self, origins):
         """Keep where settings came from."""
         content = json.dumps(self.origins() | origins, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(self.path / ORIGINS, content.encode())
+        write_text(self.path / ORIGINS, content)
 
     def never_saved(self):
         """Whether the run was made, but stopped before its first state: nothing is lost if it begins anew."""
@@ -234,12 +243,12 @@ class Run:
         """Take out of log.jsonl and samples.txt what came after an update: it will be lived through again."""
         entries = [entry for entry in self.read_log() if entry["update"] <= update]
         lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
-        write_atomically(self.path / LOG, lines.encode())
+        write_text(self.path / LOG, lines)
         path = self.path / SAMPLES
         if path.exists():  # a full disk may have cut it inside a letter
             text = own_file(self.path, SAMPLES).read_text(encoding="utf-8", errors="replace")
             later = (head.start() for head in _SAMPLES_OF.finditer(text) if int(head[1]) > update)
-            write_atomically(path, text[: next(later, len(text))].encode())
+            write_text(path, text[: next(later, len(text))])
 
 
 def _appending(folder, name):

@@ -98,25 +98,23 @@ def take(arguments):
 
 def _pairs(arguments):
     """Yield flags and their values; `InputError` where one lacks the other."""
-    words = iter([word for argument in arguments for word in _split_flag(argument)])
-    for flag in words:
+    words = iter(arguments)
+    for word in words:
+        flag, together, value = word.partition("=")
         if not flag.startswith("--"):
-            raise InputError(f"Unexpected argument {flag!r}.")
-        value = next(words, None)
-        if value is None or value.startswith("--"):
-            raise InputError(f"{flag} needs a value.")
+            raise InputError(f"Unexpected argument {word!r}.")
+        if not together:
+            value = next(words, "--")
+            if value.startswith("--"):
+                raise InputError(f"{flag} needs a value; one that begins with two dashes goes as {flag}=VALUE.")
         yield flag, value
-
-
-def _split_flag(argument):
-    return argument.split("=", 1) if argument.startswith("--") and "=" in argument else [argument]
 
 
 def _value(text, kind):
     """Read a value as TOML does; what is no TOML value is a text, and so is any number where `kind` asks for texts."""
     try:
         value = tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, or more digits or brackets than Python reads
         return text
     wants_text = kind is str or typing.get_origin(kind) is tuple
     return text if wants_text and not isinstance(value, (str, list)) else value

@@ -43,6 +43,15 @@ def write_atomically(path, content):
         os.close(folder)
 
 
+def write_text(path, text):
+    """Write text as `write_atomically` does its bytes, in UTF-8.
+
+    A file's name may be other bytes, which Python reads as lone surrogates: they are written as `\\udcff`, which JSON
+    takes for what they were.
+    """
+    write_atomically(path, text.encode(errors="backslashreplace"))
+
+
 def own_file(folder, name):
     """Return the path of a file of a folder, if it is a file and lies there.
 

@@ -18,6 +18,7 @@ from heedful.config import TokenizerConfig
 from heedful.errors import InputError
 from heedful.inspection import plot_positions
 from heedful.run import Run
+from heedful.scores.passport import read as read_scores
 from heedful.storage import sealed
 from tests.conftest import change
 
@@ -221,6 +222,30 @@ def test_a_broken_pipe_ends_quietly(run, tmp_path):
     assert b"heedful:" not in result.stderr
 
 
+def test_a_training_goes_on_where_nobody_reads(recipe, tmp_path):
+    command = f"{sys.executable} -m heedful train {recipe} --run {tmp_path / 'unread'} | head -1"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=False)
+    assert result.stdout.count(b"\n") == 1
+    assert result.stderr.count(b"nobody reads standard output any more; the work goes on.") == 1
+    assert read_scores(Run.open(tmp_path / "unread"))
+
+
+def test_no_warning_goes_where_translations_go(run, tmp_path):
+    (tmp_path / "long.txt").write_text("o gato " * 40 + "\no gato bebe\n")
+    command = f"{sys.executable} -m heedful translate {run} {tmp_path / 'long.txt'} 2>&-"
+    made = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=True)
+    assert made.stdout.count(b"\n") == 2
+
+
+def test_names_of_files_may_be_any_bytes(cli, run, tmp_path):
+    name = os.fsdecode(b"te\xff.txt")
+    for side, text in (("pt", "o gato bebe\n"), ("en", "the cat drinks\n")):
+        (tmp_path / f"{side}{name}").write_text(text)
+    result = cli("evaluate", run, f"pt{name}", f"en{name}")
+    assert result.returncode == 0, result.stderr
+    assert name in json.loads((run / "scores.json").read_text())[-1]["data"]
+
+
 def test_evaluate_prints_and_keeps_scores(cli, run, text_files):
     result = cli("evaluate", run, *text_files, "--json")
     assert result.returncode == 0, result.stderr
@@ -304,6 +329,7 @@ def test_mistakes_in_training(cli, recipe, run, tmp_path, text_files):
     assert "holds no run, but model.safetensors" in complaint(cli("quickstart", "--run", own.parent))
     assert own.read_bytes() == b"mine"
     assert "Name a recipe" in complaint(cli("train"))
+    assert "has no name: choose another --run" in complaint(cli("train", recipe, "--seeds", 1, 2, "--run", "/"))
     assert "There is no run folder" in complaint(cli("train", "--resume", tmp_path / "none"))
     for option in (["--plan"], ["--force"], ["--run", tmp_path / "other"]):
         assert "--resume goes on in the folder that it names" in complaint(cli("train", "--resume", run, *option))

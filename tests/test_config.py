@@ -75,6 +75,9 @@ def test_mistakes_are_explained(table, message):
         (["--train.seed", "--train.updates", "3"], r"--train.seed needs a value"),
         (["updates", "3"], r"Unexpected argument 'updates'"),
         (["--train.updates=x"], r"updates = 'x' is not a whole number"),
+        (["--train.updates", "[" * 5000], r"updates = '\[\[\[.* is not a whole number"),
+        (["--data.labels", '["a", "b", "a"]'], r"labels names a class twice"),
+        (["--data.planned_updates", "-1"], r"planned_updates .-1. must be at least 0"),
     ],
 )
 def test_mistakes_on_the_command_line_are_explained(arguments, message):
@@ -99,6 +102,7 @@ def test_overrides_are_read_as_toml():
     )
     assert (config.train.updates, config.model.dropout, config.model.norm) == (7, 0.25, "pre")
     assert (config.data.train, config.name) == (("a", "b"), "x")
+    assert override(config, ["--train.prompt=--x=y"]).train.prompt == "--x=y"
 
 
 def test_texts_on_the_command_line_may_look_like_numbers():

@@ -114,7 +114,7 @@ def test_less_is_kept_for_the_gradient_than_jax_would(normal):
 
 
 @pytest.mark.skipif(backend.NAME != "jax", reason="what XLA makes of it")
-def test_xla_keeps_no_more(normal):
+def test_xla_keeps_no_more(normal, optimized):
     """Of what stands between two products neither relu's argument nor anything of a norm that is spread to its size."""
     import jax
 

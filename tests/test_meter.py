@@ -68,7 +68,7 @@ def test_what_is_counted_of_a_training(tmp_path):
     operations = sum(Demand(model).of(batches[number]) for number in counted) / len(counted) / 0.5
     assert figures["product_share"] == round(operations / meter._rate, 4)
     meter.restart()
-    assert meter.figures()["tokens_per_second"] == 0
+    assert set(meter.figures()) == {"compile_seconds", "peak_memory_gib"}  # a rate of nothing is none, and not 0
     assert meter.counted
     assert f"{figures['padding_share']:.1%} padding" in meter.summary()
 

@@ -95,6 +95,9 @@ def test_documents_are_files_lines_or_paragraphs(tmp_path):
     assert [list(part) for part in hold_out(read_documents([path], "paragraphs"), 0.5)] == [["one\ntwo"], ["three"]]
     unlike = Corpus(lambda: ["short", "a" * 95], "", "a short text and a long one")
     assert [list(part) for part in hold_out(unlike, 0.1)] == [["short", "a" * 85], ["a" * 10]]
+    assert [list(part) for part in hold_out(Corpus(lambda: ["a" * 10], "", "one"), 0.5)] == [["a" * 5], ["a" * 5]]
+    rest, _ = hold_out(Corpus(lambda: ["a" * 9, "b" * 11], "", "two"), 0.9)
+    assert list(rest) in (["a"], ["aa"])
     (tmp_path / "labelled.txt").write_text("1 one two\n0 three\n")
     assert list(read_documents([tmp_path / "labelled.txt"], "labelled")) == ["one two", "three"]
     (tmp_path / "empty.txt").write_text("")
@@ -197,7 +200,7 @@ def test_labelled_lines(tmp_path, tokenizer):
     assert list(corpus) == [("good", "o gato bebe"), ("bad", "a vaca"), ("good", "o gato bebe")]
     numbers = label_numbers(corpus, ("bad", "good"))
     assert numbers.tolist() == [1, 0, 1]
-    with pytest.raises(InputError, match="text 1: the label 'good' is none of those that the model knows: bad, ugly"):
+    with pytest.raises(InputError, match="text 1: the label 'good' is none of the 2 that the model knows: bad, ugly"):
         label_numbers(corpus, ("bad", "ugly"))
     (tmp_path / "broken.txt").write_text("good o gato\ngood\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"broken\.txt, line 2: expected a label, a space and a text; found 'good'"):

@@ -112,7 +112,7 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
     (tmp_path / "odd.txt").write_text("plant\tthe cat\n")
     refused = cli("evaluate", "classes", tmp_path / "odd.txt")
     assert refused.returncode == 2
-    assert b"the label 'plant' is none of those that the model knows: animal, human" in refused.stderr
+    assert b"the label 'plant' is none of the 2 that the model knows: animal, human." in refused.stderr
     assert b"is a run of task 'classify'; this needs one of task generate" in cli("generate", "classes", "a").stderr
     assert b"is a run of task 'fill'; this needs one of task translate" in cli("translate", "words", stdin="a\n").stderr
     assert b"nothing to fill in" in cli("fill", "words", "the cat").stderr
@@ -228,7 +228,7 @@ def test_a_text_sorted_by_class_is_not_cut_into_other_classes(recipe, tmp_path):
     assert not (tmp_path / "run").exists()
     rare = "".join(f"{'ab'[n % 2]}\ttext {n}\n" for n in range(99)) + "c\tone alone\n"
     path.write_text(rare, encoding="utf-8")
-    config = override(config, ["--train.updates", "1", "--data.labels", '["a", "b", "c"]', "--data.test", "[]"])
+    config = override(config, ["--train.updates", "1", "--data.test", "[]"])
     assert jobs.train(config, tmp_path / "run", quiet).config.data.labels == ("a", "b", "c")
 
 
@@ -256,6 +256,9 @@ def test_mistakes(recipe, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             override(config, options)
+    for task in ("fill", "classify"):
+        with pytest.raises(InputError, match=r"data.max_tokens .2. must leave room for a token"):
+            override(Config.from_toml(recipe(task)), ["--data.max_tokens", "2"])
     short = tmp_path / "short.txt"
     short.write_text("the cat drinks")
     with pytest.raises(InputError, match="fewer than one window"):

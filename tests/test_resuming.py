@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,11 +11,11 @@ import pytest
 from heedful import jobs
 from heedful.data.examples import TranslationExamples
 from heedful.errors import InputError
-from heedful.jobs.translation import TranslationJob
+from heedful.jobs.translation import TranslationJob, corpora, plan_batches
 from heedful.run import Run
 from heedful.storage import locked
 from heedful.training.signals import Interrupted
-from heedful.training.trainer import _Watch
+from heedful.training.trainer import _difference, _Watch
 from tests.conftest import change, quiet
 
 
@@ -275,6 +277,42 @@ def test_what_a_run_was_made_with_stays(whole, setting):
     with pytest.raises(InputError, match=rf"was made with {setting[0][2:]} = .*, which has to stay"):
         jobs.resume(whole.path, quiet, change(whole.config, *setting))
     assert (whole.path / "config.json").read_bytes() == before
+
+
+def test_dropout_does_not_come_or_go(whole):
+    """Its draws are a part of the state."""
+    with pytest.raises(InputError, match=r"made with model\.dropout = 0\.2, which cannot change from or to 0"):
+        jobs.resume(whole.path, quiet, change(whole.config, "--model.dropout", "0"))
+
+
+def test_a_longer_training_goes_on_with_the_same_batches(config, tmp_path):
+    """The price of compiling a shape hangs on the length of the training; what is planned must not change with it."""
+    options = ("--data.corpus", "phrasebook", "--data.train", "[]", "--data.valid", "[]", "--data.test", "[]")
+    options += ("--data.batch_sentences", "0", "--data.batch_tokens", "1024", "--data.max_shapes", "10")
+    config = change(config, *options, "--train.updates", "500")
+    lengths = np.random.default_rng(0).integers(5, 33, (2, 4000))
+
+    def shapes(config):
+        return [shape.sentences for shape in plan_batches(config, lengths).shapes]
+
+    longer = change(config, "--train.updates", "20000")
+    assert shapes(config) != shapes(longer)
+    kept, _ = TranslationJob.prepare(config, corpora(config))
+    assert shapes(change(kept, "--train.updates", "20000")) == shapes(kept) == shapes(config)
+
+
+def test_not_a_bit_differs():
+    """Or it is no exact replay, and a zero has a sign too."""
+    array = np.array([0.0, np.nan, 2.0], "float32")
+    assert _difference(array, array.copy()) == 0
+    for other in (-array, array + np.float32(1e-6), array.astype("float64")):
+        assert _difference(array, other) > 0
+
+
+def test_the_killing_benchmark_finds_what_it_watches():
+    """In a process of its own: it wraps what it watches."""
+    code = "from benchmarks import kills; kills.watch(print, None)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 @pytest.mark.any_backend

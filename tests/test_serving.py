@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -55,6 +56,22 @@ def test_both_engines_translate_alike(make_run, tmp_path, options):
     assert json.loads((tmp_path / "ct2" / "parity.json").read_text()) == results
     made = ctranslate2_translator(run, folder=tmp_path / "ct2").translate([source for source, _ in PAIRS[:10]])
     assert len(set(made)) > 2
+
+
+@pytest.mark.parametrize(("beam_size", "scored", "made"), [(1, False, False), (1, True, True), (2, False, True)])
+def test_scores_are_made_where_they_are_needed(make_run, tmp_path, beam_size, scored, made):
+    """Guards against comparing our greedy search without them with one that makes them."""
+    run, asked = make_run(), []
+    decode = dataclasses.replace(run.config.decode, beam_size=beam_size, stop="attainable")
+    decoder = CTranslate2Decoder(run, export(run, tmp_path / "ct2"), decode, scored)
+    translate = decoder.translator.translate_batch
+    decoder.translator = SimpleNamespace(
+        translate_batch=lambda *texts, **options: asked.append(options["return_scores"]) or translate(*texts, **options)
+    )
+    ((candidate,),) = decoder([run.source_tokenizer.encode(PAIRS[0][0])])
+    assert asked == [made]
+    assert candidate.ids
+    assert (candidate.score < 0) == made
 
 
 def test_what_only_our_own_search_does_hinders_no_export(make_run, tmp_path):

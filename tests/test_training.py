@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -60,6 +61,14 @@ def test_not_a_number_stops_with_the_update(config, tmp_path):
     config = change(config, "--train.learning_rate", "1e38", "--train.warmup_updates", "0", "--model.norm", "pre")
     with pytest.raises(InputError, match=r"not a number any more at update \d+\. The state of update 0 is kept"):
         jobs.train(config, tmp_path / "run", quiet)
+
+
+def test_a_validation_that_is_no_number_is_not_kept(config, tmp_path, monkeypatch):
+    """Guards against a best score that no other is better than."""
+    monkeypatch.setattr(jobs.JOBS["translate"], "validate", lambda self: {"loss": math.nan})
+    with pytest.raises(InputError, match=r"not a number any more at update 2\. The state of update 0 is kept"):
+        jobs.train(change(config, "--train.best_by", "loss", "--train.validate_every", "2"), tmp_path / "run", quiet)
+    assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 @pytest.mark.any_backend

@@ -169,7 +169,7 @@ def hold_out(corpus, share):
     cut = int(len(documents) * (1 - share))
     parts = documents[:cut], documents[cut:]
     sizes = [len(document) for document in documents if isinstance(document, str)]
-    if any(sizes) and not share / 2 <= sum(sizes[cut:]) / sum(sizes) <= 2 * share:
+    if any(sizes) and (not cut or not share / 2 <= sum(sizes[cut:]) / sum(sizes) <= 2 * share):
         parts = _cut_text(documents, int(sum(sizes) * (1 - share)))
     names = f"the first {1 - share:.0%} of {corpus.name}", f"the last {share:.0%} of {corpus.name}"
     return tuple(

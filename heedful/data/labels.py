@@ -9,6 +9,8 @@ from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_a
 from heedful.data.examples import PlannedExamples, enclosed
 from heedful.errors import InputError
 
+NAMED = 10  # labels in a message
+
 
 def read_labelled(paths, origin=""):
     """Open files of `label<TAB>text` or `label text` lines as a `Corpus` of (label, text).
@@ -58,8 +60,8 @@ def label_numbers(corpus, labels):
     for number, (label, _) in enumerate(corpus, start=1):
         if label not in numbers:
             raise InputError(
-                f"{corpus.name}, text {number}: the label {label!r} is none of those that the model knows: "
-                f"{', '.join(labels)}."
+                f"{corpus.name}, text {number}: the label {label!r} is none of the {len(labels)} that the model knows: "
+                f"{', '.join(labels[:NAMED])}{', ...' if len(labels) > NAMED else '.'}"
             )
         found.append(numbers[label])
     return np.asarray(found, np.int32)

@@ -16,8 +16,9 @@ __all__ = ["JOBS", "default_folder", "plan", "require_free", "resume", "train"]
 JOBS = {"translate": TranslationJob, "generate": LanguageJob, "fill": MaskingJob, "classify": ClassificationJob}
 
 # What stays as it is when a training goes on, besides the tokenizer and the model, of which some may change.
-MADE_WITH = ("data.corpus", "data.labels", "train.start_from", "train.freeze")
-MAY_CHANGE = ("model.dropout", "model.attention_dropout", "model.max_length")
+MADE_WITH = ("data.corpus", "data.labels", "data.planned_updates", "train.start_from", "train.freeze")
+DROPOUTS = ("model.dropout", "model.attention_dropout")
+MAY_CHANGE = (*DROPOUTS, "model.max_length")
 
 
 def default_folder(config):
@@ -50,6 +51,11 @@ def _require_same(run, config):
         stays = name in MADE_WITH or (name.startswith(("tokenizer.", "model.")) and name not in MAY_CHANGE)
         if stays and old[name] != new[name]:
             raise InputError(f"{run.path} was made with {name} = {old[name]!r}, which has to stay: train a new run.")
+        if name in DROPOUTS and bool(old[name]) != bool(new[name]):
+            raise InputError(
+                f"{run.path} was made with {name} = {old[name]!r}, which cannot change from or to 0, for the draws are "
+                "part of its state: 1e-9 drops next to nothing."
+            )
 
 
 def plan(config, report=print):

@@ -1,6 +1,7 @@
 """The classification job: an encoder that says which class a text belongs to."""
 
 import dataclasses
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -31,9 +32,11 @@ class ClassificationJob(Job):
     @staticmethod
     def prepare(config, corpora):
         corpus = corpora["train"]
-        if not config.data.valid:
+        texts = [corpus]
+        if not config.data.valid:  # held out of the same text
             _require_all_classes(corpus, corpora["valid"])
-        seen = sorted({label for label, _ in corpus})
+            texts.append(corpora["valid"])
+        seen = sorted({label for label, _ in itertools.chain.from_iterable(texts)})
         if not seen:
             raise InputError(f"{corpus.name} is empty.")
         labels = config.data.labels or tuple(seen)

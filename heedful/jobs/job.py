@@ -17,7 +17,7 @@ from heedful.errors import InputError
 from heedful.inspection import plot_curves
 from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights
 from heedful.selfcheck.check import require
-from heedful.storage import locked, read_sealed, write_atomically
+from heedful.storage import locked, read_sealed, write_text
 from heedful.training.rehearsal import FIRST, Trial, largest_batch, rehearse
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
@@ -262,7 +262,7 @@ class Job:
             trainer.restore()
         if Config.from_json(self.run.path / CONFIG) != self.config:  # overridden, and the state, if any, fits
             self.run.add_origins(origins)
-            write_atomically(self.run.path / CONFIG, self.config.to_json().encode())
+            write_text(self.run.path / CONFIG, self.config.to_json())
         if resume:
             self.report(f"resuming at update {trainer.update}")
         try:
@@ -284,7 +284,7 @@ class Job:
         examination = examine(parts.pop("train").first(EXAMINED), parts, self.run.tokenizers())
         self.report(f"training text: {examination.summary()}")
         lines = "".join(f"{line}\n" for line in examination.lines())
-        write_atomically(self.run.path / EXAMINATION, lines.encode())
+        write_text(self.run.path / EXAMINATION, lines)
 
     def _take_over(self, model, start):
         """Put the encoder of a run `start` of task fill into a fresh model."""

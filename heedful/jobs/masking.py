@@ -3,7 +3,6 @@
 from heedful.data.documents import encode_texts
 from heedful.data.examples import plan_pieces
 from heedful.data.masking import MaskedExamples, in_pieces
-from heedful.errors import InputError
 from heedful.evaluation import TokenScores
 from heedful.jobs.documents import DocumentsJob, text_tokenizer
 from heedful.jobs.job import SCORED_TOKENS
@@ -59,8 +58,6 @@ class MaskingJob(DocumentsJob):
 def masked(run, texts, *, seed, **batches):
     """Return encoded texts as the masked examples that a run's config asks for; `batches` as of `plan_pieces`."""
     data = run.config.data
-    if data.max_tokens < 3:
-        raise InputError(f"data.max_tokens ({data.max_tokens}) must leave room for a token between start and end.")
     pieces = in_pieces(texts.ids, data.max_tokens)
     plan = plan_pieces(pieces, seed=seed, **batches)
     return MaskedExamples(pieces, run.tokenizer, plan, data.mask_share, data.whole_words, seed)

@@ -84,7 +84,7 @@ def plan_batches(config, lengths):
     epoch_tokens = int(sum(side.sum() for side in lengths))
     row_tokens = epoch_tokens / len(lengths[0])
     batch_tokens = data.batch_sentences * row_tokens if data.batch_sentences else 2 * data.batch_tokens
-    trained_tokens = train.updates * train.accumulate * batch_tokens
+    trained_tokens = (data.planned_updates or train.updates) * train.accumulate * batch_tokens
     price = COMPILE_TOKENS * epoch_tokens / max(trained_tokens, epoch_tokens)
     return BatchPlan(
         *lengths, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
@@ -121,6 +121,8 @@ class TranslationJob(Job):
                 f"data.corpus = {config.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
                 "data.corpus = 'files' to take those."
             )
+        planned = config.data.planned_updates or config.train.updates
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, planned_updates=planned))
         if not config.train.start_from:
             return config, train_tokenizers(config, corpus)
         before, config = starting_point(config)

@@ -14,7 +14,7 @@ from heedful import backend
 from heedful.checked import read_json
 from heedful.errors import InputError
 from heedful.scores.units import METRICS, interval
-from heedful.storage import if_allowed, locked, own_file, read_sealed, sealed, write_atomically
+from heedful.storage import if_allowed, locked, own_file, read_sealed, sealed, write_atomically, write_text
 
 SCORES, OUTPUTS = "scores.json", "outputs"
 HIDDEN = 2  # which tokens of a text fill hides to be scored: counted up whenever that changes
@@ -52,9 +52,9 @@ def _write(run, corpus, scores, units, texts):
         write_atomically(folder / f"{number}.safetensors", sealed(units, {"data_fingerprint": corpus.fingerprint}))
         if texts:
             lines = "".join(" ".join(text.split("\n")) + "\n" for text in texts)
-            write_atomically(folder / f"{number}.txt", lines.encode())
+            write_text(folder / f"{number}.txt", lines)
         table = json.dumps([*earlier, scores], indent=2, ensure_ascii=False, allow_nan=False)
-        write_atomically(run.path / SCORES, f"{table}\n".encode())
+        write_text(run.path / SCORES, f"{table}\n")
 
 
 def read(run):

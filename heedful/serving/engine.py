@@ -1,5 +1,6 @@
 """CTranslate2 in place of our own search: the same call, lists of ids in, candidates out."""
 
+import itertools
 from pathlib import Path
 
 from heedful import backend
@@ -86,7 +87,7 @@ class CTranslate2Decoder:
             if wanted:
                 raise InputError(f"CTranslate2 has no {name}: leave it out, or translate with our own engine.")
         forbidden_ids(decode, run.target_tokenizer)  # or it would be told by no line of ours
-        self.run, self.decode = run, decode
+        self.run, self.decode, self.scored = run, decode, scored
         # Who draws first would be chance with more than one worker.
         workers, each = threads or (1 if decode.sample else backend.cores(), 1)
         self.translator = engine.Translator(
@@ -101,6 +102,8 @@ class CTranslate2Decoder:
         limits = [decode.most(len(ids), self.run.config.model.max_length) for ids in sources]
         for index, limit in enumerate(limits):
             require_room(prefixes[index] if prefixes else [], limit, numbers[index] if numbers else None)
+        # Of a greedy search they cost a pass over the vocabulary at each step, which ours leaves out then too.
+        scored = self.scored or decode.beam_size > 1 or decode.sample
         options = {
             "beam_size": decode.beam_size,
             "num_hypotheses": decode.n_best,
@@ -112,7 +115,7 @@ class CTranslate2Decoder:
             "min_decoding_length": min(decode.min_length, max(limits)),
             "max_decoding_length": max(limits),
             "max_input_length": 0,
-            "return_scores": True,
+            "return_scores": scored,
             "max_batch_size": decode.batch_size,
         }
         if decode.sample:
@@ -129,7 +132,7 @@ class CTranslate2Decoder:
         return [
             [
                 Candidate([tokenizer.lookup(token) for token in tokens], score)
-                for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+                for tokens, score in zip(result.hypotheses, result.scores or itertools.repeat(0.0), strict=scored)
             ]
             for result in found
         ]

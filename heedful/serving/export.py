@@ -18,7 +18,7 @@ from heedful.evaluation import score_text
 from heedful.generation.translator import Translator
 from heedful.layers import sinusoid
 from heedful.serving.engine import ORIGIN, ctranslate2, ctranslate2_translator, exported_weights
-from heedful.storage import write_atomically
+from heedful.storage import write_text
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 MOST_DIFFERENT = 0.01  # of the translations, which may differ where two tokens are equally likely to rounding
@@ -187,7 +187,7 @@ def export_checked(run, folder, pairs, quantization="float32", report=print):
             export(run, tried, quantization)
             report(f"{quantization}, which changes the weights:")
             results += [result | {"quantization": quantization} for result in check_parity(run, tried, pairs, report)]
-        write_atomically(tried / "parity.json", (json.dumps(results, indent=2) + "\n").encode())
+        write_text(tried / "parity.json", json.dumps(results, indent=2) + "\n")
         _move(tried, folder)
     finally:
         shutil.rmtree(tried, ignore_errors=True)

@@ -120,11 +120,14 @@ class Meter:
 
     def _figures(self, counts):
         figures = {
+            "compile_seconds": round(counts["compiling"], 2), "peak_memory_gib": round(peak_memory() / 2**30, 3),
+        }  # fmt: skip
+        if not counts["tokens"]:  # nothing but first batches of their shapes: there is no rate
+            return figures
+        figures |= {
             "tokens_per_second": round(_ratio(counts, "tokens", "seconds"), 1),
-            "compile_seconds": round(counts["compiling"], 2),
             "padding_share": round(_ratio(counts, "padding", "places"), 4),
             "data_share": round(_ratio(counts, "making", "seconds"), 4),
-            "peak_memory_gib": round(peak_memory() / 2**30, 3),
         }
         if self._rate:
             figures["product_share"] = round(_ratio(counts, "operations", "seconds") / self._rate, 4)

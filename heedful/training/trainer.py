@@ -148,12 +148,15 @@ class Trainer:
         self.update = int(backend.to_numpy(self.objective.optimizer.iterations))
         logs = {name: float(values[-1]) for name, values in history.history.items()}
         if watch.diverged:
-            raise InputError(
-                f"The loss is not a number any more at update {watch.diverged}. "
-                f"The state of update {self.progress['update']} is kept: lower train.learning_rate, lengthen "
-                "train.warmup_updates or set train.clip_norm, and start again."
-            )
+            raise self._diverged(watch.diverged)
         return logs
+
+    def _diverged(self, update):
+        return InputError(
+            f"The loss is not a number any more at update {update}. "
+            f"The state of update {self.progress['update']} is kept: lower train.learning_rate, lengthen "
+            "train.warmup_updates or set train.clip_norm, and start again."
+        )
 
     def _batches(self, update):
         per_update = self.config.accumulate
@@ -168,6 +171,8 @@ class Trainer:
         scores = dict(self.validate())
         samples = scores.pop("samples", [])
         by = self.config.best_by
+        if not math.isfinite(scores[by]):  # the last update has done it: keep neither these weights nor that score
+            raise self._diverged(self.update)
         better = self.progress["best"] is None or (
             scores[by] < self.progress["best"] if by == "loss" else scores[by] > self.progress["best"]
         )
@@ -189,7 +194,7 @@ class Trainer:
         self.report(
             f"update {self.update:6d}  loss {logs['loss']:.3f}  "
             + "  ".join(f"valid {name} {score:.4g}" for name, score in scores.items())
-            + f"  {entry['tokens_per_second']:,.0f} tokens/s"
+            + f"  {meter.rate:,.0f} tokens/s"
             + ("  best" if better else "")
         )
         for sample in samples:
@@ -243,9 +248,10 @@ class Trainer:
 
 def _difference(one, other):
     """Return the largest difference of two arrays; 0 only if they are the same bit for bit."""
-    if np.array_equal(one, other):
+    if one.dtype == other.dtype and one.tobytes() == other.tobytes():
         return 0.0
-    return float(np.nan_to_num(np.abs(one.astype(np.float64) - other), nan=np.inf).max())
+    largest = float(np.nan_to_num(np.abs(one.astype(np.float64) - other), nan=np.inf).max())
+    return largest or math.ulp(0.0)  # 0 and -0
 
 
 class _Watch(keras.callbacks.Callback):

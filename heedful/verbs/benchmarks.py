@@ -6,7 +6,7 @@ from pathlib import Path
 from heedful.bench import decoding, training
 from heedful.bench.preparation import prepare
 from heedful.errors import InputError
-from heedful.verbs.lines import say
+from heedful.verbs.lines import tell
 
 
 def train(options):
@@ -20,10 +20,10 @@ def train(options):
         path = Path(folder) / "work"
         work.save(path)
         arguments = {"path": str(path), "updates": options.updates}
-        medians = training.compare(list(engines), options.rounds, arguments, say)
-    say(f"size {options.size}, {options.batch_tokens:,} tokens a batch: {training.summary(medians)}")
+        medians = training.compare(list(engines), options.rounds, arguments, tell)
+    tell(f"size {options.size}, {options.batch_tokens:,} tokens a batch: {training.summary(medians)}")
 
 
 def decode(options):
     """Compare the speed of decoding."""
-    decoding.compare(options, say)
+    decoding.compare(options, tell)

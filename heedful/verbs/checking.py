@@ -7,7 +7,7 @@ from heedful.jobs import JOBS
 from heedful.run import WEIGHTS, Run
 from heedful.selfcheck.check import check as check_run
 from heedful.selfcheck.made_up import made_up
-from heedful.verbs.lines import say
+from heedful.verbs.lines import tell
 
 
 def check(options):
@@ -16,14 +16,14 @@ def check(options):
     batch, frozen = _what_it_learns_from(run)
     trained = (run.path / WEIGHTS).is_file()
     began = time.monotonic()
-    report = None if options.json else lambda finding: say(str(finding))
+    report = None if options.json else lambda finding: tell(str(finding))
     findings = check_run(run, batch, frozen, trained, report)
     failed = [finding for finding in findings if not finding.passed]
     if options.json:
         print(json.dumps([finding.as_dict() for finding in findings], indent=2))
     else:
         weights = "the run's own weights" if trained else "fresh weights"
-        say(
+        tell(
             f"{len(findings) - len(failed)} of {len(findings)} checks passed, on {weights}, "
             f"in {time.monotonic() - began:.0f} s"
         )

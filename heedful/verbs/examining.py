@@ -13,7 +13,7 @@ from heedful.errors import InputError
 from heedful.progress import progress_bar
 from heedful.run import CONFIG, Run
 from heedful.verbs.configuration import read_config
-from heedful.verbs.lines import say, warn
+from heedful.verbs.lines import tell, warn
 
 
 def doctor(options):
@@ -31,11 +31,11 @@ def doctor(options):
         print(json.dumps(examination.as_dict(), indent=2))
     else:
         for line in examination.lines():
-            say(line)
+            tell(line)
     if options.fix:
         kept, mended, out = clean(text, examination, options.fix)
-        tell = warn if options.json else say
-        tell(f"{kept:,} rows as they were, {mended:,} mended, {out:,} taken out: see {options.fix / REPORT}")
+        report = warn if options.json else tell
+        report(f"{kept:,} rows as they were, {mended:,} mended, {out:,} taken out: see {options.fix / REPORT}")
     return int(not examination.rows or any(finding.kind in REFUSED for finding in examination.findings))
 
 

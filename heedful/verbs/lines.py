@@ -54,6 +54,15 @@ def say(text):
     print(text, flush=True)
 
 
+def tell(text):
+    """Tell the user how some work goes, as `say`; where nobody reads that any more, the work goes on."""
+    try:
+        say(text)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        warn("nobody reads standard output any more; the work goes on.")
+
+
 def warn(text):
     """Warn the user, on standard error."""
     print(f"heedful: warning: {text}", file=sys.stderr)

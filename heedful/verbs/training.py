@@ -15,7 +15,7 @@ from heedful.recipes import find_recipe
 from heedful.run import CONFIG, Run, saved_states
 from heedful.scores.comparison import compare
 from heedful.training.signals import Interrupted
-from heedful.verbs.lines import say
+from heedful.verbs.lines import tell
 
 
 def quickstart(options):
@@ -26,18 +26,18 @@ def quickstart(options):
     if earlier and Config.from_json(options.run / CONFIG).name != config.name:
         raise InputError(f"{options.run} holds another run, which quickstart would overwrite: choose another --run.")
     force = earlier or options.force
-    if code := _watched(lambda: jobs.train(config, options.run, say, force), options.run):
+    if code := _watched(lambda: jobs.train(config, options.run, tell, force), options.run):
         return code
     translator = load(options.run)
     sentence = "Os meninos felizes não comeram o bolo da avó."
     maps = AttentionMaps(translator, sentence)
     sheet = maps.sheet(options.run / "figures" / "attention.png")
-    say(f"{sentence}  ->  {maps.translation}")
-    say(f"attention: {sheet}")
+    tell(f"{sentence}  ->  {maps.translation}")
+    tell(f"attention: {sheet}")
     command = "python -m heedful" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
-    say(f'Now try:  echo "O gato preto bebe leite." | {command} translate {options.run}')
+    tell(f'Now try:  echo "O gato preto bebe leite." | {command} translate {options.run}')
     test, unseen = json.loads((options.run / "scores.json").read_text(encoding="utf-8"))[-2:]
-    say(
+    tell(
         f"quickstart: BLEU {test['bleu']:.2f} on unseen sentences, {unseen['bleu']:.2f} on unseen combinations of "
         f"words, in {time.monotonic() - began:.0f} s"
     )
@@ -57,31 +57,33 @@ def train(options):
             raise InputError("--verify replays with the settings that the run has: change none in the same call.")
         config = settings.override(Run.open(options.resume).config, options.overrides)
         origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
-        return _watched(lambda: jobs.resume(options.resume, say, config, options.verify, origins), options.resume)
+        return _watched(lambda: jobs.resume(options.resume, tell, config, options.verify, origins), options.resume)
     if options.verify:
         raise InputError("--verify replays what a run has done: it goes with --resume.")
     recipe = find_recipe(options.recipe)
     config = settings.of_recipe(recipe, options.overrides)
     if options.plan:
-        return jobs.plan(config, say)
+        return jobs.plan(config, tell)
     origins, folder = settings.origins(recipe, options.overrides), options.run or jobs.default_folder(config)
     if not options.seeds:
-        return _watched(lambda: jobs.train(config, folder, say, options.force, origins), folder)
+        return _watched(lambda: jobs.train(config, folder, tell, options.force, origins), folder)
     folder = folder.resolve() if folder.name in ("", "..") else folder
+    if not folder.name:
+        raise InputError(f"--seeds trains into FOLDER-seedN, and {folder} has no name: choose another --run.")
     folders = [folder.with_name(f"{folder.name}-seed{seed}") for seed in options.seeds]
     for seed, place in zip(options.seeds, folders, strict=True):  # all of them before the first takes its time
         _seeded(config, seed)  # which may refuse it
         jobs.require_free(place, options.force)
     for seed, place in zip(options.seeds, folders, strict=True):
         seeded = _seeded(config, seed)
-        say(f"seed {seed}: {place}")
+        tell(f"seed {seed}: {place}")
         own = origins | {"train.seed": "command line, --seeds"}
-        if code := _watched(lambda: jobs.train(seeded, place, say, options.force, own), place):  # noqa: B023
+        if code := _watched(lambda: jobs.train(seeded, place, tell, options.force, own), place):  # noqa: B023
             return code
         tokens = Run.open(place).config.data.batch_tokens  # which the first may have found out, for all
         config = settings.override(config, ["--data.batch_tokens", str(tokens)])
     for line in compare([Run.open(place) for place in folders]).lines():
-        say(line)
+        tell(line)
     return 0
 
 

@@ -52,7 +52,7 @@ def export(options):
     if not pairs:
         raise InputError("There is no text to check the export with.")
     keep_compilations()
-    export_checked(run, options.out or run.path / EXPORTED, pairs, options.quantization, lines.say)
+    export_checked(run, options.out or run.path / EXPORTED, pairs, options.quantization, lines.tell)
 
 
 def inspect(options):

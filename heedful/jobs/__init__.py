@@ -1,5 +1,6 @@
 """Jobs: from a config and its text to a trained and scored run, one file a task."""
 
+import dataclasses
 from pathlib import Path
 
 from heedful import settings
@@ -37,6 +38,9 @@ def train(config, path=None, report=print, force=False, origins=None):
 def resume(path, report=print, config=None, verify=False, origins=None):
     """Continue the training of a run folder, exactly as if it had never stopped; `verify` that first by a replay."""
     run = Run.open(path)
+    if config is not None and not config.data.planned_updates:  # a recipe leaves it to the run, which keeps it
+        data = dataclasses.replace(config.data, planned_updates=run.config.data.planned_updates)
+        config = dataclasses.replace(config, data=data)
     if config is not None and config != run.config:
         _require_same(run, config)
         run = Run(path, config, *run.tokenizers())  # kept in the folder when the state has turned out to fit it

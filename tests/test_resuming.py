@@ -87,8 +87,8 @@ def test_weights_without_a_state_are_not_trained_over(whole, gone):
 @pytest.mark.any_backend
 def test_what_is_changed_before_the_first_state_is_kept(config, tmp_path):
     """Else the next resume would go on with other batches than the first."""
-    TranslationJob.create(config, tmp_path / "made", quiet)
-    changed = change(config, "--data.batch_sentences", "4", "--train.updates", "3")
+    run = TranslationJob.create(config, tmp_path / "made", quiet).run
+    changed = change(run.config, "--data.batch_sentences", "4", "--train.updates", "3")
     jobs.resume(tmp_path / "made", quiet, changed, origins={"data.batch_sentences": "command line, on resuming"})
     assert Run.open(tmp_path / "made").config == changed
     assert Run.open(tmp_path / "made").origins()["data.batch_sentences"] == "command line, on resuming"

@@ -222,6 +222,7 @@ def test_a_broken_pipe_ends_quietly(run, tmp_path):
     assert b"heedful:" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_where_nobody_reads(recipe, tmp_path):
     command = f"{sys.executable} -m heedful train {recipe} --run {tmp_path / 'unread'} | head -1"
     result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=False)

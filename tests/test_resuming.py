@@ -309,6 +309,7 @@ def test_not_a_bit_differs():
         assert _difference(array, other) > 0
 
 
+@pytest.mark.slow
 def test_the_killing_benchmark_finds_what_it_watches():
     """In a process of its own: it wraps what it watches."""
     code = "from benchmarks import kills; kills.watch(print, None)"

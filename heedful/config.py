@@ -391,6 +391,13 @@ class Config:
         if self.train.freeze and not self.train.start_from:
             raise InputError("train.freeze needs train.start_from: there is nothing to keep as it is.")
 
+    def planned_as(self, made):
+        """Return this config with its batches planned for as many updates as those of `made`, unless it says itself."""
+        if self.task != "translate" or self.data.planned_updates:
+            return self
+        updates = made.data.planned_updates or made.train.updates
+        return dataclasses.replace(self, data=dataclasses.replace(self.data, planned_updates=updates))
+
     @classmethod
     def from_toml(cls, path):
         """Read a recipe.

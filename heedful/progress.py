@@ -1,5 +1,6 @@
-"""A progress bar on standard error, which leaves standard output to whoever reads it."""
+"""How work goes, on standard error, which leaves standard output to whoever reads it: a progress bar, and notes."""
 
+import os
 import sys
 
 from rich.console import Console
@@ -20,3 +21,11 @@ def progress_bar(*columns):
         *columns, console=console, transient=True, disable=not console.is_terminal,
         redirect_stdout=sys.stdout.isatty(),
     )  # fmt: skip
+
+
+def note(text):
+    """Write a line to standard error, at once; where nobody reads that any more, into nothing."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

@@ -224,11 +224,12 @@ def test_a_broken_pipe_ends_quietly(run, tmp_path):
 
 @pytest.mark.slow
 def test_a_training_goes_on_where_nobody_reads(recipe, tmp_path):
-    command = f"{sys.executable} -m heedful train {recipe} --run {tmp_path / 'unread'} | head -1"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=False)
-    assert result.stdout.count(b"\n") == 1
-    assert result.stderr.count(b"nobody reads standard output any more; the work goes on.") == 1
-    assert read_scores(Run.open(tmp_path / "unread"))
+    for kept, told in (("", 1), ("2>&1", 0)):
+        command = f"{sys.executable} -m heedful train {recipe} --run {tmp_path / 'unread'} --force {kept} | head -1"
+        result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=False)
+        assert result.stdout.count(b"\n") == 1
+        assert result.stderr.count(b"nobody reads standard output any more; the work goes on.") == told
+        assert read_scores(Run.open(tmp_path / "unread"))
 
 
 def test_no_warning_goes_where_translations_go(run, tmp_path):

@@ -1,5 +1,6 @@
 """Going on with a training: without a trace of the break, after a signal, a kill, a full disk, damage."""
 
+import json
 import os
 import signal
 import subprocess
@@ -301,11 +302,21 @@ def test_a_longer_training_goes_on_with_the_same_batches(config, tmp_path):
     assert shapes(change(kept, "--train.updates", "20000")) == shapes(kept) == shapes(config)
 
 
+def test_a_run_of_before_keeps_its_batches_too(whole):
+    """Its config.json says nothing of them: they were planned for the updates that it had."""
+    table = json.loads((whole.path / "config.json").read_text())
+    assert table["data"].pop("planned_updates") == 6
+    (whole.path / "config.json").write_text(json.dumps(table))
+    jobs.resume(whole.path, quiet, change(Run.open(whole.path).config, "--train.updates", "7"))
+    assert Run.open(whole.path).config.data.planned_updates == 6
+
+
 def test_not_a_bit_differs():
     """Or it is no exact replay, and a zero has a sign too."""
-    array = np.array([0.0, np.nan, 2.0], "float32")
-    assert _difference(array, array.copy()) == 0
-    for other in (-array, array + np.float32(1e-6), array.astype("float64")):
+    array = np.array([0.0, 2.0], "float32")
+    nan = array * np.nan
+    assert _difference(array, array.copy()) == _difference(nan, nan.copy()) == 0
+    for other in (np.array([-0.0, 2.0], "float32"), array + np.float32(1e-6), array.astype("float64"), nan):
         assert _difference(array, other) > 0
 
 

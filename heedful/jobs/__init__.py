@@ -1,6 +1,5 @@
 """Jobs: from a config and its text to a trained and scored run, one file a task."""
 
-import dataclasses
 from pathlib import Path
 
 from heedful import settings
@@ -38,10 +37,8 @@ def train(config, path=None, report=print, force=False, origins=None):
 def resume(path, report=print, config=None, verify=False, origins=None):
     """Continue the training of a run folder, exactly as if it had never stopped; `verify` that first by a replay."""
     run = Run.open(path)
-    if config is not None and not config.data.planned_updates:  # a recipe leaves it to the run, which keeps it
-        data = dataclasses.replace(config.data, planned_updates=run.config.data.planned_updates)
-        config = dataclasses.replace(config, data=data)
     if config is not None and config != run.config:
+        config = config.planned_as(run.config)
         _require_same(run, config)
         run = Run(path, config, *run.tokenizers())  # kept in the folder when the state has turned out to fit it
     return JOBS[run.config.task](run, report).train(True, verify, origins)
@@ -50,7 +47,7 @@ def resume(path, report=print, config=None, verify=False, origins=None):
 def _require_same(run, config):
     """Refuse a config with other settings of what a run was made with: its vocabulary, its model, its classes."""
     run.of_task(config.task)
-    old, new = settings.flat(run.config), settings.flat(config)
+    old, new = settings.flat(run.config.planned_as(run.config)), settings.flat(config)
     for name in old:
         stays = name in MADE_WITH or (name.startswith(("tokenizer.", "model.")) and name not in MAY_CHANGE)
         if stays and old[name] != new[name]:

@@ -121,8 +121,7 @@ class TranslationJob(Job):
                 f"data.corpus = {config.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
                 "data.corpus = 'files' to take those."
             )
-        planned = config.data.planned_updates or config.train.updates
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, planned_updates=planned))
+        config = config.planned_as(config)
         if not config.train.start_from:
             return config, train_tokenizers(config, corpus)
         before, config = starting_point(config)

@@ -193,6 +193,7 @@ def _systems(runs):
     """Return lists of the numbers of runs whose configs differ in nothing but name and seed."""
     systems = {}
     for number, run in enumerate(runs):
-        train = dataclasses.replace(run.config.train, seed=0)
-        systems.setdefault(dataclasses.replace(run.config, name="", train=train), []).append(number)
+        config = run.config.planned_as(run.config)
+        train = dataclasses.replace(config.train, seed=0)
+        systems.setdefault(dataclasses.replace(config, name="", train=train), []).append(number)
     return list(systems.values())

@@ -2,13 +2,12 @@
 
 import collections
 import contextlib
-import sys
 import time
 
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from heedful.progress import progress_bar
+from heedful.progress import note, progress_bar
 from heedful.training.demand import Demand
 from heedful.training.machine import peak_memory, product_rate
 
@@ -83,7 +82,7 @@ class Meter:
             update, rate = (number + 1) // self.config.accumulate, f"{self.rate:,.0f} tokens/s"
             self.bar.update(self.task, completed=update, rate=rate)
             if self.bar.disable and time.monotonic() - self._told >= SILENCE:
-                print(f"update {update:6d} of {self.config.updates}  {rate}", file=sys.stderr, flush=True)
+                note(f"update {update:6d} of {self.config.updates}  {rate}")
                 self._told = time.monotonic()
 
     @property

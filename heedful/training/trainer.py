@@ -168,11 +168,8 @@ class Trainer:
 
     def _validate(self, logs, meter, board):
         began = time.monotonic()
-        scores = dict(self.validate())
+        by, scores = self.config.best_by, self._scores()
         samples = scores.pop("samples", [])
-        by = self.config.best_by
-        if not math.isfinite(scores[by]):  # the last update has done it: keep neither these weights nor that score
-            raise self._diverged(self.update)
         better = self.progress["best"] is None or (
             scores[by] < self.progress["best"] if by == "loss" else scores[by] > self.progress["best"]
         )
@@ -200,6 +197,13 @@ class Trainer:
         for sample in samples:
             self.report(f"    {sample}")
         meter.restart()
+
+    def _scores(self):
+        """Return what the validation says; no other score would be better than one that is no number."""
+        scores = dict(self.validate())
+        if not math.isfinite(scores[self.config.best_by]):
+            raise self._diverged(self.update)
+        return scores
 
     def _lost_patience(self):
         lost = bool(self.config.patience) and self.progress["waited"] >= self.config.patience
@@ -242,7 +246,7 @@ class Trainer:
         else:
             self.states.write(lambda: self.run.save_model(model=self.model))
             self.progress["best_update"] = self.update
-        self.progress["best"] = self.validate()[self.config.best_by]
+        self.progress["best"] = self._scores()[self.config.best_by]
         self.states.save(self.progress, arrays)
 
 

@@ -41,7 +41,8 @@ def _values(where):
 
 def diff(options):
     """Say in which settings two configurations differ."""
-    first, second = (settings.flat(read_config(name)) for name in (options.first, options.second))
+    configs = map(read_config, (options.first, options.second))
+    first, second = (settings.flat(config.planned_as(config)) for config in configs)
     names = [name for name in first if first[name] != second[name]]
     width = max((len(name) for name in names), default=0)
     for name in names:

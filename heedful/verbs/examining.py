@@ -13,7 +13,7 @@ from heedful.errors import InputError
 from heedful.progress import progress_bar
 from heedful.run import CONFIG, Run
 from heedful.verbs.configuration import read_config
-from heedful.verbs.lines import tell, warn
+from heedful.verbs.lines import say, tell, warn
 
 
 def doctor(options):
@@ -31,7 +31,7 @@ def doctor(options):
         print(json.dumps(examination.as_dict(), indent=2))
     else:
         for line in examination.lines():
-            tell(line)
+            (tell if options.fix else say)(line)
     if options.fix:
         kept, mended, out = clean(text, examination, options.fix)
         report = warn if options.json else tell

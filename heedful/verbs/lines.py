@@ -7,6 +7,7 @@ import sys
 from heedful.arriving import Arriving
 from heedful.data.corpus import read_lines, resolve, without_ends
 from heedful.errors import InputError
+from heedful.progress import note
 
 
 def read(files):
@@ -65,4 +66,4 @@ def tell(text):
 
 def warn(text):
     """Warn the user, on standard error."""
-    print(f"heedful: warning: {text}", file=sys.stderr)
+    note(f"heedful: warning: {text}")

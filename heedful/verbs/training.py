@@ -11,6 +11,7 @@ from heedful.config import Config
 from heedful.errors import InputError
 from heedful.inspection import AttentionMaps
 from heedful.loading import load
+from heedful.progress import note
 from heedful.recipes import find_recipe
 from heedful.run import CONFIG, Run, saved_states
 from heedful.scores.comparison import compare
@@ -103,13 +104,13 @@ def _watched(work, folder):
     try:
         work()
     except Interrupted as stop:
-        print(f"heedful: {stop}", file=sys.stderr)
+        note(f"heedful: {stop}")
         return 128 + stop.signal_number
     except KeyboardInterrupt:
         last = saved_states(folder)[-1:]
         kept = f"{last[0]} is kept" if last else "no update was made yet"
         advice = f". Go on with: heedful train --resume {folder}" if (folder / CONFIG).is_file() else ""
-        print(f"heedful: stopped at once; {kept}{advice}", file=sys.stderr)
+        note(f"heedful: stopped at once; {kept}{advice}")
         return 128 + (received or [signal.SIGINT])[0]
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from heedful import settings
+from heedful import __version__, settings
 from heedful.config import OF_SOURCE, SIZES
 from heedful.recipes import recipe_names
 
@@ -23,6 +23,7 @@ def new_parser():
         "encoded text and compiled programs are kept (default: heedful in XDG_CACHE_HOME or ~/.cache). KERAS_BACKEND: "
         "jax (the default), tensorflow or torch.",
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     add = _subparsers(parser, "verbs", "VERB")
     for verb in (
         _quickstart, _train, _translate, _generate, _fill, _classify, _embed, _evaluate, _doctor, _compare, _explain,
@@ -85,7 +86,7 @@ def _translate(add):
         help="write line number, score and text of each candidate, by tabs (--n-best does so too)",
     )
     verb.add_argument(
-        "--prefixes", type=Path, metavar="FILE", help="what each translation must begin with, but for blanks at the end"
+        "--prefixes", type=Path, metavar="FILE", help="what each translation must begin with, a line each"
     )
     settings.add_options(verb, "decode")
 

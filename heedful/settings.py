@@ -4,7 +4,6 @@ import argparse
 import ast
 import dataclasses
 import functools
-import itertools
 import tomllib
 import typing
 from pathlib import Path
@@ -83,16 +82,16 @@ def origins(recipe, arguments):
 
 def take(arguments):
     """Split the arguments of `train` into its own and the settings, `--section.key value` and `--name value`."""
-    own, overrides = [], []
-    waiting = iter(arguments)
-    for argument in waiting:
-        flag = argument.split("=", 1)[0]
-        if flag.startswith("--") and ("." in flag or flag == "--name"):
-            overrides.append(argument)
-            if "=" not in argument:
-                overrides.extend(itertools.islice(waiting, 1))
+    own, overrides, wants_value = [], [], False
+    for argument in arguments:
+        flag, together, _ = argument.partition("=")
+        if flag.startswith("--"):  # never the value of the flag before, which is then told to lack one
+            is_setting = "." in flag or flag == "--name"
+            (overrides if is_setting else own).append(argument)
+            wants_value = is_setting and not together
         else:
-            own.append(argument)
+            (overrides if wants_value else own).append(argument)
+            wants_value = False
     return own, overrides
 
 

@@ -6,7 +6,7 @@ from heedful.checked import from_dict
 from heedful.config import SIZES, Config
 from heedful.errors import InputError
 from heedful.recipes import FOLDER, find_recipe
-from heedful.settings import describe, of_recipe, origins, override
+from heedful.settings import describe, of_recipe, origins, override, take
 
 pytestmark = pytest.mark.any_backend
 
@@ -132,6 +132,23 @@ def test_a_recipe_of_the_package_has_no_folder():
     for name in ("runs/trec", "elsewhere/trec.toml", "../trec"):
         with pytest.raises(InputError, match="does not exist, and is none of the recipes"):
             find_recipe(name)
+
+
+def test_a_folder_that_holds_no_run_is_named_so(tmp_path):
+    with pytest.raises(InputError, match="is a folder, but no run folder, and is none of the recipes"):
+        find_recipe(tmp_path)
+
+
+def test_settings_are_told_from_the_arguments_of_train():
+    own, overrides = take(
+        ["--plan", "--train.seed", "3", "reverse", "--name=--x", "--run", "a.b", "--train.clip_norm", "-1"]
+    )
+    assert own == ["--plan", "reverse", "--run", "a.b"]
+    assert overrides == ["--train.seed", "3", "--name=--x", "--train.clip_norm", "-1"]
+    for behind in (["--train.updates", "3"], ["--plan"], []):
+        own, overrides = take(["reverse", "--train.seed", *behind])
+        with pytest.raises(InputError, match=r"--train\.seed needs a value"):
+            override(Config(), overrides)
 
 
 def test_every_setting_is_described():

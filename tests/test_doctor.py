@@ -190,7 +190,7 @@ def test_running_text_may_repeat_itself(tmp_path):
 
 def test_an_empty_text(tmp_path):
     paths = write(tmp_path, [])
-    assert examine(Rows.of_pairs(paths)).lines()[1:] == ["nothing found"]
+    assert examine(Rows.of_pairs(paths)).lines()[1:] == ["nothing to train on"]
 
 
 def test_lines_that_are_nearly_alike_are_not_unlike_the_rest(tmp_path):
@@ -370,7 +370,8 @@ def test_the_command(cli, good, tmp_path, recipe_of):
     for task in ("translate", "generate", "fill", "classify"):
         assert cli("doctor", recipe_of(task)).returncode == 0
     (tmp_path / "nothing.en").write_text("")
-    assert cli("doctor", tmp_path / "nothing.en").returncode == 1
+    empty = cli("doctor", tmp_path / "nothing.en")
+    assert (empty.returncode, empty.stdout.splitlines()[1]) == (1, b"nothing to train on")
     for arguments, message in (
         (["nothing"], b"none of the recipes"), (["nothing.txt"], b"Missing text"), ([tmp_path], b"none of the recipes"),
         (["x.tsv", "y.tsv", "z.tsv"], b"examine one at a time"), (["quickstart"], b"names no text of its own"),

@@ -60,7 +60,8 @@ class Examination:
         scripts = "; ".join(f"{side} in {' and '.join(names) or 'no script'}" for side, names in self.scripts.items())
         head = f"{self.name}: {self.rows:,} rows, {scripts}, examined in {self.seconds:.1f} s"
         found = [line for finding in self.findings for line in finding.lines(self.rows)]
-        return [head, *(found or ["nothing found"]), *map(str, self.vocabularies)]
+        nothing = "nothing found" if self.rows else "nothing to train on"
+        return [head, *(found or [nothing]), *map(str, self.vocabularies)]
 
     def summary(self):
         """Return the numbers of what was found as one line."""

@@ -20,4 +20,5 @@ def find_recipe(name):
     own = FOLDER / f"{path.stem}.toml"
     if path.parent == Path() and path.suffix in ("", ".toml") and own.is_file():
         return own
-    raise InputError(f"{name} does not exist, and is none of the recipes {', '.join(recipe_names())}.")
+    problem = "is a folder, but no run folder" if path.is_dir() else "does not exist"
+    raise InputError(f"{name} {problem}, and is none of the recipes {', '.join(recipe_names())}.")

@@ -52,13 +52,7 @@ def train(options):
     if options.seeds and (options.resume or options.plan or len(set(options.seeds)) < len(options.seeds)):
         raise InputError("--seeds takes different seeds, and goes with neither --resume nor --plan.")
     if options.resume:
-        if options.plan or options.run or options.force:
-            raise InputError("--resume goes on in the folder that it names: with neither --plan, --run nor --force.")
-        if options.verify and options.overrides:
-            raise InputError("--verify replays with the settings that the run has: change none in the same call.")
-        config = settings.override(Run.open(options.resume).config, options.overrides)
-        origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
-        return _watched(lambda: jobs.resume(options.resume, tell, config, options.verify, origins), options.resume)
+        return _resume(options)
     if options.verify:
         raise InputError("--verify replays what a run has done: it goes with --resume.")
     recipe = find_recipe(options.recipe)
@@ -66,8 +60,23 @@ def train(options):
     if options.plan:
         return jobs.plan(config, tell)
     origins, folder = settings.origins(recipe, options.overrides), options.run or jobs.default_folder(config)
-    if not options.seeds:
-        return _watched(lambda: jobs.train(config, folder, tell, options.force, origins), folder)
+    if options.seeds:
+        return _train_seeds(options, config, origins, folder)
+    return _watched(lambda: jobs.train(config, folder, tell, options.force, origins), folder)
+
+
+def _resume(options):
+    if options.plan or options.run or options.force:
+        raise InputError("--resume goes on in the folder that it names: with neither --plan, --run nor --force.")
+    if options.verify and options.overrides:
+        raise InputError("--verify replays with the settings that the run has: change none in the same call.")
+    config = settings.override(Run.open(options.resume).config, options.overrides)
+    origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
+    return _watched(lambda: jobs.resume(options.resume, tell, config, options.verify, origins), options.resume)
+
+
+def _train_seeds(options, config, origins, folder):
+    """Train once with each seed into a folder of its own, `folder` with the seed behind its name, and compare."""
     folder = folder.resolve() if folder.name in ("", "..") else folder
     if not folder.name:
         raise InputError(f"--seeds trains into FOLDER-seedN, and {folder} has no name: choose another --run.")

@@ -3,6 +3,7 @@
 Axes: N heads, T target length, S source length.
 """
 
+import io
 import math
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from heedful.errors import InputError
 from heedful.layers import Trace, sinusoid
 from heedful.models.ensemble import Ensemble
 from heedful.run import weights_by_name
+from heedful.storage import write_atomically
 
 MOST_NAMED = 40  # classes whose confusions are drawn with names and numbers; 150 of them would take a minute
 POSITIONS_DRAWN = 128
@@ -39,9 +41,10 @@ class AttentionMaps:
         if not source_ids:
             raise InputError("There is nothing to look at in an empty sentence.")
         if target is None:
-            target_ids = translator.decode_ids([source_ids])[0]
+            target_ids = translator.decode_ids([source_ids])[0]  # which may find no end, and fill all there is
         else:
-            target_ids = translator.target_tokenizer.encode(target)[:room]
+            target_ids = translator.target_tokenizer.encode(target)
+        target_ids = target_ids[:room]
         self.translation = translator.target_tokenizer.decode(target_ids)
         source_ids, read_ids = [*source_ids, END_ID], [START_ID, *target_ids]
         self.source_tokens = translator.source_tokenizer.pieces(source_ids)
@@ -162,5 +165,7 @@ def plot_confusion(path, confusion, labels):
 def _save(figure, path):
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight", dpi=110)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", bbox_inches="tight", dpi=110)
+    write_atomically(path, drawn.getvalue())
     return path

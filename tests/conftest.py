@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 os.environ.setdefault("KERAS_BACKEND", "jax")  # as heedful would choose, whoever imports Keras first
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow greets on standard error
@@ -253,6 +254,21 @@ def run(trained, tmp_path):
 def whole(run):
     """A run that came to its end at once."""
     return Run.open(run)
+
+
+def talk(arguments, lines):
+    """Give a verb of the command line a line after each answer; return the answers, a line each."""
+    command, answers = [sys.executable, "-m", "heedful", *map(str, arguments)], []
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        (alarm := threading.Timer(200, process.kill)).start()  # or the test would wait for ever too
+        for line in lines:
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            answers.append(process.stdout.readline().decode())
+        process.stdin.close()
+        assert process.stdout.read() == b""
+        alarm.cancel()
+    return answers
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import importlib.metadata
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from heedful.inspection import plot_positions
 from heedful.run import Run
 from heedful.scores.passport import read as read_scores
 from heedful.storage import sealed
-from tests.conftest import change
+from tests.conftest import change, talk
 
 pytestmark = pytest.mark.any_backend
 
@@ -139,18 +140,7 @@ def test_export_and_translate_with_the_other_engine(cli, run):
 
 def test_each_line_is_answered_when_it_comes(run):
     """Guards against a program that asks line by line and waits for ever."""
-    command = [sys.executable, "-m", "heedful", "translate", str(run)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        (alarm := threading.Timer(200, process.kill)).start()  # or the test would wait for ever too
-        answers = []
-        for line in ("o gato bebe", "a vaca come"):
-            process.stdin.write(f"{line}\n".encode())
-            process.stdin.flush()
-            answers.append(process.stdout.readline().decode())
-        process.stdin.close()
-        assert process.stdout.read() == b""
-        alarm.cancel()
-    assert all(answer.endswith("\n") for answer in answers)
+    assert all(answer.endswith("\n") for answer in talk(["translate", run], ["o gato bebe", "a vaca come"]))
 
 
 @pytest.mark.parametrize("ending", ["mistake", "signal"])
@@ -408,6 +398,10 @@ def test_sigterm_and_resume(recipe, tmp_path, cli):
     result = cli("train", "--resume", folder, "--train.updates", states[-1] + 2)
     assert result.returncode == 0, result.stderr.decode()
     assert f"resuming at update {states[-1]}" in result.stdout.decode()
+
+
+def test_the_version_is_told(cli):
+    assert cli("--version").stdout.decode().split() == ["heedful", importlib.metadata.version("heedful")]
 
 
 def test_help_lists_verbs_and_settings(cli):

@@ -21,9 +21,16 @@ def tokenizer(corpus):
     return Tokenizer.train(itertools.chain.from_iterable(corpus), "word", 60)
 
 
-def small(tokenizer):
-    size = len(tokenizer)
-    return heedful.Transformer(size, size, num_layers=2, d_model=24, num_heads=6, d_ff=20, max_length=19, tie="none")
+def small(tokenizer, **options):
+    sizes = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19}
+    return heedful.Transformer(len(tokenizer), len(tokenizer), tie="none", **sizes, **options)
+
+
+def leaning(tokenizer, by, **options):
+    """Return a model whose translations end sooner, or later, by what is added to the logit of the end token."""
+    model = small(tokenizer, output_bias=True, **options)
+    model.output_projection.bias.assign(np.where(np.arange(len(tokenizer)) == END_ID, by, 0.0))
+    return model
 
 
 @pytest.fixture
@@ -84,8 +91,9 @@ def translator(model, tokenizer):
     return Translator(model, tokenizer, tokenizer)
 
 
-def test_n_best_is_sorted_and_scored(translator, tokenizer, lines):
+def test_n_best_is_sorted_and_scored(tokenizer, lines):
     """Each score is the log-probability that scoring the text afterwards finds."""
+    translator = Translator(leaning(tokenizer, 4.0), tokenizer, tokenizer)
     made = translator.n_best(lines, beam_size=4, n_best=3, length_penalty=0.0)
     for line, candidates in zip(lines, made, strict=True):
         if not line:
@@ -95,11 +103,29 @@ def test_n_best_is_sorted_and_scored(translator, tokenizer, lines):
         assert len(candidates) == 3
         assert scores == sorted(scores, reverse=True)
     decoder = translator._decoder(False, beam_size=4, n_best=3, length_penalty=0.0)
-    source = tokenizer.encode(max(lines, key=len))
-    for ids, score in decoder([source])[0]:
-        if len(ids) < decoder.most(len(source)):  # it has an end token, which is scored too
-            scored = translator._scorer or (translator.score(["o"], ["o"]) and translator._scorer)
-            np.testing.assert_allclose(scored([source], [ids])[0].sum(), score, atol=1e-3)
+    sources = [tokenizer.encode(line) for line in lines if line]
+    found = [
+        (source, *candidate)
+        for source, candidates in zip(sources, decoder(sources), strict=True)
+        for candidate in candidates
+        if len(candidate.ids) < decoder.most(len(source))  # it has an end token, which is scored too
+    ]
+    assert len(found) > 5
+    scored = translator._scorer(translator.model)([source for source, _, _ in found], [ids for _, ids, _ in found])
+    np.testing.assert_allclose([tokens.sum() for tokens in scored], [score for *_, score in found], atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 3}, {"sample": True}])
+def test_nothing_is_shorter_than_its_least_length(translator, options):
+    """Where that is also the most, and where a short source may not have as many: then as many as it may."""
+    sources = [translator.source_tokenizer.encode(line) for line in ("o gato bebe água", "a vaca")]
+    for settings, lengths in (
+        ({"min_length": 5, "max_length": 5}, [5, 5]),
+        ({"min_length": 1, "max_length": 1}, [1, 1]),
+        ({"min_length": 12, "max_ratio": 2.0, "max_extra": 4}, [12, 8]),
+    ):
+        found = translator._decoder(**settings, **options)(sources)
+        assert [len(candidates[0].ids) for candidates in found] == lengths
 
 
 def test_score_names_every_token(translator, tokenizer, model, numpy):
@@ -127,6 +153,16 @@ def test_alternatives_begin_with_different_tokens(translator):
     assert [score for _, score, _ in found] == sorted((score for _, score, _ in found), reverse=True)
     assert all(text.split()[0] == "the" for _, _, text in found)
     assert found[0][1] < 0
+
+
+def test_alternatives_may_be_the_last_token(translator):
+    found = translator.alternatives("o gato bebe", prefix="the cat", count=4, max_length=3)
+    assert [(score, text) for _, score, text in found] == [
+        (score, " ".join(text.split()[:3]))
+        for _, score, text in translator.alternatives("o gato bebe", prefix="the cat", count=4)
+    ]
+    with pytest.raises(InputError, match="The prefix has 2 tokens; this source's translation may have at most 2"):
+        translator.alternatives("o gato bebe", prefix="the cat", max_length=2)
 
 
 def test_tokens_one_by_one_are_the_whole(translator, lines):
@@ -218,6 +254,15 @@ def test_what_takes_one_text_takes_no_list(translator):
 def test_several_models_have_no_attention_to_draw(model, tokenizer):
     with pytest.raises(InputError, match="have no attention in common"):
         AttentionMaps(Translator(Ensemble([model, model]), tokenizer, tokenizer), "o gato")
+
+
+def test_attention_of_a_translation_without_an_end_is_drawn(tokenizer):
+    """Guards against one more token than there are learned positions."""
+    model = leaning(tokenizer, -1e9, positions="learned")
+    translator = Translator(model, tokenizer, tokenizer, DecodeConfig(forbidden=("[PAD]",)))
+    assert len(translator.decode_ids([tokenizer.encode("o gato " * 4)])[0]) == 19
+    maps = AttentionMaps(translator, "o gato " * 4)
+    assert maps.weights_of("decoder self", 1)[0].shape == (6, 19, 19)
 
 
 def test_a_space_at_the_end_of_a_prefix_belongs_to_the_next_word(corpus):

@@ -152,6 +152,14 @@ def test_vectors_do_not_hang_on_the_batch(filler, pooling, tokenizer, numpy):
 
 
 @pytest.mark.any_backend
+def test_vectors_of_a_model_in_bfloat16_are_means_in_float32(tokenizer):
+    filler = Filler(heedful.MaskedLM(len(tokenizer), dtype="mixed_bfloat16", **SIZES), tokenizer)
+    vectors = filler.embed(["o gato bebe", "a vaca"])
+    assert vectors.dtype == np.float32
+    assert (vectors != ops.convert_to_numpy(ops.cast(ops.cast(vectors, "bfloat16"), "float32"))).any()
+
+
+@pytest.mark.any_backend
 def test_mistakes_have_one_line(filler):
     with pytest.raises(InputError, match=r"write \[MASK\] where a token is missing"):
         filler.fill("o gato")

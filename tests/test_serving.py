@@ -11,6 +11,7 @@ from heedful import backend
 from heedful.config import Config, DataConfig, DecodeConfig, ModelConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.generation.translator import Translator
 from heedful.run import Run
 from tests.conftest import PAIRS, quiet
 
@@ -99,6 +100,54 @@ def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir() if "ct2" in path.name or "new" in path.name] == ["ct2"]
 
 
+def test_what_a_user_has_put_beside_an_export_stays(make_run, tmp_path):
+    run = make_run()
+    export(run, tmp_path / "ct2")
+    (tmp_path / "ct2" / "source.tokenizer.json").write_text("{}")
+    for again in (export, lambda *where: export_checked(*where, PAIRS[:4], report=quiet)):
+        with pytest.raises(InputError, match=r"holds source\.tokenizer\.json, which heedful has not exported"):
+            again(run, tmp_path / "ct2")
+    assert (tmp_path / "ct2" / "source.tokenizer.json").read_text() == "{}"
+
+
+def test_a_wrong_quantization_is_told_before_anything_is_compared(make_run, tmp_path):
+    said = []
+    with pytest.raises(InputError, match="Unknown quantization 'int-8'"):
+        export_checked(make_run(), tmp_path / "ct2", PAIRS[:4], "int-8", report=said.append)
+    assert not said
+    assert not (tmp_path / "ct2").exists()
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 3, "n_best": 3}, {"length_penalty": 0.6}])
+def test_scores_are_divided_as_ours_are(make_run, tmp_path, options):
+    """CTranslate2 leaves the end token out of a length."""
+    run = make_run()
+    sources = [run.source_tokenizer.encode(source) for source, _ in PAIRS]
+    export(run, tmp_path / "ct2")
+    engines = Translator.from_run(run), ctranslate2_translator(run, folder=tmp_path / "ct2")
+    ours, theirs = (engine._decoder(True, max_length=18, max_ratio=99.0, **options)(sources) for engine in engines)
+    same = 0
+    for candidates, others in zip(ours, theirs, strict=True):
+        assert [score for _, score in others] == sorted((score for _, score in others), reverse=True)
+        scores = {tuple(ids): score for ids, score in others}
+        for ids, score in candidates:
+            if tuple(ids) in scores:
+                same += 1
+                assert scores[tuple(ids)] == pytest.approx(score, abs=1e-3)
+    assert same > len(sources) * options.get("n_best", 1) // 2
+
+
+def test_the_same_seed_draws_the_same(make_run, tmp_path):
+    """CTranslate2 by itself takes up the first seed only."""
+    run = make_run()
+    export(run, tmp_path / "ct2")
+    translator, lines = ctranslate2_translator(run, folder=tmp_path / "ct2"), ["o gato bebe"] * 5
+    first, other, again = (translator.translate(lines, sample=True, seed=seed) for seed in (3, 4, 3))
+    assert first == again != other
+    twice = list(translator.stream_candidates(lines * 60, sample=True, batch_size=1))
+    assert twice[:50] != twice[50:100]  # windows that the translator reads one after the other
+
+
 @pytest.mark.slow
 def test_int8_is_smaller_and_reported(make_run, tmp_path):
     run = make_run()
@@ -114,13 +163,11 @@ def test_mistakes(make_run, tmp_path):
         export(run, tmp_path / "ct2", "int3")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("keep me")
-    with pytest.raises(InputError, match="holds something that heedful has not exported"):
+    with pytest.raises(InputError, match=r"holds letter\.txt, which heedful has not exported"):
         export(run, tmp_path / "full")
     export(run, tmp_path / "ct2")
-    sampled = dataclasses.replace(run.config.decode, sample=True, seed=3)
-    draws = [ctranslate2_translator(run, sampled, tmp_path / "ct2").translate(["o gato bebe"] * 5) for _ in range(2)]
-    assert draws[0] == draws[1]
-    for unknown in ({"sample": True, "min_p": 0.1}, {"precision": "int8"}, {"beam_size": 2, "stop": "width"}):
+    for unknown in ({"sample": True, "min_p": 0.1}, {"precision": "int8"}, {"beam_size": 2, "stop": "width"},
+                    {"sample": True, "n_best": 2, "top_k": 1}):  # fmt: skip
         decode = dataclasses.replace(run.config.decode, **unknown)
         with pytest.raises(InputError, match=rf"CTranslate2 has no decode.{list(unknown)[-1]}"):
             CTranslate2Decoder(run, tmp_path / "ct2", decode)

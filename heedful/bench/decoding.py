@@ -50,7 +50,7 @@ def translate_all(translator, lines, batch_size, **options):
 def row(run, folder, lines, beam_size, batch_size, rounds, fixed, precisions):
     """Measure one row; return the speeds of each round of heedful, by precision, and of CTranslate2."""
     options = {"beam_size": beam_size, "length_penalty": 0.0} | (
-        {"min_length": fixed, "max_length": fixed} if fixed else {}
+        {"min_length": fixed, "max_length": fixed, "max_extra": fixed} if fixed else {}
     )
     threads = [(backend.cores(), 1)] if batch_size > 1 else [(1, 1), (1, backend.cores())]
     own = Translator.from_run(run)

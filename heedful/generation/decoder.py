@@ -138,7 +138,7 @@ class Decoder:
         arguments = {"source": source, "first": first, "limits": limits}
         least = np.maximum(self.decode.min_length, np.ceil(self.decode.min_ratio * lengths))
         if least.any():
-            arguments["minimums"] = _padded(np.minimum(least, limits[: len(jobs)] - 1), count + 1)
+            arguments["minimums"] = _padded(np.minimum(least, limits[: len(jobs)]), count + 1)
         begun = max(len(job.prefix) for job in jobs)
         room = int(limits.max()) if all_room else self._room(source.shape[1] + begun, int(limits.max()))
         if begun:

@@ -59,8 +59,9 @@ class LineTranslator:
                 unless tokens are sampled.
             warn, options: as in `translate`.
             scored: have greedy search add up scores too; they are 0 without.
-            prefixes: for each line the text that its translation must begin with, which may end within a word: white
-                space at its end is not part of it. None: nothing.
+            prefixes: for each line the text that its translation must begin with, which may end within a word. White
+                space at its end is not part of it, unless it is a token of its own, as where tokens are characters.
+                None: nothing.
 
         Raises:
             InputError: there are fewer prefixes than lines, or one leaves no room.

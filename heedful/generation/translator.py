@@ -80,7 +80,7 @@ class Translator(LineTranslator):
 
         Args:
             line: a text.
-            prefix: what the translation begins with, white space at its end left out.
+            prefix: what the translation begins with, see `stream_candidates`.
             count: how many there shall be.
             warn, options: as in `translate`.
 
@@ -96,8 +96,10 @@ class Translator(LineTranslator):
         scores = self._scorer(decoder.model).next_token(source, begun)
         left_out = (END_ID, *decoder.forbidden)
         best = [int(token) for token in np.argsort(-scores) if token not in left_out][:count]
-        made = decoder([source] * len(best), prefixes=[[*begun, token] for token in best])
-        texts = [self.target_tokenizer.decode(candidates[0].ids) for candidates in made]
+        found = [[*begun, token] for token in best]
+        if len(begun) + 1 < decoder.most(len(source)):  # something can follow
+            found = [candidates[0].ids for candidates in decoder([source] * len(best), prefixes=found)]
+        texts = map(self.target_tokenizer.decode, found)
         pieces = self.target_tokenizer.pieces(best)
         return [(piece, float(scores[token]), text) for piece, token, text in zip(pieces, best, texts, strict=True)]
 

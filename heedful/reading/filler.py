@@ -83,7 +83,7 @@ class Filler:
         if pooling not in self._embedders:
             model = self.model
             self._embedders[pooling] = Batched(
-                lambda ids: model.pool(ids, model.encode(ids), pooling), model, model.max_length
+                lambda ids: model.pool(ids, ops.cast(model.encode(ids), "float32"), pooling), model, model.max_length
             )
         rows = self._embedders[pooling](self.tokenizer.encode_batch(several(texts)))
         return np.array(rows).reshape(len(rows), self.model.d_model)

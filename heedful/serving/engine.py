@@ -1,7 +1,9 @@
 """CTranslate2 in place of our own search: the same call, lists of ids in, candidates out."""
 
-import itertools
+import functools
 from pathlib import Path
+
+import numpy as np
 
 from heedful import backend
 from heedful.checked import read_json
@@ -47,8 +49,9 @@ def ctranslate2():
 class CTranslate2Decoder:
     """Runs the searches of CTranslate2 on an exported model; called as a `Decoder` is, without limits of its own.
 
-    CTranslate2 has one limit of length for a whole batch and its own rule for when a beam has found enough, so with a
-    length penalty a few translations differ from ours.
+    CTranslate2 has one limit of length for a whole batch, its own rule for when a beam has found enough, and does not
+    count the end token when it chooses among results of different lengths, so with a length penalty a few translations
+    differ from ours. The scores that come back are divided as ours are.
 
     Args:
         run: the `Run` that was exported; its tokenizers name the ids.
@@ -79,6 +82,7 @@ class CTranslate2Decoder:
             "decode.min_p": decode.min_p > 0,
             "decode.length_norm = 'gnmt'": normalised and decode.length_norm == "gnmt",
             "decode.min_ratio": decode.min_ratio > 0,
+            "decode.top_k = 1 with n_best above 1": decode.sample and decode.top_k == 1 and decode.n_best > 1,
             f"decode.stop = {decode.stop!r}": decode.beam_size > 1 and decode.stop != "attainable",
             f"decode.precision = {decode.precision!r} (export with --quantization instead)": decode.precision
             not in ("as_trained", "float32"),
@@ -90,12 +94,15 @@ class CTranslate2Decoder:
         self.run, self.decode, self.scored = run, decode, scored
         # Who draws first would be chance with more than one worker.
         workers, each = threads or (1 if decode.sample else backend.cores(), 1)
-        self.translator = engine.Translator(
-            str(folder), device="cpu", inter_threads=workers, intra_threads=each, compute_type=compute_type
-        )
+        self._new_translator = functools.partial(
+            engine.Translator, str(folder), device="cpu", inter_threads=workers, intra_threads=each,
+            compute_type=compute_type,
+        )  # fmt: skip
+        # One that draws takes up a seed when it draws first, and no other ever after: each call has its own.
+        self.translator = None if decode.sample else self._new_translator()
 
     def __call__(self, sources, numbers=None, prefixes=None):
-        """Continue every source; as of `Decoder`, but that `numbers` decide nothing: its seed is for a whole batch."""
+        """Continue every source; as of `Decoder`, but that what is drawn hangs on the seed and the first number."""
         if not sources:
             return []
         decode, tokenizer = self.decode, self.run.target_tokenizer
@@ -107,7 +114,7 @@ class CTranslate2Decoder:
         options = {
             "beam_size": decode.beam_size,
             "num_hypotheses": decode.n_best,
-            "length_penalty": decode.length_penalty,
+            "length_penalty": decode.length_penalty if decode.beam_size > 1 else 0.0,
             "coverage_penalty": decode.coverage_penalty,
             "repetition_penalty": decode.repetition_penalty,
             "no_repeat_ngram_size": decode.no_repeat_ngram,
@@ -119,7 +126,8 @@ class CTranslate2Decoder:
             "max_batch_size": decode.batch_size,
         }
         if decode.sample:
-            ctranslate2().set_random_seed(decode.seed)
+            entropy = [decode.seed, numbers[0] if numbers else 0]
+            ctranslate2().set_random_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
             options |= {
                 "sampling_topk": min(decode.top_k, len(tokenizer)),
                 "sampling_topp": decode.top_p,
@@ -128,11 +136,20 @@ class CTranslate2Decoder:
         if prefixes:
             options["target_prefix"] = [[tokenizer.lookup(token) for token in prefix] for prefix in prefixes]
         spelled = [[self.run.source_tokenizer.lookup(token) for token in ids] for ids in sources]
-        found = self.translator.translate_batch(spelled, **options)
-        return [
-            [
-                Candidate([tokenizer.lookup(token) for token in tokens], score)
-                for tokens, score in zip(result.hypotheses, result.scores or itertools.repeat(0.0), strict=scored)
-            ]
-            for result in found
-        ]
+        found = (self.translator or self._new_translator()).translate_batch(spelled, **options)
+        return [self._candidates(result, max(limits)) for result in found]
+
+    def _candidates(self, result, limit):
+        """Return the `Candidate`s of a result of up to `limit` tokens, best first."""
+        texts = [[self.run.target_tokenizer.lookup(token) for token in tokens] for tokens in result.hypotheses]
+        if not result.scores:
+            return [Candidate(ids, 0.0) for ids in texts]
+        pairs = zip(texts, result.scores, strict=True)
+        found = [Candidate(ids, self._normalised(score, len(ids), limit)) for ids, score in pairs]
+        return sorted(found, key=lambda candidate: -candidate.score)
+
+    def _normalised(self, score, length, limit):
+        """Divide a score by the length with its end token, if it has one, where CTranslate2 leaves that out."""
+        divided_by = length if self.decode.beam_size > 1 else 1
+        whole = length + (length < limit)
+        return score * (divided_by / whole) ** self.decode.length_penalty if divided_by else score

@@ -21,6 +21,8 @@ from heedful.serving.engine import ORIGIN, ctranslate2, ctranslate2_translator, 
 from heedful.storage import write_text
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
+PARITY = "parity.json"  # how alike both engines translate
+WRITTEN = ("model.bin", "config.json", ORIGIN, PARITY)  # besides vocabularies
 MOST_DIFFERENT = 0.01  # of the translations, which may differ where two tokens are equally likely to rounding
 MOST_SCORE_DIFFERENCE = 1e-3  # nats, between the scores of equal translations
 
@@ -33,9 +35,8 @@ def export(run, folder, quantization="float32"):
             quantization; or the folder holds something else.
     """
     engine = ctranslate2()
-    if quantization not in QUANTIZATIONS:
-        raise InputError(f"Unknown quantization {quantization!r}: choose one of {', '.join(QUANTIZATIONS)}.")
     folder = Path(folder)
+    _require_quantization(quantization)
     _refuse_foreign(folder)
     specification = specify(run, engine)
     specification.validate()
@@ -52,9 +53,18 @@ def export(run, folder, quantization="float32"):
     return folder
 
 
+def _require_quantization(name):
+    if name not in QUANTIZATIONS:
+        raise InputError(f"Unknown quantization {name!r}: choose one of {', '.join(QUANTIZATIONS)}.")
+
+
 def _refuse_foreign(folder):
-    if folder.exists() and any(folder.iterdir()) and exported_weights(folder) is None:
-        raise InputError(f"{folder} holds something that heedful has not exported: choose another folder.")
+    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    foreign = [name for name in names if name not in WRITTEN and not name.endswith("_vocabulary.json")]
+    if names and (foreign or exported_weights(folder) is None):
+        raise InputError(
+            f"{folder} holds {(foreign or names)[0]}, which heedful has not exported: choose another folder."
+        )
 
 
 def _move(made, folder):
@@ -165,9 +175,10 @@ def export_checked(run, folder, pairs, quantization="float32", report=print):
     Quantized weights are other weights: for them the comparison is reported, and float32 must pass before.
 
     Raises:
-        InputError: the two engines differ by more than rounding.
+        InputError: the two engines differ by more than rounding; or as `export`.
     """
     folder, began = Path(folder).resolve(), time.monotonic()  # "." has no name to put another beside
+    _require_quantization(quantization)  # which is exported last
     _refuse_foreign(folder)
     tried = folder.with_name(f".{folder.name}.tried")  # an earlier export stays until this one has passed
     try:
@@ -187,7 +198,7 @@ def export_checked(run, folder, pairs, quantization="float32", report=print):
             export(run, tried, quantization)
             report(f"{quantization}, which changes the weights:")
             results += [result | {"quantization": quantization} for result in check_parity(run, tried, pairs, report)]
-        write_text(tried / "parity.json", json.dumps(results, indent=2) + "\n")
+        write_text(tried / PARITY, json.dumps(results, indent=2) + "\n")
         _move(tried, folder)
     finally:
         shutil.rmtree(tried, ignore_errors=True)

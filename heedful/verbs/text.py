@@ -49,13 +49,18 @@ def fill(options):
                     raise
                 lines.warn(f"line {number}: {error} It stays as it is.")
                 whole, gaps = text, []
-        if options.json:
-            print(json.dumps({"text": whole, "gaps": gaps}, ensure_ascii=False))
-            continue
-        print(whole)
-        for gap, candidates in enumerate(gaps, start=1):
-            for token, probability in candidates:
-                print(f"    gap {gap}\t{probability:.4f}\t{token.strip()}")
+        print(json.dumps({"text": whole, "gaps": gaps}, ensure_ascii=False) if options.json else _filled(whole, gaps))
+        sys.stdout.flush()  # who asks may wait for the answer
+
+
+def _filled(text, gaps):
+    """Return a text whose gaps are filled, and below it the candidates for each gap."""
+    shown = [
+        f"    gap {gap}\t{probability:.4f}\t{token.strip()}"
+        for gap, candidates in enumerate(gaps, start=1)
+        for token, probability in candidates
+    ]
+    return "\n".join([text, *shown])
 
 
 def classify(options):

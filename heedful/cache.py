@@ -16,6 +16,14 @@ def cache_folder():
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "heedful"
 
 
+def encoded_folder():
+    """Return where encoded text is kept; None where there is no home folder, of which `keep_compilations` warns."""
+    try:
+        return cache_folder() / "encoded"
+    except RuntimeError:
+        return None
+
+
 def keep_compilations():
     """Let programs that JAX compiles in this process survive it, unless JAX was given a folder for them already."""
     try:

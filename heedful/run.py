@@ -13,10 +13,12 @@ from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.storage import (
+    inside,
     name_in_model,
     own_file,
     read_seal,
     read_sealed,
+    read_with_seal,
     sealed,
     shapes,
     write_atomically,
@@ -27,6 +29,9 @@ CONFIG, WEIGHTS, ORIGINS = "config.json", "model.safetensors", "origins.json"
 LOG = "log.jsonl"
 SAMPLES, _SAMPLES_OF = "samples.txt", re.compile(r"^update (\d+)$", re.MULTILINE)
 SOURCE, TARGET, ONE = "source.tokenizer.json", "target.tokenizer.json", "tokenizer.json"
+LOADED = (CONFIG, WEIGHTS, SOURCE, TARGET, ONE)  # what every later verb loads
+FOLDERS = ("state", "outputs", "figures", "tensorboard")
+PROGRESS = {"update", "seconds", "best", "best_update", "waited", "data"}  # what a training state tells at least
 
 
 class Run:
@@ -44,6 +49,7 @@ class Run:
             raise InputError("data.batch_tokens = 'auto' is for a new training; a run has the number that came of it.")
         self.path, self.config = Path(path), config
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer or source_tokenizer
+        self._read_weights = None  # the fingerprint of those that were read last
 
     @property
     def tokenizer(self):
@@ -51,15 +57,24 @@ class Run:
         return self.source_tokenizer
 
     @classmethod
-    def create(cls, path, config, source_tokenizer, target_tokenizer=None, origins=None):
-        """Write config and tokenizers into a new folder, and `origins`: by full name, where a setting came from."""
+    def create(cls, path, config, source_tokenizer, target_tokenizer=None, origins=None, weights=None):
+        """Write a new folder; return its `Run`.
+
+        Args:
+            path, config, source_tokenizer, target_tokenizer: as of `Run`.
+            origins: by full name, where a setting came from.
+            weights: arrays by name, where the model is trained already.
+        """
         run = cls(path, config, source_tokenizer, target_tokenizer)
+        refuse_links(run.path)
         (run.path / "state").mkdir(parents=True, exist_ok=True)
         for name, tokenizer in zip(
             _tokenizer_files(config), (run.source_tokenizer, run.target_tokenizer), strict=False
         ):
             write_text(run.path / name, tokenizer.to_json())
         run.add_origins(origins or {})
+        if weights is not None:
+            run.save_model(weights)
         write_text(run.path / CONFIG, config.to_json())  # last: it makes the folder a run
         return run
 
@@ -68,13 +83,14 @@ class Run:
         """Read config and tokenizers of a run folder.
 
         Raises:
-            InputError: it is missing, incomplete or of a newer format.
+            InputError: it is missing, incomplete or of a newer format, or something in it leads out of it.
         """
         path = Path(path)
         if not path.is_dir():
             raise InputError(f"There is no run folder {path}.")
         if not (path / CONFIG).is_file():
             raise InputError(f"{path} is not a complete run folder: {CONFIG} missing.")
+        refuse_links(path)
         config = Config.from_json(own_file(path, CONFIG))
         names = _tokenizer_files(config)
         if missing := [name for name in names if not (path / name).is_file()]:
@@ -104,8 +120,11 @@ class Run:
         ]
 
     def weights_fingerprint(self):
-        """Return the SHA-256 fingerprint of the trained weights; `InputError` where there are none yet."""
-        return read_seal(self.weights_path())[:16]
+        """Return the SHA-256 fingerprint of the trained weights, of those that `load_model` has read if it was called.
+
+        A training may have saved better ones since; `InputError` where there are none yet.
+        """
+        return self._read_weights or read_seal(self.weights_path())[:16]
 
     def weights_path(self):
         """Return the path of `model.safetensors`; `InputError` where there is none yet."""
@@ -137,7 +156,9 @@ class Run:
         path = self.weights_path()
         self._refuse_more_than_in(path)
         model = self.build_model()
-        load_weights(model, read_sealed(path)[0], path)
+        arrays, _, seal = read_with_seal(path)
+        load_weights(model, arrays, path)
+        self._read_weights = seal[:16]
         return model
 
     def _refuse_more_than_in(self, path):
@@ -158,6 +179,7 @@ class Run:
         if values is None:
             values = weights_by_name(model)
         write_atomically(self.path / WEIGHTS, sealed(values, {"format": "1"}))
+        self._read_weights = None
 
     def save_state(self, arrays, progress, keep, every=1):
         """Write the exact training state after `progress["update"]` updates, and forget old ones.
@@ -181,9 +203,12 @@ class Run:
         """Return (arrays, progress) of one of `states`; `InputError` where it is damaged or no training state."""
         arrays, metadata = read_sealed(own_file(self.path, path.relative_to(self.path)))
         try:
-            return arrays, json.loads(metadata["progress"])
-        except (KeyError, json.JSONDecodeError) as error:
-            raise InputError(f"{path} is no training state: it tells no progress.") from error
+            progress = json.loads(metadata["progress"])
+        except (KeyError, ValueError, RecursionError):
+            progress = None
+        if not isinstance(progress, dict) or not progress.keys() >= PROGRESS:
+            raise InputError(f"{path} is no training state: it tells no progress.")
+        return arrays, progress
 
     def last_state(self, report=print):
         """Return (arrays, progress) of the newest whole state; damaged ones are reported and passed over.
@@ -249,6 +274,12 @@ class Run:
             text = own_file(self.path, SAMPLES).read_text(encoding="utf-8", errors="replace")
             later = (head.start() for head in _SAMPLES_OF.finditer(text) if int(head[1]) > update)
             write_text(path, text[: next(later, len(text))])
+
+
+def refuse_links(folder):
+    """Refuse a run folder in which a folder leads elsewhere: files there would be written over, or renamed."""
+    for name in FOLDERS:
+        inside(folder, name)
 
 
 def _appending(folder, name):

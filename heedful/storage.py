@@ -52,15 +52,21 @@ def write_text(path, text):
     write_atomically(path, text.encode(errors="backslashreplace"))
 
 
+def inside(folder, name):
+    """Return the path of what a folder holds or is to hold; `InputError` if a link there leads out of the folder."""
+    path = Path(folder) / name
+    if not path.resolve().is_relative_to(Path(folder).resolve()):
+        raise InputError(f"{path} leads out of its folder, to {path.resolve()}: what others wrote must stay inside.")
+    return path
+
+
 def own_file(folder, name):
     """Return the path of a file of a folder, if it is a file and lies there.
 
     Raises:
         InputError: it is missing, leads out of the folder, or is no plain file, such as a pipe that never ends.
     """
-    path = Path(folder) / name
-    if not path.resolve().is_relative_to(Path(folder).resolve()):
-        raise InputError(f"{path} leads out of its folder, to {path.resolve()}: what others wrote must stay inside.")
+    path = inside(folder, name)
     if not path.exists():
         raise InputError(f"{path} does not exist.")
     if not path.is_file():
@@ -100,7 +106,7 @@ def locked(folder, wait=False):
     Raises:
         InputError: another process is at work there; says which.
     """
-    with (Path(folder) / ".lock").open("a+", encoding="utf-8") as file:
+    with open(Path(folder) / ".lock", "a+", encoding="utf-8", opener=_open_no_link) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
@@ -115,6 +121,11 @@ def locked(folder, wait=False):
         yield
 
 
+def _open_no_link(path, flags):
+    """Open a file that is not a link: what a stranger's one leads to would be written over."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def sealed(arrays, metadata):
     """Return arrays by name and metadata as the bytes of a safetensors file that carries its own checksum."""
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # others it would write scrambled
@@ -127,12 +138,18 @@ def read_sealed(path):
     Raises:
         InputError: the file is missing, or a single bit of it is not as it was written.
     """
+    arrays, metadata, _ = read_with_seal(path)
+    return arrays, metadata
+
+
+def read_with_seal(path):
+    """Read what `sealed` made: (arrays by name, metadata, checksum of both); errors as of `read_sealed`."""
     arrays, metadata = read_arrays(path)
     seal = _seal_of(metadata, path)
     del metadata[SEAL]
     if seal != checksum(arrays, metadata):
         raise InputError(f"{path} is damaged: its content does not fit its checksum.")
-    return arrays, metadata
+    return arrays, metadata, seal
 
 
 def read_seal(path):

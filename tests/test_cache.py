@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.cache import cache_folder
+from heedful.cache import cache_folder, encoded_folder, keep_compilations
+from heedful.errors import InputWarning
 
 pytestmark = pytest.mark.any_backend
 
@@ -25,3 +26,15 @@ def test_the_folder_is_the_users_choice(own, shared, folder, monkeypatch):
     for name, value in {"HEEDFUL_CACHE": own, "XDG_CACHE_HOME": shared}.items():
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     assert cache_folder() == Path(folder)
+
+
+def test_nothing_is_kept_where_there_is_no_home(monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    for name in ("HEEDFUL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert encoded_folder() is None
+    with pytest.warns(InputWarning, match="compiled programs are not kept"):
+        keep_compilations()

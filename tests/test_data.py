@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from heedful.data.batches import BatchPlan, _best_bands, cut_into_buckets
-from heedful.data.corpus import Corpus, read_lines, read_pairs
+from heedful.data.corpus import Corpus, read_lines, read_pairs, resolve_all
 from heedful.data.encoded import Ragged, encode
 from heedful.data.examples import translation
 from heedful.data.tokenizer import END_ID, START_ID, Tokenizer
@@ -40,6 +40,11 @@ def test_bad_files_are_named_with_their_line(tmp_path):
         list(read_lines(tmp_path / "cut.gz"))
     with pytest.raises(InputError, match=r"no\.txt does not exist"):
         list(read_lines(tmp_path / "no.txt"))
+
+
+def test_a_name_that_begins_as_a_users_is_a_name():
+    with pytest.raises(InputError, match=r"Missing text: .*~nobody is called so/a\.txt"):
+        resolve_all(["~nobody is called so/a.txt"])
 
 
 def test_sides_of_different_length_name_both_counts(tmp_path):

@@ -14,7 +14,7 @@ from heedful.scores.comparison import compare
 from heedful.scores.passport import read
 from heedful.settings import override
 from heedful.storage import read_sealed
-from tests.conftest import KINDS, SMALL, quiet
+from tests.conftest import KINDS, SMALL, quiet, talk
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_2n_updates_equal_n_and_n_more(recipe, tmp_path, task):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("packing", ["stream", pytest.param("documents", marks=pytest.mark.slow)])
-def test_a_language_model_from_recipe_to_text(recipe, cli, packing):
+def test_a_language_model_from_recipe_to_text(recipe, cli, packing, tmp_path):
     options = ["--data.packing", packing, "--data.documents", "lines", "--train.updates", 40, "--model.dropout", 0.0]
     trained = cli("train", recipe("generate"), "--run", "run", *options)
     assert trained.returncode == 0, trained.stderr
@@ -61,6 +61,8 @@ def test_a_language_model_from_recipe_to_text(recipe, cli, packing):
     assert scores["bits_per_byte"] == pytest.approx(scores["loss"] * scores["tokens"] / np.log(2) / 400, rel=0.2)
     assert isinstance(heedful.load("run"), heedful.Generator)
     if packing == "stream":
+        (tmp_path / "one.txt").write_text("a\n")
+        assert b"There is nothing to score" in cli("evaluate", "run", "one.txt").stderr  # nothing stands before it
         gaps = cli("generate", "run", "--max-length", 5, stdin="the\n\na\n")
         assert gaps.returncode == 0
         assert gaps.stdout.decode().splitlines()[2:4] == ["--- 2", ""]
@@ -84,6 +86,8 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
     assert [len(json.loads(line)["gaps"]) for line in several.stdout.decode().splitlines()] == [1, 0, 1]
     assert b"line 2: The text has 43 tokens; the model reads up to 16. It stays as it is." in several.stderr
     assert cli("fill", "words", long).returncode == 2
+    answers = talk(["fill", tmp_path / "words", "--json"], ["[MASK] cat", "the [MASK]"])
+    assert [len(json.loads(answer)["gaps"]) for answer in answers] == [1, 1]
     vectors = cli("embed", "words", stdin="the cat\n\nthe cow eats\n").stdout.decode().splitlines()
     assert [len(line.split("\t")) for line in vectors] == [16, 16, 16]
 

@@ -13,6 +13,7 @@ import heedful
 from heedful.data.phrasebook import phrasebook
 from heedful.errors import InputError
 from heedful.pretrained import import_model
+from heedful.run import Run
 from heedful.selfcheck.check import check
 from heedful.selfcheck.made_up import made_up
 
@@ -338,9 +339,47 @@ def test_mistakes_have_one_line(gpt2, tmp_path, cli):
         with pytest.raises(InputError, match=message):
             import_model(folder, tmp_path / "other")
     (folder / "config.json").write_text(json.dumps(config))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "tokenizer.json").write_text("mine")
+    with pytest.raises(InputError, match=r"full holds tokenizer\.json, which would be written over"):
+        import_model(folder, tmp_path / "full")
+    assert (tmp_path / "full" / "tokenizer.json").read_text() == "mine"
     (folder / "tokenizer.json").unlink()
     with pytest.raises(InputError, match=r"neither tokenizer\.json nor vocab\.txt"):
         import_model(folder, tmp_path / "other")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(InputError, match=r"pytorch_model\.bin, a pickle, which can run any code"):
         import_model(folder, tmp_path / "other")
+
+
+def test_a_run_without_weights_is_none(gpt2, tmp_path, monkeypatch):
+    """Guards against a full disk, after which the folder would be taken for a run that is to be trained."""
+
+    def full(self, values):
+        raise OSError("No space left")
+
+    monkeypatch.setattr(Run, "save_model", full)
+    with pytest.raises(OSError, match="No space left"):
+        import_model(gpt2[0], tmp_path / "run")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer_config.json", '{"tokenizer_class": "BertJapaneseTokenizer"}', "splits words in a way"),
+        ("tokenizer_config.json", '{"do_basic_tokenize": false}', "do_basic_tokenize = False splits words in a way"),
+        ("config.json", {"vocab_size": "30522"}, "is malformed: TypeError"),
+        ("config.json", {"num_hidden_layers": "2"}, "is malformed: TypeError"),
+        ("vocab.txt", "café\n".encode("latin-1"), "is malformed: UnicodeDecodeError"),
+        ("tokenizer.json", '{"model": {}}', "is malformed: KeyError: 'vocab'"),
+        ("tokenizer.json", '{"model": {"vocab": {}}}', "is malformed: ValueError"),
+    ],
+)
+def test_odd_folders_are_refused(bert, tmp_path, name, content, message):
+    path = bert[0] / name
+    if isinstance(content, dict):
+        content = json.dumps(json.loads(path.read_text(encoding="utf-8")) | content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=message):
+        import_model(bert[0], tmp_path / "run")

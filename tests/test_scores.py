@@ -1,12 +1,14 @@
 """Scores: what they are made of adds up, intervals hold what they should, unlike things are not compared."""
 
 import dataclasses
+import importlib.metadata
 import json
 
 import numpy as np
 import pytest
 import sacrebleu
 
+import heedful
 from heedful import jobs
 from heedful.config import Config, DecodeConfig
 from heedful.data.tokenizer import Tokenizer
@@ -14,7 +16,7 @@ from heedful.errors import InputError
 from heedful.evaluation import score_text
 from heedful.run import Run
 from heedful.scores.comparison import _with_defaults, compare
-from heedful.scores.passport import read, units_of
+from heedful.scores.passport import passport, read, units_of
 from heedful.scores.units import METRICS, bleu_units, draws, interval, p_value, sample_scores
 from heedful.settings import override
 from tests.conftest import PAIRS, quiet, write_recipe
@@ -113,6 +115,26 @@ def test_a_score_says_what_it_was_made_of(variants):
     assert low <= scores["bleu"] <= high
     assert scores["weights_fingerprint"] != read(variants["two"])[-1]["weights_fingerprint"]
     assert scores["train_seed"] == 1
+
+
+def test_a_score_is_of_the_weights_that_were_read(whole):
+    """Guards against a training that saves better ones while the old ones are scored."""
+    Run.open(whole.path).load_model()
+    model, reading = whole.load_model(), whole.weights_fingerprint()
+    other = Run.open(whole.path)
+    model.weights[0].assign(model.weights[0] * 2)
+    other.save_model(model=model)
+    assert whole.weights_fingerprint() == reading != other.weights_fingerprint()
+    whole.load_model()
+    assert whole.weights_fingerprint() == other.weights_fingerprint()
+
+
+def test_a_score_tells_the_version_where_nothing_is_installed(whole, corpus, monkeypatch):
+    def none(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", none)
+    assert passport(whole, corpus)["version"] == heedful.__version__
 
 
 def test_seeds_make_one_row(variants):

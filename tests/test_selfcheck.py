@@ -1,12 +1,14 @@
 """The self-check as its user meets it; that it finds faults is tested in `tests/mutations`."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from heedful.config import Config, ModelConfig
 from heedful.run import Run
-from heedful.selfcheck import check
+from heedful.selfcheck import check, learning
 from tests.mutations import faults
 
 pytestmark = pytest.mark.any_backend
@@ -58,3 +60,16 @@ def test_the_check_changes_nothing_of_the_training(recipe, cli, tmp_path, few_ch
     assert first.keys() == second.keys()
     for name in first:
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def test_next_to_no_dropout_is_not_missed():
+    """A dropout that is to end is set to 1e-9, at which nothing of a batch is dropped."""
+    settings = ModelConfig(dropout=1e-9)
+    subject = SimpleNamespace(task="translate", frozen=(), run=SimpleNamespace(config=Config(model=settings)))
+    assert learning.dropout(subject) == (0.0, 0.0)
+
+
+def test_what_is_no_number_is_none_for_machines():
+    finding = check.Finding(check.CHECKS[0], np.inf, np.nan)
+    assert not finding.passed
+    assert json.loads(json.dumps(finding.as_dict(), allow_nan=False))["allowed"] is None

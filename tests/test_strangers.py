@@ -26,7 +26,7 @@ from heedful.checked import parse_json
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.models import CausalLM
-from heedful.run import Run
+from heedful.run import FOLDERS, Run
 from heedful.storage import own_file, read_sealed, sealed
 
 pytestmark = pytest.mark.any_backend
@@ -320,6 +320,42 @@ def test_nothing_outside_the_folder_is_written(run, tmp_path, cli, name):
     if name == "samples.txt":  # the log is written anew, in place of the link
         assert "leads out of its folder" in refused(result)
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_folders_of_a_run_stay_inside(run, recipe, tmp_path, cli, name):
+    """What lies where a link leads may be another run's: nothing of it is renamed, deleted or written over."""
+    (run / name).mkdir(exist_ok=True)
+    (run / name).rename(tmp_path / "outside")
+    (tmp_path / "outside" / "mine").write_text("mine")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "outside").iterdir()}
+    (run / name).symlink_to(tmp_path / "outside")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / name).symlink_to(tmp_path / "outside")
+    new = ["train", recipe, "--run", tmp_path / "new"]
+    for arguments in (["translate", run], ["train", "--resume", run], new, [*new, "--force"]):
+        assert "leads out of its folder" in refused(cli(*arguments))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "outside").iterdir()} == before
+
+
+def test_links_are_not_written_through(run, tmp_path, cli):
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+    (run / "figures").mkdir()
+    (run / "figures" / "positions.png").symlink_to(notes)
+    assert cli("inspect", run, "--positions").returncode == 0  # in place of the link
+    assert (run / "figures" / "positions.png").read_bytes().startswith(b"\x89PNG")
+    (run / ".lock").unlink(missing_ok=True)
+    (run / ".lock").symlink_to(notes)
+    assert ".lock" in refused(cli("train", "--resume", run, "--train.updates", 9))
+    assert notes.read_text() == "mine"
+
+
+@pytest.mark.parametrize("progress", ["{}", "[]", '{"update": 3}', "[" * 100_000])
+def test_a_state_that_tells_too_little_is_none(run, progress, cli):
+    for state in Run.open(run).states():
+        state.write_bytes(sealed({"x": np.ones(2)}, {"progress": progress}))
+    assert "holds no training state to resume from" in refused(cli("train", "--resume", run, "--train.updates", 9))
 
 
 def test_headers_that_lie_are_refused(tmp_path):

@@ -1,6 +1,7 @@
 """Text from files: read as a stream, checked line by line, and fingerprinted."""
 
 import codecs
+import contextlib
 import gzip
 import hashlib
 import itertools
@@ -15,7 +16,9 @@ from heedful.errors import InputError
 
 def resolve(path):
     """Return `path`, or the file of that name under the folder HEEDFUL_DATA (default `./data`)."""
-    path = Path(path).expanduser()
+    path = Path(path)
+    with contextlib.suppress(RuntimeError):  # a name that begins with ~, and no user is called so
+        path = path.expanduser()
     if path.is_absolute() or path.exists():
         return path
     return Path(os.environ.get("HEEDFUL_DATA", "data")) / path

@@ -1,6 +1,6 @@
 """What the jobs that learn from documents have in common: their corpora, vocabulary and encoded texts."""
 
-from heedful.cache import cache_folder
+from heedful.cache import encoded_folder
 from heedful.data.documents import encode_texts, read_documents
 from heedful.data.tokenizer import Tokenizer
 from heedful.jobs.job import Job
@@ -15,7 +15,7 @@ class DocumentsJob(Job):
 
     def encoded(self, part):
         """Return the `EncodedTexts` of a part; kept on disk."""
-        return encode_texts(self.corpora[part], self.run.tokenizer, cache_folder() / "encoded")
+        return encode_texts(self.corpora[part], self.run.tokenizer, encoded_folder())
 
 
 def text_tokenizer(config, corpus, mask=False):

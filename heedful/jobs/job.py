@@ -15,7 +15,7 @@ from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
 from heedful.errors import InputError
 from heedful.inspection import plot_curves
-from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights
+from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights, refuse_links
 from heedful.selfcheck.check import require
 from heedful.storage import locked, read_sealed, write_text
 from heedful.training.rehearsal import FIRST, Trial, largest_batch, rehearse
@@ -38,7 +38,11 @@ def _written(folder):
 
 
 def require_free(path, force=False):
-    """Refuse a folder for a new run that holds one, or files that it would write over, unless that is meant."""
+    """Refuse a folder for a new run that holds one, or files that it would write over, unless that is meant.
+
+    Links in it that lead out of it are refused even then.
+    """
+    refuse_links(path)
     there = [] if force else _written(path)
     if path / CONFIG in there:
         raise InputError(

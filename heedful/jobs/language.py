@@ -64,12 +64,13 @@ class LanguageJob(DocumentsJob):
         texts = encode_texts(corpus, run.tokenizer)
         scorer = TextScores(engine or run.load_model(), texts, examples_of(run.config, texts), run.tokenizer)
         sums = scorer.sums()
+        scores = scorer.summary(sums)  # which refuses a text with nothing to score
         nats, tokens = sums[:, 0], sums[:, 2]
         units = {"loss": np.stack([nats, tokens], 1)}
         if scorer.keeps_text:
             text_bytes = tokens * scorer.text_bytes / tokens.sum()  # each batch's share of them
             units["bits_per_byte"] = np.stack([nats, text_bytes], 1)
-        return keep(run, corpus, scorer.summary(sums), units)
+        return keep(run, corpus, scores, units)
 
     @staticmethod
     def describe(scores):

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from heedful.cache import cache_folder
+from heedful.cache import encoded_folder
 from heedful.config import PARTS
 from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
@@ -131,14 +131,14 @@ class TranslationJob(Job):
         return config, (before.tokenizer, train_tokenizers(config, corpus, sides=(1,))[0])
 
     def read_examples(self):
-        data, cache = self.config.data, cache_folder() / "encoded"
+        data, cache = self.config.data, encoded_folder()
         tokenizers = self.run.source_tokenizer, self.run.target_tokenizer
         pairs = encode(self.corpora["train"], *tokenizers, data.max_tokens, cache)
         self.report(f"training text: {pairs.filtered}")
         return examples_of(self.config, pairs)
 
     def scored_examples(self, part):
-        return scored_pairs(self.run, self.corpora[part], cache_folder() / "encoded")
+        return scored_pairs(self.run, self.corpora[part], encoded_folder())
 
     def start(self, model):
         tokenizers = self.run.source_tokenizer, self.run.target_tokenizer

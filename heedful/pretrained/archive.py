@@ -54,9 +54,7 @@ def import_archive(source, path, tokenizers, trust):
         tokenizer=TokenizerConfig(joint=len(loaded) == 1, vocab_size=max(sizes)),
         model=ModelConfig(**dataclasses.asdict(model.options)),
     )
-    run = Run.create(path, config, *loaded)
-    run.save_model(weights_by_name(model))
-    return run
+    return Run.create(path, config, *loaded, weights=weights_by_name(model))
 
 
 def _load(source):

@@ -8,7 +8,7 @@ from heedful.errors import InputError
 from heedful.pretrained.architectures import ARCHITECTURES
 from heedful.pretrained.archive import ENDINGS, import_archive
 from heedful.pretrained.folder import PretrainedFolder
-from heedful.run import CONFIG, Run, load_weights
+from heedful.run import CONFIG, LOADED, Run, load_weights
 
 WANTED = ["*.json", "*.safetensors", "vocab.txt", "*.spm"]  # of what a hub offers; never a pickle
 
@@ -30,21 +30,23 @@ def import_model(source, path, tokenizers=(), trust=False):
             first); a file that is missing or a pickle; a run folder that exists.
     """
     path = Path(path)
-    if (path / CONFIG).exists():
-        raise InputError(f"{path} already holds a run: choose another folder.")
+    if there := [name for name in LOADED if (path / name).exists()]:
+        held = "already holds a run" if CONFIG in there else f"holds {there[0]}, which would be written over"
+        raise InputError(f"{path} {held}: choose another folder.")
     if str(source).endswith(ENDINGS):
         return import_archive(source, path, tokenizers, trust)
     folder = PretrainedFolder(_find(source))
     kind = folder.setting("model_type")
     if kind not in ARCHITECTURES:
         raise InputError(f"{folder.path} holds a model of type {kind!r}; known are {', '.join(ARCHITECTURES)}.")
-    imported = ARCHITECTURES[kind](folder)
+    try:
+        imported = ARCHITECTURES[kind](folder)
+    except (KeyError, TypeError, ValueError) as error:  # such as sizes that are texts, a tokenizer without vocabulary
+        raise InputError(f"{folder.path} is malformed: {type(error).__name__}: {error}") from error
     folder.tensors.finish()
     weights = {name: np.ascontiguousarray(array) for name, array in imported.weights.items()}
     load_weights(Run(path, imported.config, *imported.tokenizers).build_model(), weights, folder.path)
-    run = Run.create(path, imported.config, *imported.tokenizers)
-    run.save_model(weights)
-    return run
+    return Run.create(path, imported.config, *imported.tokenizers, weights=weights)
 
 
 def _find(source):

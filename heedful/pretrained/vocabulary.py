@@ -9,6 +9,11 @@ from heedful.data.tokenizer import MASK, SPECIAL, Tokenizer, vocab_lines
 from heedful.errors import InputError
 
 NEVER = -1e9  # what is added to the logit of a token that must not be written
+# What a tokenizer_config.json may say of how `vocab.txt` is used.
+SPLITTING = {
+    "tokenizer_class": (None, "BertTokenizer", "BertTokenizerFast"), "word_tokenizer_type": ("basic",),
+    "subword_tokenizer_type": ("wordpiece",), "do_basic_tokenize": (True,),
+}  # fmt: skip
 # Unigram would make a token of the text "[END]", however unlikely it is, rather than of characters that it knows not.
 SPECIAL_APART = {
     "type": "Split", "behavior": "Isolated", "invert": False,
@@ -106,6 +111,12 @@ def _wordpiece(folder, names):
     """Return a BERT tokenizer made of `vocab.txt` as the data of a tokenizer.json."""
     tokens = vocab_lines(folder.path / "vocab.txt")
     settings = folder.read_json("tokenizer_config.json") if (folder.path / "tokenizer_config.json").is_file() else {}
+    for name, known in SPLITTING.items():
+        if settings.get(name, known[0]) not in known:
+            raise InputError(
+                f"{folder.path}: {name} = {settings[name]!r} splits words in a way that is not supported; save the "
+                "tokenizer as tokenizer.json first."
+            )
     lowercase = settings.get("do_lower_case", True)
     unknown = names["[UNK]"]
     return {

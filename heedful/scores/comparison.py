@@ -93,7 +93,8 @@ def compare(runs, metric=None):
     if len(tasks) > 1:
         raise InputError(f"Runs of different tasks cannot be compared: {', '.join(sorted(tasks))}.")
     chosen = _on_common_text(runs)
-    metric = metric or next(name for name in BEST[runs[0].config.task] if all(name in scores for scores in chosen))
+    task = runs[0].config.task
+    metric = metric or next((name for name in BEST[task] if all(name in scores for scores in chosen)), BEST[task][0])
     _refuse_unlike(runs, chosen, metric)
     units = [_units(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
     by_batch = metric in ("loss", "bits_per_byte")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful import backend
+from heedful import __version__, backend
 from heedful.checked import read_json
 from heedful.errors import InputError
 from heedful.scores.units import METRICS, interval
@@ -81,7 +81,7 @@ def passport(run, corpus, decode=None):
         "train_seed": run.config.train.seed,
         "precision": run.config.train.precision,
         "examples": _examples(run.config),
-        "version": importlib.metadata.version("heedful"),
+        "version": __version__,
         "backend": backend.NAME,
         "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
         "python": platform.python_version(),

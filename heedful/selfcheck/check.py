@@ -93,8 +93,8 @@ class Finding:
 
     def as_dict(self):
         """Return the finding for machines; what JSON has no number for is None."""
-        measured = self.measured if math.isfinite(self.measured) else None
-        own = {"check": self.check.name, "passed": self.passed, "measured": measured, "allowed": self.allowed}
+        measured, allowed = (x if math.isfinite(x) else None for x in (self.measured, self.allowed))
+        own = {"check": self.check.name, "passed": self.passed, "measured": measured, "allowed": allowed}
         return own | {"details": self.details, "where": self.check.where}
 
     def __str__(self):

@@ -134,7 +134,7 @@ class ModelConfig:
     norm_kind: Literal["layer", "rms"] = "layer"
     norm_epsilon: float = 1e-6
     bias: bool = True
-    """Whether projections and layer norms have one."""
+    """Whether projections and layer norms have one; what stands on top of an encoder always has."""
     positions: Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary"] = "sinusoidal"
     embedding_norm: bool = False
     embedding_scale: bool = True
@@ -256,7 +256,8 @@ class DecodeConfig:
     n_best: int = 1
     """Results given for each line, best first."""
     length_penalty: float = 1.0
-    """Strength a of the length normalisation of beam search; 0: plain log-probabilities, which favours short text."""
+    """Strength a of the length normalisation of scores, by which a beam chooses; 0: plain log-probabilities, which
+    favours short text."""
     length_norm: Literal["gnmt", "average"] = "average"
     """Scores are divided by ((5 + length) / 6)^a (gnmt) or length^a (average)."""
     coverage_penalty: float = 0.0

@@ -154,14 +154,14 @@ class Run:
             InputError: there are no weights yet, they are damaged, or they do not fit config and tokenizers.
         """
         path = self.weights_path()
-        self._refuse_more_than_in(path)
+        self.refuse_more_than_in(path)
         model = self.build_model()
         arrays, _, seal = read_with_seal(path)
         load_weights(model, arrays, path)
         self._read_weights = seal[:16]
         return model
 
-    def _refuse_more_than_in(self, path):
+    def refuse_more_than_in(self, path):
         """Refuse a config whose model would need far more memory than its weights fill, before it is built."""
         model, there = self.config.model, sum(math.prod(shape) for shape in shapes(path).values())
         vocabulary = max(len(self.source_tokenizer), len(self.target_tokenizer))
@@ -173,6 +173,16 @@ class Run:
                 f"{path} does not fit the run's config or tokenizer: it holds {there:,} numbers, such a model has "
                 f"more than {least:,}."
             )
+
+    def refuse_more_than_kept(self):
+        """Refuse a config whose model would need far more memory than the fullest of states and weights."""
+        problems = []
+        for path in (*self.states(), self.path / WEIGHTS):  # of which some may be damaged
+            try:
+                return self.refuse_more_than_in(path)
+            except InputError as problem:
+                problems.append(problem)
+        raise problems[0]
 
     def save_model(self, values=None, model=None):
         """Write `model.safetensors`, what every later verb loads, from arrays by name or from a model."""

@@ -113,6 +113,13 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
     assert scores["accuracy"] == np.trace(scores["confusion"]) / 20
     assert b"texts" in cli("train", recipe("classify"), "--plan").stdout
 
+    config = (tmp_path / "words" / "config.json").read_text()
+    (tmp_path / "words" / "config.json").write_text(config.replace('"d_model": 16', '"d_model": 80000'))
+    huge = cli("train", recipe("classify"), "--run", "huge", "--train.start_from", "words")
+    assert b"such a model has more than" in huge.stderr
+    assert not (tmp_path / "huge").exists()
+    (tmp_path / "words" / "config.json").write_text(config)
+
     (tmp_path / "odd.txt").write_text("plant\tthe cat\n")
     refused = cli("evaluate", "classes", tmp_path / "odd.txt")
     assert refused.returncode == 2

@@ -293,6 +293,7 @@ def test_no_more_memory_than_the_files_fill(run, cli, key, value, message):
     (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert message in refused(cli("translate", run, stdin="o gato\n"))
+    assert message in refused(cli("train", "--resume", run))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
 
 

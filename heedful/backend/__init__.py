@@ -1,4 +1,4 @@
-"""The only backend-specific code: which backend and device there are, its programs, products and other functions."""
+"""All that calls a backend by its name: which one and what device there are, its programs, products and others."""
 
 from heedful.backend.hardware import NAME, cores, device, device_memory, workers  # first: it says what Keras shall be
 from heedful.backend.kernels import attend, layer_norm, relu

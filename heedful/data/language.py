@@ -21,8 +21,8 @@ def as_stream(texts):
 class Windows:
     """Next-token examples from one long stream: every epoch cuts it anew, at a random phase, and shuffles the windows.
 
-    So each token is learned from once an epoch, with other neighbours before it each time. Batch n is a pure function
-    of (seed, n).
+    So a token has other neighbours before it each time, and is learned from once an epoch, but for one or two windows
+    at the ends. Batch n is a pure function of (seed, n).
 
     Args:
         stream: ids (N,).

@@ -78,7 +78,7 @@ def starting_point(config):
     Dropout, tied tables, the bias of the output and pooling stay the config's.
     """
     before = Run.open(config.train.start_from).of_task("fill")
-    before.weights_path()  # or it would be missed only when the new run has begun
+    before.refuse_more_than_in(before.weights_path())  # or what is missing would be missed when the new run has begun
     kept = ("dropout", "attention_dropout", "pooling", "tie", "output_bias")
     own = {name: getattr(config.model, name) for name in kept}
     return before, dataclasses.replace(config, model=dataclasses.replace(before.config.model, **own))
@@ -250,6 +250,8 @@ class Job:
             self._examine()
         if self.config.train.check and not resume:
             require(self.run, self.examples.batch(0), self.frozen, self.report)
+        if resume:
+            self.run.refuse_more_than_kept()
         backend.set_seed(self.config.train.seed)
         model = self.run.build_model()
         if self.config.train.start_from and not resume:

@@ -22,7 +22,7 @@ class Options:
         norm: `post` as in the paper, or `pre`.
         norm_kind: `layer` or `rms`.
         norm_epsilon: added to the variance.
-        bias: whether projections and layer norms have one.
+        bias: whether projections and layer norms have one; what stands on top of an encoder always has.
         positions: `sinusoidal` (interleaved, as in the paper), `sinusoidal_concatenated` (TensorFlow tutorial),
             `learned` or `rotary`.
         embedding_norm: normalise the embeddings before the first block.

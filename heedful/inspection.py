@@ -166,6 +166,6 @@ def _save(figure, path):
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", bbox_inches="tight", dpi=110)
+    figure.savefig(drawn, format=path.suffix[1:] or "png", bbox_inches="tight", dpi=110)
     write_atomically(path, drawn.getvalue())
     return path

@@ -1,5 +1,6 @@
 """A run folder: config, tokenizers, weights, exact training state. Legible, complete, and written atomically."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -30,7 +31,7 @@ LOG = "log.jsonl"
 SAMPLES, _SAMPLES_OF = "samples.txt", re.compile(r"^update (\d+)$", re.MULTILINE)
 SOURCE, TARGET, ONE = "source.tokenizer.json", "target.tokenizer.json", "tokenizer.json"
 LOADED = (CONFIG, WEIGHTS, SOURCE, TARGET, ONE)  # what every later verb loads
-FOLDERS = ("state", "outputs", "figures", "tensorboard")
+FOLDERS = ("state", "outputs", "figures", "tensorboard", "ctranslate2")
 PROGRESS = {"update", "seconds", "best", "best_update", "waited", "data"}  # what a training state tells at least
 
 
@@ -163,8 +164,20 @@ class Run:
 
     def refuse_more_than_in(self, path):
         """Refuse a config whose model would need far more memory than its weights fill, before it is built."""
-        model, there = self.config.model, sum(math.prod(shape) for shape in shapes(path).values())
-        vocabulary = max(len(self.source_tokenizer), len(self.target_tokenizer))
+        self._refuse_more_than(_numbers_in(path), path)
+
+    def refuse_more_than_kept(self):
+        """As `refuse_more_than_in` of the fullest of its training states; `InputError` too where there is none."""
+        found = []
+        for path in self.states():
+            with contextlib.suppress(InputError):  # a damaged one, of which `last_state` tells
+                found.append((_numbers_in(own_file(self.path, path.relative_to(self.path))), path))
+        if not found:
+            raise InputError(f"{self.path} holds no training state to resume from.")
+        self._refuse_more_than(*max(found))
+
+    def _refuse_more_than(self, there, path):
+        model, vocabulary = self.config.model, max(len(self.source_tokenizer), len(self.target_tokenizer))
         places = model.max_length if model.positions == "learned" else 0
         least = model.num_layers * 2 * model.d_model * (model.d_model + model.d_ff)
         least += (vocabulary + places) * model.d_model
@@ -173,16 +186,6 @@ class Run:
                 f"{path} does not fit the run's config or tokenizer: it holds {there:,} numbers, such a model has "
                 f"more than {least:,}."
             )
-
-    def refuse_more_than_kept(self):
-        """Refuse a config whose model would need far more memory than the fullest of states and weights."""
-        problems = []
-        for path in (*self.states(), self.path / WEIGHTS):  # of which some may be damaged
-            try:
-                return self.refuse_more_than_in(path)
-            except InputError as problem:
-                problems.append(problem)
-        raise problems[0]
 
     def save_model(self, values=None, model=None):
         """Write `model.safetensors`, what every later verb loads, from arrays by name or from a model."""
@@ -284,6 +287,11 @@ class Run:
             text = own_file(self.path, SAMPLES).read_text(encoding="utf-8", errors="replace")
             later = (head.start() for head in _SAMPLES_OF.finditer(text) if int(head[1]) > update)
             write_text(path, text[: next(later, len(text))])
+
+
+def _numbers_in(path):
+    """Return how many numbers the arrays of a safetensors file have, by its header."""
+    return sum(math.prod(shape) for shape in shapes(path).values())
 
 
 def refuse_links(folder):

@@ -28,7 +28,7 @@ def write_atomically(path, content):
     path = Path(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with aside.open("wb") as file:
+        with open(aside, "wb", opener=_open_no_link) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -55,8 +55,12 @@ def write_text(path, text):
 def inside(folder, name):
     """Return the path of what a folder holds or is to hold; `InputError` if a link there leads out of the folder."""
     path = Path(folder) / name
-    if not path.resolve().is_relative_to(Path(folder).resolve()):
-        raise InputError(f"{path} leads out of its folder, to {path.resolve()}: what others wrote must stay inside.")
+    try:
+        target = path.resolve()
+    except RuntimeError as error:  # links that lead to each other, before Python 3.13
+        raise InputError(f"{path} leads nowhere: {error}") from error
+    if not target.is_relative_to(Path(folder).resolve()):
+        raise InputError(f"{path} leads out of its folder, to {target}: what others wrote must stay inside.")
     return path
 
 
@@ -114,7 +118,8 @@ def locked(folder, wait=False):
             raise InputError(f"{folder} is in use by {file.read() or 'another process'}.") from error
         for pattern in (".*.[0-9]*.part", "*/.*.[0-9]*.part"):  # left by one that was killed while it wrote
             for part in Path(folder).glob(pattern):
-                part.unlink()
+                if not part.parent.is_symlink():
+                    part.unlink()
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()

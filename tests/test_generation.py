@@ -21,15 +21,18 @@ def tokenizer(corpus):
     return Tokenizer.train(itertools.chain.from_iterable(corpus), "word", 60)
 
 
+HIDDEN = ("[PAD]", "[UNK]", "[START]")  # no text shows them, and weights that have learned nothing write them
+
+
 def small(tokenizer, **options):
     sizes = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19}
     return heedful.Transformer(len(tokenizer), len(tokenizer), tie="none", **sizes, **options)
 
 
 def leaning(tokenizer, by, **options):
-    """Return a model whose translations end sooner, or later, by what is added to the logit of the end token."""
-    model = small(tokenizer, output_bias=True, **options)
-    model.output_projection.bias.assign(np.where(np.arange(len(tokenizer)) == END_ID, by, 0.0))
+    """Return a model that ends sooner, or later, by what is added to the logit of the end token; it hides `HIDDEN`."""
+    model, ids = small(tokenizer, output_bias=True, **options), np.arange(len(tokenizer))
+    model.output_projection.bias.assign(np.where(ids < END_ID, -1e9, np.where(ids == END_ID, by, 0.0)))
     return model
 
 
@@ -124,7 +127,7 @@ def test_nothing_is_shorter_than_its_least_length(translator, options):
         ({"min_length": 1, "max_length": 1}, [1, 1]),
         ({"min_length": 12, "max_ratio": 2.0, "max_extra": 4}, [12, 8]),
     ):
-        found = translator._decoder(**settings, **options)(sources)
+        found = translator._decoder(forbidden=HIDDEN, **settings, **options)(sources)
         assert [len(candidates[0].ids) for candidates in found] == lengths
 
 
@@ -156,13 +159,12 @@ def test_alternatives_begin_with_different_tokens(translator):
 
 
 def test_alternatives_may_be_the_last_token(translator):
-    found = translator.alternatives("o gato bebe", prefix="the cat", count=4, max_length=3)
-    assert [(score, text) for _, score, text in found] == [
-        (score, " ".join(text.split()[:3]))
-        for _, score, text in translator.alternatives("o gato bebe", prefix="the cat", count=4)
-    ]
+    options = {"prefix": "the cat", "count": 4, "forbidden": HIDDEN}
+    found = translator.alternatives("o gato bebe", max_length=3, **options)
+    longer = translator.alternatives("o gato bebe", **options)
+    assert found == [(token, score, " ".join(text.split()[:3])) for token, score, text in longer]
     with pytest.raises(InputError, match="The prefix has 2 tokens; this source's translation may have at most 2"):
-        translator.alternatives("o gato bebe", prefix="the cat", max_length=2)
+        translator.alternatives("o gato bebe", max_length=2, **options)
 
 
 def test_tokens_one_by_one_are_the_whole(translator, lines):
@@ -182,8 +184,7 @@ def test_tokens_one_by_one_of_a_text_as_long_as_the_model_reads(tokenizer):
 def test_greedy_scores_are_divided_as_those_of_beams(translator, lines):
     lines = [line for line in lines if line]
     settings = {"length_penalty": 0.0}, {"length_penalty": 1.0}, {"length_penalty": 0.6, "length_norm": "gnmt"}
-    hidden = ("[PAD]", "[UNK]", "[START]")  # no text shows them
-    found = [[best[0] for best in translator.n_best(lines, forbidden=hidden, **options)] for options in settings]
+    found = [[best[0] for best in translator.n_best(lines, forbidden=HIDDEN, **options)] for options in settings]
     for (text, plain), (_, average), (_, gnmt) in zip(*found, strict=True):
         length = round(plain / average)
         assert length - len(text.split()) in (0, 1)  # the end token counts, where there is one
@@ -259,7 +260,7 @@ def test_several_models_have_no_attention_to_draw(model, tokenizer):
 def test_attention_of_a_translation_without_an_end_is_drawn(tokenizer):
     """Guards against one more token than there are learned positions."""
     model = leaning(tokenizer, -1e9, positions="learned")
-    translator = Translator(model, tokenizer, tokenizer, DecodeConfig(forbidden=("[PAD]",)))
+    translator = Translator(model, tokenizer, tokenizer)
     assert len(translator.decode_ids([tokenizer.encode("o gato " * 4)])[0]) == 19
     maps = AttentionMaps(translator, "o gato " * 4)
     assert maps.weights_of("decoder self", 1)[0].shape == (6, 19, 19)

@@ -336,8 +336,9 @@ def test_mistakes_have_one_line(gpt2, tmp_path, cli):
         ({"add_cross_attention": True}, "add_cross_attention = True is not supported"),
     ):
         (folder / "config.json").write_text(json.dumps(config | changed))
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=message) as error:
             import_model(folder, tmp_path / "other")
+        assert "malformed" not in str(error.value)
     (folder / "config.json").write_text(json.dumps(config))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "tokenizer.json").write_text("mine")

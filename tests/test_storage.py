@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from heedful import storage
 from heedful.errors import InputError
 from heedful.storage import locked, read_sealed, sealed, write_atomically
 
@@ -87,8 +88,8 @@ class Short:
 
 @pytest.mark.parametrize("room", [0, 1, 100, 400])
 def test_a_short_write_leaves_the_file_before(path, arrays, monkeypatch, room):
-    opened = Path.open
-    monkeypatch.setattr(Path, "open", lambda self, *rest, **more: Short(opened(self, *rest, **more), room))
+    short = lambda *rest, **more: Short(open(*rest, **more), room)  # noqa: E731, SIM115
+    monkeypatch.setattr(storage, "open", short, raising=False)
     with pytest.raises(OSError, match="No space left"):
         write_atomically(path, sealed(arrays, {"progress": "later"}))
     monkeypatch.undo()

@@ -349,13 +349,18 @@ def test_links_are_not_written_through(run, tmp_path, cli):
     (run / ".lock").unlink(missing_ok=True)
     (run / ".lock").symlink_to(notes)
     assert ".lock" in refused(cli("train", "--resume", run, "--train.updates", 9))
+    (run / "figures" / f".positions.png.{os.getpid()}.part").symlink_to(notes)
+    assert "positions.png" in refused(cli("inspect", run, "--positions"))
+    (run / "state").rename(run / "states")
+    (run / "state").symlink_to("state")
+    refused(cli("inspect", run, "--positions"))
     assert notes.read_text() == "mine"
 
 
 @pytest.mark.parametrize("progress", ["{}", "[]", '{"update": 3}', "[" * 100_000])
 def test_a_state_that_tells_too_little_is_none(run, progress, cli):
     for state in Run.open(run).states():
-        state.write_bytes(sealed({"x": np.ones(2)}, {"progress": progress}))
+        state.write_bytes(sealed(read_sealed(state)[0], {"progress": progress}))
     assert "holds no training state to resume from" in refused(cli("train", "--resume", run, "--train.updates", 9))
 
 

@@ -41,6 +41,8 @@ def import_model(source, path, tokenizers=(), trust=False):
         raise InputError(f"{folder.path} holds a model of type {kind!r}; known are {', '.join(ARCHITECTURES)}.")
     try:
         imported = ARCHITECTURES[kind](folder)
+    except InputError:
+        raise
     except (KeyError, TypeError, ValueError) as error:  # such as sizes that are texts, a tokenizer without vocabulary
         raise InputError(f"{folder.path} is malformed: {type(error).__name__}: {error}") from error
     folder.tensors.finish()

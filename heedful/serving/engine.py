@@ -51,7 +51,8 @@ class CTranslate2Decoder:
 
     CTranslate2 has one limit of length for a whole batch, its own rule for when a beam has found enough, and does not
     count the end token when it chooses among results of different lengths, so with a length penalty a few translations
-    differ from ours. The scores that come back are divided as ours are.
+    differ from ours. The scores that come back are divided as ours are, but with a coverage penalty, which is divided
+    too, and for an empty result of a beam, whose score is minus infinity.
 
     Args:
         run: the `Run` that was exported; its tokenizers name the ids.
@@ -115,7 +116,7 @@ class CTranslate2Decoder:
             "beam_size": decode.beam_size,
             "num_hypotheses": decode.n_best,
             "length_penalty": decode.length_penalty if decode.beam_size > 1 else 0.0,
-            "coverage_penalty": decode.coverage_penalty,
+            "coverage_penalty": decode.coverage_penalty if decode.beam_size > 1 else 0.0,
             "repetition_penalty": decode.repetition_penalty,
             "no_repeat_ngram_size": decode.no_repeat_ngram,
             "suppress_sequences": [[token] for token in decode.forbidden] or None,

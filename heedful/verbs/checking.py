@@ -15,6 +15,8 @@ def check(options):
     run = Run.open(options.run)
     batch, frozen = _what_it_learns_from(run)
     trained = (run.path / WEIGHTS).is_file()
+    if not trained and run.states():
+        run.refuse_more_than_kept()  # fresh weights are made as the config says
     began = time.monotonic()
     report = None if options.json else lambda finding: tell(str(finding))
     findings = check_run(run, batch, frozen, trained, report)

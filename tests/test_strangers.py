@@ -294,6 +294,8 @@ def test_no_more_memory_than_the_files_fill(run, cli, key, value, message):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert message in refused(cli("translate", run, stdin="o gato\n"))
     assert message in refused(cli("train", "--resume", run))
+    (run / "model.safetensors").unlink()
+    assert message in refused(cli("check", run))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
 
 

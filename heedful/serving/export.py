@@ -22,7 +22,7 @@ from heedful.storage import write_text
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 PARITY = "parity.json"  # how alike both engines translate
-WRITTEN = ("model.bin", "config.json", ORIGIN, PARITY)  # besides vocabularies
+OWN_FILES = ("model.bin", "config.json", ORIGIN, PARITY)  # besides vocabularies
 MOST_DIFFERENT = 0.01  # of the translations, which may differ where two tokens are equally likely to rounding
 MOST_SCORE_DIFFERENCE = 1e-3  # nats, between the scores of equal translations
 
@@ -60,7 +60,7 @@ def _require_quantization(name):
 
 def _refuse_foreign(folder):
     names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    foreign = [name for name in names if name not in WRITTEN and not name.endswith("_vocabulary.json")]
+    foreign = [name for name in names if name not in OWN_FILES and not name.endswith("_vocabulary.json")]
     if names and (foreign or exported_weights(folder) is None):
         raise InputError(
             f"{folder} holds {(foreign or names)[0]}, which heedful has not exported: choose another folder."

@@ -38,12 +38,12 @@ def heedful_speed(options):
     hold_memory()
     import heedful
     from heedful.training.objective import Objective
-    from heedful.training.optimizer import Schedule, optimizer_of
+    from heedful.training.optimizer import training_optimizer, training_schedule
     from heedful.training.rehearsal import step_seconds
 
     config, examples, size = prepare(options)
     objective = Objective(heedful.CausalLM(size, **config.model.keywords()))
-    objective.compile(optimizer_of(config.train, Schedule.from_config(config.train, config.model.d_model)))
+    objective.compile(training_optimizer(config.train, training_schedule(config.train, config.model.d_model)))
     seconds = step_seconds(objective, map(examples.batch, itertools.count()), WARM_UPS + options.updates)
     return options.updates * examples.tokens(0) / sum(seconds[WARM_UPS:])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import heedful
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from heedful.inspection import AttentionMaps, plot_schedule
-from heedful.training.optimizer import Schedule
+from heedful.training.optimizer import training_schedule
 
 UPDATES = int(os.environ.get("EXAMPLE_UPDATES", "1200"))
 PICTURES = Path("pictures")
@@ -39,13 +39,13 @@ run = heedful.train(config, "runs/reversal", force=True)
 # The learning rate rises for a hundred updates and falls from there on, with the square root of their number.
 
 # %%
-schedule = Schedule.from_config(config.train, config.model.d_model)
+schedule = training_schedule(config.train, config.model.d_model)
 print(plot_schedule(PICTURES / "schedule.png", schedule, UPDATES))
 
 # %% [markdown]
 # ## What it has learned
 #
-# The puzzle has a twist: every second time that a digit occurs, X stands in its place. Here none occurs twice.
+# The puzzle has a twist: X replaces every even occurrence of a digit. Here no digit occurs twice.
 
 # %%
 translator = heedful.load("runs/reversal")

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import tomllib
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from heedful.checked import at_least, at_most, from_dict, positive, read_json, share
-from heedful.errors import InputError
+from heedful.errors import InputError, InputWarning
 
 FORMAT = 1
 DRAWING = ("temperature", "top_k", "top_p", "min_p")  # settings of decoding that sampling alone uses
@@ -60,6 +61,9 @@ class DataConfig:
     """Size of a built-in corpus' training part."""
     length: int = 10
     """Length of a sequence of the `reverse` puzzle."""
+    repeats_counted_in: Literal["input", "output"] = "input"
+    """`reverse`: X replaces every even occurrence of a token, counted in the order of the input, as in the annotated
+    Transformer tutorial, or of the reversed output, as in heedful 0.1.0."""
     max_tokens: int = 100
     """Longest source or target, in tokens; longer training pairs are left out. generate: tokens of a window or row.
     fill: longer documents are cut. classify: longer texts are cut."""
@@ -414,11 +418,25 @@ class Config:
         table = read_json(path)
         if isinstance(table, dict) and isinstance(table.get("format"), int) and table["format"] > FORMAT:
             table = {"format": table["format"]}  # its keys are not ours to judge; the version is
-        return from_dict(cls, table, str(path))
+        return from_dict(cls, _with_old_rule(table, path), str(path))
 
     def to_json(self):
         """Return the whole config as JSON text, defaults included."""
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+
+def _with_old_rule(table, origin):
+    """Add to the config of a `reverse` run that heedful 0.1.0 trained the rule that it learned, and warn of it."""
+    data = table.get("data") if isinstance(table, dict) else None
+    if not isinstance(data, dict) or data.get("corpus") != "reverse" or "repeats_counted_in" in data:
+        return table
+    warnings.warn(
+        f"{origin}: this run learned the puzzle of heedful 0.1.0, which counts repeats in the order of the output "
+        "(data.repeats_counted_in = 'output'); the tutorial counts them in the order of the input.",
+        InputWarning,
+        stacklevel=3,
+    )
+    return table | {"data": data | {"repeats_counted_in": "output"}}
 
 
 def read_recipe(path):

@@ -9,4 +9,4 @@ class InputError(ValueError):
 
 
 class InputWarning(UserWarning):
-    """Something was left out that the user may have wanted; the work goes on."""
+    """Something that the user may not expect, such as output that was left out; the work continues."""

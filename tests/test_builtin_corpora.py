@@ -77,13 +77,22 @@ def test_long_sequences_are_no_problem():
     assert reverse(forth.split()) == back.split()
 
 
-def test_reversal_by_hand():
-    assert reverse("1 2 1 3 1 1".split()) == "1 X 3 1 2 X".split()
+def test_reversal_gives_the_example_of_the_tutorial():
+    """Guards the order of counting: heedful 0.1.0 counted over the reversed row, and gave 5 2 X 3 0 9 5 1 X."""
+    row = "0 1 5 9 0 3 5 2 5".split()
+    assert reverse(row) == "5 2 X 3 X 9 5 1 0".split()
+    assert reverse(row, counted_in="output") == "5 2 X 3 0 9 5 1 X".split()
+
+
+def test_reverse_pairs_have_disjoint_parts_and_right_answers():
     pairs = {part: dict(reverse_pairs(part, 500)) for part in ("train", "valid", "test")}
     assert not pairs["train"].keys() & pairs["test"].keys()
     assert not pairs["valid"].keys() & pairs["test"].keys()
     for source, target in pairs["test"].items():
         assert target.split() == reverse(source.split())
+    old = dict(reverse_pairs("test", 500, counted_in="output"))
+    assert old.keys() == pairs["test"].keys()
+    assert sum(old[source] != target for source, target in pairs["test"].items()) > 400
     assert len(reverse_pairs("train", 3, length=23, vocabulary=53)[0][0].split()) == 23
     with pytest.raises(ValueError, match="too few sequences"):
         reverse_pairs("test", 500, length=3)

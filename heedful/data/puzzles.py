@@ -2,34 +2,50 @@
 
 import random
 import zlib
+from collections import Counter
 
 from heedful.errors import InputError
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def reverse(digits):
-    """Reverse a sequence and put X in the place of every even repetition of a token.
+COUNTED_IN = ("input", "output")
 
-    The second, fourth, ... time that a token appears, counted in the order of the reversed sequence, it is hidden.
 
-    >>> reverse(["1", "2", "1", "3", "1"])
-    ['1', '3', 'X', '2', '1']
+def reverse(tokens, counted_in="input"):
+    """Replace every even occurrence of a token with X, and reverse the sequence.
+
+    Args:
+        tokens: the sequence, without X.
+        counted_in: the order in which occurrences are counted: that of the `input`, as in the annotated Transformer
+            tutorial, or that of the reversed `output`, as in heedful 0.1.0.
+
+    >>> reverse("0 1 5 9 0 3 5 2 5".split())
+    ['5', '2', 'X', '3', 'X', '9', '5', '1', '0']
+    >>> reverse("0 1 5 9 0 3 5 2 5".split(), counted_in="output")
+    ['5', '2', 'X', '3', '0', '9', '5', '1', 'X']
     """
-    seen = {}
-    answer = []
-    for digit in reversed(digits):
-        seen[digit] = seen.get(digit, 0) + 1
-        answer.append("X" if seen[digit] % 2 == 0 else digit)
-    return answer
+    if counted_in == "output":
+        return _hide_even_occurrences(reversed(tokens))
+    return _hide_even_occurrences(tokens)[::-1]
 
 
-def reverse_pairs(part, count, length=10, vocabulary=10, seed=0):
+def _hide_even_occurrences(tokens):
+    seen = Counter()
+    hidden = []
+    for token in tokens:
+        seen[token] += 1
+        hidden.append("X" if seen[token] % 2 == 0 else token)
+    return hidden
+
+
+def reverse_pairs(part, count, length=10, vocabulary=10, seed=0, counted_in="input"):
     """Return `count` distinct pairs of a part (`train`, `valid` or `test`), tokens separated by spaces.
 
     Args:
         length: tokens of a sequence.
         vocabulary: different tokens: the digits, then letters and pairs of letters.
+        counted_in: as of `reverse`.
 
     Raises:
         InputError: there are not enough distinct sequences of that length in the part.
@@ -44,5 +60,5 @@ def reverse_pairs(part, count, length=10, vocabulary=10, seed=0):
         digits = chance.choices(range(len(tokens)), k=length)
         words = [tokens[i] for i in digits]
         if zlib.crc32(" ".join(words).encode()) % 100 in parts:
-            pairs.setdefault(" ".join(words), " ".join(reverse(words)))
+            pairs.setdefault(" ".join(words), " ".join(reverse(words, counted_in)))
     return list(pairs.items())

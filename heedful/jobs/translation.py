@@ -43,7 +43,9 @@ def corpora(config):
     if data.corpus == "reverse":
         sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT}
         return {
-            part: Corpus.from_pairs(reverse_pairs(part, size, data.length), f"reverse/{part}")
+            part: Corpus.from_pairs(
+                reverse_pairs(part, size, data.length, counted_in=data.repeats_counted_in), f"reverse/{part}"
+            )
             for part, size in sizes.items()
         }
     if not data.train or not data.valid:

@@ -37,6 +37,16 @@ class Dropout(keras.layers.Layer):
         # Scaled last, so that the gradient is chosen last, which XLA then makes once for all that reads it
         return ops.where(kept, inputs, ops.zeros_like(inputs)) * (1 / (1 - self.rate))
 
+    def save_own_variables(self, store):
+        """Keep the number of calls too, so that a model that was saved and loaded continues with the same draws."""
+        super().save_own_variables(store)
+        if self.rate:
+            store["seed_state"] = ops.convert_to_numpy(self.seed_generator.state)
+
+    def load_own_variables(self, store):
+        if self.rate and "seed_state" in store:  # heedful 0.1.0 did not keep it
+            self.seed_generator.state.assign(store["seed_state"])
+
     def get_config(self):
         return super().get_config() | {"rate": self.rate, "seed": self.seed}
 

@@ -3,14 +3,18 @@
 Axes: B batch, T length, D d_model.
 """
 
+import dataclasses
+
 import keras
 
 from heedful.layers.dropout import Dropout
+from heedful.layers.norms import Norm
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 
 POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "rotary")
 
 
+@keras.saving.register_keras_serializable("heedful")
 class TextInput(keras.layers.Layer):
     """Embed ids, tell their positions, normalise if wanted, and drop some.
 
@@ -27,6 +31,7 @@ class TextInput(keras.layers.Layer):
         super().__init__(**kwargs)
         if positions not in POSITIONS:
             raise ValueError(f"Unknown positions {positions!r}: choose one of {', '.join(POSITIONS)}.")
+        self.arguments = {"positions": positions, "max_length": max_length, "dropout": dropout}
         policy = self.dtype_policy
         self.embedding = embedding
         self.positions = None
@@ -35,6 +40,7 @@ class TextInput(keras.layers.Layer):
         elif positions != "rotary":
             concatenated = positions == "sinusoidal_concatenated"
             self.positions = SinusoidalPositions(embedding.d_model, concatenated, name="positions", dtype=policy)
+        self.new_norm = new_norm
         self.norm = new_norm("norm", policy) if new_norm else None
         self.dropout = Dropout(dropout, name="dropout", dtype=policy)
 
@@ -49,3 +55,19 @@ class TextInput(keras.layers.Layer):
         if self.positions is not None:
             x = self.positions(x, positions=positions)
         return self.dropout(self.norm(x) if self.norm else x, training=training)
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.embedding.d_model)
+
+    def get_config(self):
+        """Return the arguments; a model that is loaded from them has a table of its own for each `TextInput`."""
+        return super().get_config() | self.arguments | {
+            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "new_norm": dataclasses.asdict(self.new_norm) if self.new_norm else None,
+        }  # fmt: skip
+
+    @classmethod
+    def from_config(cls, config):
+        embedding = keras.saving.deserialize_keras_object(config["embedding"])
+        norm = config["new_norm"] and Norm(**config["new_norm"])
+        return cls(**config | {"embedding": embedding, "new_norm": norm})

@@ -37,3 +37,16 @@ class Projection(keras.layers.Dense):
             flat = self.rounded.multiply(flat)
             flat = flat if self.bias is None else flat + self.bias
         return ops.reshape(self.activation(flat), (*shape[:-1], self.units))
+
+    def save_own_variables(self, store):
+        """Keep the weights; a rounded kernel is not the one that `Dense` would look for."""
+        if self.rounded is None:
+            super().save_own_variables(store)
+        else:
+            keras.layers.Layer.save_own_variables(self, store)
+
+    def load_own_variables(self, store):
+        if self.rounded is None:
+            super().load_own_variables(store)
+        else:
+            keras.layers.Layer.load_own_variables(self, store)

@@ -9,6 +9,7 @@ from keras import ops
 PAD_ID = 0
 
 
+@keras.saving.register_keras_serializable("heedful")
 class PublishedMask(keras.layers.Layer):
     """Give logits (B, T, V) the mask that Keras' losses and metrics look for: real where the ids (B, T) read are.
 

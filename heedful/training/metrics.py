@@ -10,7 +10,7 @@ from heedful.training.loss import token_losses
 
 
 class TokenMean(keras.metrics.Metric):
-    """The mean of a quantity over all tokens seen: summed and weighed, divided when asked."""
+    """The mean of a quantity over all tokens seen: sum and weight are kept, and divided in `result`."""
 
     def __init__(self, name="token_mean", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -23,12 +23,9 @@ class TokenMean(keras.metrics.Metric):
         self.weight.assign_add(ops.cast(weight, self.dtype))
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Count targets (B, T) against logits (B, T, V), by `sample_weight` (B, T) or the mask of the logits."""
-        values = self.values(ops.cast(y_true, "int32"), ops.cast(y_pred, "float32"))
-        if sample_weight is None:
-            sample_weight = ops.ones_like(values)
-        weight = ops.broadcast_to(ops.cast(sample_weight, values.dtype), ops.shape(values))
-        self.add(ops.sum(values * weight), ops.sum(weight))
+        """Count targets (B, T) against logits (B, T, V): by `sample_weight` (B, T), and by the mask of the logits."""
+        for add_to, of_token in ((self.total, self.values), (self.weight, _ones)):
+            add_to.assign_add(_MaskedSum(of_token)(y_true, y_pred, sample_weight))
 
     def values(self, targets, logits):
         """Return the quantity for each token (B, T)."""
@@ -39,9 +36,28 @@ class TokenMean(keras.metrics.Metric):
         return ops.divide_no_nan(self.total, self.weight)
 
 
+class _MaskedSum(keras.losses.Loss):
+    """The sum of a function of each token, weighed and masked as Keras weighs and masks losses.
+
+    Args:
+        function: from targets (B, T) and float32 logits (B, T, V) to a number for each token (B, T).
+    """
+
+    def __init__(self, function):
+        super().__init__("masked_sum", reduction="sum", dtype="float32")  # also where a model computes in bfloat16
+        self.function = function
+
+    def call(self, y_true, y_pred):
+        return self.function(ops.cast(y_true, "int32"), y_pred)
+
+
+def _ones(targets, logits):
+    return ops.ones_like(targets, "float32")
+
+
 @keras.saving.register_keras_serializable("heedful")
 class TokenAccuracy(TokenMean):
-    """Share of tokens whose most likely prediction is right. Use it in `weighted_metrics=`."""
+    """Share of tokens whose most likely prediction is right. For `metrics=` or `weighted_metrics=`."""
 
     def __init__(self, name="accuracy", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -52,7 +68,7 @@ class TokenAccuracy(TokenMean):
 
 @keras.saving.register_keras_serializable("heedful")
 class Perplexity(TokenMean):
-    """exp(mean negative log-likelihood of a token), without label smoothing. Use it in `weighted_metrics=`."""
+    """exp(mean negative log-likelihood of a token), without label smoothing. For `metrics=` or `weighted_metrics=`."""
 
     def __init__(self, name="perplexity", **kwargs):
         super().__init__(name=name, **kwargs)

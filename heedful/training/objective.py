@@ -18,6 +18,7 @@ def batch_sums(model, batch, label_smoothing=0.0, training=False):
     )
 
 
+@keras.saving.register_keras_serializable("heedful")
 class Objective(keras.Model):
     """The training loss of a model, from features straight to summed cross-entropy.
 
@@ -65,3 +66,11 @@ class Objective(keras.Model):
     @property
     def metrics(self):
         return [self.loss_mean, self.accuracy, self.perplexity]
+
+    def get_config(self):
+        model = keras.saving.serialize_keras_object(self.model)
+        return {"model": model, "label_smoothing": self.label_smoothing, "micro_batches": self.micro_batches}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config | {"model": keras.saving.deserialize_keras_object(config["model"])})

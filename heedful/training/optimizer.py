@@ -35,13 +35,6 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         self.kind, self.peak, self.warmup_updates, self.d_model = kind, peak, warmup_updates, d_model
         self.updates, self.final, self.micro_batches = updates, final, micro_batches
 
-    @classmethod
-    def from_config(cls, config, d_model):
-        """Return the schedule that a `TrainConfig` asks for."""
-        rates = {"peak": config.learning_rate, "final": config.final_learning_rate}
-        lengths = {"warmup_updates": config.warmup_updates, "updates": config.updates}
-        return cls(config.schedule, d_model=d_model, micro_batches=config.accumulate, **rates, **lengths)
-
     def __call__(self, step):
         """Return the learning rate of the update after `step` earlier ones."""
         # The first update is number 1: at 0 the paper's rate would be 0, and a whole update lost.
@@ -63,7 +56,15 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return {name: getattr(self, name) for name in names}
 
 
-def optimizer_of(train, schedule):
+def training_schedule(train, d_model):
+    """Return the learning rate schedule that a `TrainConfig` asks for, for a model of width `d_model`."""
+    return Schedule(
+        train.schedule, train.learning_rate, train.warmup_updates, d_model, train.updates,
+        final=train.final_learning_rate, micro_batches=train.accumulate,
+    )  # fmt: skip
+
+
+def training_optimizer(train, schedule):
     """Return the optimizer that a `TrainConfig` asks for."""
     return adam(schedule, train.clip_norm, train.accumulate, train.weight_decay, train.beta_2)
 
@@ -82,6 +83,13 @@ def adam(schedule, clip_norm=None, micro_batches=1, weight_decay=0.0, beta_2=0.9
     options["gradient_accumulation_steps"] = micro_batches if micro_batches > 1 else None
     if not weight_decay:
         return keras.optimizers.Adam(schedule, **options)
-    optimizer = keras.optimizers.AdamW(schedule, weight_decay=weight_decay, **options)
-    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "scale"])
-    return optimizer
+    return MatrixDecayAdamW(schedule, weight_decay=weight_decay, **options)
+
+
+@keras.saving.register_keras_serializable("heedful")
+class MatrixDecayAdamW(keras.optimizers.AdamW):
+    """AdamW that decays matrices only, not biases and norms, also after it was saved and loaded."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "scale"])

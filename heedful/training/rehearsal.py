@@ -15,7 +15,7 @@ from heedful import backend
 from heedful.errors import InputError
 from heedful.training.machine import memory_limit, peak_memory
 from heedful.training.objective import Objective
-from heedful.training.optimizer import Schedule, optimizer_of
+from heedful.training.optimizer import training_optimizer, training_schedule
 
 UPDATES = 3  # batches of each shape at least: the first is compiled for, the others are timed
 LOOKED_AT = 1000  # batches that tell how often each shape comes, and how many tokens it holds
@@ -121,7 +121,7 @@ def _seconds(run, model, batches, steps):
     """Return of each batch how many seconds each of `steps` took."""
     train = run.config.train
     objective = Objective(model, train.label_smoothing, train.accumulate)
-    objective.compile(optimizer_of(train, Schedule.from_config(train, run.config.model.d_model)))
+    objective.compile(training_optimizer(train, training_schedule(train, run.config.model.d_model)))
     queue = (batch for batch in itertools.chain(batches, itertools.repeat(batches[-1])) for _ in range(steps))
     return np.reshape(step_seconds(objective, queue, steps * len(batches)), (-1, steps)).tolist()
 

@@ -14,7 +14,7 @@ from heedful.storage import read_sealed
 from heedful.training.board import Board
 from heedful.training.meter import Meter
 from heedful.training.objective import Objective
-from heedful.training.optimizer import Schedule, optimizer_of
+from heedful.training.optimizer import training_optimizer, training_schedule
 from heedful.training.signals import Interrupted, Signals
 from heedful.training.states import States
 
@@ -37,9 +37,9 @@ class Trainer:
         self.config = run.config.train
         self.validate, self.report = validate, report
         settings = self.config
-        schedule = Schedule.from_config(settings, run.config.model.d_model)
+        schedule = training_schedule(settings, run.config.model.d_model)
         self.objective = Objective(model, settings.label_smoothing, settings.accumulate)
-        self.objective.compile(optimizer_of(settings, schedule))
+        self.objective.compile(training_optimizer(settings, schedule))
         self.objective.optimizer.build(self.objective.trainable_variables)
         self.states = States(run, model, self.objective.optimizer)
         self.schedule = schedule

@@ -9,7 +9,7 @@ from heedful.errors import InputError
 from heedful.generation.translator import Translator
 from heedful.progress import progress_bar
 from heedful.run import Run
-from heedful.training.optimizer import Schedule
+from heedful.training.optimizer import training_schedule
 from heedful.verbs import lines
 from heedful.verbs.evaluation import test_corpus
 
@@ -67,7 +67,7 @@ def inspect(options):
         print(inspection.plot_positions(out / "positions.png", run))
     if options.schedule:
         learning = run.config.train
-        schedule = Schedule.from_config(learning, run.config.model.d_model)
+        schedule = training_schedule(learning, run.config.model.d_model)
         print(inspection.plot_schedule(out / "schedule.png", schedule, learning.updates))
     if options.sentence:
         _draw_attention(run.of_task("translate"), options, out)

@@ -112,6 +112,9 @@ class TokenizerConfig:
     prefix_space: bool = False
     """Read each line as if a space stood before it, so that its first word is the token that it is within a line (bpe
     and unigram, where the space belongs to the word; tasks translate and classify)."""
+    clean_up_spaces: bool = True
+    """wordpiece: remove the spaces before punctuation marks and within English contractions from decoded text. Set it
+    to false for text that has such spaces itself."""
 
     def __post_init__(self):
         positive(self, "vocab_size")
@@ -191,8 +194,11 @@ class TrainConfig:
     freeze: bool = False
     """Whether what was taken over stays as it is."""
     updates: int = 8000
+    """Updates of the whole training; with `minutes` at most."""
     minutes: float = 0.0
-    """Stop after this many minutes of training, if that is sooner; 0: no limit. Validation time counts."""
+    """Stop after this many minutes of training, validation included; 0: no limit. Where the schedule has an end
+    (cosine), a new run measures its speed first, replaces `updates` by what fits into the minutes, and so ends its
+    schedule in time."""
     schedule: Literal["paper", "inverse_square_root", "cosine", "constant"] = "paper"
     learning_rate: float = 1.0
     """Highest learning rate; for the paper's schedule a factor on it."""
@@ -242,6 +248,11 @@ class TrainConfig:
             raise InputError(f"train.average ({self.average}) cannot exceed train.keep ({self.keep}).")
         if self.best_by == "bleu" and not self.validate_sentences:
             raise InputError("train.best_by = 'bleu' needs train.validate_sentences > 0; or choose best_by = 'loss'.")
+
+    @property
+    def schedule_ends(self):
+        """Whether the learning rate comes down to its final value at `updates`."""
+        return self.schedule == "cosine"
 
     @property
     def policy(self):

@@ -7,8 +7,10 @@ import io
 import math
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from heedful import backend
 from heedful.data.tokenizer import END_ID, START_ID
@@ -22,6 +24,21 @@ MOST_NAMED = 40  # classes whose confusions are drawn with names and numbers; 15
 POSITIONS_DRAWN = 128
 LEARNED = "positions/embeddings"  # how the name of a learned table ends
 KINDS = ("encoder self", "decoder self", "cross")
+
+# The curves of a training: for each unit the entries of the log, with their labels and factors.
+CURVES = {
+    "loss (nats per token)": {"loss": ("training", 1), "valid_loss": ("validation", 1)},
+    "translation (score of 100)": {"valid_bleu": ("BLEU", 1), "valid_chrf": ("chrF", 1)},
+    "accuracy (%)": {"accuracy": ("training", 100), "valid_accuracy": ("validation", 100)},
+    "speed (tokens/s)": {"tokens_per_second": ("training", 1)},
+}
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # distinct for colour-blind readers (Okabe and Ito 2008)
+STYLE = {
+    "font.size": 14, "axes.titlesize": 15, "axes.grid": True, "grid.alpha": 0.3, "lines.linewidth": 2.2,
+    "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
+}  # fmt: skip
+THOUSANDS = StrMethodFormatter("{x:,.9g}")
+FROM_ZERO = ("loss (nats per token)", "speed (tokens/s)")
 
 
 class AttentionMaps:
@@ -128,19 +145,34 @@ def plot_schedule(path, schedule, updates):
 
 
 def plot_curves(path, log):
-    """Draw loss, BLEU and speed over the updates from the entries of a run's log."""
-    panels = (("loss", "valid_loss"), ("valid_bleu", "valid_chrf", "valid_accuracy"), ("tokens_per_second",))
-    figure = Figure((13, 3.6))
-    for axis, names in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        for name in names:
-            points = [(entry["update"], entry[name]) for entry in log if name in entry]
+    """Draw the curves of a training from the entries of a run's log; return the path."""
+    with matplotlib.rc_context(STYLE):
+        return _save(curves(log), path)
+
+
+def curves(log):
+    """Return a figure of the curves in the entries of a run's log, with a panel for each unit."""
+    panels = {title: lines for title, lines in CURVES.items() if any(name in entry for entry in log for name in lines)}
+    across = min(max(len(panels), 1), 2)
+    down = max(math.ceil(len(panels) / across), 1)
+    figure = Figure((5.2 * across, 3.9 * down), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).flat
+    for axis, (title, lines) in zip(axes, panels.items(), strict=False):
+        for color, (name, (label, factor)) in zip(COLORS, lines.items(), strict=False):
+            points = [(entry["update"], factor * entry[name]) for entry in log if name in entry]
             if points:
-                axis.plot(*zip(*points, strict=True), marker=".", label=name.replace("_", " "))
-        axis.set_xlabel("update")
-        if axis.lines:
+                axis.plot(*zip(*points, strict=True), marker="o", markersize=4, color=color, label=label)
+        axis.set(title=title, xlabel="update")
+        if title in FROM_ZERO:
+            axis.set_ylim(bottom=0)
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        for scale in (axis.xaxis, axis.yaxis):
+            scale.set_major_formatter(THOUSANDS)
+        if len(lines) > 1:
             axis.legend()
-        axis.grid(alpha=0.3)
-    return _save(figure, path)
+    for axis in axes:
+        axis.axis("off")
+    return figure
 
 
 def plot_confusion(path, confusion, labels):

@@ -60,6 +60,12 @@ def flat(config):
     return found
 
 
+def changed(old, new):
+    """Return the full names of the settings in which two configs differ."""
+    before = flat(old)
+    return [name for name, value in flat(new).items() if before[name] != value]
+
+
 def origins(recipe, arguments):
     """Return where settings come from, by their full names: those of a recipe's path, and overrides as in `override`.
 

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from keras import ops
 
+import heedful
 from heedful import backend
 from heedful.layers import TokenEmbedding
+from heedful.layers.embeddings import NEVER_WRITTEN
 from heedful.training.loss import TokenCrossentropy, projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy
 from heedful.training.objective import Objective
@@ -89,6 +91,31 @@ def test_a_bias_is_learned_in_any_type(normal, rng, dtype, optimized):
         np.testing.assert_allclose(ours, theirs, atol=error * np.abs(theirs).max())
 
 
+@pytest.mark.parametrize("piece", [4, 1000])
+def test_smoothing_leaves_out_what_is_never_written(normal, rng, piece, numpy):
+    """Guards training an imported model: in heedful 0.1.0 each such token added 0.1 / V of 1e9 to the loss."""
+    features, table, bias = normal(3, 7, 5), normal(11, 5), normal(11)
+    bias[[0, 4, 7]] = NEVER_WRITTEN
+    kept = np.flatnonzero(bias > NEVER_WRITTEN)
+    targets, weights = rng.integers(0, len(kept), (3, 7)), np.ones((3, 7), "float32")
+    logits = features.astype("float64") @ table.T + bias
+    want = by_hand(logits[..., kept], targets, weights, 0.1)
+    assert want < 500
+
+    def plain(features, table, bias):
+        logits = ops.matmul(features, ops.transpose(table)) + bias
+        return ops.sum(TokenCrossentropy(0.1, reduction=None)(kept[targets], logits))
+
+    def pieces(features, table, bias):
+        return projected_crossentropy(features, table, kept[targets], weights, 0.1, piece, bias)[0]
+
+    (one, wanted), (two, found) = (gradients(each, features, table, bias) for each in (plain, pieces))
+    assert [float(one), float(two)] == pytest.approx([want, want], rel=1e-5)
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    assert not np.asarray(found[2])[[0, 4, 7]].any()  # its bias stays as it is
+
+
 def test_metrics_divide_once(case):
     """One right token of two in a short batch, none of nine in a long one: 1/11, not the mean of 1/2 and 0."""
     accuracy = TokenAccuracy()
@@ -110,6 +137,21 @@ def test_metrics_are_the_same_for_any_batching(case):
     assert float(whole.result()) == pytest.approx(
         np.exp(by_hand(logits, targets, weights, 0) / weights.sum()), rel=1e-4
     )
+
+
+@pytest.mark.parametrize("where", ["metrics", "weighted_metrics"])
+def test_padding_does_not_count_in_a_fit_with_the_mask_of_the_logits(where, rng, numpy):
+    """Guards the docstring: heedful 0.1.0 counted padding in `metrics=`, 0.625 where Keras' accuracy gives 1."""
+    model = heedful.CausalLM(11, num_layers=1, d_model=6, num_heads=2, d_ff=8, dropout=0.0)
+    ids = rng.integers(3, 11, (3, 7))
+    ids[0, 2:] = ids[1, 5:] = 0
+    logits = numpy(model({"ids": ids}))
+    labels = np.where(ids > 0, logits.argmax(-1), 0)  # all right where a token is read, and wrong at padding
+    model.compile("sgd", TokenCrossentropy(), **{where: [TokenAccuracy("ours"), Perplexity(), "accuracy"]})
+    found = model.evaluate({"ids": ids}, labels, batch_size=2, verbose=0, return_dict=True)
+    assert found["ours"] == 1
+    perplexity = np.exp(by_hand(logits.astype("float64"), labels, ids > 0, 0) / (ids > 0).sum())
+    assert found["perplexity"] == pytest.approx(perplexity, rel=1e-5)
 
 
 def test_schedules_at_points_that_can_be_checked():

@@ -50,8 +50,8 @@ MODELS = {
     "Classifier": lambda dtype: Classifier(11, 11, dtype=dtype, pooling="first", **SIZES),
 }  # fmt: skip
 COVERED = {
-    *LAYERS, *MODELS, "DecoderBlock", "MatrixDecayAdamW", "Objective", "Perplexity", "PublishedMask", "Residual", "RoundingPolicy",
-    "Schedule", "TextInput", "TokenAccuracy", "TokenCrossentropy", "TokenEmbedding",
+    *LAYERS, *MODELS, "DecoderBlock", "MatrixDecayAdamW", "Objective", "Perplexity", "PublishedMask", "Residual",
+    "RoundingPolicy", "Schedule", "TextInput", "TokenAccuracy", "TokenCrossentropy", "TokenEmbedding",
 }  # fmt: skip
 
 

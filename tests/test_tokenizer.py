@@ -129,3 +129,44 @@ def test_bad_input_is_explained(tmp_path):
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(InputError, match=r"t\.json: not a tokenizer"):
         Tokenizer.load(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("moved", [("[START]", 4), ("[END]", 5), ("[UNK]", None)])
+def test_special_tokens_with_other_ids_are_refused(moved, corpus, tmp_path):
+    """Guards silently wrong results: heedful 0.1.0 opened such a vocabulary, and read and wrote ids 2 and 3."""
+    token, index = moved
+    tokens = ["[PAD]", "[UNK]", "[START]", "[END]", "the", "cat"]
+    tokens.remove(token)
+    if index:
+        tokens.insert(index, token)
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    found = rf"gives the id {index} to \{token}" if index else rf"has no \{token}"
+    with pytest.raises(InputError, match=found):
+        Tokenizer.from_vocab(tmp_path / "vocab.txt")
+    good = Tokenizer.train(itertools.chain.from_iterable(corpus), "word", 60)
+    data = json.loads(good.to_json())
+    swapped = {"[START]": "[END]", "[END]": "[START]"}
+    data["model"]["vocab"] = {swapped.get(token, token): index for token, index in data["model"]["vocab"].items()}
+    for entry in data["added_tokens"]:
+        entry["content"] = swapped.get(entry["content"], entry["content"])
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(InputError, match=r"tokenizer.json: This tokenizer gives the id 3 to \[START\]"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_wordpiece_gives_back_spaces_when_asked(tmp_path):
+    """The sentence of the tutorial on Keras' high-level API, whose text has a space before each punctuation mark."""
+    text = (
+        "and when you improve searchability , you actually take away the one advantage of print , "
+        "which is serendipity ."
+    )
+    plain = Tokenizer.train([text] * 3, "wordpiece", 60)
+    ids = plain.encode(text)
+    assert len(ids) > len(text.split())  # words in pieces
+    assert plain.decode(ids) == text.replace(" ,", ",").replace(" .", ".")
+    assert plain.decode([2, *ids, 3, 0], clean_up_spaces=False) == text
+    kept = Tokenizer.train([text] * 3, "wordpiece", 60, clean_up_spaces=False)
+    kept.save(tmp_path / "tokenizer.json")
+    kept = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert kept.decode(kept.encode(text)) == text
+    assert kept.decode(kept.encode(text), clean_up_spaces=True) == plain.decode(ids)

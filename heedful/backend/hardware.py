@@ -56,6 +56,26 @@ def device():
     return details.get("device_name", "cpu")
 
 
+def device_count():
+    """Return how many devices of the kind in use the backend sees; heedful computes on the first one."""
+    if NAME == "jax":
+        import jax
+
+        return len(jax.devices())
+    if NAME == "torch":
+        import torch
+
+        return max(torch.cuda.device_count(), 1)
+    import tensorflow
+
+    return max(len(tensorflow.config.list_physical_devices("GPU")), 1)
+
+
+def device_summary():
+    """Say how many devices the backend sees and how many are used: a line for the user."""
+    return f"devices: 1 of {device_count()} used ({device()}), backend {NAME}"
+
+
 def device_memory():
     """Return (most bytes that were in use, bytes that there are) of an accelerator; None where there is none."""
     if NAME == "jax":

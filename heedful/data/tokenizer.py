@@ -28,8 +28,14 @@ def vocab_lines(path):
 class Tokenizer:
     """A trained vocabulary with its way of splitting text.
 
-    `pad_id` is always 0; `unknown_id`, `start_id` and `end_id` follow, and `mask_id`, which is None where there is no
-    [MASK]. `encode` adds no special tokens by itself.
+    `pad_id`, `unknown_id`, `start_id` and `end_id` are always 0 to 3; `mask_id` is None without a [MASK] token.
+    `encode` adds no special tokens.
+
+    Args:
+        inner: a tokenizer of the `tokenizers` library.
+
+    Raises:
+        InputError: a special token is missing or has another id.
     """
 
     def __init__(self, inner):
@@ -37,14 +43,20 @@ class Tokenizer:
         self._inner.no_padding()
         self._inner.no_truncation()
         self._inner.encode_special_tokens = True  # "[END]" in a text is five characters, not the end
-        ids = [inner.token_to_id(token) for token in SPECIAL]
-        if ids[0] != 0 or None in ids:
-            raise InputError(f"This tokenizer lacks the special tokens {', '.join(SPECIAL)}, or [PAD] is not id 0.")
-        self.pad_id, self.unknown_id, self.start_id, self.end_id = ids
+        for expected, token in enumerate(SPECIAL):  # models, masks and search rely on these ids
+            found = inner.token_to_id(token)
+            if found != expected:
+                raise InputError(
+                    f"This tokenizer {'has no' if found is None else f'gives the id {found} to'} {token}: the special "
+                    f"tokens {', '.join(SPECIAL)} must have the ids 0 to {len(SPECIAL) - 1}, in this order."
+                )
+        self.pad_id, self.unknown_id, self.start_id, self.end_id = range(len(SPECIAL))
         self.mask_id = inner.token_to_id(MASK)
 
     @classmethod
-    def train(cls, lines, kind="bpe", vocab_size=8000, lowercase=False, mask=False, prefix_space=False):
+    def train(
+        cls, lines, kind="bpe", vocab_size=8000, lowercase=False, mask=False, prefix_space=False, clean_up_spaces=True
+    ):
         """Learn a vocabulary from an iterable of lines.
 
         Args:
@@ -57,6 +69,9 @@ class Tokenizer:
             mask: have a [MASK] token too.
             prefix_space: read each text as if a space stood before it, so that its first word is the token that it is
                 within a text; for the kinds `bpe` and `unigram`, where the space belongs to the word.
+            clean_up_spaces: for WordPiece, which does not keep spaces: whether `decode` removes the spaces before
+                punctuation marks and within English contractions (`it ' s .` becomes `it's.`). Leave it off where the
+                text itself has such spaces, as that of the TED talks has.
 
         Raises:
             InputError: the kind is unknown or has no such spaces, the vocabulary too small for the kind, or there is
@@ -73,7 +88,7 @@ class Tokenizer:
         options = {"vocab_size": vocab_size, "special_tokens": special, "show_progress": False}
         if kind == "wordpiece":
             lines = list(lines) if iter(lines) is lines else lines
-            inner = _wordpiece(lowercase)
+            inner = _wordpiece(lowercase, clean_up_spaces)
             trainer = _wordpiece_trainer(inner, lines, options)
         else:
             inner, trainer = _KIND[kind](lowercase, options)
@@ -162,9 +177,17 @@ class Tokenizer:
             raise
         return [encoding.ids for encoding in encodings]
 
-    def decode(self, ids):
-        """Return the text of `ids`, special tokens left out."""
-        return self._inner.decode([int(i) for i in ids], skip_special_tokens=True)
+    def decode(self, ids, clean_up_spaces=None):
+        """Return the text of `ids` without special tokens.
+
+        Args:
+            clean_up_spaces: for WordPiece, whether to remove the spaces before punctuation marks and within English
+                contractions, as in `train`; None: as the tokenizer was trained.
+        """
+        if clean_up_spaces is None or not isinstance(self._inner.model, models.WordPiece):
+            return self._inner.decode([int(i) for i in ids], skip_special_tokens=True)
+        tokens = [token for token in map(self.lookup, ids) if token not in (*SPECIAL, MASK)]
+        return decoders.WordPiece(cleanup=clean_up_spaces).decode(tokens)
 
     @property
     def lowercase(self):
@@ -234,11 +257,11 @@ def _unigram(lowercase, options):
     return inner, trainers.UnigramTrainer(unk_token=UNKNOWN, initial_alphabet=_alphabet(), **options)
 
 
-def _wordpiece(lowercase):
+def _wordpiece(lowercase, clean_up_spaces=True):
     inner = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=lowercase)
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    inner.decoder = decoders.WordPiece()
+    inner.decoder = decoders.WordPiece(cleanup=clean_up_spaces)
     return inner
 
 

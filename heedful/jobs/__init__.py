@@ -8,6 +8,7 @@ from heedful.jobs.classification import ClassificationJob
 from heedful.jobs.job import require_free
 from heedful.jobs.language import LanguageJob
 from heedful.jobs.masking import MaskingJob
+from heedful.jobs.time_plan import continued_within_minutes
 from heedful.jobs.translation import TranslationJob
 from heedful.run import Run
 
@@ -26,12 +27,18 @@ def default_folder(config):
     return Path("runs") / config.name
 
 
-def train(config, path=None, report=print, force=False, origins=None):
-    """Train a run from a `Config` and return it; `path` defaults to runs/NAME.
+def train(config, path=None, report=print, force=False, origins=None, plan_minutes=True):
+    """Train a run from a `Config` and return it.
 
-    `origins` says where settings came from, by their full names; the run keeps it.
+    Args:
+        path: the run folder; runs/NAME by default.
+        report: called with each line for the user.
+        force: whether a run in the folder may be overwritten.
+        origins: where settings came from, by their full names; the run keeps it.
+        plan_minutes: whether `train.updates` becomes what fits into `train.minutes`, if the schedule has an end.
     """
-    return JOBS[config.task].create(config, path or default_folder(config), report, force, origins).train()
+    path = path or default_folder(config)
+    return JOBS[config.task].create(config, path, report, force, origins, plan_minutes).train()
 
 
 def resume(path, report=print, config=None, verify=False, origins=None):
@@ -40,8 +47,22 @@ def resume(path, report=print, config=None, verify=False, origins=None):
     if config is not None and config != run.config:
         config = config.planned_as(run.config)
         _require_same(run, config)
+        config = _with_new_minutes(run, config, report)
         run = Run(path, config, *run.tokenizers())  # kept in the folder when the state has turned out to fit it
     return JOBS[run.config.task](run, report).train(True, verify, origins)
+
+
+def _with_new_minutes(run, config, report):
+    """Plan the updates again where a training gets other minutes and its schedule has an end."""
+    old, new = run.config.train, config.train
+    if not new.schedule_ends or not new.minutes or new.minutes == old.minutes or new.updates != old.updates:
+        return config
+    log = run.read_log()
+    if not log:
+        return config
+    config = continued_within_minutes(config, log)
+    report(f"planned {config.train.updates:,} updates for {new.minutes:g} minutes (before: {old.updates:,})")
+    return config
 
 
 def _require_same(run, config):

@@ -5,9 +5,10 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-from heedful import backend
+from heedful import backend, settings
 from heedful.cache import keep_compilations
 from heedful.config import PARTS, Config
 from heedful.data.corpus import hold_out
@@ -15,6 +16,7 @@ from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
 from heedful.errors import InputError
 from heedful.inspection import plot_curves
+from heedful.jobs.time_plan import fit_into_minutes
 from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights, refuse_links
 from heedful.selfcheck.check import require
 from heedful.storage import locked, read_sealed, write_text
@@ -23,6 +25,7 @@ from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 
 SCORED_TOKENS = 4096  # most of a batch that is scored: the last one of each shape is filled up with padding
+PLANNED = "planned, to fit into train.minutes"  # the origin of a setting
 EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows: about a minute
 # What a training leaves in its run folder, and may delete there.
 WRITTEN = (
@@ -98,6 +101,7 @@ class Job:
     def __init__(self, run, report=print):
         self.run, self.report, self.config = run, report, run.config
         self.engine = None  # what `evaluate` scores with, made by `start`
+        self.seconds_spent = 0.0  # of train.minutes, before the first update
         self.corpora = self.find_corpora(self.config)
         self.examples = self.read_examples()
         self.scored = {part: self.scored_examples(part) for part in self.corpora if part != "train"}
@@ -172,8 +176,12 @@ class Job:
         self.report(f"{part}: {self.describe(self.evaluate(self.run, corpus, self.engine))}")
 
     @classmethod
-    def create(cls, config, path, report=print, force=False, origins=None):
-        """Make a new run folder; learn its tokenizers. `origins` says where settings came from, by their full names.
+    def create(cls, config, path, report=print, force=False, origins=None, plan_minutes=True):
+        """Make a new run folder; learn its tokenizers.
+
+        Args:
+            origins: where settings came from, by their full names.
+            plan_minutes: whether `train.updates` becomes what fits into `train.minutes`, if the schedule has an end.
 
         Raises:
             InputError: the folder holds a run already and `force` is not set; bad text.
@@ -184,18 +192,23 @@ class Job:
         require_free(path, force)
         config, tokenizers = cls._prepare(config, report)
         job = cls(Run(path, config, *tokenizers), report)  # before anything is written or deleted: it reads all text
+        if plan_minutes and config.train.minutes and config.train.schedule_ends:
+            job._plan_minutes()
+            origins = (origins or {}) | dict.fromkeys(settings.changed(config, job.config), PLANNED)
         path.mkdir(parents=True, exist_ok=True)
         with locked(path):
             for old in _written(path):  # only with `force` are there any
                 old.unlink()
-            Run.create(path, config, *tokenizers, origins=origins)
+            Run.create(path, job.config, *tokenizers, origins=origins)
         return job
 
     @classmethod
     def plan(cls, config, report=print):
         """Report vocabulary, batches, time and memory of a training, and leave nothing behind but caches."""
         config, tokenizers = cls._prepare(config, report)
-        report(str(cls(Run(Path(), config, *tokenizers), report).rehearse()))
+        job = cls(Run(Path(), config, *tokenizers), report)
+        report(backend.device_summary())
+        report(str(job.rehearse()))
 
     @classmethod
     def _prepare(cls, config, report):
@@ -224,11 +237,21 @@ class Job:
         return sized(batch_tokens=largest_batch(attempt))
 
     def rehearse(self):
-        """Return the `Rehearsal` of the training, made with a fresh model."""
+        """Return the `Rehearsal` of the training, done with a fresh model."""
+        return rehearse(self.run, self.fresh_model(), self.examples)
+
+    def fresh_model(self):
+        """Return a model that has learned nothing, with the parts frozen that the config freezes."""
         model = self.run.build_model()
         if self.config.train.freeze:
             model.freeze()
-        return rehearse(self.run, model, self.examples)
+        return model
+
+    def _plan_minutes(self):
+        """Replace the number of updates by what fits into `train.minutes`; that is part of the time."""
+        began = time.monotonic()
+        self.config = self.run.config = fit_into_minutes(self)
+        self.seconds_spent = time.monotonic() - began
 
     def train(self, resume=False, verify=False, origins=None):
         """Train, then draw the curves and score the test text, or the validation text where there is none.
@@ -253,15 +276,14 @@ class Job:
         if resume:
             self.run.refuse_more_than_kept()
         backend.set_seed(self.config.train.seed)
-        model = self.run.build_model()
+        model = self.fresh_model()
         if self.config.train.start_from and not resume:
             self._take_over(model, self.config.train.start_from)
-        if self.config.train.freeze:
-            model.freeze()
-        self.report(f"model: {model.count_params():,} parameters, {backend.NAME}")
+        self.report(f"model: {model.count_params():,} parameters")
+        self.report(backend.device_summary())
         self.start(model)
         fingerprint = self.corpora["train"].fingerprint
-        trainer = Trainer(self.run, model, self.examples, self.validate, self.report, fingerprint)
+        trainer = Trainer(self.run, model, self.examples, self.validate, self.report, fingerprint, self.seconds_spent)
         if verify:
             trainer.verify()
         if resume:

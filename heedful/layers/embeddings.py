@@ -9,6 +9,8 @@ from keras import ops
 from heedful import backend
 from heedful.layers.rounding import RoundedKernel, rounds
 
+NEVER_WRITTEN = -1e9  # the bias of a token that must never be written, such as padding in an imported model
+
 
 @keras.saving.register_keras_serializable("heedful")
 class TokenEmbedding(keras.layers.Embedding):
@@ -21,7 +23,7 @@ class TokenEmbedding(keras.layers.Embedding):
         vocab_size: rows V of the table.
         d_model: width D of a vector.
         scale: whether vectors are scaled; BERT and GPT-2 do without.
-        bias: whether logits get a learned summand, one a word.
+        bias: whether logits get a learned bias for each word; a word whose bias is `NEVER_WRITTEN` is never written.
     """
 
     def __init__(self, vocab_size, d_model, scale=True, bias=False, **kwargs):
@@ -65,3 +67,8 @@ class TokenEmbedding(keras.layers.Embedding):
         return base | {
             "vocab_size": self.vocab_size, "d_model": self.d_model, "scale": self.scale, "bias": self.has_bias,
         }  # fmt: skip
+
+
+def writable(biases):
+    """Return which words may be written, by their biases or logits (..., V): booleans (..., V)."""
+    return biases > NEVER_WRITTEN / 2

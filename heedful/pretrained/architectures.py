@@ -10,8 +10,9 @@ import numpy as np
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.layers.embeddings import NEVER_WRITTEN
 from heedful.pretrained.sentencepiece import SOURCE, read_sides
-from heedful.pretrained.vocabulary import NEVER, Side, Vocabulary
+from heedful.pretrained.vocabulary import Side, Vocabulary
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",
                "silu": "silu", "swish": "silu"}  # fmt: skip
@@ -38,7 +39,7 @@ def bert(folder):
     positions = tensors.take(f"{stem}.position_embeddings.weight", length, width) + segments[0]
     weights = {
         "embedding/embeddings": vocabulary.rows(tensors.take(f"{stem}.word_embeddings.weight", size, width)),
-        "embedding/bias": vocabulary.rows(tensors.take("cls.predictions.bias", size), NEVER),
+        "embedding/bias": vocabulary.rows(tensors.take("cls.predictions.bias", size), NEVER_WRITTEN),
         "text_input/positions/embeddings": positions,
         **_norm(tensors, f"{stem}.LayerNorm", "text_input/norm", width),
         **_linear(tensors, "cls.predictions.transform.dense", "transform", width, width),
@@ -78,7 +79,7 @@ def gpt2(folder):
     stem = "transformer." if "transformer.wte.weight" in tensors else ""
     weights = {
         "embedding/embeddings": vocabulary.rows(tensors.take(f"{stem}wte.weight", size, width)),
-        "embedding/bias": vocabulary.rows(np.zeros(size, np.float32), NEVER),
+        "embedding/bias": vocabulary.rows(np.zeros(size, np.float32), NEVER_WRITTEN),
         "text_input/positions/embeddings": tensors.take(f"{stem}wpe.weight", length, width),
         **_norm(tensors, f"{stem}ln_f", "decoder/final_norm", width),
     }
@@ -125,8 +126,8 @@ def marian(folder):
     shared = tensors.take("model.shared.weight", size, width)
     table = vocabulary.rows(shared)
     table[2] = table[0]  # the decoder starts with padding; ours has a start token of its own
-    bias = vocabulary.rows(tensors.take("final_logits_bias", 1, size)[0], NEVER)
-    bias[0] = NEVER
+    bias = vocabulary.rows(tensors.take("final_logits_bias", 1, size)[0], NEVER_WRITTEN)
+    bias[0] = NEVER_WRITTEN
     weights = {"target_embedding/embeddings": table, "target_embedding/bias": bias}
     joint = source is vocabulary
     if not joint:

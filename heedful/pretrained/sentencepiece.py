@@ -3,7 +3,7 @@
 import base64
 
 from heedful.errors import InputError
-from heedful.pretrained.vocabulary import NEVER, Side
+from heedful.pretrained.vocabulary import NEVER_CHOSEN, Side
 
 SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
 UNKNOWN_PENALTY = 10  # by which an unknown character scores below the rarest piece, in SentencePiece
@@ -71,7 +71,7 @@ def _tokenizer_data(model, vocabulary):
     """
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == piece.NORMAL}
     unknown = min(scores.values()) - UNKNOWN_PENALTY
-    pieces = {token: scores.get(token, unknown if len(token) == 1 else NEVER) for token in vocabulary}
+    pieces = {token: scores.get(token, unknown if len(token) == 1 else NEVER_CHOSEN) for token in vocabulary}
     rules = model.normalizer_spec
     steps = []
     if rules.precompiled_charsmap:

@@ -8,7 +8,7 @@ import numpy as np
 from heedful.data.tokenizer import MASK, SPECIAL, Tokenizer, vocab_lines
 from heedful.errors import InputError
 
-NEVER = -1e9  # what is added to the logit of a token that must not be written
+NEVER_CHOSEN = -1e9  # the score of a Unigram token that text is never split into
 # What a tokenizer_config.json may say of how `vocab.txt` is used.
 SPLITTING = {
     "tokenizer_class": (None, "BertTokenizer", "BertTokenizerFast"), "word_tokenizer_type": ("basic",),
@@ -80,7 +80,7 @@ class Vocabulary:
         if self._scores is None:
             model["vocab"] = {token: place for place, token in enumerate(self._tokens)}
         else:
-            model["vocab"] = [[token, self._scores.get(token, NEVER)] for token in self._tokens]
+            model["vocab"] = [[token, self._scores.get(token, NEVER_CHOSEN)] for token in self._tokens]
             model["unk_id"] = SPECIAL.index("[UNK]")
             data["pre_tokenizer"] = {
                 "type": "Sequence",

@@ -28,14 +28,14 @@ class Practice:
         self.beginning = [(v, backend.to_numpy(v)) for v in (*model.variables, *self.optimizer.variables)]
 
     def fit(self, batches, tokens=None):
-        """Train on batches that make whole updates, of `tokens` each; return the mean loss."""
+        """Train on batches that make whole updates, of `tokens` each; return the mean of the loss that is minimised."""
         if tokens is None:
             tokens = sum(batch["weights"].sum() for batch in batches[: self.micro_batches])
         tokens = np.array([max(1.0, tokens)], np.float32)
         batches = [batch | {"update_tokens": tokens} for batch in batches]
         data = backend.feed(iter(batches), batches[0])
         history = self.objective.fit(data, steps_per_epoch=len(batches), epochs=1, verbose=0, shuffle=False)
-        return float(history.history["loss"][-1])
+        return float(history.history["smoothed_loss"][-1])
 
     def gradient(self, batches, tokens):
         """Return the gradient of the first update, by each weight that is trained: what Adam remembers of it."""

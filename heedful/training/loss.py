@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from heedful import backend
+from heedful.layers.embeddings import writable
 
 PIECE = 256  # tokens; 256 x 8,000 logits (8 MB) still sit in the caches of a CPU: three times as fast as all at once
 LARGE = 1 << 14  # entries of a vocabulary, above which half as many tokens are as fast, and there is less to keep
@@ -18,7 +19,8 @@ class TokenCrossentropy(keras.losses.Loss):
 
     For `compile(loss=...)` on any model that returns logits; padding is left out through `sample_weight` or the mask
     that our models publish. With smoothing e the target distribution is (1 - e) one-hot + e / V uniform (Szegedy et
-    al. 2016, section 7; e = 0.1 in Vaswani et al. 2017, section 5.4).
+    al. 2016, section 7; e = 0.1 in Vaswani et al. 2017, section 5.4). V counts only words that may be written: in an
+    imported model the bias of some is `NEVER_WRITTEN`.
 
     Args:
         label_smoothing: e, from 0 up to 1.
@@ -43,11 +45,17 @@ def token_losses(logits, targets):
     """Return, for logits (..., V) and integer targets (...), two losses in nats (...).
 
     The first is the negative log-likelihood of the target; the second the cross-entropy against a uniform
-    distribution, which label smoothing mixes in.
+    distribution over the words that may be written, which label smoothing mixes in.
     """
     normaliser = ops.logsumexp(logits, axis=-1)
     gold = ops.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    return normaliser - gold, normaliser - ops.mean(logits, axis=-1)
+    return normaliser - gold, normaliser - _mean_of(logits, writable(logits))
+
+
+def _mean_of(logits, chosen):
+    """Return the mean over some words of logits (..., V); `chosen` is boolean, (V,) or (..., V)."""
+    count = ops.sum(ops.cast(chosen, "float32"), axis=-1)
+    return ops.sum(ops.where(chosen, logits, 0.0), axis=-1) / ops.maximum(count, 1.0)
 
 
 def tokens_a_piece(words):
@@ -68,13 +76,14 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
         weights: (B, T) float32; 0 leaves a token out.
         label_smoothing: from 0 up to 1.
         piece: tokens a piece; None: as many as are fast.
-        bias: of the output projection (V,), or None.
+        bias: of the output projection (V,), or None. Smoothing leaves out words whose bias is `NEVER_WRITTEN`.
 
     Returns:
         float32 (4,), summed over tokens by weight: smoothed loss (the differentiable one), negative log-likelihood
         in nats, count of right predictions, and the weights themselves.
     """
     table = ops.cast(table, features.dtype)
+    chosen = None if bias is None else writable(ops.cast(bias, "float32"))  # (V,)
     if bias is not None:  # one more column of the table, read by a feature that is always 1
         table = ops.concatenate([table, ops.cast(bias, table.dtype)[:, None]], axis=-1)
         features = ops.concatenate([features, ops.ones_like(features[..., :1])], axis=-1)
@@ -100,7 +109,7 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
 
         def one(carry, item):
             sums, by_table = carry
-            new_sums, by_features, more = _piece(*item, table, label_smoothing)
+            new_sums, by_features, more = _piece(*item, table, label_smoothing, chosen)
             return (sums + new_sums, by_table + more), by_features
 
         start = (ops.zeros((4,), "float32"), ops.zeros(table.shape[::-1], "float32"))
@@ -122,10 +131,10 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
     return summed(features, table)
 
 
-def _piece(features, targets, weights, table, label_smoothing):
+def _piece(features, targets, weights, table, label_smoothing, chosen):
     """Return the four sums of one piece, and the gradients of the first by features (P, D) and, turned, table (D, V).
 
-    The gradients lack the part of the targets.
+    The gradients lack the part of the targets. Smoothing is over the `chosen` words (V,), all if that is None.
     """
     logits = backend.multiply(features, ops.transpose(table))  # (P, V)
     top = ops.max(logits, axis=-1, keepdims=True)
@@ -134,13 +143,17 @@ def _piece(features, targets, weights, table, label_smoothing):
     gold = ops.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
     normaliser = (top + ops.log(total))[:, 0]
     nll = normaliser - gold
-    uniform = normaliser - ops.mean(logits, axis=-1)
+    uniform = normaliser - (ops.mean(logits, axis=-1) if chosen is None else _mean_of(logits, chosen))
     smoothed = (1 - label_smoothing) * nll + label_smoothing * uniform
     right = gold >= top[:, 0]
     if backend.NAME != "jax" and keras.backend.standardize_dtype(features.dtype) == "bfloat16":
         right = ops.equal(ops.argmax(logits, axis=-1), targets)  # rounded logits tie: the first of the largest counts
     right = ops.cast(right, "float32")
     sums = ops.stack([ops.sum(weights * x) for x in (smoothed, nll, right, ops.ones_like(weights))])
-    dense = exponentials * (weights[:, None] / total) - (label_smoothing / table.shape[0]) * weights[:, None]
+    each = 1 / table.shape[0]
+    if chosen is not None:
+        chosen = ops.cast(chosen, "float32")
+        each = chosen / ops.maximum(ops.sum(chosen), 1.0)
+    dense = exponentials * (weights[:, None] / total) - (label_smoothing * each) * weights[:, None]
     dense = ops.cast(dense, features.dtype)
     return sums, backend.multiply(dense, table), backend.multiply_transposed(features, dense)

@@ -37,7 +37,8 @@ class Objective(keras.Model):
         super().__init__(name="objective", dtype="float32")
         self.model = model
         self.label_smoothing, self.micro_batches = label_smoothing, micro_batches
-        self.loss_mean = TokenMean(name="loss")
+        # The first is what validation measures too; the second is what is minimised.
+        self.loss_mean, self.smoothed_loss = TokenMean(name="loss"), TokenMean(name="smoothed_loss")
         self.accuracy, self.perplexity = TokenAccuracy(), Perplexity()
         self.built = True
 
@@ -51,7 +52,8 @@ class Objective(keras.Model):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Return the loss whose gradient makes the update, and count the metrics."""
         smoothed, nll, right, tokens = (y_pred[i] for i in range(4))
-        self.loss_mean.add(smoothed, tokens)
+        self.loss_mean.add(nll, tokens)
+        self.smoothed_loss.add(smoothed, tokens)
         self.perplexity.add(nll, tokens)
         self.accuracy.add(right, tokens)
         return self.micro_batches * smoothed / ops.cast(x["update_tokens"][0], "float32")
@@ -65,7 +67,7 @@ class Objective(keras.Model):
 
     @property
     def metrics(self):
-        return [self.loss_mean, self.accuracy, self.perplexity]
+        return [self.loss_mean, self.smoothed_loss, self.accuracy, self.perplexity]
 
     def get_config(self):
         model = keras.saving.serialize_keras_object(self.model)

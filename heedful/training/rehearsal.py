@@ -17,7 +17,7 @@ from heedful.training.machine import memory_limit, peak_memory
 from heedful.training.objective import Objective
 from heedful.training.optimizer import training_optimizer, training_schedule
 
-UPDATES = 3  # batches of each shape at least: the first is compiled for, the others are timed
+TIMED = 2  # batches of each shape, after a first one that is compiled for
 LOOKED_AT = 1000  # batches that tell how often each shape comes, and how many tokens it holds
 FIRST, LARGEST = 1024, 2**20  # batch sizes, in tokens: the first that is tried, and the largest that is given
 STEP = 4  # times as many at the next trial
@@ -31,12 +31,14 @@ class Rehearsal:
 
     Args:
         compiling: seconds, once, for all shapes.
+        update: seconds of an update, the mean over the shapes of the batches.
         epoch: seconds in which every text comes once.
         rate: real tokens learned from in a second, of the target where there is a source.
         memory: bytes that the process, or the accelerator, has used at most.
     """
 
     compiling: float
+    update: float
     epoch: float
     rate: float
     memory: int
@@ -49,24 +51,27 @@ class Rehearsal:
         )
 
 
-def rehearse(run, model, examples):
+def rehearse(run, model, examples, timed=TIMED):
     """Train on one batch of each shape for a few updates; return the `Rehearsal`.
 
     Args:
         run: a `Run`; its config says how to train.
         model: fresh from `run.build_model()`; it is worth nothing afterwards.
         examples: what to learn from, as for a `Trainer`.
+        timed: batches of each shape that are timed, at least.
     """
     count = max(1, min(LOOKED_AT, math.ceil(examples.batches_per_epoch)))
     often = collections.Counter(map(examples.shape, range(count)))
     firsts = examples.first_of_each_shape()  # some shapes do not come in every epoch
-    steps = max(UPDATES, 2 * run.config.train.accumulate)  # a whole update among them
+    accumulate = run.config.train.accumulate
+    steps = max(1 + timed, 2 * accumulate)  # a whole update among them
     seconds = _seconds(run, model, list(map(examples.batch, firsts)), steps)
-    usual = [statistics.fmean(each[run.config.train.accumulate :]) for each in seconds]
+    usual = [statistics.fmean(each[accumulate:]) for each in seconds]
     whole = sum(each * often[examples.shape(first)] for each, first in zip(usual, firsts, strict=True))
     gc.collect()  # a model in training lies in circles of references
     return Rehearsal(
         compiling=max(0.0, sum(each[0] for each in seconds) - sum(usual)),
+        update=whole / count * accumulate,
         epoch=whole / count * examples.batches_per_epoch,
         rate=sum(map(examples.tokens, range(count))) / whole,
         memory=peak_memory(),

@@ -30,9 +30,10 @@ class Trainer:
             to show.
         report: called with each line for the user.
         data_fingerprint: of the training text; a state is continued on the same text only.
+        seconds_spent: of `train.minutes`, before the first update.
     """
 
-    def __init__(self, run, model, examples, validate, report, data_fingerprint=""):
+    def __init__(self, run, model, examples, validate, report, data_fingerprint="", seconds_spent=0.0):
         self.run, self.model, self.examples = run, model, examples
         self.config = run.config.train
         self.validate, self.report = validate, report
@@ -44,7 +45,7 @@ class Trainer:
         self.states = States(run, model, self.objective.optimizer)
         self.schedule = schedule
         self.update = 0
-        self.progress = {"update": 0, "seconds": 0.0, "best": None, "best_update": 0, "waited": 0}
+        self.progress = {"update": 0, "seconds": seconds_spent, "best": None, "best_update": 0, "waited": 0}
         self.progress |= {"data": data_fingerprint, "accumulate": settings.accumulate, "best_by": settings.best_by}
 
     def restore(self):
@@ -130,7 +131,8 @@ class Trainer:
                     )
         if self.update < config.updates and time.monotonic() >= deadline:
             ended = f"at update {self.update:,} of {config.updates:,}"
-            self.report(f"Stopped after {config.minutes:g} minutes (train.minutes), {ended}.")
+            rate = f"; the learning rate was still {self._learning_rate():.3g}" if config.schedule_ends else ""
+            self.report(f"Stopped after {config.minutes:g} minutes (train.minutes), {ended}{rate}.")
         if meter.counted:
             self.report(f"updates: {meter.summary()}")
         self._finish()
@@ -147,6 +149,8 @@ class Trainer:
         )
         self.update = int(backend.to_numpy(self.objective.optimizer.iterations))
         logs = {name: float(values[-1]) for name, values in history.history.items()}
+        if not self.config.label_smoothing:
+            del logs["smoothed_loss"]  # it is the loss
         if watch.diverged:
             raise self._diverged(watch.diverged)
         return logs
@@ -180,7 +184,7 @@ class Trainer:
             self.progress["waited"] += 1
         entry = {"update": self.update} | logs | {f"valid_{name}": score for name, score in scores.items()}
         entry |= meter.figures() | {
-            "learning_rate": float(backend.to_numpy(self.schedule((self.update - 1) * self.config.accumulate))),
+            "learning_rate": self._learning_rate(),
             "seconds": round(self.progress["seconds"], 2),
             "validation_seconds": round(time.monotonic() - began, 2),
         }
@@ -197,6 +201,10 @@ class Trainer:
         for sample in samples:
             self.report(f"    {sample}")
         meter.restart()
+
+    def _learning_rate(self):
+        """Return the learning rate of the last update."""
+        return float(backend.to_numpy(self.schedule((self.update - 1) * self.config.accumulate)))
 
     def _scores(self):
         """Return what the validation says; no other score would be better than one that is no number."""

@@ -10,6 +10,7 @@ from heedful.jobs import JOBS
 from heedful.run import Run
 from heedful.scores.comparison import compare as compare_runs
 from heedful.scores.units import METRICS
+from heedful.verbs import lines
 
 
 def evaluate(options):
@@ -17,6 +18,7 @@ def evaluate(options):
     run = Run.open(options.run)
     corpus, task, engine = test_corpus(run, options.files), run.config.task, None
     keep_compilations()
+    lines.note_idle_devices()
     if task == "translate":
         engine = Translator.from_run(run)
         engine.decode = settings.given_options(run.config, "decode", options)

@@ -64,6 +64,14 @@ def tell(text):
         warn("nobody reads standard output any more; the work goes on.")
 
 
+def note_idle_devices():
+    """Tell the user, on standard error, of devices that are not used."""
+    from heedful import backend  # here, since it loads Keras, and some verbs do without
+
+    if backend.device_count() > 1:
+        note(f"heedful: {backend.device_summary()}")
+
+
 def warn(text):
     """Warn the user, on standard error."""
     note(f"heedful: warning: {text}")

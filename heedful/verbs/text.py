@@ -22,6 +22,7 @@ def generate(options):
     decode = settings.given_options(run.config, "decode", options)
     prompts = options.prompts or list(lines.read([]))
     keep_compilations()
+    lines.note_idle_devices()
     generator = Generator.from_run(run)
     generator.decode = decode
     several = len(prompts) > 1 or decode.n_best > 1
@@ -36,6 +37,7 @@ def fill(options):
     """Fill the gaps of texts."""
     run = Run.open(options.run).of_task("fill")
     keep_compilations()
+    lines.note_idle_devices()
     filler = Filler.from_run(run)
     for number, text in enumerate(lines.read([]) if options.text is None else [options.text], start=1):
         if options.text is None and MASK not in text:
@@ -67,6 +69,7 @@ def classify(options):
     """Write a class for each line."""
     run = Run.open(options.run).of_task("classify")
     keep_compilations()
+    lines.note_idle_devices()
     labeller = Labeller.from_run(run)
     for window in windows(lines.read(options.files), WINDOW):
         for label, probability in labeller.classify(window):
@@ -79,6 +82,7 @@ def embed(options):
     """Write a vector for each line."""
     run = Run.open(options.run).of_task("fill")
     keep_compilations()
+    lines.note_idle_devices()
     filler = Filler.from_run(run)
     for window in windows(lines.read(options.files), WINDOW):
         for vector in filler.embed(window, options.pooling):

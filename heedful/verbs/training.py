@@ -85,13 +85,16 @@ def _train_seeds(options, config, origins, folder):
         _seeded(config, seed)  # which may refuse it
         jobs.require_free(place, options.force)
     for seed, place in zip(options.seeds, folders, strict=True):
-        seeded = _seeded(config, seed)
+        seeded, first = _seeded(config, seed), place == folders[0]
         tell(f"seed {seed}: {place}")
         own = origins | {"train.seed": "command line, --seeds"}
-        if code := _watched(lambda: jobs.train(seeded, place, tell, options.force, own), place):  # noqa: B023
+        if code := _watched(lambda: jobs.train(seeded, place, tell, options.force, own, first), place):  # noqa: B023
             return code
-        tokens = Run.open(place).config.data.batch_tokens  # which the first may have found out, for all
-        config = settings.override(config, ["--data.batch_tokens", str(tokens)])
+        found = Run.open(place).config  # what the first training measured counts for all
+        config = settings.override(config, [
+            "--data.batch_tokens", str(found.data.batch_tokens), "--train.updates", str(found.train.updates),
+            "--train.warmup_updates", str(found.train.warmup_updates),
+        ])  # fmt: skip
     for line in compare([Run.open(place) for place in folders]).lines():
         tell(line)
     return 0

@@ -21,6 +21,7 @@ def translate(options):
     runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
     decode = settings.given_options(runs[0].config, "decode", options)
     keep_compilations()
+    lines.note_idle_devices()
     if options.engine == "heedful":
         translator = Translator.from_runs(runs)
         translator.decode = decode
@@ -52,6 +53,7 @@ def export(options):
     if not pairs:
         raise InputError("There is no text to check the export with.")
     keep_compilations()
+    lines.note_idle_devices()
     export_checked(run, options.out or run.path / EXPORTED, pairs, options.quantization, lines.tell)
 
 

@@ -1,0 +1,77 @@
+"""How many updates fit into the minutes that a training may take, so that its schedule ends in time."""
+
+import dataclasses
+import math
+import time
+
+from heedful.training.rehearsal import rehearse
+
+SHARE = 0.95  # of the minutes is planned for; the rest is for a machine that becomes slower
+TIMED = 8  # batches of each shape that are timed
+
+
+def fit_into_minutes(job):
+    """Return the config of a job with as many updates as fit into `train.minutes`, but no more than it asks for.
+
+    Some updates and validations are tried on a model that is thrown away, and their time is part of the minutes. A
+    warm-up that would take more than half of the updates is shortened to half.
+
+    Args:
+        job: a `Job` whose schedule has an end (`TrainConfig.schedule_ends`).
+    """
+    began = time.monotonic()
+    train, model = job.config.train, job.fresh_model()
+    costs = rehearse(job.run, model, job.examples, TIMED)
+    validation = _validation_seconds(job, model)
+    spent = time.monotonic() - began + costs.compiling / 2  # compiled programs are kept, but traced and loaded again
+    found = updates_within(
+        SHARE * 60 * train.minutes - spent - (validation if train.average > 1 else 0.0),
+        costs.update, validation, train.validate_every,
+    )  # fmt: skip
+    updates = min(train.updates, found)
+    job.report(
+        f"planned {updates:,} of at most {train.updates:,} updates for {train.minutes:g} minutes: {costs.update:.3g} s "
+        f"an update, {validation:.3g} s a validation"
+    )
+    warmup = min(train.warmup_updates, max(updates // 2, 1))
+    if warmup < train.warmup_updates:
+        job.report(f"the warm-up of {train.warmup_updates:,} updates is shortened to {warmup:,}")
+    return dataclasses.replace(job.config, train=dataclasses.replace(train, updates=updates, warmup_updates=warmup))
+
+
+def updates_within(seconds, update, validation, validate_every):
+    """Return how many updates fit into some time, at least one.
+
+    Args:
+        seconds: that there are.
+        update: seconds of an update.
+        validation: seconds of a validation; one comes after `validate_every` updates each, and one at the end.
+        validate_every: updates.
+    """
+    intervals = int(max(seconds, 0) / (validate_every * update + validation))
+    rest = int((seconds - intervals * (validate_every * update + validation) - validation) / update)
+    return max(1, intervals * validate_every + min(max(rest, 0), validate_every))
+
+
+def continued_within_minutes(config, log):
+    """Return a config with as many updates as fit into its minutes, by the speed of the training so far.
+
+    Args:
+        config: with other minutes than those that the run was planned for.
+        log: entries of the run's log, at least one.
+    """
+    last = log[-1]
+    left = 60 * config.train.minutes - last["seconds"]
+    updates = last["update"] + math.floor(SHARE * left * last["update"] / last["seconds"])
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, updates=max(updates, last["update"])))
+
+
+def _validation_seconds(job, model):
+    """Return how long a validation takes: the second one, since programs are compiled in the first."""
+    seconds = []
+    job.start(model)
+    for _ in range(2):
+        began = time.monotonic()
+        job.validate()
+        seconds.append(time.monotonic() - began)
+    return seconds[-1]

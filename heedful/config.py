@@ -18,6 +18,7 @@ OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra")  # ... a
 
 PARTS = ("train", "valid", "test")
 SIZED = ("num_layers", "d_model", "num_heads", "d_ff")  # what the named sizes say
+NO_OPTIONS = ("size", "pooling", "untrained_head")  # settings of [model] that are no `Options` of its class
 SIZES = {
     "toy": (2, 128, 8, 256),
     "tiny": (4, 128, 4, 256),
@@ -152,6 +153,9 @@ class ModelConfig:
     """Whether each word of the vocabulary has a summand of its own."""
     pooling: Literal["mean", "first"] = "mean"
     """classify: from the mean of all tokens' vectors, or from the first one's."""
+    untrained_head: bool = False
+    """fill: whether the head that predicts masked tokens is untrained, as in an imported encoder that has none: it can
+    embed texts and start other trainings, but not fill gaps."""
     dropout: float = 0.1
     attention_dropout: float = 0.0
     max_length: int = 256
@@ -182,7 +186,7 @@ class ModelConfig:
 
     def keywords(self):
         """Return the `Options` of a model as keyword arguments."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in ("size", "pooling")}
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in NO_OPTIONS}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ def starting_point(config):
     """
     before = Run.open(config.train.start_from).of_task("fill")
     before.refuse_more_than_in(before.weights_path())  # or what is missing would be missed when the new run has begun
-    kept = ("dropout", "attention_dropout", "pooling", "tie", "output_bias")
+    kept = ("dropout", "attention_dropout", "pooling", "tie", "output_bias", "untrained_head")
     own = {name: getattr(config.model, name) for name in kept}
     return before, dataclasses.replace(config, model=dataclasses.replace(before.config.model, **own))
 

@@ -3,9 +3,11 @@
 from heedful.data.documents import encode_texts
 from heedful.data.examples import plan_pieces
 from heedful.data.masking import MaskedExamples, in_pieces
+from heedful.errors import InputError
 from heedful.evaluation import TokenScores
 from heedful.jobs.documents import DocumentsJob, text_tokenizer
 from heedful.jobs.job import SCORED_TOKENS
+from heedful.reading.filler import NO_HEAD
 from heedful.scores.passport import keep
 
 # What is hidden in validation and test text hangs on a seed and on the batches: both are the same for all runs.
@@ -17,6 +19,8 @@ class MaskingJob(DocumentsJob):
 
     @staticmethod
     def prepare(config, corpora):
+        if config.model.untrained_head:
+            raise InputError("model.untrained_head is for imported encoders: a training trains the head.")
         return config, [text_tokenizer(config, corpora["train"], mask=True)]
 
     def read_examples(self):
@@ -42,6 +46,8 @@ class MaskingJob(DocumentsJob):
 
     @staticmethod
     def evaluate(run, corpus, engine=None):
+        if run.config.model.untrained_head:
+            raise InputError(NO_HEAD)
         texts = encode_texts(corpus, run.tokenizer)
         sums = TokenScores(engine or run.load_model(), masked(run, texts, **ASKED)).sums()
         units = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}

@@ -27,26 +27,35 @@ class Imported(NamedTuple):
 
 
 def bert(folder):
-    """Translate a `BertForMaskedLM` (Devlin et al. 2019) into a `MaskedLM`; texts are single, segment 0."""
+    """Translate a `BertForMaskedLM` or a bare `BertModel` (Devlin et al. 2019) into a `MaskedLM`.
+
+    Texts are single, segment 0. A bare model, such as that of a sentence encoder, has no head for masked tokens: its
+    config says so (`model.untrained_head`).
+    """
     folder.require(position_embedding_type="absolute", is_decoder=False, tie_word_embeddings=True)
     width, inner, length = (folder.setting(n) for n in ("hidden_size", "intermediate_size", "max_position_embeddings"))
     names = {"[PAD]": "[PAD]", "[UNK]": "[UNK]", "[START]": "[CLS]", "[END]": "[SEP]", "[MASK]": "[MASK]"}
     vocabulary = Vocabulary(folder, names)
     tensors, size = folder.tensors, folder.setting("vocab_size")
-    stem = "bert.embeddings"
+    has_head = "cls.predictions.bias" in tensors
+    bare = "embeddings.word_embeddings.weight" in tensors
+    encoder = "" if bare else "bert."
+    stem = f"{encoder}embeddings"
     # With one segment its vector is the same at every position: a part of the position.
     segments = tensors.take(f"{stem}.token_type_embeddings.weight", folder.setting("type_vocab_size"), width)
     positions = tensors.take(f"{stem}.position_embeddings.weight", length, width) + segments[0]
+    biases = tensors.take("cls.predictions.bias", size) if has_head else np.zeros(size, np.float32)
     weights = {
         "embedding/embeddings": vocabulary.rows(tensors.take(f"{stem}.word_embeddings.weight", size, width)),
-        "embedding/bias": vocabulary.rows(tensors.take("cls.predictions.bias", size), NEVER_WRITTEN),
+        "embedding/bias": vocabulary.rows(biases, NEVER_WRITTEN),
         "text_input/positions/embeddings": positions,
         **_norm(tensors, f"{stem}.LayerNorm", "text_input/norm", width),
-        **_linear(tensors, "cls.predictions.transform.dense", "transform", width, width),
-        **_norm(tensors, "cls.predictions.transform.LayerNorm", "transform_norm", width),
     }
+    if has_head:
+        weights |= _linear(tensors, "cls.predictions.transform.dense", "transform", width, width)
+        weights |= _norm(tensors, "cls.predictions.transform.LayerNorm", "transform_norm", width)
     for index in range(folder.setting("num_hidden_layers")):
-        theirs, ours = f"bert.encoder.layer.{index}", f"encoder/block_{index}"
+        theirs, ours = f"{encoder}encoder.layer.{index}", f"encoder/block_{index}"
         heads = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
         weights |= _joined(tensors, heads, f"{ours}/self_attention/query_key_value", width)
         weights |= _linear(tensors, f"{theirs}.attention.output.dense", f"{ours}/self_attention/output", width, width)
@@ -55,11 +64,11 @@ def bert(folder):
         weights |= _linear(tensors, f"{theirs}.output.dense", f"{ours}/feed_forward/outer", inner, width)
         weights |= _norm(tensors, f"{theirs}.output.LayerNorm", f"{ours}/feed_forward_residual/norm", width)
     # Copies of tied weights, and what only the next-sentence task needs.
-    tensors.drop("cls.predictions.decoder.", "bert.pooler.", "cls.seq_relationship.", f"{stem}.position_ids")
+    tensors.drop("cls.predictions.decoder.", f"{encoder}pooler.", "cls.seq_relationship.", f"{stem}.position_ids")
     model = ModelConfig(
         num_layers=folder.setting("num_hidden_layers"), d_model=width, num_heads=folder.setting("num_attention_heads"),
         d_ff=inner, activation=_activation(folder, "hidden_act"), norm="post", positions="learned",
-        embedding_norm=True, embedding_scale=False, output_bias=True, max_length=length,
+        embedding_norm=True, embedding_scale=False, output_bias=True, max_length=length, untrained_head=not has_head,
         norm_epsilon=folder.setting("layer_norm_eps", 1e-12), dropout=folder.setting("hidden_dropout_prob", 0.1),
         attention_dropout=folder.setting("attention_probs_dropout_prob", 0.1),
     )  # fmt: skip

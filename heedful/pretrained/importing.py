@@ -4,12 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
+from heedful import backend
 from heedful.errors import InputError
 from heedful.pretrained.architectures import ARCHITECTURES
 from heedful.pretrained.archive import ENDINGS, import_archive
 from heedful.pretrained.folder import PretrainedFolder
-from heedful.run import CONFIG, LOADED, Run, load_weights
+from heedful.run import CONFIG, LOADED, Run, load_weights, weights_by_name
 
+HEAD = ("transform/", "transform_norm/")  # how the weights begin that a bare encoder lacks
 WANTED = ["*.json", "*.safetensors", "vocab.txt", "*.spm"]  # of what a hub offers; never a pickle
 
 
@@ -47,7 +49,12 @@ def import_model(source, path, tokenizers=(), trust=False):
         raise InputError(f"{folder.path} is malformed: {type(error).__name__}: {error}") from error
     folder.tensors.finish()
     weights = {name: np.ascontiguousarray(array) for name, array in imported.weights.items()}
-    load_weights(Run(path, imported.config, *imported.tokenizers).build_model(), weights, folder.path)
+    backend.set_seed(imported.config.train.seed)
+    model = Run(path, imported.config, *imported.tokenizers).build_model()
+    if imported.config.model.untrained_head:
+        fresh = weights_by_name(model)
+        weights = {name: fresh[name] for name in fresh if name.startswith(HEAD)} | weights
+    load_weights(model, weights, folder.path)
     return Run.create(path, imported.config, *imported.tokenizers, weights=weights)
 
 

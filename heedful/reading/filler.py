@@ -11,6 +11,12 @@ from heedful.models.masked_lm import POOLINGS
 from heedful.reading.batched import STEP, Batched
 
 
+NO_HEAD = (
+    "This model was imported without a head that predicts masked tokens: it embeds texts (heedful embed) and starts "
+    "other trainings (train.start_from), but cannot fill gaps."
+)
+
+
 class TooLong(InputError):
     """A text has more tokens than the model reads."""
 
@@ -21,17 +27,18 @@ class Filler:
     Args:
         model: a `MaskedLM`.
         tokenizer: what it was trained with.
+        untrained_head: whether the model cannot predict masked tokens, but embed texts only.
     """
 
-    def __init__(self, model, tokenizer):
-        self.model, self.tokenizer = model, tokenizer
+    def __init__(self, model, tokenizer, untrained_head=False):
+        self.model, self.tokenizer, self.untrained_head = model, tokenizer, untrained_head
         self._predict = backend.compiled(lambda ids: ops.softmax(ops.cast(model(ids), "float32")), model)
         self._embedders = {}
 
     @classmethod
     def from_run(cls, run):
         """Load the model of a `Run`."""
-        return cls(run.load_model(), run.tokenizer)
+        return cls(run.load_model(), run.tokenizer, run.config.model.untrained_head)
 
     def fill(self, text, count=5):
         """Say what could stand at each [MASK] of a text.
@@ -42,8 +49,10 @@ class Filler:
 
         Raises:
             TooLong: the text is longer than the model reads.
-            InputError: the text has no [MASK], or `count` is out of range.
+            InputError: the text has no [MASK], `count` is out of range, or the head of the model is untrained.
         """
+        if self.untrained_head:
+            raise InputError(NO_HEAD)
         parts = one(text).split(MASK)
         if len(parts) == 1:
             raise InputError(f"There is nothing to fill in: write {MASK} where a token is missing.")

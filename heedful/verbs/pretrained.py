@@ -7,4 +7,5 @@ from heedful.verbs.lines import say
 def import_pretrained(options):
     """Make a run of a pretrained model."""
     run = import_model(options.source, options.run, options.tokenizer, options.trust)
-    say(f"{run.path}: {len(run.tokenizer):,} tokens; try: heedful {run.config.task} {run.path} ...")
+    verb = "embed" if run.config.model.untrained_head else run.config.task
+    say(f"{run.path}: {len(run.tokenizer):,} tokens; try: heedful {verb} {run.path} ...")

@@ -1,11 +1,16 @@
 """The corpora that are generated: disjoint parts, right grammar, right answers."""
 
+import json
 import random
 
 import pytest
 
+from heedful.checked import from_dict
+from heedful.config import Config
 from heedful.data.phrasebook import Grammar, conjugate, part_of, phrasebook
 from heedful.data.puzzles import reverse, reverse_pairs
+from heedful.errors import InputWarning
+from heedful.jobs.translation import corpora
 
 pytestmark = pytest.mark.any_backend
 
@@ -82,6 +87,19 @@ def test_reversal_gives_the_example_of_the_tutorial():
     row = "0 1 5 9 0 3 5 2 5".split()
     assert reverse(row) == "5 2 X 3 X 9 5 1 0".split()
     assert reverse(row, counted_in="output") == "5 2 X 3 0 9 5 1 X".split()
+
+
+@pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
+def test_a_reversal_run_of_the_first_version_keeps_its_rule(tmp_path):
+    config = from_dict(Config, {"data": {"corpus": "reverse", "length": 7, "sentences": 99}}, "test")
+    assert config.data.repeats_counted_in == "input"
+    table = json.loads(config.to_json())
+    del table["data"]["repeats_counted_in"]
+    (tmp_path / "config.json").write_text(json.dumps(table))
+    with pytest.warns(InputWarning, match="counts repeats in the order of the output"):
+        old = Config.from_json(tmp_path / "config.json")
+    assert old.data.repeats_counted_in == "output"
+    assert all(target.split() == reverse(source.split(), "output") for source, target in corpora(old)["train"])
 
 
 def test_reverse_pairs_have_disjoint_parts_and_right_answers():

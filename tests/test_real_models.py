@@ -76,9 +76,12 @@ def test_a_bare_bert_embeds_as_transformers_does(minilm, cli, tmp_path):
 
 def test_a_classifier_starts_from_a_bare_bert(minilm, cli, tmp_path, labelled):
     assert cli("import", minilm, tmp_path / "runs" / "minilm").returncode == 0
-    data = [f"--data.{part}=[\"{labelled}\"]" for part in ("train", "test")]
+    data = [f'--data.{part}=["{labelled}"]' for part in ("train", "test")]
     settings = ["--train.updates", "2", "--train.validate_every", "2", "--data.batch_tokens", "64"]
     trained = cli("train", "trec-minilm", *data, *settings, "--train.check", "false")
     assert trained.returncode == 0, trained.stderr
     assert b" weights taken over from runs/minilm" in trained.stdout
-    assert cli("classify", tmp_path / "runs" / "trec-minilm", stdin="the king eats\n").stdout in (b"animal\n", b"human\n")
+    assert cli("classify", tmp_path / "runs" / "trec-minilm", stdin="the king eats\n").stdout in (
+        b"animal\n",
+        b"human\n",
+    )

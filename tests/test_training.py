@@ -182,11 +182,37 @@ def test_learns_twenty_sentences_by_heart(config, tmp_path):
 
 @pytest.mark.slow
 def test_learns_reversal(tmp_path):
-    """The annotated Transformer's puzzle, at least 99 % of unseen sequences exactly right."""
+    """The puzzle of the annotated Transformer, at least 99 % of unseen sequences exactly right."""
     from heedful.recipes import find_recipe
 
     run = jobs.train(Config.from_toml(find_recipe("reverse")), tmp_path / "run", quiet)
     assert json.loads((run.path / "scores.json").read_text())[-1]["exact"] >= 0.99
+
+
+def test_the_training_loss_is_what_validation_measures(config, tmp_path):
+    """Guards the log: heedful 0.1.0 set the smoothed loss of training beside the plain one of validation."""
+    settings = ["--model.dropout", "0", "--train.label_smoothing", "0.4", "--train.best_by", "loss"]
+    settings += ["--train.updates", "300", "--train.validate_every", "50"]
+    run = jobs.train(change(config, *settings), tmp_path / "run", quiet)
+    entry = run.read_log()[-1]  # what is validated is the text that was trained on
+    assert entry["loss"] == pytest.approx(entry["valid_loss"], rel=0.25)
+    assert entry["smoothed_loss"] > 1.5 * entry["valid_loss"]
+    assert entry["perplexity"] == pytest.approx(np.exp(entry["loss"]), rel=1e-3)
+    plain = jobs.train(change(config, "--train.label_smoothing", "0"), tmp_path / "plain", quiet)
+    assert "smoothed_loss" not in plain.read_log()[-1]
+
+
+@pytest.mark.any_backend
+def test_devices_are_counted_in_one_line(recipe, trained, tmp_path):
+    """Guards silence about devices that are not used."""
+    environment = os.environ | {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=3"}
+    command = [sys.executable, "-m", "heedful", "train", recipe, "--run", tmp_path / "run", "--train.updates", "3"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "devices: 1 of 3 used (cpu), backend jax\n" in done.stdout
+    command = [sys.executable, "-m", "heedful", "translate", trained / "run"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, input="o gato\n")
+    assert done.stderr == "heedful: devices: 1 of 3 used (cpu), backend jax\n"
+    assert len(done.stdout.splitlines()) == 1
 
 
 @pytest.mark.any_backend

@@ -10,7 +10,6 @@ from heedful.errors import InputError
 from heedful.models.masked_lm import POOLINGS
 from heedful.reading.batched import STEP, Batched
 
-
 NO_HEAD = (
     "This model was imported without a head that predicts masked tokens: it embeds texts (heedful embed) and starts "
     "other trainings (train.start_from), but cannot fill gaps."

@@ -1,0 +1,91 @@
+"""Trainings of some minutes: as many updates as fit, and a schedule that ends in time."""
+
+import time
+
+import pytest
+
+from heedful import jobs, settings
+from heedful.cli import main
+from heedful.config import Config
+from heedful.jobs.time_plan import SHARE, continued_within_minutes, updates_within
+from heedful.jobs.translation import TranslationJob
+from heedful.run import Run
+from heedful.training.trainer import Trainer
+from tests.conftest import change, quiet
+
+pytestmark = pytest.mark.any_backend
+
+COSINE = (
+    "--train.schedule", "cosine", "--train.updates", "1000000", "--train.minutes", "0.25", "--train.validate_every",
+    "20", "--train.validate_sentences", "2", "--train.warmup_updates", "30", "--model.dropout", "0",
+)  # fmt: skip
+
+
+def seconds_of(updates, update, validation, validate_every):
+    return updates * update + -(-updates // validate_every) * validation
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0, 10.0, 59.0, 60.0, 61.0, 1000.0])
+@pytest.mark.parametrize(("update", "validation", "every"), [(0.1, 2.0, 100), (0.7, 0.0, 3), (0.02, 30.0, 1000)])
+def test_no_more_and_no_fewer_updates_than_fit(seconds, update, validation, every):
+    found = updates_within(seconds, update, validation, every)
+    costs = (update, validation, every)
+    assert found == 1 or seconds_of(found, *costs) <= seconds * (1 + 1e-9)
+    # one interval more would take too long, or one update where no validation comes with it
+    assert seconds_of(found + every, *costs) > seconds
+    if found % every:
+        assert seconds_of(found + 1, *costs) > seconds * (1 - 1e-9)
+
+
+def test_a_cosine_comes_down_within_the_minutes(config, tmp_path):
+    """Guards the rate at the end: in heedful 0.1.0 the minutes cut the schedule of all updates, near its peak."""
+    said, began = [], time.monotonic()
+    config = change(config, *COSINE)
+    job = TranslationJob.create(config, tmp_path / "run", said.append)
+    planned = job.config.train.updates
+    assert 1 < planned < 1_000_000
+    assert any(line.startswith(f"planned {planned:,} of at most 1,000,000 updates for 0.25 minutes") for line in said)
+    job.report = said.append
+    run = job.train()
+    assert time.monotonic() - began < 60  # 15 s of training, and what comes before and after it
+    last = run.read_log()[-1]
+    assert Run.open(run.path).config.train.updates == planned
+    assert run.origins()["train.updates"] == "planned, to fit into train.minutes"
+    if last["update"] == planned:  # unless the machine became slower by more than the reserve
+        assert last["learning_rate"] < 1e-3 * config.train.learning_rate
+        assert last["seconds"] <= 15.5
+    else:
+        assert any("the learning rate was still" in line for line in said)
+
+
+def test_what_was_planned_stays_when_a_training_is_resumed(config, tmp_path, monkeypatch):
+    whole = TranslationJob.create(change(config, *COSINE), tmp_path / "run", quiet)
+    planned = whole.config.train.updates
+    monkeypatch.setattr(Trainer, "train", lambda self: setattr(Trainer, "seen", self.config.updates))
+    monkeypatch.setattr(TranslationJob, "score_test", lambda *arguments: None)
+    monkeypatch.setattr(TranslationJob, "_draw_curves", lambda self: None)
+    monkeypatch.setattr("heedful.jobs.job.load_weights", lambda *arguments: None)
+    monkeypatch.setattr("heedful.jobs.job.read_sealed", lambda *arguments: [None])
+    jobs.resume(tmp_path / "run", quiet)
+    assert Trainer.seen == planned
+
+
+def test_other_minutes_are_planned_by_the_speed_so_far(config):
+    config = change(config, *COSINE, "--train.minutes", "10")
+    log = [{"update": 100, "seconds": 60.0}, {"update": 500, "seconds": 300.0}]
+    assert continued_within_minutes(config, log).train.updates == 500 + int(SHARE * 500)
+
+
+def test_a_schedule_without_an_end_is_not_planned(config, tmp_path):
+    job = TranslationJob.create(change(config, "--train.minutes", "1"), tmp_path / "run", quiet)
+    assert job.config.train.schedule == "constant"
+    assert job.config.train.updates == 6
+
+
+def test_seeds_share_what_was_planned_for_the_first(recipe, tmp_path, capsys):
+    """Or they would not be trainings of the same thing."""
+    arguments = [*COSINE[:2], "--train.updates", "7", "--train.minutes", "9", "--train.validate_every", "7"]
+    assert main(["train", str(recipe), "--run", str(tmp_path / "run"), "--seeds", "1", "2", *arguments]) == 0
+    assert capsys.readouterr().out.count("planned 7 of at most 7 updates") == 1
+    one, two = (Config.from_json(tmp_path / f"run-seed{seed}" / "config.json") for seed in (1, 2))
+    assert settings.changed(one, two) == ["train.seed"]

@@ -31,14 +31,12 @@ class Rehearsal:
 
     Args:
         compiling: seconds, once, for all shapes.
-        update: seconds of an update, the mean over the shapes of the batches.
         epoch: seconds in which every text comes once.
         rate: real tokens learned from in a second, of the target where there is a source.
         memory: bytes that the process, or the accelerator, has used at most.
     """
 
     compiling: float
-    update: float
     epoch: float
     rate: float
     memory: int
@@ -51,31 +49,60 @@ class Rehearsal:
         )
 
 
-def rehearse(run, model, examples, timed=TIMED):
+def rehearse(run, model, examples):
     """Train on one batch of each shape for a few updates; return the `Rehearsal`.
 
     Args:
         run: a `Run`; its config says how to train.
         model: fresh from `run.build_model()`; it is worth nothing afterwards.
         examples: what to learn from, as for a `Trainer`.
-        timed: batches of each shape that are timed, at least.
     """
-    count = max(1, min(LOOKED_AT, math.ceil(examples.batches_per_epoch)))
-    often = collections.Counter(map(examples.shape, range(count)))
+    often = _shapes(examples)
+    count = often.total()
     firsts = examples.first_of_each_shape()  # some shapes do not come in every epoch
     accumulate = run.config.train.accumulate
-    steps = max(1 + timed, 2 * accumulate)  # a whole update among them
+    steps = max(1 + TIMED, 2 * accumulate)  # a whole update among them
     seconds = _seconds(run, model, list(map(examples.batch, firsts)), steps)
     usual = [statistics.fmean(each[accumulate:]) for each in seconds]
     whole = sum(each * often[examples.shape(first)] for each, first in zip(usual, firsts, strict=True))
     gc.collect()  # a model in training lies in circles of references
     return Rehearsal(
         compiling=max(0.0, sum(each[0] for each in seconds) - sum(usual)),
-        update=whole / count * accumulate,
         epoch=whole / count * examples.batches_per_epoch,
         rate=sum(map(examples.tokens, range(count))) / whole,
         memory=peak_memory(),
     )
+
+
+def update_costs(run, model, examples, timed):
+    """Time updates on the most frequent shape of batches; the others cost as much for each place that they have.
+
+    Args:
+        run, model, examples: as of `rehearse`.
+        timed: batches that are timed, at least.
+
+    Returns:
+        Seconds of an update, and seconds of compiling for all shapes.
+    """
+    often, accumulate = _shapes(examples), run.config.train.accumulate
+    (usual, _), *_ = often.most_common(1)
+    batch = examples.batch(next(number for number in range(often.total()) if examples.shape(number) == usual))
+    [seconds] = _seconds(run, model, [batch], max(1 + timed, 2 * accumulate))
+    timed_batch = statistics.fmean(seconds[accumulate:])
+    mean_places = sum(_places(shape) * times for shape, times in often.items()) / often.total()
+    gc.collect()
+    return accumulate * timed_batch * mean_places / _places(usual), len(often) * max(0.0, seconds[0] - timed_batch)
+
+
+def _shapes(examples):
+    """Return how often each shape comes among the first batches."""
+    count = max(1, min(LOOKED_AT, math.ceil(examples.batches_per_epoch)))
+    return collections.Counter(map(examples.shape, range(count)))
+
+
+def _places(shape):
+    rows, *lengths = shape
+    return rows * sum(lengths)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from heedful import backend
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from heedful.data.phrasebook import phrasebook
 from heedful.errors import InputError
-from heedful.jobs import JOBS
-from heedful.run import Run
+from heedful.plugins import task_names
 from heedful.selfcheck.check import check
+from heedful.workflows import Training
 
 SENTENCES = 400
 
@@ -82,13 +82,11 @@ def main():
         while len(seconds) < options.configurations:
             try:
                 config = draw(random, files)
-                job_of = JOBS[config.task]
-                config, tokenizers = job_of.prepare(config, job_of.find_corpora(config))
-                job = job_of(Run(Path(folder) / "run", config, *tokenizers), report=lambda line: None)
+                training = Training.prepared(config, Path(folder) / "run", report=lambda line: None)
             except InputError:
                 continue  # not valid, or no text is left
             began = time.monotonic()
-            findings = check(job.run, job.examples.batch(0), job.frozen)
+            findings = check(training.run, training.examples.batch(0), training.frozen)
             seconds.append(time.monotonic() - began)
             tasks.append(config.task)
             failed = [finding for finding in findings if not finding.passed]
@@ -96,7 +94,7 @@ def main():
             print(f"{len(seconds):3d} {config.task:9s} {seconds[-1]:5.1f} s  {'alarm' if failed else 'ok'}", flush=True)
             for finding in failed:
                 print(f"    {finding}\n    {dataclasses.asdict(config.model)} {config.train.precision}", flush=True)
-    counts = ", ".join(f"{task} {tasks.count(task)}" for task in JOBS)
+    counts = ", ".join(f"{task} {tasks.count(task)}" for task in task_names())
     print(
         f"false alarms on {backend.NAME}: {alarms} of {len(seconds)} configurations ({counts}), "
         f"{statistics.median(seconds):.1f} s each, slowest {max(seconds):.1f} s"

@@ -29,13 +29,18 @@ from pathlib import Path
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # programs that compile fast
 
-from heedful import cli, jobs, storage
+from heedful import cli, storage
 from heedful.data.phrasebook import phrasebook
-from heedful.jobs import job as job_module
+from heedful.plugins import find_task, task_names
 from heedful.run import Run
 from heedful.selfcheck import check  # noqa: F401 - loaded before the fork
+from heedful.tasks.classify import ClassValidator
+from heedful.tasks.fill import TokenValidator
+from heedful.tasks.generate import GenerationValidator
+from heedful.tasks.translate import TranslationValidator
 from heedful.training import states as states_module
 from heedful.training import trainer as trainer_module
+from heedful.workflows import training as training_module
 
 EVERY = 3  # updates between states
 MOMENTS = ("compiling", "update", "validating", "writing", "interval's end")
@@ -127,11 +132,12 @@ def watch(tick, shared):
             tick("compiling")
 
     jax.monitoring.register_event_duration_secs_listener(compiled)
-    around(job_module, "examine", "examining")
-    around(job_module, "require", "checking")
-    for kind in set(jobs.JOBS.values()):
-        around(kind, "validate", "validating", "validating")
-        around(kind, "score_test", "scoring")
+    around(training_module, "examine", "examining")
+    around(training_module, "require", "checking")
+    for name in task_names():
+        around(type(find_task(name)), "evaluate", "scoring")
+    for kind in (TranslationValidator, GenerationValidator, TokenValidator, ClassValidator):
+        around(kind, "__call__", "validating", "validating")
     around(states_module.States, "save", "interval's end", "interval's end")
     around(os, "fsync", "writing", "writing")
     around(Path, "replace", "writing", "writing")

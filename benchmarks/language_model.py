@@ -23,12 +23,12 @@ def prepare(options):
     """Return the recipe's config, its examples and the size of its vocabulary."""
     from heedful.config import Config
     from heedful.data.documents import encode_texts
-    from heedful.jobs.documents import text_tokenizer
-    from heedful.jobs.language import LanguageJob, examples_of
     from heedful.recipes import find_recipe
+    from heedful.tasks.documents import text_tokenizer
+    from heedful.tasks.generate import Generate, examples_of
 
     config = Config.from_toml(find_recipe("shakespeare-char-cpu"))
-    corpus = LanguageJob.find_corpora(config)["train"]
+    corpus = Generate().find_corpora(config)["train"]
     tokenizer = text_tokenizer(config, corpus)
     return config, examples_of(config, encode_texts(corpus, tokenizer)), len(tokenizer)
 

@@ -24,8 +24,8 @@ def main():
     import heedful
     from heedful.cache import keep_compilations
     from heedful.evaluation import score_text
-    from heedful.jobs.translation import corpora
     from heedful.run import Run
+    from heedful.tasks.translate import corpora
 
     keep_compilations()
     config = Run.open(options.run).config

@@ -17,9 +17,9 @@ from heedful.bench.peers import TorchLoop
 from heedful.bench.preparation import prepare
 from heedful.data.tokenizer import END_ID, START_ID
 from heedful.evaluation import score_text
-from heedful.jobs.translation import corpora, train_tokenizers
 from heedful.recipes import find_recipe
 from heedful.settings import of_recipe
+from heedful.tasks.translate import corpora, train_tokenizers
 from heedful.training.optimizer import Schedule
 
 SENTENCES, WARMUP, TOGETHER = 200, 1000, 100

@@ -28,8 +28,8 @@ _HOMES = {
     "Filler": "heedful.reading.filler",
     "Labeller": "heedful.reading.labeller",
     "load": "heedful.loading",
-    "train": "heedful.jobs",
-    "resume": "heedful.jobs",
+    "train": "heedful.workflows",
+    "resume": "heedful.workflows",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -4,7 +4,6 @@ import os
 import warnings
 from pathlib import Path
 
-from heedful import backend
 from heedful.errors import InputWarning
 
 
@@ -26,6 +25,8 @@ def encoded_folder():
 
 def keep_compilations():
     """Let programs that JAX compiles in this process survive it, unless JAX was given a folder for them already."""
+    from heedful import backend  # here, since it loads Keras: the text of a run is found without it
+
     try:
         backend.keep_compilations(cache_folder() / f"compiled-{backend.NAME}")
     except (OSError, RuntimeError) as error:  # there may be no home folder

@@ -10,6 +10,7 @@ from typing import Literal
 
 from heedful.checked import at_least, at_most, from_dict, positive, read_json, share
 from heedful.errors import InputError, InputWarning
+from heedful.plugins import find_task
 
 FORMAT = 1
 DRAWING = ("temperature", "top_k", "top_p", "min_p")  # settings of decoding that sampling alone uses
@@ -363,8 +364,9 @@ class Config:
 
     format: int = FORMAT
     """Version of this format; a newer one is refused."""
-    task: Literal["translate", "generate", "fill", "classify"] = "translate"
-    """What the model is for: an encoder-decoder, decoder-only, encoder-only model, or an encoder with classes."""
+    task: str = "translate"
+    """What the model is for: `translate` (encoder-decoder), `generate` (decoder-only), `fill` (encoder-only),
+    `classify` (an encoder with classes), or a task of another package."""
     name: str = "run"
     """The run folder is runs/NAME unless --run says otherwise."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -380,43 +382,39 @@ class Config:
             )
         if self.model.tie == "all" and not self.tokenizer.joint:
             raise InputError("model.tie = 'all' needs one vocabulary: set tokenizer.joint = true, or tie = 'target'.")
+        task = find_task(self.task)
         if self.train.best_by is None:
-            usual = {"translate": "bleu" if self.train.validate_sentences else "loss", "classify": "accuracy"}
-            best_by = usual.get(self.task, "loss")
-            object.__setattr__(self, "train", dataclasses.replace(self.train, best_by=best_by))
-        if self.train.best_by == "bleu" and self.task != "translate":
-            raise InputError(f"train.best_by = 'bleu' is for translation; task = {self.task!r} has loss and accuracy.")
-        for part in PARTS:
-            files = getattr(self.data, part)
-            if self.task == "translate" and len(files) > 2:
-                raise InputError(f"data.{part} takes two files or one .tsv file, not {len(files)}.")
-        if self.task != "translate" and self.data.corpus != "files":
-            raise InputError(f"The built-in corpus {self.data.corpus!r} is for translation; name files in data.train.")
-        if self.tokenizer.prefix_space and self.task not in ("translate", "classify"):
+            train = dataclasses.replace(self.train, best_by=task.default_selection(self))
+            object.__setattr__(self, "train", train)
+        if self.train.best_by not in task.selected_by:
             raise InputError(
-                "tokenizer.prefix_space is for the tasks translate and classify: texts of "
-                f"task = {self.task!r} are cut anywhere."
+                f"train.best_by = {self.train.best_by!r} is no score of task = {self.task!r}, which has "
+                f"{', '.join(task.selected_by)}."
             )
-        if self.task in ("fill", "classify") and self.data.max_tokens < 3:
+        if self.data.corpus not in task.corpora:
             raise InputError(
-                f"data.max_tokens ({self.data.max_tokens}) must leave room for a token between start and end."
+                f"The built-in corpus {self.data.corpus!r} is not for task = {self.task!r}; name files in data.train."
             )
-        endless = self.task == "translate" and self.model.positions != "learned"
-        if not endless and self.data.max_tokens > self.model.max_length:
+        if self.tokenizer.prefix_space and not task.whole_texts:
+            raise InputError(
+                f"tokenizer.prefix_space is for tasks that read whole texts: those of task = {self.task!r} are cut "
+                "anywhere."
+            )
+        task.check_config(self)
+        if task.limits_length(self) and self.data.max_tokens > self.model.max_length:
             raise InputError(
                 f"data.max_tokens ({self.data.max_tokens}) cannot exceed model.max_length ({self.model.max_length})."
             )
-        if self.train.start_from and self.task not in ("translate", "classify"):
-            raise InputError(f"train.start_from is for the tasks translate and classify, not for {self.task!r}.")
+        if self.train.start_from and not task.starts_from:
+            raise InputError(
+                f"train.start_from is not for task = {self.task!r}: nothing of another run fits its model."
+            )
         if self.train.freeze and not self.train.start_from:
             raise InputError("train.freeze needs train.start_from: there is nothing to keep as it is.")
 
     def planned_as(self, made):
         """Return this config with its batches planned for as many updates as those of `made`, unless it says itself."""
-        if self.task != "translate" or self.data.planned_updates:
-            return self
-        updates = made.data.planned_updates or made.train.updates
-        return dataclasses.replace(self, data=dataclasses.replace(self.data, planned_updates=updates))
+        return find_task(self.task).plan_updates(self, made)
 
     @classmethod
     def from_toml(cls, path):

@@ -2,10 +2,6 @@
 
 from heedful.cache import keep_compilations
 from heedful.errors import InputError
-from heedful.generation.generator import Generator
-from heedful.generation.translator import Translator
-from heedful.reading.filler import Filler
-from heedful.reading.labeller import Labeller
 from heedful.run import Run
 
 
@@ -21,9 +17,7 @@ def load(path, *more):
     """
     keep_compilations()
     runs = [Run.open(folder) for folder in (path, *more)]
-    task = runs[0].config.task
-    if task == "translate":
-        return Translator.from_runs([run.of_task("translate") for run in runs])
-    if len(runs) > 1:
-        raise InputError("Only translators can vote: load one run.")
-    return {"generate": Generator, "fill": Filler, "classify": Labeller}[task].from_run(runs[0])
+    task = runs[0].task
+    if len(runs) > 1 and not task.ensembles:
+        raise InputError(f"Runs of task {task.name!r} cannot vote: load one run.")
+    return task.predictor([run.of_task(task.name) for run in runs])

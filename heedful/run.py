@@ -13,6 +13,7 @@ from heedful.checked import parse_json, read_json
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.plugins import find_task
 from heedful.storage import (
     inside,
     name_in_model,
@@ -51,6 +52,11 @@ class Run:
         self.path, self.config = Path(path), config
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer or source_tokenizer
         self._read_weights = None  # the fingerprint of those that were read last
+
+    @property
+    def task(self):
+        """The `Task` that the run is for."""
+        return find_task(self.config.task)
 
     @property
     def tokenizer(self):
@@ -136,17 +142,8 @@ class Run:
 
     def build_model(self):
         """Return the run's model with fresh weights, in the precision of its config."""
-        from heedful import models
-
-        config, size = self.config, len(self.source_tokenizer)
-        options = config.model.keywords() | {"name": "transformer", "dtype": config.train.policy}
-        if config.task == "generate":
-            return models.CausalLM(size, **options)
-        if config.task == "fill":
-            return models.MaskedLM(size, **options)
-        if config.task == "classify":
-            return models.Classifier(size, len(config.data.labels), pooling=config.model.pooling, **options)
-        return models.Transformer(size, len(self.target_tokenizer), **options)
+        options = self.config.model.keywords() | {"name": "transformer", "dtype": self.config.train.policy}
+        return self.task.build_model(self, **options)
 
     def load_model(self):
         """Return the trained model.
@@ -308,7 +305,7 @@ def _appending(folder, name):
 
 
 def _tokenizer_files(config):
-    return (SOURCE, TARGET) if config.task == "translate" else (ONE,)
+    return find_task(config.task).tokenizer_files
 
 
 def saved_states(folder):

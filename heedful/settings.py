@@ -146,7 +146,7 @@ def describe():
 
 def meanings():
     """Return kind, default and meaning of every setting by its full name: `task`, `train.learning_rate`, ..."""
-    whole = {name: rest for name, *rest in _fields_of(Config) if name in ("task", "name")}
+    whole = {name: rest for name, *rest in _fields_of(Config, Config) if name in ("task", "name")}
     return whole | {f"{section}.{name}": rest for section in _sections() for name, *rest in _fields(section)}
 
 
@@ -182,20 +182,20 @@ def given_options(config, section, options):
 
 
 def _fields(section):
-    return _fields_of(typing.get_type_hints(Config)[section])
+    kind = typing.get_type_hints(Config)[section]
+    return _fields_of(kind, kind())
 
 
-def _fields_of(kind_of_section):
+def _fields_of(kind_of_section, defaults):
     """Yield name, kind, default and meaning (the text under the field in config.py) of a section's settings."""
     body = _classes_of_config()[kind_of_section.__name__].body
-    defaults = kind_of_section()
     for node, following in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign):
             text = ""
             if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
                 text = " ".join(following.value.value.split())
             kind = ast.unparse(node.annotation).replace("Literal", "")
-            yield node.target.id, kind, getattr(defaults, node.target.id), text
+            yield node.target.id, kind, getattr(defaults, node.target.id, None), text
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from heedful.config import Config
 from heedful.data.phrasebook import Grammar, conjugate, part_of, phrasebook
 from heedful.data.puzzles import reverse, reverse_pairs
 from heedful.errors import InputWarning
-from heedful.jobs.translation import corpora
+from heedful.tasks.translate import corpora
 
 pytestmark = pytest.mark.any_backend
 

@@ -56,7 +56,7 @@ def test_sizes_fill_what_is_not_given():
         ),
         (
             {"task": "generate", "tokenizer": {"prefix_space": True}},
-            r"prefix_space is for the tasks translate and classify",
+            r"prefix_space is for tasks that read whole texts: those of task = 'generate' are cut",
         ),
         ({"data": 3}, r"expected a table of settings, found 3"),
     ],

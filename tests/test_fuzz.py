@@ -20,12 +20,12 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from heedful import jobs
 from heedful import settings as known_settings
+from heedful import workflows
 from heedful.cli import main
 from heedful.config import Config
-from heedful.jobs.job import Job
 from heedful.run import Run
+from heedful.workflows import Training
 from tests.conftest import write_recipe
 
 pytestmark = pytest.mark.any_backend
@@ -55,7 +55,7 @@ def home(tmp_path_factory):
         patch.setenv("HEEDFUL_CACHE", str(folder / "cache"))
         for task in TASKS:
             recipe = write_recipe(folder, task)
-            jobs.train(Config.from_toml(recipe), folder / f"run-{task}", lambda line: None)
+            workflows.train(Config.from_toml(recipe), folder / f"run-{task}", lambda line: None)
     before = fingerprint(folder)
     yield folder
     assert fingerprint(folder) == before  # nothing of the user's was changed
@@ -81,7 +81,9 @@ def call(home, *arguments, stdin=b""):
     before = signal.signal(signal.SIGALRM, waited)
     signal.alarm(PATIENCE)
     with tempfile.TemporaryDirectory() as empty, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Job, "rehearse", lambda job: "")  # of a plan; it takes seconds, and nothing is read any more
+        patch.setattr(
+            Training, "rehearse", lambda training: ""
+        )  # of a plan; it takes seconds, and nothing is read any more
         patch.chdir(empty)
         patch.setenv("HEEDFUL_CACHE", str(home / "cache"))
         patch.setenv("HEEDFUL_DATA", empty)

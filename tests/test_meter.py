@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful import backend, jobs
+from heedful import backend, workflows
 from heedful.config import Config
 from heedful.run import Run
 from heedful.training import machine
 from heedful.training.demand import Demand
 from heedful.training.machine import peak_memory, product_rate
 from heedful.training.meter import Meter
+from heedful.workflows import Training
 from tests.conftest import write_recipe
 
 SIZES = {"num_layers": 3, "d_model": 10, "num_heads": 5, "d_ff": 7, "max_length": 17}
@@ -49,9 +50,9 @@ def test_operations_of_one_sided_models():
 @pytest.mark.any_backend
 def test_what_is_counted_of_a_training(tmp_path):
     """Every batch but the first of each shape counts, with its padding, tokens and operations."""
-    job = jobs.JOBS["translate"].create(Config.from_toml(write_recipe(tmp_path)), tmp_path / "run", lambda line: None)
-    model, examples = job.run.build_model(), job.examples
-    meter = Meter(model, examples, job.run.config.train)
+    training = Training.create(Config.from_toml(write_recipe(tmp_path)), tmp_path / "run", lambda line: None)
+    model, examples = training.run.build_model(), training.examples
+    meter = Meter(model, examples, training.run.config.train)
     stream = meter.watched(iter(map(examples.batch, range(12))))
     batches = [next(stream) for _ in range(3)]  # `fit` reads ahead
     for number in range(11):
@@ -76,7 +77,7 @@ def test_what_is_counted_of_a_training(tmp_path):
 @pytest.mark.any_backend
 def test_a_training_logs_what_it_measured(recipe, tmp_path):
     said = []
-    jobs.train(Config.from_toml(recipe), tmp_path / "run", said.append)
+    workflows.train(Config.from_toml(recipe), tmp_path / "run", said.append)
     entries = Run.open(tmp_path / "run").read_log()
     for entry in entries:
         assert 0 < entry["padding_share"] < 0.5

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful import jobs
+from heedful import workflows
 from heedful.config import Config
 from heedful.errors import InputError
 from heedful.run import Run
@@ -31,10 +31,10 @@ ON_ALL = "generate"  # the other tasks train and resume by the same code
 def test_2n_updates_equal_n_and_n_more(recipe, tmp_path, task):
     """Difference 0.0, dropout on, for every task."""
     config = Config.from_toml(recipe(task))
-    whole = jobs.train(config, tmp_path / "whole", quiet)
-    jobs.train(override(config, ["--train.updates", "3"]), tmp_path / "parts", quiet)
+    whole = workflows.train(config, tmp_path / "whole", quiet)
+    workflows.train(override(config, ["--train.updates", "3"]), tmp_path / "parts", quiet)
     labels = Run.open(tmp_path / "parts").config.data.labels
-    parts = jobs.resume(tmp_path / "parts", quiet, override(whole.config, ["--train.updates", "6"]))
+    parts = workflows.resume(tmp_path / "parts", quiet, override(whole.config, ["--train.updates", "6"]))
     assert parts.config.data.labels == labels
     first, second = whole.last_state()[0], parts.last_state()[0]
     assert first.keys() == second.keys()
@@ -132,13 +132,13 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
 @pytest.mark.any_backend
 def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files):
     """Its encoder is bitwise that of the masked model after training, and reads with that model's tokenizer."""
-    words = jobs.train(Config.from_toml(recipe("fill")), tmp_path / "words", quiet)
+    words = workflows.train(Config.from_toml(recipe("fill")), tmp_path / "words", quiet)
     small = tmp_path / "small.toml"
     small.write_text(SMALL.format(*text_files[::-1]).replace('tie = "all"', 'tie = "target"'))
     said = []
     options = ["--train.start_from", str(words.path), "--model.dropout", "0.1"]
     config = override(Config.from_toml(small), [*options, "--train.freeze", "true"])
-    run = jobs.train(config, tmp_path / "run", said.append)
+    run = workflows.train(config, tmp_path / "run", said.append)
     before, after = (read_sealed(folder.path / "model.safetensors")[0] for folder in (words, run))
     np.testing.assert_array_equal(after["source_embedding/embeddings"], before["embedding/embeddings"])
     same = [name for name in before if name.startswith("encoder/")]
@@ -147,7 +147,7 @@ def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files)
         np.testing.assert_array_equal(after[name], before[name])
     assert run.source_tokenizer.to_json() == words.tokenizer.to_json() != run.target_tokenizer.to_json()
     assert any("frozen" in line for line in said)
-    free = jobs.train(override(Config.from_toml(small), options), tmp_path / "free", quiet)
+    free = workflows.train(override(Config.from_toml(small), options), tmp_path / "free", quiet)
     moved = read_sealed(free.path / "model.safetensors")[0]
     assert any((moved[name] != before[name]).any() for name in same)
     frozen, whole = run.build_model(), free.build_model()
@@ -156,7 +156,7 @@ def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files)
         w.size for w in map(np.array, whole.trainable_weights)
     )
     with pytest.raises(InputError, match="brings its own source vocabulary"):
-        jobs.train(override(Config.from_toml(small), [*options, "--model.tie", "all"]), tmp_path / "tied", quiet)
+        workflows.train(override(Config.from_toml(small), [*options, "--model.tie", "all"]), tmp_path / "tied", quiet)
 
 
 @pytest.mark.any_backend
@@ -171,7 +171,7 @@ def test_learns_the_classes_by_heart(recipe, tmp_path):
         "--data.max_shapes",
         "1",
     ]
-    run = jobs.train(override(Config.from_toml(recipe("classify")), options), tmp_path / "run", quiet)
+    run = workflows.train(override(Config.from_toml(recipe("classify")), options), tmp_path / "run", quiet)
     scores = json.loads((run.path / "scores.json").read_text())[-1]
     assert scores["accuracy"] == 1.0
     assert scores["macro_f1"] == 1.0
@@ -207,7 +207,7 @@ def test_a_prompt_without_tokens_does_not_end_a_training(recipe, tmp_path):
         "--data.max_tokens",
         "8",
     ]
-    run = jobs.train(override(Config.from_toml(recipe("generate")), options), tmp_path / "run", quiet)
+    run = workflows.train(override(Config.from_toml(recipe("generate")), options), tmp_path / "run", quiet)
     assert len((run.path / "samples.txt").read_text()) > 20
 
 
@@ -225,7 +225,7 @@ def test_unfit_text_is_told_before_anything_is_lost(recipe, tmp_path, part):
     for task, name, message in cases:
         config = override(Config.from_toml(recipe(task)), [f"--data.{part}", f'["{tmp_path / f"{name}.txt"}"]'])
         with pytest.raises(InputError, match=message):
-            jobs.train(config, old, quiet, force=True)
+            workflows.train(config, old, quiet, force=True)
         assert (old / "config.json").read_text() == "an old run"
 
 
@@ -235,12 +235,12 @@ def test_a_text_sorted_by_class_is_not_cut_into_other_classes(recipe, tmp_path):
     path.write_text("".join(f"{label}\ttext {n}\n" for label in ("bad", "good") for n in range(50)), encoding="utf-8")
     config = override(Config.from_toml(recipe("classify")), ["--data.train", f'["{path}"]'])
     with pytest.raises(InputError, match="has 0 texts of class 'bad', the rest 50: the text seems to be sorted"):
-        jobs.train(config, tmp_path / "run", quiet)
+        workflows.train(config, tmp_path / "run", quiet)
     assert not (tmp_path / "run").exists()
     rare = "".join(f"{'ab'[n % 2]}\ttext {n}\n" for n in range(99)) + "c\tone alone\n"
     path.write_text(rare, encoding="utf-8")
     config = override(config, ["--train.updates", "1", "--data.test", "[]"])
-    assert jobs.train(config, tmp_path / "run", quiet).config.data.labels == ("a", "b", "c")
+    assert workflows.train(config, tmp_path / "run", quiet).config.data.labels == ("a", "b", "c")
 
 
 @pytest.mark.any_backend
@@ -248,9 +248,9 @@ def test_bits_per_byte_are_of_texts_that_tokens_give_back(recipe, tmp_path, cli)
     """Else a vocabulary of few words would win: what it does not know costs nothing."""
     for kind in ("char", "word"):
         options = ["--train.updates", "1", "--tokenizer.kind", kind, "--tokenizer.vocab_size", "20"]
-        run = jobs.train(override(Config.from_toml(recipe("generate")), options), tmp_path / kind, quiet)
+        run = workflows.train(override(Config.from_toml(recipe("generate")), options), tmp_path / kind, quiet)
     options = ["--train.updates", "1", "--tokenizer.kind", "char", "--tokenizer.vocab_size", "60"]
-    jobs.train(override(Config.from_toml(recipe("generate")), options), tmp_path / "whole", quiet)
+    workflows.train(override(Config.from_toml(recipe("generate")), options), tmp_path / "whole", quiet)
     bits = {name: "bits_per_byte" in read(Run.open(tmp_path / name))[-1] for name in ("char", "word", "whole")}
     assert bits == {"char": False, "word": False, "whole": True}
     assert compare([run]).metric == "loss"
@@ -273,8 +273,8 @@ def test_mistakes(recipe, tmp_path):
     short = tmp_path / "short.txt"
     short.write_text("the cat drinks")
     with pytest.raises(InputError, match="fewer than one window"):
-        jobs.train(override(config, ["--data.train", f'["{short}"]']), tmp_path / "run", quiet)
+        workflows.train(override(config, ["--data.train", f'["{short}"]']), tmp_path / "run", quiet)
     assert not (tmp_path / "run").exists()
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(InputError, match="no text to learn a vocabulary from"):
-        jobs.train(override(config, ["--data.train", f'["{tmp_path / "empty.txt"}"]']), tmp_path / "run", quiet)
+        workflows.train(override(config, ["--data.train", f'["{tmp_path / "empty.txt"}"]']), tmp_path / "run", quiet)

@@ -5,15 +5,15 @@ import pytest
 from keras import ops
 
 import heedful
-from heedful import jobs
+from heedful import workflows
 from heedful.config import Config
 from heedful.data.batches import BatchPlan
 from heedful.data.encoded import encode
 from heedful.data.examples import PackedPairs, TranslationExamples
 from heedful.data.packing import pack
 from heedful.data.tokenizer import Tokenizer
-from heedful.jobs.translation import examples_of
 from heedful.settings import override
+from heedful.tasks.translate import examples_of
 from heedful.training.objective import batch_sums
 
 SIZES = {"num_layers": 2, "d_model": 12, "num_heads": 3, "d_ff": 14, "max_length": 29, "dropout": 0.0}
@@ -108,10 +108,10 @@ def test_a_packed_training_learns_and_resumes_exactly(recipe, tmp_path):
     said = []
     options = ["--data.pack_tokens", "17", "--train.updates"]
     config = override(Config.from_toml(recipe), [*options, "6"])
-    whole = jobs.train(config, tmp_path / "whole", said.append)
+    whole = workflows.train(config, tmp_path / "whole", said.append)
     assert any("pairs in" in line and "rows" in line for line in said)
-    jobs.train(override(config, [*options, "3"]), tmp_path / "parts", said.append)
-    parts = jobs.resume(tmp_path / "parts", said.append, config)
+    workflows.train(override(config, [*options, "3"]), tmp_path / "parts", said.append)
+    parts = workflows.resume(tmp_path / "parts", said.append, config)
     one, other = whole.last_state()[0], parts.last_state()[0]
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name)

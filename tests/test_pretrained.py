@@ -15,7 +15,7 @@ from heedful.errors import InputError
 from heedful.pretrained import import_model
 from heedful.run import Run
 from heedful.selfcheck.check import check
-from heedful.selfcheck.made_up import made_up
+from heedful.selfcheck.random_batch import random_batch
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -175,7 +175,7 @@ def test_bert_fills_as_its_original(bert, tmp_path, numpy):
 def test_an_imported_model_passes_the_self_check(kind, request, tmp_path):
     """On random tokens, since it comes without text."""
     run = import_model(request.getfixturevalue(kind)[0], tmp_path / "run")
-    findings = check(run, made_up(run), trained=True)
+    findings = check(run, random_batch(run), trained=True)
     assert [str(finding) for finding in findings if not finding.passed] == []
     assert len(findings) > 9
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from heedful import jobs
+from heedful import workflows
 from heedful.checked import from_dict
 from heedful.config import Config
 from heedful.errors import InputError
@@ -20,7 +20,7 @@ def test_a_plan_tells_time_and_memory_and_leaves_nothing(task, recipe_of, tmp_pa
     said = []
     config = override(Config.from_toml(recipe_of(task)), ["--train.accumulate", "2"])
     before = sorted(path for path in tmp_path.rglob("*") if "cache" not in path.parts)
-    jobs.plan(config, said.append)
+    workflows.plan(config, said.append)
     assert sorted(path for path in tmp_path.rglob("*") if "cache" not in path.parts) == before
     told = re.fullmatch(
         r"compiling (\d+) s once, then ([\d.e-]+) s an epoch \(([\d,]+) tokens/s\), ([\d.]+) of ([\d.]+) GiB of memory",
@@ -96,12 +96,12 @@ def test_the_largest_batch_fills_the_memory_that_it_may():
 def test_auto_becomes_a_number_of_the_run(recipe, tmp_path):
     config = override(Config.from_toml(recipe), ["--data.batch_tokens", "auto", "--data.batch_sentences", "0"])
     said = []
-    run = jobs.train(config, tmp_path / "run", said.append)
+    run = workflows.train(config, tmp_path / "run", said.append)
     tokens = run.config.data.batch_tokens
     assert f"largest batch: {tokens:,} tokens" in said
     assert Run.open(tmp_path / "run").config.data.batch_tokens == tokens >= rehearsal.FIRST
     with pytest.raises(InputError, match="is for a new training"):
-        jobs.resume(tmp_path / "run", said.append, override(run.config, ["--data.batch_tokens", "auto"]))
+        workflows.resume(tmp_path / "run", said.append, override(run.config, ["--data.batch_tokens", "auto"]))
     with pytest.raises(InputError, match="leaves nothing to batch_sentences"):
         override(config, ["--data.batch_sentences", "5"])
     with pytest.raises(InputError, match="is not a whole number, nor 'auto'"):

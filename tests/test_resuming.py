@@ -9,14 +9,15 @@ import sys
 import numpy as np
 import pytest
 
-from heedful import jobs
+from heedful import workflows
 from heedful.data.examples import TranslationExamples
 from heedful.errors import InputError
-from heedful.jobs.translation import TranslationJob, corpora, plan_batches
 from heedful.run import Run
 from heedful.storage import locked
+from heedful.tasks.translate import Translate, corpora, plan_batches
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import _difference, _Watch
+from heedful.workflows import Training
 from tests.conftest import change, quiet
 
 
@@ -38,9 +39,9 @@ def assert_same_state(one, other):
 def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
     """Difference 0.0, dropout on: weights, optimizer, dropout seeds and data order all continue."""
     config = change(config, "--train.accumulate", str(accumulate), "--train.label_smoothing", "0.1")
-    whole = jobs.train(config, tmp_path / "whole", quiet)
-    jobs.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
-    parts = jobs.resume(tmp_path / "parts", quiet, config)
+    whole = workflows.train(config, tmp_path / "whole", quiet)
+    workflows.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
+    parts = workflows.resume(tmp_path / "parts", quiet, config)
     assert_same_state(whole, parts)
     updates = [entry["update"] for entry in parts.read_log()]
     assert updates == [3, 6]
@@ -51,7 +52,7 @@ def test_resuming_forgets_what_came_after_the_state(whole):
     """A kill between two states: the log must not tell the lost updates twice."""
     want = last_arrays(whole)
     whole.states()[-1].unlink()
-    resumed = jobs.resume(whole.path, quiet)
+    resumed = workflows.resume(whole.path, quiet)
     for name, array in last_arrays(resumed).items():
         np.testing.assert_array_equal(array, want[name])
     assert [entry["update"] for entry in whole.read_log()] == [3, 6]
@@ -62,13 +63,13 @@ def test_resuming_forgets_what_came_after_the_state(whole):
 @pytest.mark.any_backend
 def test_a_run_without_a_state_begins_anew(config, tmp_path, whole):
     """A kill between the making of the folder and the first state must not leave a run that nothing can continue."""
-    made = TranslationJob.create(config, tmp_path / "made", quiet)
+    made = Training.create(config, tmp_path / "made", quiet)
     assert made.run.never_saved()
-    assert_same_state(whole, jobs.resume(tmp_path / "made", quiet))
+    assert_same_state(whole, workflows.resume(tmp_path / "made", quiet))
     for state in whole.states():
         state.write_bytes(b"damaged")
     with pytest.raises(InputError, match="holds no training state to resume from"):
-        jobs.resume(whole.path, quiet)  # something was lost: that is to be said
+        workflows.resume(whole.path, quiet)  # something was lost: that is to be said
 
 
 @pytest.mark.any_backend
@@ -81,16 +82,16 @@ def test_weights_without_a_state_are_not_trained_over(whole, gone):
         (whole.path / "state").rmdir()
     before = whole.weights_fingerprint()
     with pytest.raises(InputError, match="holds no training state to resume from"):
-        jobs.resume(whole.path, quiet)
+        workflows.resume(whole.path, quiet)
     assert whole.weights_fingerprint() == before
 
 
 @pytest.mark.any_backend
 def test_what_is_changed_before_the_first_state_is_kept(config, tmp_path):
     """Else the next resume would go on with other batches than the first."""
-    run = TranslationJob.create(config, tmp_path / "made", quiet).run
+    run = Training.create(config, tmp_path / "made", quiet).run
     changed = change(run.config, "--data.batch_sentences", "4", "--train.updates", "3")
-    jobs.resume(tmp_path / "made", quiet, changed, origins={"data.batch_sentences": "command line, on resuming"})
+    workflows.resume(tmp_path / "made", quiet, changed, origins={"data.batch_sentences": "command line, on resuming"})
     assert Run.open(tmp_path / "made").config == changed
     assert Run.open(tmp_path / "made").origins()["data.batch_sentences"] == "command line, on resuming"
 
@@ -98,10 +99,10 @@ def test_what_is_changed_before_the_first_state_is_kept(config, tmp_path):
 @pytest.mark.slow
 @pytest.mark.any_backend
 def test_samples_that_were_cut_inside_a_letter_do_no_harm(config, tmp_path):
-    run = jobs.train(change(config, "--train.updates", "3"), tmp_path / "run", quiet)
+    run = workflows.train(change(config, "--train.updates", "3"), tmp_path / "run", quiet)
     samples = run.path / "samples.txt"
     samples.write_bytes(samples.read_bytes() + "update 9\ná".encode()[:-1])
-    jobs.resume(run.path, quiet, config)
+    workflows.resume(run.path, quiet, config)
     heads = [line for line in samples.read_text(encoding="utf-8").splitlines() if line.startswith("update ")]
     assert heads == ["update 3", "update 6"]
 
@@ -109,20 +110,20 @@ def test_samples_that_were_cut_inside_a_letter_do_no_harm(config, tmp_path):
 @pytest.mark.any_backend
 def test_a_replay_verifies_the_last_updates(config, tmp_path, whole):
     """A bit that differs between two lives is found and named; the training goes on from the saved state."""
-    jobs.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
+    workflows.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
     said = []
-    assert_same_state(whole, jobs.resume(tmp_path / "parts", said.append, config, verify=True))
+    assert_same_state(whole, workflows.resume(tmp_path / "parts", said.append, config, verify=True))
     assert any(line.startswith("replayed updates 1 to 3: ") for line in said)
     arrays, progress = whole.last_state()
     name = max(name for name in arrays if "kernel" in name)
     arrays[name] = np.nextafter(arrays[name], np.float32(9))
     whole.save_state(arrays, progress, 5)
     with pytest.raises(InputError, match=f"updates 4 to 6 do not come out as they did: {name} differs by"):
-        jobs.resume(whole.path, quiet, verify=True)
+        workflows.resume(whole.path, quiet, verify=True)
     (tmp_path / "parts" / "state" / "00000000.safetensors").unlink()
     (tmp_path / "parts" / "state" / "00000003.safetensors").unlink()
     with pytest.raises(InputError, match="fewer than two training states"):
-        jobs.resume(tmp_path / "parts", quiet, verify=True)
+        workflows.resume(tmp_path / "parts", quiet, verify=True)
 
 
 @pytest.mark.any_backend
@@ -141,10 +142,10 @@ def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(TranslationExamples, "batch", batch)
         with pytest.raises(Interrupted, match=r"Go on with: heedful train --resume .*stopped") as stop:
-            jobs.train(config, tmp_path / "stopped", quiet)
+            workflows.train(config, tmp_path / "stopped", quiet)
     assert stop.value.signal_number == number
     assert 0 < Run.open(tmp_path / "stopped").last_state()[1]["update"] < 6
-    assert_same_state(whole, jobs.resume(tmp_path / "stopped", quiet))
+    assert_same_state(whole, workflows.resume(tmp_path / "stopped", quiet))
 
 
 @pytest.mark.any_backend
@@ -161,8 +162,8 @@ def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, upda
     with monkeypatch.context() as patch:
         patch.setattr(_Watch, "on_train_batch_end", on_train_batch_end)
         with pytest.raises(Interrupted):
-            jobs.train(config, tmp_path / "stopped", quiet)
-    stopped = jobs.resume(tmp_path / "stopped", quiet)
+            workflows.train(config, tmp_path / "stopped", quiet)
+    stopped = workflows.resume(tmp_path / "stopped", quiet)
     assert_same_state(whole, stopped)
     assert [entry["update"] for entry in stopped.read_log()] == [3, 6]
     assert stopped.weights_fingerprint() == whole.weights_fingerprint()
@@ -171,7 +172,7 @@ def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, upda
 @pytest.mark.any_backend
 def test_a_state_that_a_signal_brought_about_does_not_stay(config, tmp_path):
     """Else the average of the last states at the end would be another than without the signal."""
-    run = TranslationJob.create(config, tmp_path / "run", quiet).run
+    run = Training.create(config, tmp_path / "run", quiet).run
     kept = []
     for update in (0, 3, 6, 7, 8, 9, 11, 12, 13):
         run.save_state({"x": np.zeros(1)}, {"update": update}, keep=2, every=3)
@@ -183,7 +184,7 @@ def test_a_state_that_a_signal_brought_about_does_not_stay(config, tmp_path):
 def test_a_folder_in_use_is_left_alone(config, whole):
     path = whole.path
     with locked(path):
-        for begin in (lambda: jobs.resume(path, quiet), lambda: jobs.train(config, path, quiet, force=True)):
+        for begin in (lambda: workflows.resume(path, quiet), lambda: workflows.train(config, path, quiet, force=True)):
             with pytest.raises(InputError, match="is in use by process"):
                 begin()
     assert len(whole.states()) == 3
@@ -196,7 +197,7 @@ def test_a_log_that_was_cut_is_read_to_its_last_whole_line(whole):
     log.write_bytes(log.read_bytes()[:-5])
     assert [entry["update"] for entry in whole.read_log()] == [3]
     whole.states()[-1].unlink()
-    jobs.resume(whole.path, quiet)
+    workflows.resume(whole.path, quiet)
     assert [entry["update"] for entry in whole.read_log()] == [3, 6]
 
 
@@ -206,7 +207,7 @@ def test_a_truncated_state_falls_back_to_the_one_before(whole):
     want = last_arrays(whole)
     newest.write_bytes(newest.read_bytes()[:-100])
     said = []
-    resumed = jobs.resume(whole.path, said.append)
+    resumed = workflows.resume(whole.path, said.append)
     assert any("falling back to the state before" in line for line in said)
     for name, array in last_arrays(resumed).items():
         np.testing.assert_array_equal(array, want[name])
@@ -223,7 +224,7 @@ def test_a_full_disk_leaves_the_state_before(config, whole, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     kept = r"the last state, .*00000006.safetensors, is whole. A state takes [\d,]{6,} bytes, and 5 are kept"
     with pytest.raises(InputError, match=f"No space left on device; {kept}"):
-        jobs.resume(whole.path, quiet)
+        workflows.resume(whole.path, quiet)
     monkeypatch.undo()
     after = last_arrays(whole)
     assert not list(whole.path.rglob("*.part"))
@@ -235,11 +236,11 @@ def test_a_full_disk_leaves_the_state_before(config, whole, monkeypatch):
 @pytest.mark.any_backend
 def test_resuming_with_another_measure_or_other_batches(config, tmp_path):
     config = change(config, "--train.accumulate", "2", "--train.best_by", "bleu")
-    run = jobs.train(config, tmp_path / "run", quiet)
+    run = workflows.train(config, tmp_path / "run", quiet)
     with pytest.raises(InputError, match=r"train\.accumulate = 2, which has to stay"):
-        jobs.resume(run.path, quiet, change(config, "--train.accumulate", "4"))
+        workflows.resume(run.path, quiet, change(config, "--train.accumulate", "4"))
     by_loss = change(config, "--train.best_by", "loss", "--train.updates", "8", "--train.validate_every", "2")
-    progress = jobs.resume(run.path, quiet, by_loss).last_state()[1]
+    progress = workflows.resume(run.path, quiet, by_loss).last_state()[1]
     assert progress["best"] > 1  # a loss in nats, though BLEU was less
     assert progress["best_update"] == 8
 
@@ -248,9 +249,9 @@ def test_resuming_with_another_measure_or_other_batches(config, tmp_path):
 def test_a_finished_run_keeps_its_weights_under_another_measure(config, tmp_path):
     """Guards against the last state in the place of the best one, where nothing was validated anew."""
     config = change(config, "--train.best_by", "bleu", "--train.learning_rate", "0.5")
-    run = jobs.train(config, tmp_path / "run", quiet)
+    run = workflows.train(config, tmp_path / "run", quiet)
     before, progress = run.weights_fingerprint(), run.last_state()[1]
-    resumed = jobs.resume(run.path, quiet, change(config, "--train.best_by", "loss"))
+    resumed = workflows.resume(run.path, quiet, change(config, "--train.best_by", "loss"))
     assert resumed.weights_fingerprint() == before
     after = resumed.last_state()[1]
     assert after["best_update"] == progress["best_update"]
@@ -276,14 +277,14 @@ def test_what_a_run_was_made_with_stays(whole, setting):
     """Guards against a config that no longer tells what the weights and the vocabulary are."""
     before = (whole.path / "config.json").read_bytes()
     with pytest.raises(InputError, match=rf"was made with {setting[0][2:]} = .*, which has to stay"):
-        jobs.resume(whole.path, quiet, change(whole.config, *setting))
+        workflows.resume(whole.path, quiet, change(whole.config, *setting))
     assert (whole.path / "config.json").read_bytes() == before
 
 
 def test_dropout_does_not_come_or_go(whole):
     """Its draws are a part of the state."""
     with pytest.raises(InputError, match=r"made with model\.dropout = 0\.2, which cannot change from or to 0"):
-        jobs.resume(whole.path, quiet, change(whole.config, "--model.dropout", "0"))
+        workflows.resume(whole.path, quiet, change(whole.config, "--model.dropout", "0"))
 
 
 def test_a_longer_training_goes_on_with_the_same_batches(config, tmp_path):
@@ -298,7 +299,7 @@ def test_a_longer_training_goes_on_with_the_same_batches(config, tmp_path):
 
     longer = change(config, "--train.updates", "20000")
     assert shapes(config) != shapes(longer)
-    kept, _ = TranslationJob.prepare(config, corpora(config))
+    kept, _ = Translate().prepare(config, corpora(config))
     assert shapes(change(kept, "--train.updates", "20000")) == shapes(kept) == shapes(config)
 
 
@@ -307,7 +308,7 @@ def test_a_run_of_before_keeps_its_batches_too(whole):
     table = json.loads((whole.path / "config.json").read_text())
     assert table["data"].pop("planned_updates") == 6
     (whole.path / "config.json").write_text(json.dumps(table))
-    jobs.resume(whole.path, quiet, change(Run.open(whole.path).config, "--train.updates", "7"))
+    workflows.resume(whole.path, quiet, change(Run.open(whole.path).config, "--train.updates", "7"))
     assert Run.open(whole.path).config.data.planned_updates == 6
 
 
@@ -333,4 +334,4 @@ def test_other_data_is_refused_on_resume(config, whole, text_files):
     for path in text_files:
         path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
     with pytest.raises(InputError, match="The training text has changed"):
-        jobs.resume(whole.path, quiet)
+        workflows.resume(whole.path, quiet)

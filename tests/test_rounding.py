@@ -10,12 +10,13 @@ from heedful.config import Config, DecodeConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.generation.generator import Generator
 from heedful.generation.translator import Translator
-from heedful.jobs.translation import TranslationJob
 from heedful.layers.rounding import PRECISIONS, RoundingPolicy, rounded_values
 from heedful.models.ensemble import Ensemble
 from heedful.models.precisions import in_precision
 from heedful.scores.passport import read
 from heedful.settings import override
+from heedful.tasks.translate import TranslationValidator
+from heedful.workflows import Training
 
 KINDS = [
     {"tie": "all"},
@@ -109,29 +110,28 @@ def test_a_language_model_continues_in_less_precision(precision, numpy):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("learned_in", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
-def test_validation_decodes_with_what_was_learned_until_then(learned_in, recipe, tmp_path, numpy):
+def test_validation_decodes_with_what_was_learned_until_then(learned_in, recipe, tmp_path, numpy, monkeypatch):
     config = override(Config.from_toml(recipe), ["--decode.precision", "int8", "--train.precision", learned_in])
-    job = TranslationJob.create(config, tmp_path / "run", lambda line: None)
-    seen = []
-    validate = job.validate
+    training = Training.create(config, tmp_path / "run", lambda line: None)
+    seen, engines = [], []
+    validate = TranslationValidator.__call__
 
-    def watched():
-        result = validate()
-        copy, learned = (
-            model.encoder.blocks[0].feed_forward.inner for model in (job.engine.model, job.engine.trained_model)
-        )
+    def watched(validator):
+        result, engine = validate(validator), validator.engine
+        engines.append(engine)
+        copy, learned = (model.encoder.blocks[0].feed_forward.inner for model in (engine.model, engine.trained_model))
         values, scales = numpy(copy.rounded.values), numpy(copy.rounded.scales)
         np.testing.assert_allclose(values * scales, numpy(learned.kernel), atol=scales.max())
         seen.append(values)
         return result
 
-    job.validate = watched
-    job.train()
+    monkeypatch.setattr(TranslationValidator, "__call__", watched)
+    run = training.train()
     assert len(seen) == 2
     assert (seen[0] != seen[1]).any()
-    for kept, read_again in zip(job.engine.model.weights, Translator.from_run(job.run).model.weights, strict=True):
+    for kept, read_again in zip(engines[-1].model.weights, Translator.from_run(run).model.weights, strict=True):
         np.testing.assert_array_equal(numpy(kept), numpy(read_again), err_msg=kept.path)
-    assert read(job.run)[-1]["decode"]["precision"] == "int8"
+    assert read(run)[-1]["decode"]["precision"] == "int8"
 
 
 @pytest.mark.any_backend

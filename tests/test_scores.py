@@ -9,7 +9,7 @@ import pytest
 import sacrebleu
 
 import heedful
-from heedful import jobs
+from heedful import workflows
 from heedful.config import Config, DecodeConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
@@ -104,7 +104,7 @@ def variants(tmp_path_factory):
     recipe = write_recipe(folder, pairs=PAIRS * 2)  # enough for an interval
     config = override(Config.from_toml(recipe), ["--train.updates", "9"])
     changes = {"one": [], "two": ["--train.seed", "2"], "other": ["--train.learning_rate", "0.03"]}
-    return {name: jobs.train(override(config, change), folder / name, quiet) for name, change in changes.items()}
+    return {name: workflows.train(override(config, change), folder / name, quiet) for name, change in changes.items()}
 
 
 def test_a_score_says_what_it_was_made_of(variants):
@@ -166,14 +166,14 @@ def test_unlike_things_are_refused(variants, tmp_path, recipe_of, cli):
         other = tmp_path / "other.pt", tmp_path / "other.en"
         for path in other:
             path.write_text("o gato\n", encoding="utf-8")
-        lone = jobs.train(
+        lone = workflows.train(
             override(one.config, ["--data.test", json.dumps([str(path) for path in other])]), tmp_path / "lone", quiet
         )
         with pytest.raises(InputError, match="not scored on the same text"):
             compare([variants["two"], lone])
     finally:
         (one.path / "scores.json").write_text(before, encoding="utf-8")
-    classes = jobs.train(Config.from_toml(recipe_of("classify")), tmp_path / "classes", quiet)
+    classes = workflows.train(Config.from_toml(recipe_of("classify")), tmp_path / "classes", quiet)
     with pytest.raises(InputError, match="different tasks"):
         compare([one, classes])
     with pytest.raises(InputError, match="was scored by accuracy, not by 'bleu'"):
@@ -210,7 +210,7 @@ def test_the_commands(cli, recipe, tmp_path):
     ("task", "metric"), [("generate", "bits_per_byte"), ("fill", "loss"), ("classify", "accuracy")]
 )
 def test_every_task_has_units(recipe_of, tmp_path, task, metric):
-    run = jobs.train(Config.from_toml(recipe_of(task)), tmp_path / task, quiet)
+    run = workflows.train(Config.from_toml(recipe_of(task)), tmp_path / task, quiet)
     scores = read(run)[-1]
     for name, units in units_of(run, scores).items():
         assert METRICS[name].of(units.sum(0)) == pytest.approx(scores[name], rel=1e-6), name
@@ -222,7 +222,9 @@ def test_every_task_has_units(recipe_of, tmp_path, task, metric):
 def test_hidden_tokens_of_a_test_text_are_the_same_for_all_batch_sizes(recipe_of, tmp_path):
     config = override(Config.from_toml(recipe_of("fill")), ["--train.updates", "1"])
     runs = [
-        jobs.train(override(config, ["--data.batch_sentences", size, "--train.seed", size]), tmp_path / size, quiet)
+        workflows.train(
+            override(config, ["--data.batch_sentences", size, "--train.seed", size]), tmp_path / size, quiet
+        )
         for size in ("4", "7")
     ]
     asked = [units_of(run, read(run)[-1])["loss"][:, 1] for run in runs]
@@ -234,7 +236,7 @@ def test_batches_that_are_other_pieces_of_text_are_not_paired(recipe_of, tmp_pat
     monkeypatch.setattr("heedful.scores.comparison.FEWEST", 2)
     config = override(Config.from_toml(recipe_of("generate")), ["--train.updates", "1"])
     changes = {"a": ["--model.d_model", "16"], "b": ["--model.d_model", "8"], "c": ["--data.max_tokens", "12"]}
-    runs = [jobs.train(override(config, change), tmp_path / name, quiet) for name, change in changes.items()]
+    runs = [workflows.train(override(config, change), tmp_path / name, quiet) for name, change in changes.items()]
     _, paired, unpaired = compare(runs).rows
     assert paired.p is not None
     assert unpaired.p is None

@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from heedful import jobs
+from heedful import workflows
 from heedful.config import Config
 from heedful.errors import InputError
-from heedful.jobs.job import SCORED_TOKENS
-from heedful.jobs.translation import TranslationJob, scored_pairs
 from heedful.run import WEIGHTS
 from heedful.storage import read_sealed
+from heedful.tasks.task import SCORED_TOKENS
+from heedful.tasks.translate import TranslationValidator, scored_pairs
 from heedful.training import meter
 from heedful.training.board import Board
+from heedful.workflows import Training
 from tests.conftest import change, quiet
 
 
@@ -33,9 +34,9 @@ def test_files_of_others_are_not_deleted(config, tmp_path):
     for path in files:
         path.write_text("mine")
     with pytest.raises(InputError, match=r"mine holds no run, but .*, which a training would write over"):
-        jobs.train(config, tmp_path / "mine", quiet)
+        workflows.train(config, tmp_path / "mine", quiet)
     assert [path.read_text() for path in files] == ["mine"] * 3
-    jobs.train(change(config, "--train.updates", "1"), tmp_path / "mine", quiet, force=True)
+    workflows.train(change(config, "--train.updates", "1"), tmp_path / "mine", quiet, force=True)
     assert files[2].read_text() == "mine"
 
 
@@ -43,7 +44,7 @@ def test_files_of_others_are_not_deleted(config, tmp_path):
 def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
     """Where standard error is no terminal there is no bar, but a line from time to time."""
     monkeypatch.setattr(meter, "SILENCE", 0.0)
-    jobs.train(config, tmp_path / "run", quiet)
+    workflows.train(config, tmp_path / "run", quiet)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("update")]
     assert [line.split("  ")[-2].split()[-3:] for line in lines][-1] == ["6", "of", "6"]
 
@@ -53,21 +54,23 @@ def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
 def test_little_room_is_told_beforehand(config, tmp_path, monkeypatch, free, told):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     said = []
-    jobs.train(change(config, "--train.updates", "1"), tmp_path / "run", said.append)
+    workflows.train(change(config, "--train.updates", "1"), tmp_path / "run", said.append)
     assert any(line.startswith("Little room: ") and line.endswith(" 1,000 are free.") for line in said) == told
 
 
 def test_not_a_number_stops_with_the_update(config, tmp_path):
     config = change(config, "--train.learning_rate", "1e38", "--train.warmup_updates", "0", "--model.norm", "pre")
     with pytest.raises(InputError, match=r"not a number any more at update \d+\. The state of update 0 is kept"):
-        jobs.train(config, tmp_path / "run", quiet)
+        workflows.train(config, tmp_path / "run", quiet)
 
 
 def test_a_validation_that_is_no_number_is_not_kept(config, tmp_path, monkeypatch):
     """Guards against a best score that no other is better than."""
-    monkeypatch.setattr(jobs.JOBS["translate"], "validate", lambda self: {"loss": math.nan})
+    monkeypatch.setattr(TranslationValidator, "__call__", lambda self: {"loss": math.nan})
     with pytest.raises(InputError, match=r"not a number any more at update 2\. The state of update 0 is kept"):
-        jobs.train(change(config, "--train.best_by", "loss", "--train.validate_every", "2"), tmp_path / "run", quiet)
+        workflows.train(
+            change(config, "--train.best_by", "loss", "--train.validate_every", "2"), tmp_path / "run", quiet
+        )
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
@@ -78,7 +81,7 @@ def test_patience(config, tmp_path):
         "--train.validate_every", "1", "--train.best_by", "loss",
     )  # fmt: skip
     said = []
-    run = jobs.train(config, tmp_path / "run", said.append)
+    run = workflows.train(config, tmp_path / "run", said.append)
     assert run.last_state()[1]["update"] == 3  # the first is the best, two more are waited for
     assert any("stopping early" in line for line in said)
 
@@ -87,9 +90,11 @@ def test_patience(config, tmp_path):
 @pytest.mark.parametrize(("scores", "wins"), [([1, 2, 3, 4, 5, 6, 7], True), ([7, 6, 5, 4, 3, 2, 1], False)])
 def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path, monkeypatch, scores, wins):
     waiting = iter(scores)
-    monkeypatch.setattr(TranslationJob, "validate", lambda job: {"loss": 1.0, "bleu": next(waiting), "chrf": 1.0})
+    monkeypatch.setattr(
+        TranslationValidator, "__call__", lambda self: {"loss": 1.0, "bleu": next(waiting), "chrf": 1.0}
+    )
     config = change(config, "--train.validate_every", "1", "--train.keep", "2", "--train.average", "2")
-    run = jobs.train(config, tmp_path / "run", quiet)
+    run = workflows.train(config, tmp_path / "run", quiet)
     assert [path.stem for path in run.states()] == ["00000005", "00000006"]
     states = [read_sealed(path)[0] for path in run.states()]
     saved, _ = read_sealed(run.path / WEIGHTS)
@@ -112,22 +117,24 @@ def test_a_kept_average_is_what_later_states_have_to_beat(config, tmp_path, monk
     """And it is one of states that have learned something."""
     said = []
     waiting = iter([1, 2, 9, 5, 6, 0, 1, 2])
-    monkeypatch.setattr(TranslationJob, "validate", lambda job: {"loss": 1.0, "bleu": next(waiting), "chrf": 1.0})
+    monkeypatch.setattr(
+        TranslationValidator, "__call__", lambda self: {"loss": 1.0, "bleu": next(waiting), "chrf": 1.0}
+    )
     config = change(config, "--train.validate_every", "3", "--train.average", "3")
-    run = jobs.train(config, tmp_path / "run", said.append)  # 6 updates
+    run = workflows.train(config, tmp_path / "run", said.append)  # 6 updates
     assert any(line.startswith("average of the last 2 states") for line in said)
     kept = (run.path / WEIGHTS).read_bytes()
     arrays = run.last_state()[0]
-    later = jobs.resume(run.path, quiet, change(config, "--train.updates", "12"))
+    later = workflows.resume(run.path, quiet, change(config, "--train.updates", "12"))
     assert (run.path / WEIGHTS).read_bytes() == kept
     assert any((later.last_state()[0][name] != arrays[name]).any() for name in arrays)
-    plain = jobs.train(change(config, "--train.average", "0"), tmp_path / "plain", quiet)
+    plain = workflows.train(change(config, "--train.average", "0"), tmp_path / "plain", quiet)
     np.testing.assert_equal(arrays, plain.last_state()[0])  # the state is the last one's, not the average's
 
 
 @pytest.mark.any_backend
 def test_a_training_that_ends_before_its_first_validation_keeps_its_weights(config, tmp_path):
-    job = TranslationJob.create(change(config, "--train.minutes", "1e-9"), tmp_path / "run", quiet)
+    job = Training.create(change(config, "--train.minutes", "1e-9"), tmp_path / "run", quiet)
     said = []
     job.report = said.append
     job.train()
@@ -136,7 +143,7 @@ def test_a_training_that_ends_before_its_first_validation_keeps_its_weights(conf
 
 
 def test_bfloat16_trains(config, tmp_path):
-    run = jobs.train(change(config, "--train.precision", "bfloat16"), tmp_path / "run", quiet)
+    run = workflows.train(change(config, "--train.precision", "bfloat16"), tmp_path / "run", quiet)
     assert all(entry["loss"] < 10 for entry in run.read_log())
     assert run.load_model().compute_dtype == "bfloat16"
 
@@ -162,7 +169,7 @@ def test_vocabulary_comes_from_training_text_alone(config, tmp_path):
     for side, name in enumerate(("valid.pt", "valid.en")):
         (tmp_path / name).write_text(("o lobo uiva", "the wolf howls")[side] + "\n", encoding="utf-8")
     files = f'["{tmp_path / "valid.pt"}", "{tmp_path / "valid.en"}"]'
-    job = TranslationJob.create(change(config, "--data.valid", files), tmp_path / "run", quiet)
+    job = Training.create(change(config, "--data.valid", files), tmp_path / "run", quiet)
     assert job.run.source_tokenizer.lookup("lobo") is None
     assert job.run.source_tokenizer.lookup("gato") is not None
 
@@ -174,7 +181,7 @@ def test_learns_twenty_sentences_by_heart(config, tmp_path):
         "--model.norm", "pre", "--train.label_smoothing", "0.0", "--model.d_model", "32",
         "--train.learning_rate", "3e-3",
     )  # fmt: skip
-    run = jobs.train(config, tmp_path / "run", quiet)
+    run = workflows.train(config, tmp_path / "run", quiet)
     scores = json.loads((run.path / "scores.json").read_text())[-1]
     assert scores["exact"] == 1.0
     assert scores["bleu"] > 99
@@ -185,7 +192,7 @@ def test_learns_reversal(tmp_path):
     """The puzzle of the annotated Transformer, at least 99 % of unseen sequences exactly right."""
     from heedful.recipes import find_recipe
 
-    run = jobs.train(Config.from_toml(find_recipe("reverse")), tmp_path / "run", quiet)
+    run = workflows.train(Config.from_toml(find_recipe("reverse")), tmp_path / "run", quiet)
     assert json.loads((run.path / "scores.json").read_text())[-1]["exact"] >= 0.99
 
 
@@ -193,12 +200,12 @@ def test_the_training_loss_is_what_validation_measures(config, tmp_path):
     """Guards the log: heedful 0.1.0 set the smoothed loss of training beside the plain one of validation."""
     settings = ["--model.dropout", "0", "--train.label_smoothing", "0.4", "--train.best_by", "loss"]
     settings += ["--train.updates", "300", "--train.validate_every", "50"]
-    run = jobs.train(change(config, *settings), tmp_path / "run", quiet)
+    run = workflows.train(change(config, *settings), tmp_path / "run", quiet)
     entry = run.read_log()[-1]  # what is validated is the text that was trained on
     assert entry["loss"] == pytest.approx(entry["valid_loss"], rel=0.25)
     assert entry["smoothed_loss"] > 1.5 * entry["valid_loss"]
     assert entry["perplexity"] == pytest.approx(np.exp(entry["loss"]), rel=1e-3)
-    plain = jobs.train(change(config, "--train.label_smoothing", "0"), tmp_path / "plain", quiet)
+    plain = workflows.train(change(config, "--train.label_smoothing", "0"), tmp_path / "plain", quiet)
     assert "smoothed_loss" not in plain.read_log()[-1]
 
 

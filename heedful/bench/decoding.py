@@ -22,10 +22,10 @@ from heedful.cache import keep_compilations
 from heedful.config import ModelConfig
 from heedful.errors import InputError
 from heedful.generation.translator import Translator
-from heedful.jobs.translation import corpora
 from heedful.run import Run
 from heedful.serving.engine import ctranslate2_translator
 from heedful.serving.export import export
+from heedful.tasks.translate import corpora
 from heedful.training.machine import peak_memory
 
 WRITTEN = 24  # tokens for each sentence by random weights

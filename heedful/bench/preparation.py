@@ -7,8 +7,8 @@ from heedful.bench.work import Work
 from heedful.config import ModelConfig, TrainConfig
 from heedful.data.encoded import encode
 from heedful.errors import InputError
-from heedful.jobs.translation import corpora, examples_of, train_tokenizers
 from heedful.recipes import find_recipe
+from heedful.tasks.translate import Translate, corpora, examples_of, train_tokenizers
 
 SHAPES = 10  # of single pairs, which is what KerasHub is compiled for; torch needs none
 RANDOM_PAIRS = 64  # of a batch in the tutorials
@@ -37,7 +37,7 @@ def prepare(recipe, overrides, size, batch_tokens):
                 f"{name} is not compared: sizes and batches are those of --size and --batch-tokens; settings may be "
                 f"those of data and tokenizer, {' and '.join(FREE)}."
             )
-    if config.task != "translate" or not config.tokenizer.joint:
+    if config.task != Translate.name or not config.tokenizer.joint:
         raise InputError("Engines are compared on a translation recipe with a joint vocabulary.")
     text = corpora(config)["train"]
     tokenizer, _ = train_tokenizers(config, text)

@@ -78,15 +78,18 @@ class Rows:
         return cls([(path,) for path in resolve_all(paths, origin)], ("text",), whole=whole)
 
     @classmethod
-    def of_config(cls, data, task):
-        """Open the texts of a run as its task reads them: `Rows` by part ("train", "valid", "test"), if it has it."""
+    def of_config(cls, data, layout):
+        """Open the texts that a `DataConfig` names: `Rows` by part ("train", "valid", "test"), if it names any.
+
+        `layout` is one of `pairs`, `labelled`, `lines` (a text on each) and `documents` (of many lines).
+        """
 
         def open_part(files):
-            if task == "translate":
+            if layout == "pairs":
                 return cls.of_pairs(files, data.origin)
-            if task == "classify" or data.documents == "labelled":
+            if layout == "labelled":
                 return cls.of_labelled(files, data.origin)
-            return cls.of_lines(files, data.origin, whole=data.documents == "lines")
+            return cls.of_lines(files, data.origin, whole=layout == "lines")
 
         return {part: open_part(files) for part in PARTS if (files := getattr(data, part))}
 

@@ -12,8 +12,10 @@ from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.models.options import Options
+from heedful.plugins import find_task
 from heedful.run import Run, weights_by_name
 
+MODELS = {"Transformer": "translate", "CausalLM": "generate", "MaskedLM": "fill"}  # classes, and what they are for
 ENDINGS = (".keras", ".h5", ".hdf5")
 
 
@@ -37,18 +39,18 @@ def import_archive(source, path, tokenizers, trust):
     if not tokenizers:
         raise InputError(f"{source} has no tokenizer in it: name one with --tokenizer, or those of source and target.")
     model = _load(source)
-    task = {"Transformer": "translate", "CausalLM": "generate", "MaskedLM": "fill"}.get(type(model).__name__)
-    if task is None or not isinstance(getattr(model, "options", None), Options):
+    name = MODELS.get(type(model).__name__)
+    if name is None or not isinstance(getattr(model, "options", None), Options):
         raise InputError(f"{source} holds a {type(model).__name__}, which is no Transformer, CausalLM or MaskedLM.")
     loaded = [Tokenizer.load(file) for file in tokenizers]
-    sizes = [model.source_vocab_size, model.target_vocab_size] if task == "translate" else [model.vocab_size]
+    sizes = find_task(name).vocabulary_sizes(model)
     if len(loaded) not in (1, len(sizes)):
-        raise InputError(f"A run of task {task!r} has {len(sizes)} tokenizers at most, not {len(loaded)}.")
+        raise InputError(f"A run of task {name!r} has {len(sizes)} tokenizers at most, not {len(loaded)}.")
     found = [len(tokenizer) for tokenizer in (loaded * len(sizes) if len(loaded) == 1 else loaded)]
     if found != sizes:
         raise InputError(f"{source} has vocabularies of {sizes} entries, the tokenizers have {found}.")
     config = Config(
-        task=task,
+        task=name,
         name=Path(path).name,
         data=DataConfig(max_tokens=min(100, model.options.max_length)),
         tokenizer=TokenizerConfig(joint=len(loaded) == 1, vocab_size=max(sizes)),

@@ -11,10 +11,6 @@ from heedful.errors import InputError
 from heedful.scores.passport import is_comparable, read, units_of
 from heedful.scores.units import FEWEST, METRICS, bounds, p_value, sample_scores
 
-# What a task is compared by: the first that all runs have.
-BEST = {
-    "translate": ("bleu",), "classify": ("accuracy",), "generate": ("bits_per_byte", "loss"), "fill": ("loss",),
-}  # fmt: skip
 MUST_AGREE = ("signatures", "decode", "examples")  # of scores that are put side by side
 
 
@@ -93,8 +89,8 @@ def compare(runs, metric=None):
     if len(tasks) > 1:
         raise InputError(f"Runs of different tasks cannot be compared: {', '.join(sorted(tasks))}.")
     chosen = _on_common_text(runs)
-    task = runs[0].config.task
-    metric = metric or next((name for name in BEST[task] if all(name in scores for scores in chosen)), BEST[task][0])
+    usual = runs[0].task.compared_by
+    metric = metric or next((name for name in usual if all(name in scores for scores in chosen)), usual[0])
     _refuse_unlike(runs, chosen, metric)
     units = [_units(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
     by_batch = metric in ("loss", "bits_per_byte")
@@ -153,7 +149,7 @@ def _on_common_text(runs):
 
 def _refuse_unlike(runs, chosen, metric):
     chosen = [_with_defaults(scores) for scores in chosen]
-    by_token = metric == "loss" or runs[0].config.task == "fill"
+    by_token = metric == "loss" or runs[0].task.scored_by_token
     agree = [*MUST_AGREE, *(["tokenizer_fingerprints"] if by_token else [])]
     for run, scores in zip(runs, chosen, strict=True):
         for name in agree:

@@ -17,7 +17,6 @@ from heedful.scores.units import METRICS, interval
 from heedful.storage import if_allowed, locked, own_file, read_sealed, sealed, write_atomically, write_text
 
 SCORES, OUTPUTS = "scores.json", "outputs"
-HIDDEN = 2  # which tokens of a text fill hides to be scored: counted up whenever that changes
 LIBRARIES = ("keras", "jax", "tensorflow", "torch", "numpy", "sacrebleu", "tokenizers")
 
 
@@ -80,7 +79,7 @@ def passport(run, corpus, decode=None):
         "weights_fingerprint": run.weights_fingerprint(),
         "train_seed": run.config.train.seed,
         "precision": run.config.train.precision,
-        "examples": _examples(run.config),
+        "examples": run.task.scored_settings(run.config),
         "version": __version__,
         "backend": backend.NAME,
         "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
@@ -90,15 +89,6 @@ def passport(run, corpus, decode=None):
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     return found | ({"decode": dataclasses.asdict(decode)} if decode else {})
-
-
-def _examples(config):
-    """Return the settings that decide what a model is asked about a text: fill hides tokens, others ask them all."""
-    data = config.data
-    asked = {
-        "mask_share": data.mask_share, "whole_words": data.whole_words, "max_tokens": data.max_tokens, "hidden": HIDDEN,
-    }  # fmt: skip
-    return asked if config.task == "fill" else {}
 
 
 def hardware():

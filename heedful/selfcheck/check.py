@@ -11,9 +11,6 @@ from heedful.errors import InputError
 from heedful.selfcheck import learning, reading, writing
 from heedful.selfcheck.subject import Subject
 
-WRITING = ("translate", "generate")
-ALL = (*WRITING, "fill", "classify")
-
 
 @dataclass(frozen=True)
 class Check:
@@ -24,7 +21,7 @@ class Check:
         measure: from a `Subject` to what was measured and the most allowed, and more words if there are any; its name
             is that of the check.
         where: files to look at if it fails.
-        tasks: for which it makes sense.
+        writing: whether it is about models that write text.
         fresh: whether it is about weights that have not been trained.
         needs: an array of the batch without which it says nothing.
     """
@@ -32,7 +29,7 @@ class Check:
     claim: str
     measure: Callable
     where: str
-    tasks: tuple = ALL
+    writing: bool = False
     fresh: bool = False
     needs: str = "labels"
 
@@ -43,27 +40,28 @@ class Check:
 
     def concerns(self, subject):
         """Whether there is anything to check."""
-        return subject.task in self.tasks and self.needs in subject.whole_batch and not (self.fresh and subject.trained)
+        fits = self.needs in subject.whole_batch and not (self.fresh and subject.trained)
+        return fits and (subject.task.writes or not self.writing)
 
 
 CHECKS = (
     Check("what is to be said is the next token, the hidden token, or the class",
           learning.labels, "data/examples.py, data/language.py, data/masking.py, data/labels.py"),
-    Check("no position sees what comes after it", reading.future, "layers/masks.py, models/", WRITING),
+    Check("no position sees what comes after it", reading.future, "layers/masks.py, models/", writing=True),
     Check("padding cannot be read", reading.padding, "layers/masks.py, models/"),
     Check("labels without weight do not count", reading.weightless, "training/loss.py"),
     Check("a text alone is the same text in a batch", reading.alone, "layers/, models/"),
     Check("documents in one row cannot see each other",
-          reading.documents, "layers/masks.py, models/causal_lm.py", ("generate",), needs="segments"),
+          reading.documents, "layers/masks.py, models/causal_lm.py", needs="segments"),
     Check("pairs in one row cannot see each other",
-          reading.pairs, "layers/masks.py, models/transformer.py", ("translate",), needs="source_segments"),
+          reading.pairs, "layers/masks.py, models/transformer.py", needs="source_segments"),
     Check("the order of the tokens matters", reading.order, "layers/positions.py, layers/inputs.py"),
     Check("attention is softmax(q k / sqrt(H)) v", reading.attention, "layers/attention.py"),
     Check("a saved and loaded model is the same model", reading.stored, "run.py, config.py"),
     Check("decoding with caches is decoding without",
-          writing.cached, "generation/search.py, layers/attention.py", WRITING),
+          writing.cached, "generation/search.py, layers/attention.py", writing=True),
     Check("a beam's scores are the log-probabilities of its texts",
-          writing.beams, "generation/strategies.py", WRITING),
+          writing.beams, "generation/strategies.py", writing=True),
     Check("the first loss is near that of guessing",
           learning.start, "layers/embeddings.py, the initial weights", fresh=True),
     Check("two halves of a batch have the gradient of the whole",

@@ -8,41 +8,20 @@ import math
 import numpy as np
 
 from heedful import backend
-from heedful.data.tokenizer import END_ID, START_ID
 from heedful.selfcheck.subject import ROUNDING
 from heedful.storage import name_in_model
 
 UPDATES = 50
 FALL = 0.8  # share of what was to be learned that may still be left after so many updates (d_model 8 has left 0.78) ...
 FROZEN_FALL = 0.99  # ... and where only the top of a frozen model learns
-CHANCE = 4  # masked places that may show their token besides the half that is far too many anyway
 START = 3.0  # nats that the first loss may be away from that of guessing ...
 TELLING = 1e-3  # a lower rate of dropout may drop nothing at all of a small batch
 TIED = 0.5  # ... and for each sqrt(d_model) where a tied table at first says again what it has just read
 
 
 def labels(subject):
-    """Share of the labels that are not what the model is to say: the next token, what stood at a mask, a class."""
-    batch, task = subject.whole_batch, subject.task
-    counts = batch["weights"] > 0
-    if task == "classify":
-        wrong = (batch["labels"] < 0) | (batch["labels"] >= len(subject.run.config.data.labels))
-    elif task == "fill":  # some places keep their token, most must not
-        shown = np.take_along_axis(batch["ids"], batch["places"], axis=1)
-        told = (shown == batch["labels"])[counts]
-        return float(told.sum() > max(len(told) / 2, len(told) / 10 + CHANCE)), 0.0
-    else:
-        text = batch["target" if task == "translate" else "ids"]
-        following = np.concatenate([text[:, 1:], np.zeros_like(text[:, :1])], axis=1)
-        wrong = (batch["labels"] != following) & (following != 0)
-        segments = batch.get("target_segments" if task == "translate" else "segments")
-        if segments is not None:  # behind a text's last token comes its end, and then another text
-            wrong[:, :-1] &= segments[:, 1:] == segments[:, :-1]
-        if task == "translate":
-            ends = batch["labels"] == END_ID
-            wrong |= (ends.sum(axis=1) != (text == START_ID).sum(axis=1))[:, None]
-            counts = np.ones_like(counts)
-    return float(wrong[counts].mean()), 0.0
+    """Share of the labels that are not what the model is to say: the next token, the masked token, a class."""
+    return subject.task.wrong_labels(subject.run, subject.whole_batch), 0.0
 
 
 def start(subject):
@@ -89,7 +68,7 @@ def dropout(subject):
     """Whether two updates from the same weights lose different amounts, which only dropout can cause."""
     settings = subject.run.config.model
     rate = settings.dropout
-    if not (subject.task == "classify" and subject.frozen):  # whose encoder then has none
+    if not (subject.task.all_frozen and subject.frozen):
         rate = max(rate, settings.attention_dropout)
     if 0 < rate < TELLING:
         return 0.0, 0.0

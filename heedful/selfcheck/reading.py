@@ -28,7 +28,7 @@ def padding(subject):
     """The vectors of padding become noise; no logit of a real token may change, but those for padding itself."""
     before = subject.logits()
     model = subject.model
-    tables = [model.source_embedding, model.target_embedding] if subject.task == "translate" else [model.embedding]
+    tables = subject.task.embeddings(model)
     noise = np.random.default_rng(2)
     kept = {}
     for table in {id(table): table for table in tables}.values():
@@ -104,7 +104,7 @@ def pairs(subject):
 def order(subject):
     """Two tokens change places; 1 if no other token of any text notices, else 0."""
     before = subject.logits()
-    name = "source" if subject.task == "translate" else "ids"
+    name = subject.task.read_side
     ids = subject.batch[name]
     if ids.shape[1] < 3:
         return 0.0, 0.0  # there is no other

@@ -31,12 +31,12 @@ class Subject:
     """
 
     def __init__(self, run, batch, frozen=(), trained=False):
-        self.run, self.task, self.frozen, self.trained = run, run.config.task, frozen, trained
+        self.run, self.task, self.frozen, self.trained = run, run.task, frozen, trained
         self.whole_batch, self.batch = batch, few(batch)
         self.model = run.load_model() if trained else self.build(run)
         if not trained:
             _stir(self.model)
-        self.text = "target" if self.task == "translate" else "ids"  # what the logits belong to
+        self.text = self.task.text_side  # what the logits belong to
         self._forward = backend.compiled(lambda inputs: self.model(inputs), self.model)
         self._sums = backend.compiled(lambda batch: batch_sums(self.model, batch), self.model)
 
@@ -106,7 +106,7 @@ class Subject:
 
     def other_tokens(self, ids):
         """Return other ids of real tokens in place of `ids`; padding stays padding."""
-        size = len(self.run.source_tokenizer if self.task != "translate" else self.run.target_tokenizer)
+        size = len(self.run.target_tokenizer)
         others = np.random.default_rng(1).integers(4, max(5, size), ids.shape)
         others = np.where(others == ids, np.where(others > 4, others - 1, others + 1), others)
         return np.where(ids == 0, 0, np.minimum(others, size - 1)).astype(ids.dtype)

@@ -10,8 +10,7 @@ import numpy as np
 
 from heedful import backend
 from heedful.config import DecodeConfig
-from heedful.data.tokenizer import END_ID, PAD, START_ID
-from heedful.generation.decoder import Continuer, Decoder
+from heedful.data.tokenizer import END_ID, PAD
 
 BEAM = 3
 
@@ -73,19 +72,12 @@ class _Search:
     def __init__(self, subject, decode):
         width = subject.batch[subject.text].shape[1]
         decode = dataclasses.replace(decode, batch_size=4, max_length=width, forbidden=(PAD,))
-        texts = [row[row != 0].tolist() for row in subject.batch["source" if subject.task == "translate" else "ids"]]
-        kind = Decoder if subject.task == "translate" else Continuer
-        self.subject, self.decoder = subject, kind(subject.model, decode, subject.run.target_tokenizer, scored=True)
-        if subject.task == "translate":
-            self.sources = [text[: subject.batch["source"].shape[1] - 1] for text in texts]
-            self.limits = [min(width, self.decoder.most(len(source))) for source in self.sources]
-        else:
-            self.sources = [text[: max(1, len(text) // 2)] for text in texts]
-            self.limits = [width - len(source) + 1 for source in self.sources]
+        self.subject = subject
+        self.probe = subject.task.probe(subject.run, subject.model, decode, subject.batch)
 
     def run(self):
         """Return the candidates for each example."""
-        return self.decoder(self.sources, limits=self.limits)
+        return self.probe.search(self.probe.sources, limits=self.probe.limits)
 
     def compared(self):
         """Yield of each candidate its tokens, with the end token if it has one, (row, score), and the logits (T, V).
@@ -96,27 +88,22 @@ class _Search:
         for candidates in zip(*found, strict=True):
             written = [
                 [*candidate.ids, END_ID] if len(candidate.ids) < limit else candidate.ids
-                for candidate, limit in zip(candidates, self.limits, strict=True)
+                for candidate, limit in zip(candidates, self.probe.limits, strict=True)
             ]
-            logits = self.subject.logits_of(_whole(self.subject, self.sources, written))
+            logits = self.subject.logits_of(self._at_once(written))
             for row, ids in enumerate(written):
-                first = 0 if self.subject.task == "translate" else len(self.sources[row]) - 1
+                first = self.probe.first_scored(row)
                 scores = np.array(logits[row, first : first + len(ids)], np.float64)
-                scores[:, list(self.decoder.forbidden)] = -np.inf
+                scores[:, list(self.probe.search.forbidden)] = -np.inf
                 yield np.array(ids), (row, candidates[row].score), scores
 
-
-def _whole(subject, sources, written):
-    """Return inputs in the shapes of the examples in which the model reads all at once what it has written."""
-    inputs = {name: np.zeros_like(array) for name, array in subject.inputs.items()}
-    for row, (source, ids) in enumerate(zip(sources, written, strict=True)):
-        if subject.task == "translate":
-            inputs["source"][row, : len(source) + 1] = [*source, END_ID]
-            inputs["target"][row, : len(ids)] = [START_ID, *ids[:-1]]
-        else:
-            inputs["ids"][row, : len(source) + len(ids) - 1] = [*source, *ids[:-1]]
-    if "segments" in inputs:
-        inputs["segments"] = (inputs["ids"] != 0).astype(inputs["segments"].dtype)
-    if "positions" in inputs:
-        inputs["positions"][:] = np.arange(inputs["positions"].shape[1])
-    return inputs
+    def _at_once(self, written):
+        """Return inputs in the shapes of the examples in which the model reads all at once what it has written."""
+        inputs = {name: np.zeros_like(array) for name, array in self.subject.inputs.items()}
+        for row, ids in enumerate(written):
+            self.probe.write_row(inputs, row, ids)
+        if "segments" in inputs:
+            inputs["segments"] = (inputs["ids"] != 0).astype(inputs["segments"].dtype)
+        if "positions" in inputs:
+            inputs["positions"][:] = np.arange(inputs["positions"].shape[1])
+        return inputs

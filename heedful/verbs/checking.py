@@ -3,11 +3,11 @@
 import json
 import time
 
-from heedful.jobs import JOBS
 from heedful.run import WEIGHTS, Run
 from heedful.selfcheck.check import check as check_run
-from heedful.selfcheck.made_up import made_up
+from heedful.selfcheck.random_batch import random_batch
 from heedful.verbs.lines import tell
+from heedful.workflows import Training
 
 
 def check(options):
@@ -35,6 +35,6 @@ def check(options):
 def _what_it_learns_from(run):
     """Return a batch of a run's text, or of random tokens if it names none, and the names of what is frozen."""
     if run.config.data.corpus == "files" and not run.config.data.train:
-        return made_up(run), ()
-    job = JOBS[run.config.task](run, report=lambda line: None)
-    return job.examples.batch(0), job.frozen
+        return random_batch(run), ()
+    training = Training(run, report=lambda line: None)
+    return training.examples.batch(0), training.frozen

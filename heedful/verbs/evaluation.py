@@ -5,8 +5,6 @@ import json
 from heedful import settings
 from heedful.cache import keep_compilations
 from heedful.errors import InputError
-from heedful.generation.translator import Translator
-from heedful.jobs import JOBS
 from heedful.run import Run
 from heedful.scores.comparison import compare as compare_runs
 from heedful.scores.units import METRICS
@@ -16,15 +14,15 @@ from heedful.verbs import lines
 def evaluate(options):
     """Score a run."""
     run = Run.open(options.run)
-    corpus, task, engine = test_corpus(run, options.files), run.config.task, None
+    corpus, task, engine = test_corpus(run, options.files), run.task, None
     keep_compilations()
     lines.note_idle_devices()
-    if task == "translate":
-        engine = Translator.from_run(run)
+    if task.decodes_to_score:
+        engine = task.predictor([run])
         engine.decode = settings.given_options(run.config, "decode", options)
     elif any(name.startswith("decode.") and value is not None for name, value in vars(options).items()):
-        raise InputError(f"Nothing is decoded to score a run of task {task!r}: leave the settings out.")
-    scores = JOBS[task].evaluate(run, corpus, engine)
+        raise InputError(f"Nothing is decoded to score a run of task {task.name!r}: leave the settings out.")
+    scores = task.evaluate(run, corpus, engine)
     if options.json:
         print(json.dumps(scores, ensure_ascii=False))
         return
@@ -33,7 +31,7 @@ def evaluate(options):
             print(f"{name:26s}{score:.4f}" if isinstance(score, float) else f"{name:26s}{score:,}")
     for name, signature in scores.get("signatures", {}).items():
         print(f"{name + ' signature':26s}{signature}")
-    print(JOBS[task].describe(scores))
+    print(task.describe(scores))
 
 
 def compare(options):
@@ -52,14 +50,8 @@ def compare(options):
 
 def test_corpus(run, files):
     """Return the text in `files`, as the run's task reads it, or the test text of the run."""
-    job = JOBS[run.config.task]
     if files:
-        return job.open_text(run.config, files)
+        return run.task.open_text(run.config, files)
     if run.config.data.corpus == "files" and not run.config.data.train:
         raise InputError(f"{run.path} names no text: give the files to score it on.")
-    parts = job.find_corpora(run.config)
-    if "test" in parts:
-        return parts["test"]
-    if run.config.task in ("generate", "fill"):
-        return parts["valid"]  # often all that such text has
-    raise InputError("This run names no test text: give the files to score it on.")
+    return run.task.text_to_score(run.task.find_corpora(run.config))

@@ -10,6 +10,7 @@ from heedful.doctor.examination import examine
 from heedful.doctor.findings import KINDS, REFUSED
 from heedful.doctor.rows import Rows
 from heedful.errors import InputError
+from heedful.plugins import find_task
 from heedful.progress import progress_bar
 from heedful.run import CONFIG, Run
 from heedful.verbs.configuration import read_config
@@ -49,7 +50,7 @@ def _texts(options):
             raise InputError("A recipe or run says itself what its texts are: no --valid, --test or --labelled.")
         config = read_config(options.text[0])
         tokenizers = Run.open(first).tokenizers() if (first / CONFIG).is_file() else ()
-        return Rows.of_config(config.data, config.task), tokenizers
+        return Rows.of_config(config.data, find_task(config.task).text_layout(config.data)), tokenizers
     data = DataConfig(
         train=tuple(options.text), valid=tuple(options.valid), test=tuple(options.test), documents="lines"
     )
@@ -57,7 +58,7 @@ def _texts(options):
     if len(tables) > 1 and not options.labelled:
         raise InputError("A .tsv file has both sides of a text: examine one at a time.")
     pairs = len(options.text) == 2 or bool(tables)
-    return Rows.of_config(data, "classify" if options.labelled else "translate" if pairs else "generate"), ()
+    return Rows.of_config(data, "labelled" if options.labelled else "pairs" if pairs else "lines"), ()
 
 
 def _is_text(path):

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from heedful import jobs, settings
+from heedful import settings, workflows
 from heedful.config import Config
 from heedful.errors import InputError
 from heedful.inspection import AttentionMaps
@@ -27,7 +27,7 @@ def quickstart(options):
     if earlier and Config.from_json(options.run / CONFIG).name != config.name:
         raise InputError(f"{options.run} holds another run, which quickstart would overwrite: choose another --run.")
     force = earlier or options.force
-    if code := _watched(lambda: jobs.train(config, options.run, tell, force), options.run):
+    if code := _watched(lambda: workflows.train(config, options.run, tell, force), options.run):
         return code
     translator = load(options.run)
     sentence = "Os meninos felizes não comeram o bolo da avó."
@@ -58,11 +58,11 @@ def train(options):
     recipe = find_recipe(options.recipe)
     config = settings.of_recipe(recipe, options.overrides)
     if options.plan:
-        return jobs.plan(config, tell)
-    origins, folder = settings.origins(recipe, options.overrides), options.run or jobs.default_folder(config)
+        return workflows.plan(config, tell)
+    origins, folder = settings.origins(recipe, options.overrides), options.run or workflows.default_folder(config)
     if options.seeds:
         return _train_seeds(options, config, origins, folder)
-    return _watched(lambda: jobs.train(config, folder, tell, options.force, origins), folder)
+    return _watched(lambda: workflows.train(config, folder, tell, options.force, origins), folder)
 
 
 def _resume(options):
@@ -72,7 +72,7 @@ def _resume(options):
         raise InputError("--verify replays with the settings that the run has: change none in the same call.")
     config = settings.override(Run.open(options.resume).config, options.overrides)
     origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
-    return _watched(lambda: jobs.resume(options.resume, tell, config, options.verify, origins), options.resume)
+    return _watched(lambda: workflows.resume(options.resume, tell, config, options.verify, origins), options.resume)
 
 
 def _train_seeds(options, config, origins, folder):
@@ -83,12 +83,12 @@ def _train_seeds(options, config, origins, folder):
     folders = [folder.with_name(f"{folder.name}-seed{seed}") for seed in options.seeds]
     for seed, place in zip(options.seeds, folders, strict=True):  # all of them before the first takes its time
         _seeded(config, seed)  # which may refuse it
-        jobs.require_free(place, options.force)
+        workflows.require_free(place, options.force)
     for seed, place in zip(options.seeds, folders, strict=True):
         seeded, first = _seeded(config, seed), place == folders[0]
         tell(f"seed {seed}: {place}")
         own = origins | {"train.seed": "command line, --seeds"}
-        if code := _watched(lambda: jobs.train(seeded, place, tell, options.force, own, first), place):  # noqa: B023
+        if code := _watched(lambda: workflows.train(seeded, place, tell, options.force, own, first), place):  # noqa: B023
             return code
         found = Run.open(place).config  # what the first training measured counts for all
         config = settings.override(config, [

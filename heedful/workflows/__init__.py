@@ -1,22 +1,16 @@
-"""Jobs: from a config and its text to a trained and scored run, one file a task."""
+"""From a config and its text to a trained and scored run."""
 
 from pathlib import Path
 
 from heedful import settings
 from heedful.errors import InputError
-from heedful.jobs.classification import ClassificationJob
-from heedful.jobs.job import require_free
-from heedful.jobs.language import LanguageJob
-from heedful.jobs.masking import MaskingJob
-from heedful.jobs.time_plan import continued_within_minutes
-from heedful.jobs.translation import TranslationJob
 from heedful.run import Run
+from heedful.workflows.time_plan import continued_within_minutes
+from heedful.workflows.training import Training, require_free
 
-__all__ = ["JOBS", "default_folder", "plan", "require_free", "resume", "train"]
+__all__ = ["Training", "default_folder", "plan", "require_free", "resume", "train"]
 
-JOBS = {"translate": TranslationJob, "generate": LanguageJob, "fill": MaskingJob, "classify": ClassificationJob}
-
-# What stays as it is when a training goes on, besides the tokenizer and the model, of which some may change.
+# What stays as it is when a training is resumed, besides the tokenizer and the model, of which some may change.
 MADE_WITH = ("data.corpus", "data.labels", "data.planned_updates", "train.start_from", "train.freeze")
 DROPOUTS = ("model.dropout", "model.attention_dropout")
 MAY_CHANGE = (*DROPOUTS, "model.max_length")
@@ -38,7 +32,7 @@ def train(config, path=None, report=print, force=False, origins=None, plan_minut
         plan_minutes: whether `train.updates` becomes what fits into `train.minutes`, if the schedule has an end.
     """
     path = path or default_folder(config)
-    return JOBS[config.task].create(config, path, report, force, origins, plan_minutes).train()
+    return Training.create(config, path, report, force, origins, plan_minutes).train()
 
 
 def resume(path, report=print, config=None, verify=False, origins=None):
@@ -49,7 +43,7 @@ def resume(path, report=print, config=None, verify=False, origins=None):
         _require_same(run, config)
         config = _with_new_minutes(run, config, report)
         run = Run(path, config, *run.tokenizers())  # kept in the folder when the state has turned out to fit it
-    return JOBS[run.config.task](run, report).train(True, verify, origins)
+    return Training(run, report).train(True, verify, origins)
 
 
 def _with_new_minutes(run, config, report):
@@ -82,4 +76,4 @@ def _require_same(run, config):
 
 def plan(config, report=print):
     """Report vocabulary, batches, time and memory of a training, and leave nothing behind but caches."""
-    JOBS[config.task].plan(config, report)
+    Training.plan(config, report)

@@ -10,31 +10,33 @@ SHARE = 0.95  # of the minutes is planned for; the rest is for a machine that be
 TIMED = 12  # batches
 
 
-def fit_into_minutes(job):
-    """Return the config of a job with as many updates as fit into `train.minutes`, but no more than it asks for.
+def fit_into_minutes(training):
+    """Return the config of a training with as many updates as fit into `train.minutes`, but no more than it asks for.
 
     Some updates and validations are tried on a model that is thrown away, and their time is part of the minutes. A
     warm-up that would take more than half of the updates is shortened to half.
 
     Args:
-        job: a `Job` whose schedule has an end (`TrainConfig.schedule_ends`).
+        training: a `Training` whose schedule has an end (`TrainConfig.schedule_ends`).
     """
     began = time.monotonic()
-    train, model = job.config.train, job.fresh_model()
-    update, compiling = update_costs(job.run, model, job.examples, TIMED)
-    validation = _validation_seconds(job, model)
+    train, model = training.config.train, training.fresh_model()
+    update, compiling = update_costs(training.run, model, training.examples, TIMED)
+    validation = _validation_seconds(training.validator(model))
     # The learning rates are part of the compiled programs: with other ones they are compiled anew.
     spent = time.monotonic() - began + compiling + (validation if train.average > 1 else 0.0)
     found = updates_within(SHARE * 60 * train.minutes - spent, update, validation, train.validate_every)
     updates = min(train.updates, found)
-    job.report(
+    training.report(
         f"planned {updates:,} of at most {train.updates:,} updates for {train.minutes:g} minutes: {update:.3g} s "
         f"an update, {validation:.3g} s a validation"
     )
     warmup = min(train.warmup_updates, max(updates // 2, 1))
     if warmup < train.warmup_updates:
-        job.report(f"the warm-up of {train.warmup_updates:,} updates is shortened to {warmup:,}")
-    return dataclasses.replace(job.config, train=dataclasses.replace(train, updates=updates, warmup_updates=warmup))
+        training.report(f"the warm-up of {train.warmup_updates:,} updates is shortened to {warmup:,}")
+    return dataclasses.replace(
+        training.config, train=dataclasses.replace(train, updates=updates, warmup_updates=warmup)
+    )
 
 
 def updates_within(seconds, update, validation, validate_every):
@@ -64,12 +66,11 @@ def continued_within_minutes(config, log):
     return dataclasses.replace(config, train=dataclasses.replace(config.train, updates=max(updates, last["update"])))
 
 
-def _validation_seconds(job, model):
+def _validation_seconds(validator):
     """Return how long a validation takes: the second one, since programs are compiled in the first."""
     seconds = []
-    job.start(model)
     for _ in range(2):
         began = time.monotonic()
-        job.validate()
+        validator()
         seconds.append(time.monotonic() - began)
     return seconds[-1]

@@ -1,0 +1,158 @@
+"""Classification: an encoder that says which class a text belongs to."""
+
+import dataclasses
+import itertools
+from collections import Counter
+
+import numpy as np
+
+from heedful.data.corpus import Corpus
+from heedful.data.encoded import Ragged
+from heedful.data.examples import plan_pieces
+from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
+from heedful.errors import InputError
+from heedful.storage import if_allowed
+from heedful.tasks.documents import text_tokenizer
+from heedful.tasks.fill import random_text, require_three_tokens
+from heedful.tasks.task import SCORED_TOKENS, Task, Validator, starting_point
+
+EXPECTED = 5  # expected texts of a class, from which on it is no chance if there are none
+
+
+class Classify(Task):
+    """Trains a `Classifier` on labelled texts, from scratch or from the encoder of a `MaskedLM`."""
+
+    name = "classify"
+    summary = "an encoder that gives each text a class"
+    compared_by = ("accuracy",)
+    starts_from = tuple((part, part) for part in ("embedding/", "text_input/", "encoder/"))
+    all_frozen = True
+
+    def check_config(self, config):
+        require_three_tokens(config)
+
+    def default_selection(self, config):
+        return "accuracy"
+
+    def text_layout(self, data):
+        return "labelled"
+
+    def open_text(self, config, files, origin=""):
+        return read_labelled(files, origin)
+
+    def prepare(self, config, corpora):
+        corpus = corpora["train"]
+        texts = [corpus]
+        if not config.data.valid:  # held out of the same text
+            _require_all_classes(corpus, corpora["valid"])
+            texts.append(corpora["valid"])
+        seen = sorted({label for label, _ in itertools.chain.from_iterable(texts)})
+        if not seen:
+            raise InputError(f"{corpus.name} is empty.")
+        labels = config.data.labels or tuple(seen)
+        if len(labels) < 2:
+            raise InputError(
+                f"All texts of {corpus.name} have the label {labels[0]!r}: there is nothing to tell apart."
+            )
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, labels=labels))
+        if config.train.start_from:
+            before, config = starting_point(config)
+            return dataclasses.replace(config, tokenizer=before.config.tokenizer), [before.tokenizer]
+        texts = Corpus(lambda: (text for _, text in corpus), corpus.fingerprint, corpus.name)
+        return config, [text_tokenizer(config, texts, mask=True)]
+
+    def training_examples(self, run, corpora, report):
+        data = run.config.data
+        examples = _examples(run, corpora["train"], data.batch_tokens, data.max_shapes)
+        counts = np.bincount(examples.labels, minlength=len(data.labels))
+        shares = ", ".join(f"{label} {count:,}" for label, count in zip(data.labels, counts, strict=True))
+        report(f"training text: {len(examples.texts):,} texts ({shares})")
+        return examples
+
+    def scored_examples(self, run, corpora, part):
+        return _examples(run, corpora[part], min(run.config.data.batch_tokens, SCORED_TOKENS), 3)
+
+    def build_model(self, run, **options):
+        from heedful.models import Classifier
+
+        config = run.config
+        return Classifier(len(run.tokenizer), len(config.data.labels), pooling=config.model.pooling, **options)
+
+    def predictor(self, runs):
+        from heedful.reading.labeller import Labeller
+
+        return Labeller.from_run(runs[0])
+
+    def validator(self, run, model, corpora, scored):
+        return ClassValidator(run, model, scored["valid"])
+
+    def evaluate(self, run, corpus, engine=None):
+        """As of `Task`; the confusion of classes is drawn into figures/confusion.png too."""
+        from heedful.evaluation import class_scores
+        from heedful.inspection import plot_confusion
+        from heedful.scores.passport import keep
+
+        labeller = engine or self.predictor([run])
+        wanted = label_numbers(corpus, labeller.labels)
+        if not len(wanted):
+            raise InputError(f"{corpus.name} is empty.")
+        found = labeller.probabilities([text for _, text in corpus]).argmax(-1)
+        scores = class_scores(found, wanted, labeller.labels)
+        units = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
+        scores = keep(run, corpus, scores, units, [labeller.labels[number] for number in found])
+        with if_allowed("the confusions are not drawn"):
+            plot_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labeller.labels)
+        return scores
+
+    def describe(self, scores):
+        return f"accuracy {scores['accuracy']:.2%}  macro-F1 {scores['macro_f1']:.4f}  on {scores['texts']:,} texts"
+
+    def random_batch(self, run, random, rows, length):
+        ids = random_text(run, random, rows, length)
+        return {"ids": ids, "labels": random.integers(0, len(run.config.data.labels), (rows, 1), dtype=np.int32)}
+
+    def wrong_labels(self, run, batch):
+        wrong = (batch["labels"] < 0) | (batch["labels"] >= len(run.config.data.labels))
+        return float(wrong[batch["weights"] > 0].mean())
+
+
+class ClassValidator(Validator):
+    """Measures loss and accuracy on a corpus; `evaluate` takes a `Labeller`."""
+
+    def __init__(self, run, model, scored):
+        from heedful.evaluation import TokenScores
+        from heedful.reading.labeller import Labeller
+
+        self.engine = Labeller(model, run.tokenizer, run.config.data.labels, run.config.data.max_tokens)
+        self._token_scores = TokenScores(model, scored)
+
+    def __call__(self):
+        scores = self._token_scores()
+        return {name: scores[name] for name in ("loss", "accuracy")}
+
+
+def _examples(run, corpus, batch_tokens, max_shapes):
+    data = run.config.data
+    labels = label_numbers(corpus, data.labels)
+    if not len(labels):
+        raise InputError(f"{corpus.name} is empty.")
+    encoded = run.tokenizer.encode_batch([text for _, text in corpus])
+    texts = Ragged.of(ids[: data.max_tokens - 2] for ids in encoded)
+    plan = plan_pieces(
+        texts, batch_tokens=batch_tokens, batch_sentences=data.batch_sentences, max_shapes=max_shapes,
+        seed=run.config.train.seed,
+    )  # fmt: skip
+    return LabelledExamples(texts, labels, plan)
+
+
+def _require_all_classes(train, valid):
+    """Raise `InputError` if a text was sorted by class, so that what was held out of it, or the rest, lacks some."""
+    rest, held_out = (Counter(label for label, _ in corpus) for corpus in (train, valid))
+    share = held_out.total() / max(1, rest.total() + held_out.total())
+    for label in sorted(rest | held_out):
+        both = rest[label] + held_out[label]
+        if (not held_out[label] and share * both >= EXPECTED) or (not rest[label] and (1 - share) * both >= EXPECTED):
+            raise InputError(
+                f"{valid.name}, held out to validate on, has {held_out[label]} texts of class {label!r}, the rest "
+                f"{rest[label]}: the text seems to be sorted. Shuffle its lines, or name data.valid."
+            )

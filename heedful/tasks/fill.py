@@ -1,0 +1,130 @@
+"""Filling gaps: an encoder-only model that predicts masked tokens."""
+
+import numpy as np
+
+from heedful.data.documents import encode_texts
+from heedful.data.examples import plan_pieces
+from heedful.data.masking import MaskedExamples, in_pieces
+from heedful.data.tokenizer import END_ID, START_ID
+from heedful.errors import InputError
+from heedful.tasks.documents import DocumentsTask, encoded, text_tokenizer
+from heedful.tasks.task import SCORED_TOKENS, Validator
+
+# Which tokens of validation and test text are masked depends on a seed and on the batches: the same for all runs.
+SCORED = {"seed": 0, "batch_tokens": SCORED_TOKENS, "max_shapes": 4}
+MASKING_VERSION = 2  # increased whenever other tokens of the same text are masked
+CHANCE = 4  # masked tokens that a small batch may show, besides the half that is far too many anyway
+
+
+class Fill(DocumentsTask):
+    """Trains a `MaskedLM` on documents; every validation masks the same tokens."""
+
+    name = "fill"
+    summary = "an encoder-only model that fills gaps and embeds texts"
+    scored_by_token = True
+
+    def check_config(self, config):
+        require_three_tokens(config)
+
+    def prepare(self, config, corpora):
+        if config.model.untrained_head:
+            raise InputError("model.untrained_head is for imported encoders: a training trains the head.")
+        return config, [text_tokenizer(config, corpora["train"], mask=True)]
+
+    def training_examples(self, run, corpora, report):
+        texts = encoded(run, corpora["train"])
+        report(f"training text: {texts}")
+        data = run.config.data
+        return masked(
+            run, texts, seed=run.config.train.seed, batch_tokens=data.batch_tokens,
+            batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
+        )  # fmt: skip
+
+    def scored_examples(self, run, corpora, part):
+        return masked(run, encoded(run, corpora[part]), **SCORED)
+
+    def build_model(self, run, **options):
+        from heedful.models import MaskedLM
+
+        return MaskedLM(len(run.tokenizer), **options)
+
+    def predictor(self, runs):
+        from heedful.reading.filler import Filler
+
+        return Filler.from_run(runs[0])
+
+    def validator(self, run, model, corpora, scored):
+        return TokenValidator(model, scored["valid"])
+
+    def evaluate(self, run, corpus, engine=None):
+        from heedful.evaluation import TokenScores
+        from heedful.reading.filler import NO_HEAD
+        from heedful.scores.passport import keep
+
+        if run.config.model.untrained_head:
+            raise InputError(NO_HEAD)
+        texts = encode_texts(corpus, run.tokenizer)
+        sums = TokenScores(engine or run.load_model(), masked(run, texts, **SCORED)).sums()
+        units = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}
+        return keep(run, corpus, TokenScores.summary(sums), units)
+
+    def describe(self, scores):
+        return (
+            f"loss {scores['loss']:.4f} nats per masked token  perplexity {scores['perplexity']:.3f}  "
+            f"{scores['accuracy']:.2%} found  of {scores['tokens']:,} masked tokens"
+        )
+
+    def scored_settings(self, config):
+        data = config.data
+        masking = {"mask_share": data.mask_share, "whole_words": data.whole_words, "max_tokens": data.max_tokens}
+        return masking | {"hidden": MASKING_VERSION}
+
+    def random_batch(self, run, random, rows, length):
+        whole = random_text(run, random, rows, length)
+        places = np.sort(random.permuted(np.tile(np.arange(1, length - 2), (rows, 1)), axis=1)[:, :3], axis=1)
+        batch = {"ids": whole.copy(), "places": places, "labels": np.take_along_axis(whole, places, axis=1)}
+        np.put_along_axis(batch["ids"], places, run.tokenizer.mask_id, axis=1)
+        return batch
+
+    def wrong_labels(self, run, batch):
+        shown = np.take_along_axis(batch["ids"], batch["places"], axis=1)
+        told = (shown == batch["labels"])[batch["weights"] > 0]  # some stay as they are, most must not
+        return float(told.sum() > max(len(told) / 2, len(told) / 10 + CHANCE))
+
+
+class TokenValidator(Validator):
+    """Measures the loss and accuracy of labels on a corpus; `evaluate` takes the model itself."""
+
+    def __init__(self, model, scored):
+        from heedful.evaluation import TokenScores
+
+        self.engine = model
+        self._token_scores = TokenScores(model, scored)
+
+    def __call__(self):
+        scores = self._token_scores()
+        del scores["tokens"]  # the same at every validation
+        return scores
+
+
+def require_three_tokens(config):
+    """Refuse a config whose texts have no token between start and end."""
+    if config.data.max_tokens < 3:
+        raise InputError(
+            f"data.max_tokens ({config.data.max_tokens}) must leave room for a token between start and end."
+        )
+
+
+def random_text(run, random, rows, length):
+    """Return random ids between start and end tokens (rows, length)."""
+    ids = random.integers(END_ID + 1, len(run.tokenizer), (rows, length), dtype=np.int32)
+    begin, end = np.full((rows, 1), START_ID, np.int32), np.full((rows, 1), END_ID, np.int32)
+    return np.concatenate([begin, ids[:, 2:], end], axis=1)
+
+
+def masked(run, texts, *, seed, **batches):
+    """Return encoded texts as the masked examples that a run's config asks for; `batches` as of `plan_pieces`."""
+    data = run.config.data
+    pieces = in_pieces(texts.ids, data.max_tokens)
+    plan = plan_pieces(pieces, seed=seed, **batches)
+    return MaskedExamples(pieces, run.tokenizer, plan, data.mask_share, data.whole_words, seed)

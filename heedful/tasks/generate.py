@@ -1,0 +1,183 @@
+"""Generation: a decoder-only model that continues text."""
+
+import math
+
+import numpy as np
+
+from heedful.config import DecodeConfig
+from heedful.data.documents import encode_texts
+from heedful.data.language import PackedDocuments, Windows, as_stream
+from heedful.data.tokenizer import END_ID
+from heedful.errors import InputError
+from heedful.tasks.documents import DocumentsTask, encoded, text_tokenizer
+from heedful.tasks.task import Probe, Validator
+from heedful.tasks.translate import not_next
+
+SAMPLE_TOKENS = 200  # length of the sample text at a validation
+
+
+class Generate(DocumentsTask):
+    """Trains a `CausalLM` on documents; validation writes a sample text."""
+
+    name = "generate"
+    summary = "a decoder-only model that continues text"
+    compared_by = ("bits_per_byte", "loss")
+    writes = True
+
+    def prepare(self, config, corpora):
+        return config, [text_tokenizer(config, corpora["train"])]
+
+    def training_examples(self, run, corpora, report):
+        texts = encoded(run, corpora["train"])
+        report(f"training text: {texts}")
+        data = run.config.data
+        if data.packing == "stream" and len(texts.ids.flat) <= data.max_tokens:
+            raise InputError(
+                f"{corpora['train'].name} has {len(texts.ids.flat):,} tokens, fewer than one window "
+                f"(data.max_tokens = {data.max_tokens}) and the token after it."
+            )
+        return examples_of(run.config, texts)
+
+    def scored_examples(self, run, corpora, part):
+        return examples_of(run.config, encoded(run, corpora[part]))
+
+    def build_model(self, run, **options):
+        from heedful.models import CausalLM
+
+        return CausalLM(len(run.tokenizer), **options)
+
+    def predictor(self, runs):
+        from heedful.generation.generator import Generator
+
+        return Generator.from_run(runs[0])
+
+    def validator(self, run, model, corpora, scored):
+        return GenerationValidator(run, model, encoded(run, corpora["valid"]), scored["valid"])
+
+    def evaluate(self, run, corpus, engine=None):
+        from heedful.scores.passport import keep
+
+        texts = encode_texts(corpus, run.tokenizer)
+        scorer = TextScores(engine or run.load_model(), texts, examples_of(run.config, texts), run.tokenizer)
+        sums = scorer.sums()
+        scores = scorer.summary(sums)  # which refuses a text with nothing to score
+        nats, tokens = sums[:, 0], sums[:, 2]
+        units = {"loss": np.stack([nats, tokens], 1)}
+        if scorer.keeps_text:
+            text_bytes = tokens * scorer.text_bytes / tokens.sum()  # each batch's share of them
+            units["bits_per_byte"] = np.stack([nats, text_bytes], 1)
+        return keep(run, corpus, scores, units)
+
+    def describe(self, scores):
+        bits = f"{scores['bits_per_byte']:.4f} bits per byte  " if "bits_per_byte" in scores else ""
+        return (
+            f"loss {scores['loss']:.4f} nats per token  perplexity {scores['perplexity']:.3f}  {bits}"
+            f"on {scores['tokens']:,} tokens"
+        )
+
+    def random_batch(self, run, random, rows, length):
+        ids = random.integers(END_ID + 1, len(run.tokenizer), (rows, length), dtype=np.int32)
+        return {"ids": ids[:, :-1], "labels": ids[:, 1:]}
+
+    def wrong_labels(self, run, batch):
+        wrong = not_next(batch["ids"], batch["labels"], batch.get("segments"))
+        return float(wrong[batch["weights"] > 0].mean())
+
+    def probe(self, run, model, decode, batch):
+        from heedful.generation.decoder import Continuer
+
+        texts = [row[row != 0].tolist() for row in batch["ids"]]
+        prompts = [text[: max(1, len(text) // 2)] for text in texts]
+        limits = [decode.max_length - len(prompt) + 1 for prompt in prompts]
+        return GenerationProbe(Continuer(model, decode, run.tokenizer, scored=True), prompts, limits)
+
+
+class GenerationProbe(Probe):
+    """Prompts that are continued, and whole texts that are read at once."""
+
+    def first_scored(self, row):
+        return len(self.sources[row]) - 1
+
+    def write_row(self, inputs, row, written):
+        prompt = self.sources[row]
+        inputs["ids"][row, : len(prompt) + len(written) - 1] = [*prompt, *written[:-1]]
+
+
+class GenerationValidator(Validator):
+    """Measures the loss on a corpus, and writes a sample text.
+
+    Args:
+        run: a `Run`.
+        model: its model.
+        texts: `EncodedTexts` of the corpus.
+        scored: the examples that they became.
+    """
+
+    def __init__(self, run, model, texts, scored):
+        from heedful.generation.generator import Generator
+
+        starts, decode = run.config.data.packing == "documents", run.config.decode
+        drawn = DecodeConfig(
+            sample=True, max_length=SAMPLE_TOKENS, batch_size=1, temperature=decode.temperature, top_k=decode.top_k,
+            top_p=decode.top_p, min_p=decode.min_p, seed=decode.seed,
+        )  # fmt: skip
+        self.engine = model
+        self._generator = Generator(model, run.tokenizer, drawn, starts)
+        self._scores = TextScores(model, texts, scored, run.tokenizer)
+        self._prompt = run.config.train.prompt
+        if not starts and not run.tokenizer.encode(self._prompt):  # such as a line feed where words are tokens
+            known = texts.ids.flat[texts.ids.flat > END_ID]
+            self._prompt = run.tokenizer.decode([known[0] if len(known) else END_ID + 1])
+
+    def __call__(self):
+        self._generator.refresh()
+        sample = self._generator.generate(self._prompt)
+        scores = self._scores()
+        del scores["tokens"]  # the same at every validation
+        return scores | {"samples": [sample]}
+
+
+def examples_of(config, texts):
+    """Return encoded texts as the examples that a config asks for."""
+    data = config.data
+    rows = data.batch_sentences or max(1, data.batch_tokens // data.max_tokens)
+    if data.packing == "documents":
+        return PackedDocuments(texts, data.max_tokens, rows, config.train.seed)
+    return Windows(as_stream(texts), data.max_tokens, rows, config.train.seed)
+
+
+class TextScores:
+    """Loss, perplexity, accuracy and bits per byte of a language model on texts, over every token once.
+
+    Args:
+        model: a `CausalLM`.
+        texts: `EncodedTexts`.
+        examples: the windows that they became; each token sees what its window holds before it.
+        tokenizer: the one that encoded the texts.
+    """
+
+    def __init__(self, model, texts, examples, tokenizer):
+        from heedful.evaluation import TokenScores
+
+        self.text_bytes = texts.text_bytes
+        self.keeps_text = tokenizer.keeps_text and not np.any(np.asarray(texts.ids.flat) == tokenizer.unknown_id)
+        self._token_scores = TokenScores(model, examples)
+
+    def __call__(self):
+        """Return what `summary` says of all batches."""
+        return self.summary(self.sums())
+
+    def sums(self):
+        """Return nats, tokens found and tokens of each batch (B, 3)."""
+        return self._token_scores.sums()
+
+    def summary(self, sums):
+        """Return loss (nats per token), perplexity, accuracy, tokens, and bits_per_byte if the tokens keep the text.
+
+        The last compares models with different vocabularies: all nats of a text, divided once by its bytes. Text that
+        lower-casing or an unknown token leaves out has bytes but no nats: for it the measure would be meaningless.
+        """
+        scores = self._token_scores.summary(sums)
+        if self.keeps_text:
+            scores["bits_per_byte"] = sums[:, 0].sum() / math.log(2) / self.text_bytes
+        return scores

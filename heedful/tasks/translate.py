@@ -1,0 +1,313 @@
+"""Translation: an encoder-decoder model that writes a target text for each source text."""
+
+import dataclasses
+import functools
+import itertools
+import time
+
+import numpy as np
+
+from heedful.cache import encoded_folder
+from heedful.config import PARTS
+from heedful.data.batches import BatchPlan
+from heedful.data.corpus import Corpus
+from heedful.data.encoded import encode
+from heedful.data.examples import PackedPairs, TranslationExamples
+from heedful.data.packing import pack
+from heedful.data.phrasebook import phrasebook
+from heedful.data.puzzles import reverse_pairs
+from heedful.data.tokenizer import END_ID, START_ID, Tokenizer
+from heedful.errors import InputError
+from heedful.tasks.task import SCORED_TOKENS, Probe, Task, Validator, starting_point
+
+# What a shape costs to compile, in tokens that could be trained on meanwhile: about 7 seconds at 7,000 tokens/s.
+COMPILE_TOKENS = 50_000
+HELD_OUT = 2000  # sentences in the validation and test parts of a built-in corpus
+SAMPLES = 3  # translations shown at a validation
+
+
+class Translate(Task):
+    """Trains a `Transformer` on pairs of sentences; validation decodes some of them."""
+
+    name = "translate"
+    summary = "an encoder-decoder model that translates lines"
+    tokenizer_files = ("source.tokenizer.json", "target.tokenizer.json")
+    selected_by = ("bleu", "loss", "accuracy")
+    compared_by = ("bleu",)
+    text_side, read_side = "target", "source"
+    corpora = ("files", "phrasebook", "reverse")
+    starts_from = (
+        ("embedding/", "source_embedding/"), ("text_input/", "source_input/"), ("encoder/", "encoder/"),
+    )  # fmt: skip
+    writes = True
+    ensembles = decodes_to_score = True
+
+    def check_config(self, config):
+        for part in PARTS:
+            files = getattr(config.data, part)
+            if len(files) > 2:
+                raise InputError(f"data.{part} takes two files or one .tsv file, not {len(files)}.")
+
+    def default_selection(self, config):
+        return "bleu" if config.train.validate_sentences else "loss"
+
+    def limits_length(self, config):
+        return config.model.positions == "learned"
+
+    def plan_updates(self, config, made):
+        if config.data.planned_updates:
+            return config
+        updates = made.data.planned_updates or made.train.updates
+        return dataclasses.replace(config, data=dataclasses.replace(config.data, planned_updates=updates))
+
+    def text_layout(self, data):
+        return "pairs"
+
+    def open_text(self, config, files, origin=""):
+        return Corpus.from_files(files, origin)
+
+    def find_corpora(self, config):
+        return corpora(config)
+
+    def prepare(self, config, corpora):
+        corpus = corpora["train"]
+        if config.data.corpus != "files" and (named := [part for part in PARTS if getattr(config.data, part)]):
+            raise InputError(
+                f"data.corpus = {config.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
+                "data.corpus = 'files' to take those."
+            )
+        config = self.plan_updates(config, config)
+        if not config.train.start_from:
+            return config, train_tokenizers(config, corpus)
+        before, config = starting_point(config)
+        if config.model.tie == "all":
+            raise InputError("train.start_from brings its own source vocabulary: set model.tie to 'target' or 'none'.")
+        config = dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, joint=False))
+        return config, (before.tokenizer, train_tokenizers(config, corpus, sides=(1,))[0])
+
+    def training_examples(self, run, corpora, report):
+        tokenizers = run.source_tokenizer, run.target_tokenizer
+        pairs = encode(corpora["train"], *tokenizers, run.config.data.max_tokens, encoded_folder())
+        report(f"training text: {pairs.filtered}")
+        return examples_of(run.config, pairs)
+
+    def scored_examples(self, run, corpora, part):
+        return scored_pairs(run, corpora[part], encoded_folder())
+
+    def build_model(self, run, **options):
+        from heedful.models import Transformer
+
+        return Transformer(len(run.source_tokenizer), len(run.target_tokenizer), **options)
+
+    def vocabulary_sizes(self, model):
+        return [model.source_vocab_size, model.target_vocab_size]
+
+    def predictor(self, runs):
+        from heedful.generation.translator import Translator
+
+        return Translator.from_runs(runs)
+
+    def validator(self, run, model, corpora, scored):
+        return TranslationValidator(run, model, corpora["valid"], scored["valid"])
+
+    def evaluate(self, run, corpus, engine=None):
+        """Score a run on a parallel text; keep the result in its scores.json, and return it.
+
+        Returns:
+            bleu, chrf, exact, seconds and tokens per second of decoding, signatures, a 95 % interval; loss, perplexity
+            and accuracy of the model as trained, whatever it decodes in; and the provenance of `scores/passport.py`.
+        """
+        from heedful.evaluation import TokenScores
+        from heedful.scores.passport import keep
+        from heedful.scores.units import bleu_units
+
+        translator = engine or self.predictor([run])
+        pairs = list(corpus)
+        if not pairs:
+            raise InputError(f"{corpus.name} is empty.")
+        began = time.monotonic()
+        cut = []
+        made, scores = translate_and_score(translator, pairs, cut.append)
+        seconds = time.monotonic() - began
+        tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(made))
+        readable = scored_pairs(run, corpus)
+        scores |= TokenScores(translator.trained_model, readable)()
+        scores |= {
+            "sentences": len(pairs),
+            "sources_cut": len(cut),
+            "sentences_of_loss": len(readable.pairs.source),
+            "seconds": round(seconds, 2),
+            "output_tokens_per_second": round(tokens / seconds, 1),
+        }
+        units = {"bleu": bleu_units(made, [reference for _, reference in pairs], run.target_tokenizer.lowercase)}
+        return keep(run, corpus, scores, units, made, translator.decode)
+
+    def describe(self, scores):
+        text = (
+            f"BLEU {scores['bleu']:.2f}  chrF {scores['chrf']:.2f}  exact {scores['exact']:.2%}  "
+            f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
+        )
+        if scores["sources_cut"]:
+            text += f", of which {scores['sources_cut']:,} were too long to be read to their end"
+        if left_out := scores["sentences"] - scores["sentences_of_loss"]:
+            text += f"; the perplexity is without {left_out:,} that are too long or empty"
+        return text
+
+    def random_batch(self, run, random, rows, length):
+        end, begin = np.full((rows, 1), END_ID, np.int32), np.full((rows, 1), START_ID, np.int32)
+        ids = random.integers(END_ID + 1, len(run.source_tokenizer), (rows, length), dtype=np.int32)
+        written = random.integers(END_ID + 1, len(run.target_tokenizer), ids.shape, dtype=np.int32)
+        return {
+            "source": np.concatenate([ids, end], axis=1),
+            "target": np.concatenate([begin, written], axis=1),
+            "labels": np.concatenate([written, end], axis=1),
+        }
+
+    def embeddings(self, model):
+        return [model.source_embedding, model.target_embedding]
+
+    def wrong_labels(self, run, batch):
+        target = batch["target"]
+        wrong = not_next(target, batch["labels"], batch.get("target_segments"))
+        ends = (batch["labels"] == END_ID).sum(axis=1) != (target == START_ID).sum(axis=1)
+        return float((wrong | ends[:, None]).mean())
+
+    def probe(self, run, model, decode, batch):
+        from heedful.generation.decoder import Decoder
+
+        search = Decoder(model, decode, run.target_tokenizer, scored=True)
+        sources = [row[row != 0].tolist()[: batch["source"].shape[1] - 1] for row in batch["source"]]
+        limits = [min(decode.max_length, search.most(len(source))) for source in sources]
+        return TranslationProbe(search, sources, limits)
+
+
+class TranslationProbe(Probe):
+    """Sources that are translated, and translations that are read at once."""
+
+    def first_scored(self, row):
+        return 0
+
+    def write_row(self, inputs, row, written):
+        source = self.sources[row]
+        inputs["source"][row, : len(source) + 1] = [*source, END_ID]
+        inputs["target"][row, : len(written)] = [START_ID, *written[:-1]]
+
+
+class TranslationValidator(Validator):
+    """Measures the loss on a corpus, and decodes the first of its sentences."""
+
+    def __init__(self, run, model, corpus, scored):
+        from heedful.evaluation import TokenScores
+        from heedful.generation.translator import Translator
+
+        self.engine = Translator(model, run.source_tokenizer, run.target_tokenizer, run.config.decode)
+        self._pairs = list(itertools.islice(corpus, run.config.train.validate_sentences))
+        self._token_scores = TokenScores(model, scored)
+
+    def __call__(self):
+        scores = self._token_scores()
+        del scores["tokens"]  # the same at every validation
+        if self._pairs:
+            self.refresh()
+            made, text_scores = translate_and_score(self.engine, self._pairs)
+            scores |= {name: text_scores[name] for name in ("bleu", "chrf")}
+            scores["samples"] = [
+                f"{source}  ->  {hypothesis}   [{reference}]"
+                for (source, reference), hypothesis in zip(self._pairs[:SAMPLES], made, strict=False)
+            ]
+        return scores
+
+    def refresh(self):
+        self.engine.refresh()
+
+
+def corpora(config):
+    """Return the corpora of a run by part: train, valid, and test where there is one.
+
+    Raises:
+        InputError: files are missing; names them, and where such text comes from.
+    """
+    data = config.data
+    if data.corpus == "phrasebook":
+        sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT, "unseen": HELD_OUT}
+        return {part: _phrasebook(part, size) for part, size in sizes.items()}
+    if data.corpus == "reverse":
+        sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT}
+        return {
+            part: Corpus.from_pairs(
+                reverse_pairs(part, size, data.length, counted_in=data.repeats_counted_in), f"reverse/{part}"
+            )
+            for part, size in sizes.items()
+        }
+    if not data.train or not data.valid:
+        raise InputError("data.train and data.valid must name text files (or choose a built-in data.corpus).")
+    paths = {"train": data.train, "valid": data.valid} | ({"test": data.test} if data.test else {})
+    return {part: Corpus.from_files(files, data.origin) for part, files in paths.items()}
+
+
+@functools.lru_cache(maxsize=8)
+def _phrasebook(part, size):
+    """Return a part of the phrasebook; generating it takes seconds, and a training opens it twice."""
+    return Corpus.from_pairs(phrasebook(part, size), f"phrasebook/{part}")
+
+
+def train_tokenizers(config, corpus, sides=(0, 1)):
+    """Learn the vocabularies of both sides, or of some, from the training text; one object for all when joint."""
+    options = config.tokenizer.keywords()
+    if config.tokenizer.joint:
+        joint = Tokenizer.train(itertools.chain.from_iterable(corpus), **options)
+        return joint, joint
+    return tuple(Tokenizer.train((pair[side] for pair in corpus), **options) for side in sides)
+
+
+def examples_of(config, pairs):
+    """Return encoded training pairs as the examples that a config asks for."""
+    lengths = pairs.source.lengths + 1, pairs.target.lengths + 1  # one more for the end token
+    if not config.data.pack_tokens:
+        return TranslationExamples(pairs, plan_batches(config, lengths))
+    rows = pack(lengths[0].tolist(), config.data.pack_tokens, lengths[1].tolist())
+    filled = [np.add.reduceat(side[np.concatenate(rows)], np.cumsum([0, *map(len, rows[:-1])])) for side in lengths]
+    return PackedPairs(pairs, rows, plan_batches(config, filled))
+
+
+def plan_batches(config, lengths):
+    """Plan the batches of a run over the lengths of its rows: of the source, and of the target (N,)."""
+    data, train = config.data, config.train
+    # A shape is worth compiling when it saves that much padding over the whole training.
+    epoch_tokens = int(sum(side.sum() for side in lengths))
+    row_tokens = epoch_tokens / len(lengths[0])
+    batch_tokens = data.batch_sentences * row_tokens if data.batch_sentences else 2 * data.batch_tokens
+    trained_tokens = (data.planned_updates or train.updates) * train.accumulate * batch_tokens
+    price = COMPILE_TOKENS * epoch_tokens / max(trained_tokens, epoch_tokens)
+    return BatchPlan(
+        *lengths, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
+        shape_price=price, seed=train.seed,
+    )  # fmt: skip
+
+
+def scored_pairs(run, corpus, cache=None):
+    """Return the pairs of a corpus that a run's model can read as examples to score, in batches of few shapes."""
+    pairs = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length, cache)
+    lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
+    batch_tokens = min(run.config.data.batch_tokens, SCORED_TOKENS)
+    return TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3))
+
+
+def translate_and_score(translator, pairs, warn=None):
+    """Return (translations, text scores) of a list of (source, reference); case counts if the model can write it.
+
+    `warn` is called with a message for each source that is longer than the model reads.
+    """
+    from heedful.evaluation import score_text
+
+    made = translator.translate([source for source, _ in pairs], warn)
+    return made, score_text(made, [reference for _, reference in pairs], translator.target_tokenizer.lowercase)
+
+
+def not_next(text, labels, segments=None):
+    """Return where labels (B, T) are not the tokens that follow in a text (B, T); booleans (B, T)."""
+    following = np.concatenate([text[:, 1:], np.zeros_like(text[:, :1])], axis=1)
+    wrong = (labels != following) & (following != 0)
+    if segments is not None:  # the last token of a text is followed by its end, and then by another text
+        wrong[:, :-1] &= segments[:, 1:] == segments[:, :-1]
+    return wrong

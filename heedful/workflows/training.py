@@ -1,0 +1,257 @@
+"""A training: a run folder is created, a model trained, its states kept, its test text scored."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from heedful import backend, settings
+from heedful.cache import keep_compilations
+from heedful.config import Config
+from heedful.doctor.examination import examine
+from heedful.doctor.rows import Rows
+from heedful.errors import InputError
+from heedful.inspection import plot_curves
+from heedful.plugins import find_task
+from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights, refuse_links
+from heedful.selfcheck.check import require
+from heedful.storage import locked, read_sealed, write_text
+from heedful.training.rehearsal import FIRST, Trial, largest_batch, rehearse
+from heedful.training.signals import Interrupted
+from heedful.training.trainer import Trainer
+from heedful.workflows.time_plan import fit_into_minutes
+
+PLANNED = "planned, to fit into train.minutes"  # the origin of a setting
+EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows: about a minute
+# What a training leaves in its run folder, and may delete there.
+WRITTEN = (
+    CONFIG, WEIGHTS, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", "log.jsonl", "samples.txt",
+    "scores.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt", "curves.png", "state/*.safetensors",
+    "state/*.damaged", "tensorboard/events.*",
+)  # fmt: skip
+
+
+def _written(folder):
+    """Return the files in a folder that a training leaves there, the config first: without it there is no run."""
+    return [path for pattern in WRITTEN for path in folder.glob(pattern) if path.is_file()]
+
+
+def require_free(path, force=False):
+    """Refuse a folder for a new run that holds a run, or files that it would overwrite, unless `force` is set.
+
+    Links in it that lead out of it are refused even then.
+    """
+    refuse_links(path)
+    there = [] if force else _written(path)
+    if path / CONFIG in there:
+        raise InputError(
+            f"{path} already holds a run. Continue it with --resume {path}, choose another folder with --run, "
+            "or overwrite it with --force."
+        )
+    if there:
+        raise InputError(
+            f"{path} holds no run, but {there[0].relative_to(path)}, which a training would write over. Choose "
+            "another folder with --run, or overwrite it with --force."
+        )
+
+
+class Training:
+    """A run with everything that its training needs: corpora, examples, and the task that says what they are.
+
+    Args:
+        run: a `Run`.
+        report: called with each line for the user.
+    """
+
+    def __init__(self, run, report=print):
+        self.run, self.report, self.config, self.task = run, report, run.config, run.task
+        self.seconds_spent = 0.0  # of train.minutes, before the first update
+        self.corpora = self.task.find_corpora(self.config)
+        self.examples = self.task.training_examples(run, self.corpora, report)
+        self.scored = {
+            part: self.task.scored_examples(run, self.corpora, part) for part in self.corpora if part != "train"
+        }
+        for part, examples in self.scored.items():  # or a text without tokens would be noticed after all the work
+            if not any(batch["weights"].any() for batch in examples.finite()):
+                raise InputError(f"{self.corpora[part].name} has no token that counts: there is nothing to score.")
+        report(str(self.examples))
+
+    @property
+    def frozen(self):
+        """Beginnings of the names of weights that do not learn."""
+        return tuple(own for _, own in self.task.starts_from) if self.config.train.freeze else ()
+
+    @classmethod
+    def create(cls, config, path, report=print, force=False, origins=None, plan_minutes=True):
+        """Create a run folder; learn its tokenizers.
+
+        Args:
+            origins: where settings came from, by their full names.
+            plan_minutes: whether `train.updates` becomes what fits into `train.minutes`, if the schedule has an end.
+
+        Raises:
+            InputError: the folder holds a run already and `force` is not set; bad text.
+        """
+        path = Path(path)
+        if config.train.start_from and path.resolve() == Path(config.train.start_from).resolve():
+            raise InputError(f"{path} is the run to start from: choose another folder with --run.")
+        require_free(path, force)
+        training = cls.prepared(config, path, report)  # reads all text, before anything is written or deleted
+        config = training.config
+        if plan_minutes and config.train.minutes and config.train.schedule_ends:
+            training.plan_minutes()
+            origins = (origins or {}) | dict.fromkeys(settings.changed(config, training.config), PLANNED)
+        path.mkdir(parents=True, exist_ok=True)
+        with locked(path):
+            for old in _written(path):  # only with `force` are there any
+                old.unlink()
+            Run.create(path, training.config, *training.run.tokenizers(), origins=origins)
+        return training
+
+    @classmethod
+    def plan(cls, config, report=print):
+        """Report vocabulary, batches, time and memory of a training, and leave nothing behind but caches."""
+        training = cls.prepared(config, Path(), report)
+        report(backend.device_summary())
+        report(str(training.rehearse()))
+
+    @classmethod
+    def prepared(cls, config, path, report=print):
+        """Return the training that a config describes, with tokenizers learned from its text; nothing is written."""
+        config, tokenizers = _prepare(config, report)
+        return cls(Run(path, config, *tokenizers), report)
+
+    def rehearse(self):
+        """Return the `Rehearsal` of the training, done with a fresh model."""
+        return rehearse(self.run, self.fresh_model(), self.examples)
+
+    def fresh_model(self):
+        """Return a model that has learned nothing, with the parts frozen that the config freezes."""
+        model = self.run.build_model()
+        if self.config.train.freeze:
+            model.freeze()
+        return model
+
+    def plan_minutes(self):
+        """Replace the number of updates by what fits into `train.minutes`; the planning is part of that time."""
+        began = time.monotonic()
+        self.config = self.run.config = fit_into_minutes(self)
+        self.seconds_spent = time.monotonic() - began
+
+    def validator(self, model):
+        """Return the `Validator` of a model on the validation text."""
+        return self.task.validator(self.run, model, self.corpora, self.scored)
+
+    def train(self, resume=False, verify=False, origins=None):
+        """Train, then draw the curves and score the test text, or the validation text where there is none.
+
+        Args:
+            resume: continue from the last state; a run that never had one begins.
+            verify: before that, repeat the updates that led to that state, and compare.
+            origins: where settings came from that are new, by their full names.
+
+        Raises:
+            InputError: another process trains in the same folder; the self-check or the training failed.
+        """
+        with locked(self.run.path):
+            return self._train(resume and not self.run.never_saved(), verify, origins or {})
+
+    def _train(self, resume, verify, origins):
+        keep_compilations()
+        if self.config.train.examine and not resume:
+            self._examine()
+        if self.config.train.check and not resume:
+            require(self.run, self.examples.batch(0), self.frozen, self.report)
+        if resume:
+            self.run.refuse_more_than_kept()
+        backend.set_seed(self.config.train.seed)
+        model = self.fresh_model()
+        if self.config.train.start_from and not resume:
+            self._start_from(model, self.config.train.start_from)
+        self.report(f"model: {model.count_params():,} parameters")
+        self.report(backend.device_summary())
+        validator, fingerprint = self.validator(model), self.corpora["train"].fingerprint
+        trainer = Trainer(self.run, model, self.examples, validator, self.report, fingerprint, self.seconds_spent)
+        if verify:
+            trainer.verify()
+        if resume:
+            trainer.restore()
+        if Config.from_json(self.run.path / CONFIG) != self.config:  # overridden, and the state, if any, fits
+            self.run.add_origins(origins)
+            write_text(self.run.path / CONFIG, self.config.to_json())
+        if resume:
+            self.report(f"resuming at update {trainer.update}")
+        try:
+            trainer.train()
+        except Interrupted:
+            self._draw_curves()
+            raise
+        self._draw_curves()
+        load_weights(model, read_sealed(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
+        validator.refresh()
+        for part in [part for part in self.corpora if part not in ("train", "valid")] or ["valid"]:
+            scores = self.task.evaluate(self.run, self.corpora[part], validator.engine)
+            signature = next(iter(scores.get("signatures", {}).values()), "")
+            self.report(f"{part}: {self.task.describe(scores)}" + (f"  ({signature})" if signature else ""))
+        return self.run
+
+    def _examine(self):
+        """Report what is wrong with the training text; keep the details in the run folder."""
+        parts = Rows.of_config(self.config.data, self.task.text_layout(self.config.data))
+        if "train" not in parts:
+            return  # a built-in corpus is right by construction
+        examination = examine(parts.pop("train").first(EXAMINED), parts, self.run.tokenizers())
+        self.report(f"training text: {examination.summary()}")
+        lines = "".join(f"{line}\n" for line in examination.lines())
+        write_text(self.run.path / EXAMINATION, lines)
+
+    def _start_from(self, model, start):
+        """Put the encoder of a masked language model, the run `start`, into a fresh model."""
+        path = Run.open(start).weights_path()
+        arrays = {}
+        for name, array in read_sealed(path)[0].items():
+            for theirs, own in self.task.starts_from:
+                if name.startswith(theirs) and name != "embedding/bias":  # which belongs to the output
+                    arrays[name.replace(theirs, own, 1)] = array
+        count = load_matching(model, arrays, path, tuple(own for _, own in self.task.starts_from))
+        self.report(f"{count} weights taken over from {start}" + (", frozen" if self.config.train.freeze else ""))
+
+    def _draw_curves(self):
+        log = self.run.read_log()
+        if not log:
+            return
+        try:
+            plot_curves(self.run.path / "curves.png", log)
+        except OSError as error:  # a picture must not cost a training
+            self.report(f"The curves could not be drawn: {error}.")
+
+
+def _prepare(config, report):
+    """Return the config with what only the text and the memory can tell, and the tokenizers."""
+    keep_compilations()
+    task = find_task(config.task)
+    config, tokenizers = task.prepare(config, task.find_corpora(config))
+    report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
+    if config.data.batch_tokens == "auto":
+        config = _with_largest_batch(config, tokenizers)
+        report(f"largest batch: {config.data.batch_tokens:,} tokens")
+    return config, tokenizers
+
+
+def _with_largest_batch(config, tokenizers):
+    def sized(**sizes):
+        return dataclasses.replace(config, data=dataclasses.replace(config.data, **sizes))
+
+    def attempt(tokens):
+        with tempfile.TemporaryDirectory() as folder:
+            Run.create(folder, sized(batch_tokens=tokens, max_shapes=1), *dict.fromkeys(tokenizers))
+            command = [sys.executable, "-m", "heedful.workflows.memory_trial", folder]
+            made = subprocess.run(command, capture_output=True, text=True)
+        if made.returncode == 1 and tokens == FIRST:
+            raise InputError(f"The memory could not be tried out: {' '.join(made.stderr.splitlines()[-1:])}")
+        return None if made.returncode else Trial(**json.loads(made.stdout.splitlines()[-1]))
+
+    return sized(batch_tokens=largest_batch(attempt))

@@ -229,7 +229,7 @@ class TrainConfig:
     """generate: what the sample text of each validation continues."""
     patience: int = 0
     """Validations without a better score before training stops; 0: never."""
-    best_by: Literal["bleu", "loss", "accuracy"] | None = None
+    best_by: str | None = None
     """What decides between states; by default bleu in translation, accuracy in classification, else loss."""
     keep: int = 5
     """Training states kept, the last ones."""
@@ -251,8 +251,6 @@ class TrainConfig:
         share(self, "label_smoothing", "beta_2")
         if self.average > self.keep:
             raise InputError(f"train.average ({self.average}) cannot exceed train.keep ({self.keep}).")
-        if self.best_by == "bleu" and not self.validate_sentences:
-            raise InputError("train.best_by = 'bleu' needs train.validate_sentences > 0; or choose best_by = 'loss'.")
 
     @property
     def schedule_ends(self):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from heedful import __version__, settings
 from heedful.config import OF_SOURCE, SIZES
+from heedful.plugins import metric_names, task_names
 from heedful.recipes import recipe_names
 
 ENGINES = ("heedful", "ctranslate2")
@@ -60,6 +61,7 @@ def _quickstart(add):
 
 def _train(add):
     listing = "settings (also keys of a recipe): --SECTION.KEY VALUE\n" + "\n".join(settings.describe())
+    listing += f"\n\ntasks (the key `task` of a recipe): {', '.join(task_names())}"
     verb = add("train", "training.train", "train a run from a recipe, or resume one", epilog=listing)
     verb.add_argument("recipe", nargs="?", help=f"a TOML file, or one of {', '.join(recipe_names())}")
     verb.add_argument("--run", type=Path, help="run folder (default: runs/NAME)")
@@ -169,7 +171,7 @@ def _compare(add):
         "settings of decoding, other signatures.",
     )
     verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
-    verb.add_argument("--metric", help="bleu, accuracy, bits_per_byte or loss (default: the usual one of the task)")
+    verb.add_argument("--metric", help=f"{', '.join(metric_names())} (default: the usual one of the task)")
     verb.add_argument("--json", action="store_true", help="print JSON for machines")
 
 

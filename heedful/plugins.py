@@ -1,30 +1,48 @@
-"""Tasks that heedful brings, and those that other packages add through the entry points `heedful.tasks`."""
+"""Tasks and metrics: those of heedful, and those that other packages add through entry points."""
 
 import functools
 import importlib.metadata
 
 from heedful.errors import InputError
 
-TASKS = "heedful.tasks"
+TASKS, METRICS = "heedful.tasks", "heedful.metrics"  # groups of entry points
 BUILT_IN = {
-    "translate": "heedful.tasks.translate:Translate",
-    "generate": "heedful.tasks.generate:Generate",
-    "fill": "heedful.tasks.fill:Fill",
-    "classify": "heedful.tasks.classify:Classify",
+    TASKS: {
+        "translate": "heedful.tasks.translate:Translate",
+        "generate": "heedful.tasks.generate:Generate",
+        "fill": "heedful.tasks.fill:Fill",
+        "classify": "heedful.tasks.classify:Classify",
+    },
+    METRICS: {
+        "bleu": "heedful.scores.units:BLEU",
+        "accuracy": "heedful.scores.units:ACCURACY",
+        "loss": "heedful.scores.units:LOSS",
+        "bits_per_byte": "heedful.scores.units:BITS_PER_BYTE",
+    },
 }
 
 
 @functools.cache
-def _entry_points():
-    """Return the entry points of all tasks by name; the name of a built-in task cannot be taken."""
-    added = {point.name: point for point in importlib.metadata.entry_points(group=TASKS)}
-    own = {name: importlib.metadata.EntryPoint(name, value, TASKS) for name, value in BUILT_IN.items()}
+def _entry_points(group):
+    """Return the entry points of a group by name; the names of heedful's own cannot be taken."""
+    own = {name: importlib.metadata.EntryPoint(name, value, group) for name, value in BUILT_IN[group].items()}
+    added = {point.name: point for point in importlib.metadata.entry_points(group=group)}
     return own | {name: point for name, point in sorted(added.items()) if name not in own}
+
+
+def _find(group, kind, name):
+    points = _entry_points(group)
+    if name not in points:
+        raise InputError(f"There is no {kind} {name!r}: choose one of {', '.join(points)}.")
+    try:
+        return points[name].load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"The {kind} {name!r} ({points[name].value}) cannot be imported: {error}.") from error
 
 
 def task_names():
     """Return the names of all tasks, those of heedful first; none of them is imported."""
-    return tuple(_entry_points())
+    return tuple(_entry_points(TASKS))
 
 
 @functools.cache
@@ -34,10 +52,15 @@ def find_task(name):
     Raises:
         InputError: there is none, or the package that adds it cannot be imported.
     """
-    points = _entry_points()
-    if name not in points:
-        raise InputError(f"task = {name!r} is none of {', '.join(map(repr, points))}.")
-    try:
-        return points[name].load()()
-    except ImportError as error:
-        raise InputError(f"The task {name!r} ({points[name].value}) cannot be imported: {error}.") from error
+    return _find(TASKS, "task", name)()
+
+
+def metric_names():
+    """Return the names of all metrics, those of heedful first; none of them is imported."""
+    return tuple(_entry_points(METRICS))
+
+
+@functools.cache
+def find_metric(name):
+    """Return the `Metric` of a name; errors as in `find_task`."""
+    return _find(METRICS, "metric", name)

@@ -260,10 +260,13 @@ def test_mistakes(recipe, tmp_path):
     config = Config.from_toml(recipe("generate"))
     for options, message in (
         (["--data.max_tokens", "17"], r"data.max_tokens .17. cannot exceed model.max_length .16."),
-        (["--train.best_by", "bleu"], "train.best_by = 'bleu' is for translation"),
-        (["--data.corpus", "reverse"], "The built-in corpus 'reverse' is for translation"),
+        (
+            ["--train.best_by", "bleu"],
+            "train.best_by = 'bleu' is no score of task = 'generate', which has loss, accuracy",
+        ),
+        (["--data.corpus", "reverse"], "The built-in corpus 'reverse' is not for task = 'generate'"),
         (["--train.freeze", "true"], "train.freeze needs train.start_from"),
-        (["--train.start_from", "words"], "train.start_from is for the tasks translate and classify"),
+        (["--train.start_from", "words"], "train.start_from is not for task = 'generate'"),
     ):
         with pytest.raises(InputError, match=message):
             override(config, options)

@@ -14,10 +14,11 @@ from heedful.config import Config, DecodeConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.evaluation import score_text
+from heedful.plugins import find_metric
 from heedful.run import Run
 from heedful.scores.comparison import _with_defaults, compare
 from heedful.scores.passport import passport, read, units_of
-from heedful.scores.units import METRICS, bleu_units, draws, interval, p_value, sample_scores
+from heedful.scores.units import BLEU, bleu_units, draws, interval, p_value, sample_scores
 from heedful.settings import override
 from tests.conftest import PAIRS, quiet, write_recipe
 
@@ -37,7 +38,7 @@ def test_counts_of_sentences_add_up_to_sacrebleu():
     for hypotheses, references in ((HYPOTHESES, REFERENCES), (HYPOTHESES[3:4], REFERENCES[3:4])):
         units = bleu_units(hypotheses, references)
         want = sacrebleu.BLEU().corpus_score(hypotheses, [references]).score
-        assert METRICS["bleu"].of(units.sum(0)) == pytest.approx(want, abs=1e-12)
+        assert BLEU.of(units.sum(0)) == pytest.approx(want, abs=1e-12)
 
 
 def test_case_does_not_count_for_a_model_that_cannot_write_it(recipe, cli):
@@ -49,7 +50,7 @@ def test_case_does_not_count_for_a_model_that_cannot_write_it(recipe, cli):
     hypotheses, references = [line.lower() for line in HYPOTHESES], [line.title() for line in REFERENCES]
     want = sacrebleu.BLEU(lowercase=True).corpus_score(hypotheses, [references]).score
     units = bleu_units(hypotheses, references, lowercase=True)
-    assert METRICS["bleu"].of(units.sum(0)) == pytest.approx(want, abs=1e-12)
+    assert BLEU.of(units.sum(0)) == pytest.approx(want, abs=1e-12)
     for lowercase in (True, False):
         assert Tokenizer.train(["The cat"], "word", 20, lowercase).lowercase is lowercase
     assert cli("train", recipe, "--run", "run", "--tokenizer.lowercase", "true").returncode == 0
@@ -110,7 +111,7 @@ def variants(tmp_path_factory):
 def test_a_score_says_what_it_was_made_of(variants):
     scores = read(variants["one"])[-1]
     units = units_of(variants["one"], scores)
-    assert METRICS["bleu"].of(units["bleu"].sum(0)) == pytest.approx(scores["bleu"], abs=1e-9)
+    assert BLEU.of(units["bleu"].sum(0)) == pytest.approx(scores["bleu"], abs=1e-9)
     low, high = scores["intervals"]["bleu"]
     assert low <= scores["bleu"] <= high
     assert scores["weights_fingerprint"] != read(variants["two"])[-1]["weights_fingerprint"]
@@ -213,7 +214,7 @@ def test_every_task_has_units(recipe_of, tmp_path, task, metric):
     run = workflows.train(Config.from_toml(recipe_of(task)), tmp_path / task, quiet)
     scores = read(run)[-1]
     for name, units in units_of(run, scores).items():
-        assert METRICS[name].of(units.sum(0)) == pytest.approx(scores[name], rel=1e-6), name
+        assert find_metric(name).of(units.sum(0)) == pytest.approx(scores[name], rel=1e-6), name
     comparison = compare([run])
     assert comparison.metric == metric
     assert comparison.rows[0].score == pytest.approx(scores[metric], rel=1e-6)

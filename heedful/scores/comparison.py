@@ -8,8 +8,9 @@ import numpy as np
 
 from heedful.config import DecodeConfig
 from heedful.errors import InputError
+from heedful.plugins import find_metric
 from heedful.scores.passport import is_comparable, read, units_of
-from heedful.scores.units import FEWEST, METRICS, bounds, p_value, sample_scores
+from heedful.scores.units import FEWEST, bounds, p_value, sample_scores
 
 MUST_AGREE = ("signatures", "decode", "examples")  # of scores that are put side by side
 
@@ -52,7 +53,7 @@ class Comparison:
 
     def lines(self):
         """Return all of it as the lines of a table."""
-        digits = METRICS[self.metric].digits
+        digits = find_metric(self.metric).digits
         table = [["run", "seeds", self.metric, "95 %", "difference", "p"]]
         for row in self.rows:
             spread = f" ± {row.deviation:.{digits}f}" if row.deviation is not None else ""
@@ -80,7 +81,7 @@ def compare(runs, metric=None):
 
     Args:
         runs: `Run`s.
-        metric: key of `METRICS`; None: the usual one of the task.
+        metric: name of a metric; None: the usual one of the task.
 
     Raises:
         InputError: the runs are unlike: another task, no text in common, other settings of decoding, ...
@@ -98,7 +99,7 @@ def compare(runs, metric=None):
         units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
         raise InputError(f"The runs were not scored on as many texts ({units_differ}): evaluate them again.")
     enough = min(map(len, units)) >= FEWEST
-    value = METRICS[metric].of
+    value = find_metric(metric).of
     rows, first = [], None
     for members in _systems(runs):
         each = [value(units[i].sum(0)) for i in members]
@@ -181,7 +182,7 @@ def _units(run, scores, metric):
     if metric not in found:
         raise InputError(f"{run.path} was scored by {', '.join(found)}, not by {metric!r}.")
     units = found[metric]
-    if units.ndim != 2 or units.shape[1] != METRICS[metric].counts or not len(units):
+    if units.ndim != 2 or units.shape[1] != find_metric(metric).counts or not len(units):
         raise InputError(f"{run.path}: the counts behind {metric!r} have the shape {units.shape}, which is not theirs.")
     return units
 

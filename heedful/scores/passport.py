@@ -13,7 +13,8 @@ import numpy as np
 from heedful import __version__, backend
 from heedful.checked import read_json
 from heedful.errors import InputError
-from heedful.scores.units import METRICS, interval
+from heedful.plugins import find_metric, metric_names
+from heedful.scores.units import interval
 from heedful.storage import if_allowed, locked, own_file, read_sealed, sealed, write_atomically, write_text
 
 SCORES, OUTPUTS = "scores.json", "outputs"
@@ -31,8 +32,7 @@ def keep(run, corpus, scores, units, texts=(), decode=None):
         texts: what the model wrote, a line for each unit; kept in `outputs/` too.
         decode: the `DecodeConfig`, where text was decoded.
     """
-    # Of a share, units without anything to find say nothing; BLEU has no such.
-    units = {metric: counts if metric == "bleu" else counts[counts[:, 1] > 0] for metric, counts in units.items()}
+    units = {name: counts if find_metric(name).empty else counts[counts[:, 1] > 0] for name, counts in units.items()}
     scores |= {"intervals": {metric: interval(metric, counts) for metric, counts in units.items()}}
     scores |= passport(run, corpus, decode)
     with if_allowed("the scores are not kept"):
@@ -123,4 +123,4 @@ def units_of(run, scores):
     arrays, metadata = read_sealed(path)
     if metadata.get("data_fingerprint") != scores["data_fingerprint"]:
         raise InputError(f"{path} does not belong to the scores that name it: evaluate {run.path} again.")
-    return {name: np.asarray(counts) for name, counts in arrays.items() if name in METRICS}
+    return {name: np.asarray(counts) for name, counts in arrays.items() if name in metric_names()}

@@ -10,36 +10,38 @@ from dataclasses import dataclass
 import numpy as np
 import sacrebleu
 
+from heedful.plugins import find_metric, metric_names
+
 DRAWS, SEED = 1000, 12345  # as sacrebleu has it
 FEWEST = 30  # units, from which on samples of them say something
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A score as a function of summed counts.
+    """A score as a function of summed counts, so that it can be computed for samples of a text.
+
+    Another package adds one with the entry point `heedful.metrics: NAME = "package.module:METRIC"`.
 
     Args:
         of: from counts (C,) to the score.
-        counts: how many there are of each unit.
+        counts: how many counts there are of each unit.
         digits: that are shown.
+        of_texts: for a metric of translations: from hypotheses, references and whether case is ignored to the counts of
+            each sentence (N, C). Every such metric is part of `evaluate`.
+        empty: whether a unit whose second count is 0 counts too.
     """
 
     of: Callable
     counts: int
     digits: int
+    of_texts: Callable | None = None
+    empty: bool = False
 
 
-def _bleu(sums):
-    correct, total = sums[:4].astype(int).tolist(), sums[4:8].astype(int).tolist()
-    return sacrebleu.BLEU.compute_bleu(correct, total, int(sums[8]), int(sums[9]), smooth_method="exp").score
-
-
-METRICS = {
-    "bleu": Metric(_bleu, 10, 2),  # n-grams found, n-grams there are, length, length of the reference
-    "accuracy": Metric(lambda sums: sums[0] / sums[1], 2, 4),  # right, all
-    "loss": Metric(lambda sums: sums[0] / sums[1], 2, 4),  # nats, tokens
-    "bits_per_byte": Metric(lambda sums: sums[0] / math.log(2) / sums[1], 2, 4),  # nats, bytes
-}
+def text_metrics():
+    """Return the metrics of translations by name."""
+    found = {name: find_metric(name) for name in metric_names()}
+    return {name: metric for name, metric in found.items() if metric.of_texts}
 
 
 def bleu_units(hypotheses, references, lowercase=False):
@@ -47,6 +49,18 @@ def bleu_units(hypotheses, references, lowercase=False):
     metric = sacrebleu.BLEU(lowercase=lowercase, effective_order=True)  # which changes no counts, and spares a warning
     found = (metric.sentence_score(made, [wanted]) for made, wanted in zip(hypotheses, references, strict=True))
     return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found], float)
+
+
+def _bleu(sums):
+    correct, total = sums[:4].astype(int).tolist(), sums[4:8].astype(int).tolist()
+    return sacrebleu.BLEU.compute_bleu(correct, total, int(sums[8]), int(sums[9]), smooth_method="exp").score
+
+
+# n-grams found, n-grams there are, length, length of the reference
+BLEU = Metric(_bleu, 10, 2, bleu_units, empty=True)
+ACCURACY = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # right, all
+LOSS = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # nats, tokens
+BITS_PER_BYTE = Metric(lambda sums: sums[0] / math.log(2) / sums[1], 2, 4)  # nats, bytes
 
 
 def draws(count, number=DRAWS, seed=SEED):
@@ -58,14 +72,14 @@ def draws(count, number=DRAWS, seed=SEED):
 
 def sample_scores(metric, units):
     """Return the score of each bootstrap sample (number,); for units of the same number the samples are the same."""
-    return np.array([METRICS[metric].of(times @ units) for times in draws(len(units))])
+    return np.array([find_metric(metric).of(times @ units) for times in draws(len(units))])
 
 
 def interval(metric, units):
     """Return the bounds between which 95 % of bootstrap samples score (Koehn 2004); None for too few units.
 
     Args:
-        metric: key of `METRICS`.
+        metric: name of a metric.
         units: counts (N, C).
     """
     return bounds(sample_scores(metric, units)) if len(units) >= FEWEST else None

@@ -43,6 +43,8 @@ class Translate(Task):
     ensembles = decodes_to_score = True
 
     def check_config(self, config):
+        if config.train.best_by == "bleu" and not config.train.validate_sentences:
+            raise InputError("train.best_by = 'bleu' needs train.validate_sentences > 0; or choose best_by = 'loss'.")
         for part in PARTS:
             files = getattr(config.data, part)
             if len(files) > 2:
@@ -119,7 +121,7 @@ class Translate(Task):
         """
         from heedful.evaluation import TokenScores
         from heedful.scores.passport import keep
-        from heedful.scores.units import bleu_units
+        from heedful.scores.units import text_metrics
 
         translator = engine or self.predictor([run])
         pairs = list(corpus)
@@ -139,7 +141,10 @@ class Translate(Task):
             "seconds": round(seconds, 2),
             "output_tokens_per_second": round(tokens / seconds, 1),
         }
-        units = {"bleu": bleu_units(made, [reference for _, reference in pairs], run.target_tokenizer.lowercase)}
+        texts = made, [reference for _, reference in pairs], run.target_tokenizer.lowercase
+        metrics = text_metrics()
+        units = {name: metric.of_texts(*texts) for name, metric in metrics.items()}
+        scores |= {name: metrics[name].of(counts.sum(0)) for name, counts in units.items() if name not in scores}
         return keep(run, corpus, scores, units, made, translator.decode)
 
     def describe(self, scores):

@@ -5,9 +5,9 @@ import json
 from heedful import settings
 from heedful.cache import keep_compilations
 from heedful.errors import InputError
+from heedful.plugins import find_metric
 from heedful.run import Run
 from heedful.scores.comparison import compare as compare_runs
-from heedful.scores.units import METRICS
 from heedful.verbs import lines
 
 
@@ -36,8 +36,8 @@ def evaluate(options):
 
 def compare(options):
     """Compare runs."""
-    if options.metric not in (None, *METRICS):
-        raise InputError(f"There is no metric {options.metric!r}: choose one of {', '.join(METRICS)}.")
+    if options.metric:
+        find_metric(options.metric)  # or the error would come after the runs were read
     if len({path.resolve() for path in options.runs}) < len(options.runs):
         raise InputError("A run is named twice.")
     comparison = compare_runs([Run.open(path) for path in options.runs], options.metric)

@@ -1,0 +1,105 @@
+"""Tasks and metrics of other packages: the package in examples/tagging, installed beside heedful."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heedful.errors import InputError
+from heedful.plugins import find_metric, find_task, metric_names, task_names
+from heedful.tasks import Task
+
+pytestmark = pytest.mark.any_backend
+
+PACKAGE = Path(__file__).parent.parent / "examples" / "tagging"
+WORDS = {"the": "DET", "a": "DET", "cat": "NOUN", "king": "NOUN", "milk": "NOUN", "sees": "VERB", "drinks": "VERB"}
+RECIPE = """
+name = "tag"
+task = "tag"
+[data]
+train = ["tags.txt"]
+test = ["tags.txt"]
+max_tokens = 16
+batch_tokens = 256
+max_shapes = 2
+[tokenizer]
+kind = "word"
+vocab_size = 40
+[model]
+size = "toy"
+num_layers = 1
+d_model = 32
+num_heads = 4
+d_ff = 32
+[train]
+updates = 60
+schedule = "constant"
+learning_rate = 1e-2
+warmup_updates = 5
+validate_every = 30
+label_smoothing = 0.0
+tensorboard = false
+"""
+
+
+def test_the_tasks_of_heedful_are_complete():
+    """Every method that `Task` leaves open is there, but what only a task that writes text needs."""
+    assert task_names()[:4] == ("translate", "generate", "fill", "classify")
+    for name in task_names()[:4]:
+        task = find_task(name)
+        assert task is find_task(name)
+        assert task.name == name
+        assert task.summary
+        needed = ["open_text", "prepare", "training_examples", "scored_examples", "build_model", "predictor",
+                  "validator", "evaluate", "describe", "random_batch", "wrong_labels"]  # fmt: skip
+        for method in needed + ["probe"] * task.writes:
+            assert getattr(type(task), method) is not getattr(Task, method), (name, method)
+        assert all(metric in metric_names() for metric in task.compared_by)
+
+
+def test_an_unknown_name_lists_those_that_there_are():
+    with pytest.raises(InputError, match="There is no task 'sing': choose one of translate, generate, fill, classify"):
+        find_task("sing")
+    with pytest.raises(InputError, match="There is no metric 'blue': choose one of bleu, accuracy"):
+        find_metric("blue")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the package as pip installs it."""
+    folder = tmp_path_factory.mktemp("packages")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    copy = tmp_path_factory.mktemp("source") / "tagging"
+    subprocess.run(["cp", "-r", PACKAGE, copy], check=True)  # pip builds in the source folder
+    subprocess.run([*install, "--target", folder, copy], check=True, capture_output=True)
+    return folder
+
+
+def test_a_package_adds_a_task_and_a_metric(installed, tmp_path):
+    """It trains, is checked, evaluated and compared, and `--help` names it, without an edit of heedful."""
+    environment = os.environ | {"PYTHONPATH": str(installed), "KERAS_BACKEND": "jax"}
+
+    def heedful(*arguments):
+        command = [sys.executable, "-m", "heedful", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    lines = [f"{a}/{WORDS[a]} {b}/{WORDS[b]} {c}/{WORDS[c]}\n" for a in WORDS for b in WORDS for c in WORDS]
+    (tmp_path / "tags.txt").write_text("".join(lines[n * 37 % len(lines)] for n in range(len(lines))))
+    (tmp_path / "tag.toml").write_text(RECIPE)
+    assert "tasks (the key `task` of a recipe): translate, generate, fill, classify, tag" in heedful("train", "--help")
+    assert "exact_tags" in heedful("compare", "--help")
+    trained = heedful("train", "tag.toml")
+    assert "self-check: 12 checks passed" in trained
+    assert "test: 100.00% of the tags, 100.00% of the lines right" in trained
+    scores = json.loads(heedful("evaluate", "runs/tag", "--json"))
+    assert scores["exact_tags"] == 1
+    assert scores["intervals"]["exact_tags"] == [1, 1]
+    assert "11 of 11 checks passed, on the run's own weights" in heedful("check", "runs/tag")
+    heedful("train", "tag.toml", "--run", "runs/other", "--train.seed", "2", "--train.updates", "5")
+    compared = heedful("compare", "runs/tag", "runs/other")
+    assert compared.splitlines()[1].split()[:3] == ["run", "seeds", "exact_tags"]

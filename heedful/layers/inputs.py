@@ -56,8 +56,8 @@ class TextInput(keras.layers.Layer):
             x = self.positions(x, positions=positions)
         return self.dropout(self.norm(x) if self.norm else x, training=training)
 
-    def compute_output_shape(self, ids_shape):
-        return (*ids_shape, self.embedding.d_model)
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.embedding.d_model)
 
     def get_config(self):
         """Return the arguments; a model that is loaded from them has a table of its own for each `TextInput`."""

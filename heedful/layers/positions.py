@@ -81,9 +81,9 @@ class LearnedPositions(keras.layers.Layer):
             positions = ops.arange(length)
         return x + ops.cast(backend.look_up(self.embeddings, positions), x.dtype)
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, input_shape):
         """Return the shape of the input; torch would try out a length that may exceed `max_length`."""
-        return x_shape
+        return input_shape
 
     def get_config(self):
         return super().get_config() | {"d_model": self.d_model, "max_length": self.max_length}

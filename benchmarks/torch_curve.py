@@ -15,10 +15,10 @@ import torch
 
 from heedful.bench.peers import TorchLoop
 from heedful.bench.preparation import prepare
-from heedful.data.tokenizer import END_ID, START_ID
 from heedful.evaluation import score_text
 from heedful.recipes import find_recipe
 from heedful.settings import of_recipe
+from heedful.special_tokens import END_ID, START_ID
 from heedful.tasks.translate import corpora, train_tokenizers
 from heedful.training.optimizer import Schedule
 

@@ -15,7 +15,8 @@ import numpy as np
 from keras import ops
 
 from heedful.data.phrasebook import phrasebook
-from heedful.data.tokenizer import END_ID, START_ID, Tokenizer
+from heedful.data.tokenizer import Tokenizer
+from heedful.special_tokens import END_ID, START_ID
 from heedful.generation.translator import Translator
 from heedful.layers import DecoderBlock, EncoderBlock, SinusoidalPositions, TokenEmbedding, masks
 

@@ -24,8 +24,8 @@ class Architecture:
     """Key and value heads; must divide num_heads. Fewer heads make the key/value cache smaller (Ainslie et al. 2023).
     None: as many as num_heads."""
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = "relu"
-    """Nonlinearity of the feed-forward networks: relu (section 3.3), gelu (BERT), gelu_tanh (GPT-2), silu (Marian), or a
-    gated form, geglu or swiglu (Shazeer 2020)."""
+    """Nonlinearity of the feed-forward networks: relu (section 3.3), gelu (BERT), gelu_tanh (GPT-2), silu (Marian), or
+    a gated form, geglu or swiglu (Shazeer 2020)."""
     norm: Literal["post", "pre"] = "post"
     """Where a block normalises: the sum after a residual connection (post, section 3.1), or the input of each sublayer
     (pre, Xiong et al. 2020), which trains without a long warm-up."""
@@ -36,8 +36,8 @@ class Architecture:
     bias: bool = True
     """Whether projections and layer norms have a bias; the head on top of an encoder always has one."""
     positions: Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary"] = "sinusoidal"
-    """How the model knows positions: sinusoidal, sines and cosines interleaved (section 3.5) or concatenated (TensorFlow
-    tutorial); learned (Gehring et al. 2017); rotary (Su et al. 2021)."""
+    """How the model knows positions: sinusoidal, sines and cosines interleaved (section 3.5) or concatenated
+    (TensorFlow tutorial); learned (Gehring et al. 2017); rotary (Su et al. 2021)."""
     embedding_norm: bool = False
     """Whether embeddings are normalised before the first block, as in BERT (Devlin et al. 2019)."""
     embedding_scale: bool = True

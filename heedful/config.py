@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from heedful.architecture import Architecture
 from heedful.checked import at_least, at_most, from_dict, positive, read_json, share
 from heedful.errors import InputError, InputWarning
 from heedful.plugins import find_task
@@ -19,7 +20,6 @@ OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra")  # ... a
 
 PARTS = ("train", "valid", "test")
 SIZED = ("num_layers", "d_model", "num_heads", "d_ff")  # what the named sizes say
-NO_OPTIONS = ("size", "pooling", "untrained_head")  # settings of [model] that are no `Options` of its class
 SIZES = {
     "toy": (2, 128, 8, 256),
     "tiny": (4, 128, 4, 256),
@@ -128,39 +128,21 @@ class TokenizerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """The Transformer. Sizes that are not given are those of `size`."""
+class ModelConfig(Architecture):
+    """The architecture of a run's model. Sizes that are not given are those of `size`."""
 
     size: Literal["toy", "tiny", "tutorial", "base", "big"] = "tutorial"
-    num_layers: int | None = None
-    d_model: int | None = None
-    num_heads: int | None = None
-    d_ff: int | None = None
-    num_kv_heads: int | None = None
-    """Key and value heads; fewer make the cache smaller."""
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = "relu"
-    norm: Literal["post", "pre"] = "post"
-    norm_kind: Literal["layer", "rms"] = "layer"
-    norm_epsilon: float = 1e-6
-    bias: bool = True
-    """Whether projections and layer norms have one; what stands on top of an encoder always has."""
-    positions: Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary"] = "sinusoidal"
-    embedding_norm: bool = False
-    embedding_scale: bool = True
-    """Multiply embeddings by sqrt(d_model)."""
-    tie: Literal["none", "target", "all"] = "target"
-    """Shared tables: (target) embedding = output projection; all: the source embedding too."""
-    output_bias: bool = False
-    """Whether each word of the vocabulary has a summand of its own."""
+    """Name of a set of sizes: num_layers, d_model, num_heads and d_ff."""
+    # None until __post_init__ puts the number of `size` there
+    num_layers: int | None = None  # type: ignore[assignment]
+    d_model: int | None = None  # type: ignore[assignment]
+    num_heads: int | None = None  # type: ignore[assignment]
+    d_ff: int | None = None  # type: ignore[assignment]
     pooling: Literal["mean", "first"] = "mean"
     """classify: from the mean of all tokens' vectors, or from the first one's."""
     untrained_head: bool = False
     """fill: whether the head that predicts masked tokens is untrained, as in an imported encoder that has none: it can
     embed texts and start other trainings, but not fill gaps."""
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    max_length: int = 256
-    """Longest sentence in tokens that the model reads or writes."""
 
     def __post_init__(self):
         for name, value in zip(SIZED, SIZES[self.size], strict=True):
@@ -186,8 +168,8 @@ class ModelConfig:
             )
 
     def keywords(self):
-        """Return the `Options` of a model as keyword arguments."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in NO_OPTIONS}
+        """Return the fields of the `Architecture`, as keyword arguments of a model."""
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(Architecture)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from heedful import backend
-from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
 from heedful.layers import Trace, sinusoid
 from heedful.models.ensemble import Ensemble
 from heedful.run import weights_by_name
+from heedful.special_tokens import END_ID, START_ID
 from heedful.storage import write_atomically
 
 MOST_NAMED = 40  # classes whose confusions are drawn with names and numbers; 150 of them would take a minute

@@ -4,6 +4,7 @@ import argparse
 import ast
 import dataclasses
 import functools
+import inspect
 import tomllib
 import typing
 from pathlib import Path
@@ -188,17 +189,27 @@ def _fields(section):
 
 def _fields_of(kind_of_section, defaults):
     """Yield name, kind, default and meaning (the text under the field in config.py) of a section's settings."""
-    body = _classes_of_config()[kind_of_section.__name__].body
-    for node, following in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign):
-            text = ""
-            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                text = " ".join(following.value.value.split())
-            kind = ast.unparse(node.annotation).replace("Literal", "")
-            yield node.target.id, kind, getattr(defaults, node.target.id, None), text
+    meanings = _texts_of(kind_of_section)
+    for item in dataclasses.fields(kind_of_section):
+        annotation, text = meanings[item.name]
+        yield item.name, annotation.replace("Literal", ""), getattr(defaults, item.name, None), text
+
+
+def _texts_of(kind_of_section):
+    """Return annotation and docstring of each field of a dataclass, those that it inherits included."""
+    found = {}
+    for kind in reversed(kind_of_section.__mro__[:-1]):
+        body = _classes_in(inspect.getsourcefile(kind))[kind.__name__].body
+        for node, following in zip(body, [*body[1:], None], strict=True):
+            if isinstance(node, ast.AnnAssign):
+                text = found.get(node.target.id, ("", ""))[1]  # a field that is declared again keeps its docstring
+                if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                    text = " ".join(following.value.value.split())
+                found[node.target.id] = ast.unparse(node.annotation), text
+    return found
 
 
 @functools.cache
-def _classes_of_config():
-    source = (Path(__file__).parent / "config.py").read_text(encoding="utf-8")
+def _classes_in(path):
+    source = Path(path).read_text(encoding="utf-8")
     return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}

@@ -1,7 +1,7 @@
 """The special tokens of every vocabulary, and their ids.
 
-The ids are the same in every tokenizer: models, masks, batches and searches rely on them. `Tokenizer` checks them when it
-is opened, and an import gives a foreign vocabulary these ids.
+The ids are the same in every tokenizer: models, masks, batches and searches rely on them. `Tokenizer` checks them when
+it is opened, and an import gives a foreign vocabulary these ids.
 """
 
 PAD, UNKNOWN, START, END, MASK = "[PAD]", "[UNK]", "[START]", "[END]", "[MASK]"

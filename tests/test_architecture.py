@@ -14,7 +14,7 @@ pytestmark = pytest.mark.any_backend
 PACKAGE = Path(__file__).parent.parent / "heedful"
 # A room may import rooms of a lower rank, and its own.
 RANKS = {
-    "__version__": 0, "errors": 0, "arriving": 0, "memory": 0, "progress": 0,
+    "__version__": 0, "errors": 0, "special_tokens": 0, "architecture": 0, "arriving": 0, "memory": 0, "progress": 0,
     "plugins": 1, "checked": 1, "storage": 1, "backend": 1,
     "cache": 2, "config": 2, "settings": 3, "layers": 3, "data": 3,
     "doctor": 4, "models": 4, "run": 5, "training": 6, "generation": 6, "reading": 6, "pretrained": 6, "scores": 6,

@@ -11,8 +11,8 @@ import pytest
 from heedful.bench import measure, training
 from heedful.bench.peers import PEERS
 from heedful.bench.preparation import prepare
-from heedful.data.tokenizer import END_ID
 from heedful.errors import InputError
+from heedful.special_tokens import END_ID
 from heedful.training import machine
 from heedful.training.demand import Demand
 

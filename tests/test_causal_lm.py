@@ -11,10 +11,11 @@ from heedful.config import DecodeConfig
 from heedful.data.corpus import Corpus
 from heedful.data.documents import encode_texts
 from heedful.data.language import PackedDocuments
-from heedful.data.tokenizer import END_ID, Tokenizer
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.generation.generator import Generator
 from heedful.layers import masks
+from heedful.special_tokens import END_ID
 from heedful.training.objective import batch_sums
 
 SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}

@@ -10,8 +10,9 @@ from heedful.data.batches import BatchPlan, _best_bands, cut_into_buckets
 from heedful.data.corpus import Corpus, read_lines, read_pairs, resolve_all
 from heedful.data.encoded import Ragged, encode
 from heedful.data.examples import translation
-from heedful.data.tokenizer import END_ID, START_ID, Tokenizer
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.special_tokens import END_ID, START_ID
 
 pytestmark = pytest.mark.any_backend
 

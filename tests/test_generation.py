@@ -8,12 +8,13 @@ import pytest
 import heedful
 from heedful import backend
 from heedful.config import DecodeConfig
-from heedful.data.tokenizer import END_ID, START_ID, Tokenizer
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.generation.decoder import FEW, Decoder, _chunks, _Job
 from heedful.generation.translator import Translator
 from heedful.inspection import AttentionMaps
 from heedful.models.ensemble import Ensemble
+from heedful.special_tokens import END_ID, START_ID
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from heedful.config import Config, ModelConfig
+from heedful.plugins import find_task
 from heedful.run import Run
 from heedful.selfcheck import check, learning
 from tests.mutations import faults
@@ -65,7 +66,9 @@ def test_the_check_changes_nothing_of_the_training(recipe, cli, tmp_path, few_ch
 def test_next_to_no_dropout_is_not_missed():
     """A dropout that is to end is set to 1e-9, at which nothing of a batch is dropped."""
     settings = ModelConfig(dropout=1e-9)
-    subject = SimpleNamespace(task="translate", frozen=(), run=SimpleNamespace(config=Config(model=settings)))
+    subject = SimpleNamespace(
+        task=find_task("translate"), frozen=(), run=SimpleNamespace(config=Config(model=settings))
+    )
     assert learning.dropout(subject) == (0.0, 0.0)
 
 

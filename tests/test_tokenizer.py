@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from heedful.data.tokenizer import BYTE_LEVEL, KINDS, SPECIAL, Tokenizer
+from heedful.data.tokenizer import BYTE_LEVEL, KINDS, Tokenizer
 from heedful.errors import InputError
+from heedful.special_tokens import SPECIAL
 
 pytestmark = pytest.mark.any_backend
 

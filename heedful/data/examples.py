@@ -8,7 +8,7 @@ import numpy as np
 from heedful.data.batches import BatchPlan
 from heedful.data.encoded import Ragged
 from heedful.data.order import SCORING_MASKS, TRAINING_MASKS
-from heedful.data.tokenizer import END_ID, START_ID
+from heedful.special_tokens import END_ID, START_ID
 
 
 def source_ids(source, rows, length):

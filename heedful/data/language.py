@@ -9,7 +9,7 @@ import numpy as np
 
 from heedful.data.order import PACKED_ROWS, WINDOWS, random_numbers, round_and_round
 from heedful.data.packing import pack
-from heedful.data.tokenizer import END_ID, START_ID
+from heedful.special_tokens import END_ID, START_ID
 
 
 def as_stream(texts):

@@ -10,7 +10,7 @@ import numpy as np
 from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed
 from heedful.data.order import random_numbers
-from heedful.data.tokenizer import END_ID
+from heedful.special_tokens import END_ID
 
 LONG_WORD = 6  # pieces by which a whole word may exceed the share
 MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stays (Devlin et al. 2019, section 3.1)

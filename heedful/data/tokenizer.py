@@ -10,10 +10,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from heedful.checked import parse_json
 from heedful.errors import InputError
+from heedful.special_tokens import END_ID, MASK, PAD_ID, SPECIAL, START_ID, UNKNOWN, UNKNOWN_ID
 
-PAD, UNKNOWN, START, END, MASK = "[PAD]", "[UNK]", "[START]", "[END]", "[MASK]"
-SPECIAL = (PAD, UNKNOWN, START, END)
-START_ID, END_ID = SPECIAL.index(START), SPECIAL.index(END)
 KINDS = ("bpe", "wordpiece", "unigram", "word", "char")
 BYTE_LEVEL = ("bpe", "unigram")
 _SPACE = "\u0120"  # as byte-level tokens write it
@@ -50,7 +48,7 @@ class Tokenizer:
                     f"This tokenizer {'has no' if found is None else f'gives the id {found} to'} {token}: the special "
                     f"tokens {', '.join(SPECIAL)} must have the ids 0 to {len(SPECIAL) - 1}, in this order."
                 )
-        self.pad_id, self.unknown_id, self.start_id, self.end_id = range(len(SPECIAL))
+        self.pad_id, self.unknown_id, self.start_id, self.end_id = PAD_ID, UNKNOWN_ID, START_ID, END_ID
         self.mask_id = inner.token_to_id(MASK)
 
     @classmethod

@@ -16,11 +16,11 @@ import numpy as np
 from heedful import backend
 from heedful.data.encoded import Ragged
 from heedful.data.examples import source_ids
-from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
 from heedful.generation.rules import Rules
 from heedful.generation.search import search
 from heedful.generation.strategies import BeamSearch, Greedy, Sampling
+from heedful.special_tokens import END_ID, START_ID
 
 QUEUE = 4  # most sentences handed to one call for each slot: the more, the less often slots stand empty at its end
 ALIKE = 2 / 3  # the shortest source of such a call is at least so long beside the longest, or there are fewer

@@ -4,10 +4,10 @@ import dataclasses
 
 from heedful.checked import several
 from heedful.config import OF_SOURCE, DecodeConfig
-from heedful.data.tokenizer import END, START_ID
 from heedful.errors import InputError
 from heedful.generation.decoder import Continuer, Decoders
 from heedful.models.precisions import Precisions
+from heedful.special_tokens import END, START_ID
 
 DEFAULT_LENGTH = 200  # tokens written where nobody says how many
 ROUNDS = 1 << 32  # numbers of random streams: the line in the lower half, the round above it

@@ -9,7 +9,7 @@ from keras import ops
 from heedful import backend
 from heedful.data.encoded import EncodedPairs, Filtered, Ragged
 from heedful.data.examples import translation
-from heedful.data.tokenizer import END_ID, START_ID
+from heedful.special_tokens import END_ID, START_ID
 
 STEP = 8  # lengths are rounded up to this: few shapes to compile
 

@@ -6,13 +6,13 @@ from keras import ops
 from heedful import backend
 from heedful.checked import one, several
 from heedful.config import DecodeConfig
-from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
 from heedful.generation.decoder import SOURCE_STEP, Decoder, require_room
 from heedful.generation.lines import LineTranslator
 from heedful.generation.scoring import Scorer
 from heedful.models.ensemble import Ensemble
 from heedful.models.precisions import Precisions
+from heedful.special_tokens import END_ID, START_ID
 
 
 class Translator(LineTranslator):

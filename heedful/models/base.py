@@ -1,4 +1,4 @@
-"""What all families of model have in common: parts whose sizes are known beforehand, and what they were told.
+"""What all families of model share: their architecture, and the parts that are built from it.
 
 Axes: D d_model.
 """
@@ -7,22 +7,24 @@ import dataclasses
 
 import keras
 
-from heedful.models.options import Options
+from heedful.architecture import Architecture
+from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.norms import Norm
 
 
 class Base(keras.Model):
-    """A model that its constructor builds; it can be made anew from `arguments`.
+    """A model whose constructor creates all weights, and that `arguments` describe completely.
 
     Args:
         sizes: keyword arguments of the family, such as the sizes of its vocabularies.
-        options: keyword arguments, see `Options`.
+        architecture: keyword arguments, see `Architecture`.
     """
 
-    def __init__(self, sizes, *, name=None, dtype=None, trainable=True, **options):
+    def __init__(self, sizes, *, name=None, dtype=None, trainable=True, **architecture):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
-        self.sizes, self.options = sizes, Options(**options)
-        self.d_model, self.num_layers = self.options.d_model, self.options.num_layers
-        self.max_length = self.options.max_length
+        self.sizes, self.architecture = sizes, Architecture(**architecture)
+        self.d_model, self.num_layers = self.architecture.d_model, self.architecture.num_layers
+        self.max_length = self.architecture.max_length
 
     @property
     def parts(self):
@@ -38,11 +40,46 @@ class Base(keras.Model):
 
     @property
     def arguments(self):
-        """What the model was made with, but for its name and type."""
-        return self.sizes | dataclasses.asdict(self.options)
+        """The keyword arguments of the constructor, without name and dtype."""
+        return self.sizes | dataclasses.asdict(self.architecture)
 
     def get_config(self):
         return super().get_config() | self.arguments
 
     def build_from_config(self, config):
         """Nothing to do: the constructor has built everything."""
+
+    @property
+    def new_norm(self):
+        """The `Norm` that creates every norm of the model."""
+        return Norm(self.architecture.norm_kind, self.architecture.norm_epsilon, self.architecture.bias)
+
+    def new_tables(self, vocab_size):
+        """Return the embedding of one vocabulary and its output projection: one `TokenEmbedding` if tied, or two."""
+        chosen = self.architecture
+        options = {"scale": chosen.embedding_scale, "dtype": self.dtype_policy}
+        projects = {"bias": chosen.output_bias, **options}
+        if chosen.tie != "none":
+            both = TokenEmbedding(vocab_size, self.d_model, name="embedding", **projects)
+            return both, both
+        projection = TokenEmbedding(vocab_size, self.d_model, name="output_projection", **projects)
+        return TokenEmbedding(vocab_size, self.d_model, name="embedding", **options), projection
+
+    def block_options(self):
+        """Return the keyword arguments of each block."""
+        chosen = self.architecture
+        return {
+            "d_model": chosen.d_model, "num_heads": chosen.num_heads, "d_ff": chosen.d_ff,
+            "num_kv_heads": chosen.num_kv_heads, "activation": chosen.activation, "norm": chosen.norm,
+            "norm_kind": chosen.norm_kind, "norm_epsilon": chosen.norm_epsilon, "bias": chosen.bias,
+            "dropout": chosen.dropout, "attention_dropout": chosen.attention_dropout,
+            "rotary": chosen.positions == "rotary",
+        }  # fmt: skip
+
+    def input_options(self):
+        """Return the keyword arguments of each `TextInput`."""
+        chosen = self.architecture
+        return {
+            "positions": chosen.positions, "max_length": chosen.max_length, "dropout": chosen.dropout,
+            "new_norm": self.new_norm if chosen.embedding_norm else None, "dtype": self.dtype_policy,
+        }  # fmt: skip

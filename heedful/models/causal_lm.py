@@ -13,7 +13,8 @@ from heedful.layers.attention import Prompted
 from heedful.layers.blocks import EncoderBlock, Stack
 from heedful.layers.inputs import TextInput
 from heedful.models.base import Base
-from heedful.models.published import PAD_ID, PublishedMask
+from heedful.models.published import PublishedMask
+from heedful.special_tokens import PAD_ID
 
 
 class Prompt(NamedTuple):
@@ -34,16 +35,17 @@ class CausalLM(Base):
 
     Args:
         vocab_size: size of the vocabulary, padding included.
-        options: keyword arguments, see `Options`; `tie` other than `none` shares embedding and output projection.
+        architecture: keyword arguments, see `Architecture`; `tie` other than `none` shares embedding and output
+            projection.
     """
 
-    def __init__(self, vocab_size, **options):
-        super().__init__({"vocab_size": vocab_size}, **options)
+    def __init__(self, vocab_size, **architecture):
+        super().__init__({"vocab_size": vocab_size}, **architecture)
         self.vocab_size = vocab_size
-        options, policy = self.options, self.dtype_policy
-        self.embedding, self.output_projection = options.new_tables(vocab_size, policy)
-        self.text_input = TextInput(self.embedding, name="text_input", dtype=policy, **options.text_input())
-        self.decoder = Stack(EncoderBlock, self.num_layers, options.block(), name="decoder", dtype=policy)
+        policy = self.dtype_policy
+        self.embedding, self.output_projection = self.new_tables(vocab_size)
+        self.text_input = TextInput(self.embedding, name="text_input", **self.input_options())
+        self.decoder = Stack(EncoderBlock, self.num_layers, self.block_options(), name="decoder", dtype=policy)
         self.publish = PublishedMask(name="published_mask", dtype=policy)
         self.build()
 

@@ -14,7 +14,8 @@ from heedful.layers.feed_forward import activation_function
 from heedful.layers.inputs import TextInput
 from heedful.layers.projection import Projection
 from heedful.models.base import Base
-from heedful.models.published import PAD_ID, PublishedMask
+from heedful.models.published import PublishedMask
+from heedful.special_tokens import PAD_ID
 
 POOLINGS = ("first", "mean")
 
@@ -25,18 +26,18 @@ class TextEncoder(Base):
     Args:
         vocab_size: size of the vocabulary, padding included.
         more_sizes: other keyword arguments of the family.
-        options: keyword arguments, see `Options`.
+        architecture: keyword arguments, see `Architecture`.
     """
 
-    def __init__(self, vocab_size, more_sizes=(), **options):
-        super().__init__({"vocab_size": vocab_size, **dict(more_sizes)}, **options)
+    def __init__(self, vocab_size, more_sizes=(), **architecture):
+        super().__init__({"vocab_size": vocab_size, **dict(more_sizes)}, **architecture)
         self.vocab_size = vocab_size
 
     def _assemble(self, embedding):
         policy = self.dtype_policy
         self.embedding = embedding
-        self.text_input = TextInput(embedding, name="text_input", dtype=policy, **self.options.text_input())
-        self.encoder = Stack(EncoderBlock, self.num_layers, self.options.block(), name="encoder", dtype=policy)
+        self.text_input = TextInput(embedding, name="text_input", **self.input_options())
+        self.encoder = Stack(EncoderBlock, self.num_layers, self.block_options(), name="encoder", dtype=policy)
 
     @property
     def parts(self):
@@ -70,14 +71,14 @@ class MaskedLM(TextEncoder):
     mask. Before the output projection stands a projection with its activation and a norm, as in BERT.
     """
 
-    def __init__(self, vocab_size, **options):
-        super().__init__(vocab_size, **options)
-        options, policy = self.options, self.dtype_policy
-        embedding, self.output_projection = options.new_tables(vocab_size, policy)
+    def __init__(self, vocab_size, **architecture):
+        super().__init__(vocab_size, **architecture)
+        policy = self.dtype_policy
+        embedding, self.output_projection = self.new_tables(vocab_size)
         self._assemble(embedding)
-        activation = activation_function(options.activation)
+        activation = activation_function(self.architecture.activation)
         self.transform = Projection(self.d_model, activation=activation, name="transform", dtype=policy)
-        self.transform_norm = options.new_norm("transform_norm", policy)
+        self.transform_norm = self.new_norm("transform_norm", policy)
         self.publish = PublishedMask(name="published_mask", dtype=policy)
         self.build()
 
@@ -110,19 +111,19 @@ class Classifier(TextEncoder):
         vocab_size: size of the vocabulary, padding included.
         num_classes: classes C.
         pooling: `first`: the first token's vector through a projection with tanh, as in BERT; `mean`: the mean vector.
-        options: keyword arguments, see `Options`.
+        architecture: keyword arguments, see `Architecture`.
     """
 
-    def __init__(self, vocab_size, num_classes, *, pooling="mean", **options):
-        options |= {"output_bias": False}  # that of a vocabulary; classes have their own
-        super().__init__(vocab_size, {"num_classes": num_classes, "pooling": pooling}, **options)
-        self._assemble(self.options.new_tables(vocab_size, self.dtype_policy)[0])
+    def __init__(self, vocab_size, num_classes, *, pooling="mean", **architecture):
+        architecture |= {"output_bias": False}  # that of a vocabulary; classes have their own
+        super().__init__(vocab_size, {"num_classes": num_classes, "pooling": pooling}, **architecture)
+        self._assemble(self.new_tables(vocab_size)[0])
         if pooling not in POOLINGS:
             raise ValueError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
         self.num_classes, self.pooling = num_classes, pooling
         policy = self.dtype_policy
         self.pooler = Projection(self.d_model, activation="tanh", name="pooler", dtype=policy)
-        self.pooler_dropout = Dropout(self.options.dropout, name="pooler_dropout", dtype=policy)
+        self.pooler_dropout = Dropout(self.architecture.dropout, name="pooler_dropout", dtype=policy)
         self.output_projection = TokenEmbedding(
             num_classes, self.d_model, scale=False, bias=True, name="output_projection", dtype=policy
         )

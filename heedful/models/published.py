@@ -6,7 +6,7 @@ Axes: B batch, T length, V vocabulary.
 import keras
 from keras import ops
 
-PAD_ID = 0
+from heedful.special_tokens import PAD_ID
 
 
 @keras.saving.register_keras_serializable("heedful")

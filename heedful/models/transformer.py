@@ -13,7 +13,8 @@ from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Stac
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.inputs import TextInput
 from heedful.models.base import Base
-from heedful.models.published import PAD_ID, PublishedMask
+from heedful.models.published import PublishedMask
+from heedful.special_tokens import PAD_ID
 
 
 class Memory(NamedTuple):
@@ -36,36 +37,37 @@ class Transformer(Base):
 
     Args:
         source_vocab_size, target_vocab_size: sizes of the vocabularies, padding included.
-        options: keyword arguments, see `Options`: `num_layers`, `d_model`, `num_heads`, `d_ff`, ...
+        architecture: keyword arguments, see `Architecture`: `num_layers`, `d_model`, `num_heads`, `d_ff`, ...
     """
 
-    def __init__(self, source_vocab_size, target_vocab_size, **options):
-        super().__init__({"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}, **options)
+    def __init__(self, source_vocab_size, target_vocab_size, **architecture):
+        super().__init__(
+            {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}, **architecture
+        )
         self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
-        options, policy = self.options, self.dtype_policy
-        if options.tie == "all" and source_vocab_size != target_vocab_size:
+        chosen, policy = self.architecture, self.dtype_policy
+        if chosen.tie == "all" and source_vocab_size != target_vocab_size:
             raise ValueError(
                 f"tie='all' shares one table, but the vocabularies have {source_vocab_size} and {target_vocab_size} "
                 "entries: use a joint tokenizer or tie='target'."
             )
 
         def new_table(size, name, **more):
-            return TokenEmbedding(size, self.d_model, options.embedding_scale, name=name, dtype=policy, **more)
+            return TokenEmbedding(size, self.d_model, chosen.embedding_scale, name=name, dtype=policy, **more)
 
-        untied = options.tie == "none"
-        bias = {"bias": options.output_bias}
+        untied = chosen.tie == "none"
+        bias = {"bias": chosen.output_bias}
         self.target_embedding = new_table(target_vocab_size, "target_embedding", **({} if untied else bias))
         self.source_embedding = self.target_embedding
-        if options.tie != "all":
+        if chosen.tie != "all":
             self.source_embedding = new_table(source_vocab_size, "source_embedding")
         self.output_projection = self.target_embedding
         if untied:
             self.output_projection = new_table(target_vocab_size, "output_projection", **bias)
-        text_input = options.text_input() | {"dtype": policy}
-        self.source_input = TextInput(self.source_embedding, name="source_input", **text_input)
-        self.target_input = TextInput(self.target_embedding, name="target_input", **text_input)
-        self.encoder = Stack(EncoderBlock, self.num_layers, options.block(), name="encoder", dtype=policy)
-        self.decoder = Stack(DecoderBlock, self.num_layers, options.block(), name="decoder", dtype=policy)
+        self.source_input = TextInput(self.source_embedding, name="source_input", **self.input_options())
+        self.target_input = TextInput(self.target_embedding, name="target_input", **self.input_options())
+        self.encoder = Stack(EncoderBlock, self.num_layers, self.block_options(), name="encoder", dtype=policy)
+        self.decoder = Stack(DecoderBlock, self.num_layers, self.block_options(), name="decoder", dtype=policy)
         self.publish = PublishedMask(name="published_mask", dtype=policy)
         self.build()
 

@@ -8,10 +8,10 @@ file must not get that far.
 import dataclasses
 from pathlib import Path
 
+from heedful.architecture import Architecture
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.models.options import Options
 from heedful.plugins import find_task
 from heedful.run import Run, weights_by_name
 
@@ -40,7 +40,7 @@ def import_archive(source, path, tokenizers, trust):
         raise InputError(f"{source} has no tokenizer in it: name one with --tokenizer, or those of source and target.")
     model = _load(source)
     name = MODELS.get(type(model).__name__)
-    if name is None or not isinstance(getattr(model, "options", None), Options):
+    if name is None or not isinstance(getattr(model, "architecture", None), Architecture):
         raise InputError(f"{source} holds a {type(model).__name__}, which is no Transformer, CausalLM or MaskedLM.")
     loaded = [Tokenizer.load(file) for file in tokenizers]
     sizes = find_task(name).vocabulary_sizes(model)
@@ -52,9 +52,9 @@ def import_archive(source, path, tokenizers, trust):
     config = Config(
         task=name,
         name=Path(path).name,
-        data=DataConfig(max_tokens=min(100, model.options.max_length)),
+        data=DataConfig(max_tokens=min(100, model.architecture.max_length)),
         tokenizer=TokenizerConfig(joint=len(loaded) == 1, vocab_size=max(sizes)),
-        model=ModelConfig(**dataclasses.asdict(model.options)),
+        model=ModelConfig(**dataclasses.asdict(model.architecture)),
     )
     return Run.create(path, config, *loaded, weights=weights_by_name(model))
 

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heedful.data.tokenizer import MASK, SPECIAL, Tokenizer, vocab_lines
+from heedful.data.tokenizer import Tokenizer, vocab_lines
 from heedful.errors import InputError
+from heedful.special_tokens import MASK, SPECIAL
 
 NEVER_CHOSEN = -1e9  # the score of a Unigram token that text is never split into
 # What a tokenizer_config.json may say of how `vocab.txt` is used.

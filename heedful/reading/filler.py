@@ -5,10 +5,10 @@ from keras import ops
 
 from heedful import backend
 from heedful.checked import one, several
-from heedful.data.tokenizer import END_ID, MASK, START_ID
 from heedful.errors import InputError
 from heedful.models.masked_lm import POOLINGS
 from heedful.reading.batched import STEP, Batched
+from heedful.special_tokens import END_ID, MASK, START_ID
 
 NO_HEAD = (
     "This model was imported without a head that predicts masked tokens: it embeds texts (heedful embed) and starts "

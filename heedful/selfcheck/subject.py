@@ -11,6 +11,7 @@ import numpy as np
 from heedful import backend
 from heedful.run import Run
 from heedful.selfcheck.practice import Practice
+from heedful.special_tokens import FIRST_ID
 from heedful.training.objective import batch_sums
 
 ROWS, LENGTH = 8, 32  # enough to see a fault, little enough to take seconds
@@ -107,8 +108,8 @@ class Subject:
     def other_tokens(self, ids):
         """Return other ids of real tokens in place of `ids`; padding stays padding."""
         size = len(self.run.target_tokenizer)
-        others = np.random.default_rng(1).integers(4, max(5, size), ids.shape)
-        others = np.where(others == ids, np.where(others > 4, others - 1, others + 1), others)
+        others = np.random.default_rng(1).integers(FIRST_ID, max(FIRST_ID + 1, size), ids.shape)
+        others = np.where(others == ids, np.where(others > FIRST_ID, others - 1, others + 1), others)
         return np.where(ids == 0, 0, np.minimum(others, size - 1)).astype(ids.dtype)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from heedful import backend
 from heedful.config import DecodeConfig
-from heedful.data.tokenizer import END_ID, PAD
+from heedful.special_tokens import END_ID, PAD
 
 BEAM = 3
 

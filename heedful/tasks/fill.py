@@ -5,8 +5,8 @@ import numpy as np
 from heedful.data.documents import encode_texts
 from heedful.data.examples import plan_pieces
 from heedful.data.masking import MaskedExamples, in_pieces
-from heedful.data.tokenizer import END_ID, START_ID
 from heedful.errors import InputError
+from heedful.special_tokens import END_ID, FIRST_ID, START_ID
 from heedful.tasks.documents import DocumentsTask, encoded, text_tokenizer
 from heedful.tasks.task import SCORED_TOKENS, Validator
 
@@ -117,7 +117,7 @@ def require_three_tokens(config):
 
 def random_text(run, random, rows, length):
     """Return random ids between start and end tokens (rows, length)."""
-    ids = random.integers(END_ID + 1, len(run.tokenizer), (rows, length), dtype=np.int32)
+    ids = random.integers(FIRST_ID, len(run.tokenizer), (rows, length), dtype=np.int32)
     begin, end = np.full((rows, 1), START_ID, np.int32), np.full((rows, 1), END_ID, np.int32)
     return np.concatenate([begin, ids[:, 2:], end], axis=1)
 

@@ -7,8 +7,8 @@ import numpy as np
 from heedful.config import DecodeConfig
 from heedful.data.documents import encode_texts
 from heedful.data.language import PackedDocuments, Windows, as_stream
-from heedful.data.tokenizer import END_ID
 from heedful.errors import InputError
+from heedful.special_tokens import END_ID, FIRST_ID
 from heedful.tasks.documents import DocumentsTask, encoded, text_tokenizer
 from heedful.tasks.task import Probe, Validator
 from heedful.tasks.translate import not_next
@@ -76,7 +76,7 @@ class Generate(DocumentsTask):
         )
 
     def random_batch(self, run, random, rows, length):
-        ids = random.integers(END_ID + 1, len(run.tokenizer), (rows, length), dtype=np.int32)
+        ids = random.integers(FIRST_ID, len(run.tokenizer), (rows, length), dtype=np.int32)
         return {"ids": ids[:, :-1], "labels": ids[:, 1:]}
 
     def wrong_labels(self, run, batch):

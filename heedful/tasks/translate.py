@@ -16,8 +16,9 @@ from heedful.data.examples import PackedPairs, TranslationExamples
 from heedful.data.packing import pack
 from heedful.data.phrasebook import phrasebook
 from heedful.data.puzzles import reverse_pairs
-from heedful.data.tokenizer import END_ID, START_ID, Tokenizer
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.special_tokens import END_ID, FIRST_ID, START_ID
 from heedful.tasks.task import SCORED_TOKENS, Probe, Task, Validator, starting_point
 
 # What a shape costs to compile, in tokens that could be trained on meanwhile: about 7 seconds at 7,000 tokens/s.
@@ -160,8 +161,8 @@ class Translate(Task):
 
     def random_batch(self, run, random, rows, length):
         end, begin = np.full((rows, 1), END_ID, np.int32), np.full((rows, 1), START_ID, np.int32)
-        ids = random.integers(END_ID + 1, len(run.source_tokenizer), (rows, length), dtype=np.int32)
-        written = random.integers(END_ID + 1, len(run.target_tokenizer), ids.shape, dtype=np.int32)
+        ids = random.integers(FIRST_ID, len(run.source_tokenizer), (rows, length), dtype=np.int32)
+        written = random.integers(FIRST_ID, len(run.target_tokenizer), ids.shape, dtype=np.int32)
         return {
             "source": np.concatenate([ids, end], axis=1),
             "target": np.concatenate([begin, written], axis=1),

@@ -6,11 +6,11 @@ import sys
 from heedful import settings
 from heedful.arriving import windows
 from heedful.cache import keep_compilations
-from heedful.data.tokenizer import MASK
 from heedful.generation.generator import Generator
 from heedful.reading.filler import Filler, TooLong
 from heedful.reading.labeller import Labeller
 from heedful.run import Run
+from heedful.special_tokens import MASK
 from heedful.verbs import lines
 
 WINDOW = 1024  # lines answered together

@@ -10,7 +10,7 @@ import numpy as np
 from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
 from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed, plan_pieces
-from heedful.data.tokenizer import END_ID, START_ID
+from heedful.special_tokens import END_ID, START_ID
 from heedful.errors import InputError
 from heedful.scores.units import Metric
 from heedful.tasks.documents import text_tokenizer

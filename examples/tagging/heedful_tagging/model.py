@@ -13,9 +13,9 @@ from heedful.models.masked_lm import TextEncoder
 class Tagger(TextEncoder):
     """Ids (B, T) in, logits of the tags (B, T, C) out."""
 
-    def __init__(self, vocab_size, num_tags, **options):
-        super().__init__(vocab_size, {"num_tags": num_tags}, **options | {"output_bias": False})
-        self._assemble(self.options.new_tables(vocab_size, self.dtype_policy)[0])
+    def __init__(self, vocab_size, num_tags, **architecture):
+        super().__init__(vocab_size, {"num_tags": num_tags}, **architecture | {"output_bias": False})
+        self._assemble(self.new_tables(vocab_size)[0])
         self.output_projection = TokenEmbedding(
             num_tags, self.d_model, scale=False, bias=True, name="output_projection", dtype=self.dtype_policy
         )

@@ -74,6 +74,7 @@ def test_a_bare_bert_embeds_as_transformers_does(minilm, cli, tmp_path):
         assert b"cannot fill gaps" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_classifier_starts_from_a_bare_bert(minilm, cli, tmp_path, labelled):
     assert cli("import", minilm, tmp_path / "runs" / "minilm").returncode == 0
     data = [f'--data.{part}=["{labelled}"]' for part in ("train", "test")]

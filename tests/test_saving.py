@@ -108,7 +108,7 @@ class OneClass(keras.layers.Layer):
         return logits[:, None]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_compiled_model_continues_where_it_was_saved(name, dtype, ids, tmp_path):
     """Guards `Schedule.from_config`, which took two arguments in heedful 0.1.0: `load_model` raised TypeError."""
@@ -127,9 +127,9 @@ def test_a_compiled_model_continues_where_it_was_saved(name, dtype, ids, tmp_pat
     assert one == two
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_in_a_sequential_model_continues_where_it_was_saved(name, ids, tmp_path):
-    model = keras.Sequential([TokenEmbedding(11, 6), LAYERS[name](), keras.layers.Dense(11)])
+def test_layers_in_a_sequential_model_continue_where_they_were_saved(ids, tmp_path):
+    layers = [make() for make in LAYERS.values()]
+    model = keras.Sequential([TokenEmbedding(11, 6), *layers, keras.layers.Dense(11)])
     compiled(model).fit(ids, ids, batch_size=4, epochs=2, verbose=0)
     assert_same_training(model, again(model, tmp_path / "model.keras"), ids, ids)
 
@@ -147,6 +147,7 @@ def test_layers_of_several_inputs_continue_where_they_were_saved(ids, tmp_path):
     assert_same_training(model, loaded, [ids, ids], ids)
 
 
+@pytest.mark.any_backend
 def test_an_objective_continues_where_it_was_saved(ids, tmp_path):
     objective = Objective(MODELS["MaskedLM"]("float32"), 0.1)
     objective.compile(adam(Schedule("paper", 1.0, 2, 6)))
@@ -164,6 +165,7 @@ def test_an_objective_continues_where_it_was_saved(ids, tmp_path):
             each.fit(batch, batch_size=4, epochs=2, verbose=0, shuffle=False)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_a_rounded_model_is_saved_and_loaded(precision, ids, tmp_path, numpy):
     model = MODELS["MaskedLM"](RoundingPolicy(precision))

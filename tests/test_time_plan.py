@@ -97,6 +97,7 @@ def test_a_schedule_without_an_end_is_not_planned(config, tmp_path):
     assert job.config.train.updates == 6
 
 
+@pytest.mark.slow
 def test_seeds_share_what_was_planned_for_the_first(recipe, tmp_path, capsys):
     """Or they would not be trainings of the same thing."""
     arguments = [*COSINE[:2], "--train.updates", "7", "--train.minutes", "9", "--train.validate_every", "7"]

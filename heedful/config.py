@@ -1,4 +1,4 @@
-"""What a run is: frozen dataclasses, checked when made; TOML and JSON in, JSON out."""
+"""The configuration of a run: frozen dataclasses, checked when they are created; TOML and JSON in, JSON out."""
 
 import dataclasses
 import json
@@ -14,12 +14,12 @@ from heedful.errors import InputError, InputWarning
 from heedful.plugins import find_task
 
 FORMAT = 1
-DRAWING = ("temperature", "top_k", "top_p", "min_p")  # settings of decoding that sampling alone uses
-SEARCHING = ("coverage_penalty", "stop")  # ... and those that beam search alone uses
-OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra")  # ... and those that are about a source
+DRAWING = ("temperature", "top_k", "top_p", "min_p")  # settings of decoding that only sampling uses
+SEARCHING = ("coverage_penalty", "stop")  # settings that only beam search uses
+OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra")  # settings that need a source text
 
 PARTS = ("train", "valid", "test")
-SIZED = ("num_layers", "d_model", "num_heads", "d_ff")  # what the named sizes say
+SIZED = ("num_layers", "d_model", "num_heads", "d_ff")  # the fields that a named size sets
 SIZES = {
     "toy": (2, 128, 8, 256),
     "tiny": (4, 128, 4, 256),
@@ -34,50 +34,54 @@ class DataConfig:
     """Where the text comes from and how it becomes batches."""
 
     corpus: Literal["files", "phrasebook", "reverse"] = "files"
-    """Text files, or a built-in corpus that is generated."""
+    """Text files, or a built-in corpus: the Portuguese-English phrasebook, or the reversal puzzle."""
     train: tuple[str, ...] = ()
     """Training text, plain or .gz. translate: source file and target file, or one .tsv file. classify: a label, a
     tab or a space, and a text on each line. generate, fill: any number of files."""
     valid: tuple[str, ...] = ()
     """Validation text, in the same form."""
     test: tuple[str, ...] = ()
-    """Test text, in the same form; never read during training, scored at its end."""
+    """Test text, in the same form. It is never read during training, and scored at the end."""
     origin: str = ""
-    """Where such text comes from; printed when a file is missing."""
+    """Where such text can be found; printed when a file is missing."""
     held_out: float = 0.1
-    """generate, fill, classify: without validation files this share of the training text, its end, is kept for it."""
+    """generate, fill, classify: without validation files, the share of the training text, at its end, that is used for
+    validation."""
     documents: Literal["whole", "lines", "paragraphs", "labelled"] = "whole"
-    """generate, fill: a document is a whole file, a line, what stands between blank lines, or a line but its label."""
+    """generate, fill: what a document is: a whole file, a line, a paragraph between blank lines, or a line without its
+    label."""
     packing: Literal["stream", "documents"] = "stream"
-    """generate: windows of all text in a row, or documents that share rows and cannot see each other."""
+    """generate: cut windows from one stream of all text, or pack documents into rows, where they cannot attend to each
+    other."""
     pack_tokens: int = 0
-    """translate: pairs share rows of so many tokens on each side and cannot see each other; longer pairs, and with 0
-    all pairs, have rows of their own."""
+    """translate: tokens, on each side, of the rows into which pairs are packed; pairs in one row cannot attend to each
+    other. Longer pairs have rows of their own. 0: no packing."""
     mask_share: float = 0.15
-    """fill: share of the tokens that are to be found."""
+    """fill: share of the tokens that are masked."""
     whole_words: bool = False
-    """fill: mask all pieces of a word or none."""
+    """fill: mask all subwords of a word, or none."""
     labels: tuple[str, ...] = ()
-    """classify: the classes; none: those of the training text."""
+    """classify: the classes. Empty: those of the training text."""
     sentences: int = 40_000
-    """Size of a built-in corpus' training part."""
+    """Sentences in the training part of a built-in corpus."""
     length: int = 10
     """Length of a sequence of the `reverse` puzzle."""
     repeats_counted_in: Literal["input", "output"] = "input"
     """`reverse`: X replaces every even occurrence of a token, counted in the order of the input, as in the annotated
     Transformer tutorial, or of the reversed output, as in heedful 0.1.0."""
     max_tokens: int = 100
-    """Longest source or target, in tokens; longer training pairs are left out. generate: tokens of a window or row.
-    fill: longer documents are cut. classify: longer texts are cut."""
+    """Length limit in tokens. translate: pairs with a longer source or target are left out. generate: tokens of a
+    window or row. fill, classify: longer texts are cut."""
     batch_tokens: int | Literal["auto"] = 4096
-    """Tokens of one batch, padding included, counted on the longer side; auto: as many as the memory holds."""
+    """Tokens in a batch, padding included, counted on the longer side. auto: as many as fit into memory."""
     batch_sentences: int = 0
-    """Sentences of one batch instead of tokens (rows, where pairs share them); 0: go by `batch_tokens`."""
+    """Sentences (or packed rows) in a batch. 0: use `batch_tokens` instead."""
     max_shapes: int = 10
-    """Most different batch shapes; each is compiled once."""
+    """Largest number of different batch shapes; each is compiled once."""
     planned_updates: int = 0
-    """How many updates the shapes of a translation are chosen for, since a long training pays for more; 0: for those of
-    train.updates when the run is made. A run keeps the number, and so its batches, if it is made longer later."""
+    """translate: number of updates for which the batch shapes are chosen, since more shapes pay off in a long training.
+    0: that of train.updates when the run is created. A run keeps the number, so it keeps its batches when it is made
+    longer."""
 
     def __post_init__(self):
         positive(self, "sentences", "length", "max_tokens", "max_shapes")
@@ -100,20 +104,20 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """How text becomes ids."""
+    """How text is converted to token ids."""
 
     kind: Literal["bpe", "wordpiece", "unigram", "word", "char"] = "bpe"
-    """Byte-level BPE and Unigram give back any text exactly; WordPiece splits as BERT does; word: words and punctuation
-    marks; char: characters."""
+    """bpe and unigram work on bytes and reproduce any text exactly; wordpiece splits as BERT does; word: words and
+    punctuation marks; char: characters."""
     vocab_size: int = 8000
-    """Most entries of a vocabulary, special tokens included."""
+    """Largest number of entries in a vocabulary, special tokens included."""
     joint: bool = True
-    """One vocabulary for both languages."""
+    """translate: whether both languages share one vocabulary."""
     lowercase: bool = False
-    """Lower-case the text first (WordPiece: strip accents too, as BERT does)."""
+    """Convert text to lower case first (wordpiece strips accents too, as BERT does)."""
     prefix_space: bool = False
-    """Read each line as if a space stood before it, so that its first word is the token that it is within a line (bpe
-    and unigram, where the space belongs to the word; tasks translate and classify)."""
+    """bpe, unigram: read each line as if it began with a space, so that its first word has the same token as within a
+    line. For tasks that read whole texts (translate, classify)."""
     clean_up_spaces: bool = True
     """wordpiece: remove the spaces before punctuation marks and within English contractions from decoded text. Set it
     to false for text that has such spaces itself."""
@@ -174,12 +178,12 @@ class ModelConfig(Architecture):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How the model learns. Everything is counted in updates."""
+    """How the model is trained. Everything is counted in updates (steps of the optimizer)."""
 
     start_from: str = ""
-    """translate, classify: a run of task fill, whose tokenizer, sizes and encoder are taken over."""
+    """translate, classify: a run of task fill that provides the tokenizer, the sizes and the encoder."""
     freeze: bool = False
-    """Whether what was taken over stays as it is."""
+    """Whether the weights that come from `start_from` are frozen."""
     updates: int = 8000
     """Updates of the whole training; with `minutes` at most."""
     minutes: float = 0.0
@@ -187,42 +191,49 @@ class TrainConfig:
     (cosine), a new run measures its speed first, replaces `updates` by what fits into the minutes, and so ends its
     schedule in time."""
     schedule: Literal["paper", "inverse_square_root", "cosine", "constant"] = "paper"
+    """Learning rate after the warm-up: as in the paper (Vaswani et al. 2017, section 5.3), falling with the square root
+    of the update, falling along a cosine until `updates`, or constant."""
     learning_rate: float = 1.0
-    """Highest learning rate; for the paper's schedule a factor on it."""
+    """Highest learning rate; with the paper's schedule a factor of it."""
     final_learning_rate: float = 0.0
     """Learning rate at the end of the cosine."""
     warmup_updates: int = 4000
+    """Updates in which the learning rate rises from zero to its highest value."""
     label_smoothing: float = 0.1
+    """Share of the target distribution that is spread over all words (Szegedy et al. 2016, section 7)."""
     clip_norm: float = 0.0
-    """Largest global norm of a gradient; 0: no clipping."""
+    """Largest global norm of a gradient. 0: no clipping."""
     weight_decay: float = 0.0
+    """Decoupled decay of matrices, as in AdamW; biases and norms do not decay."""
     beta_2: float = 0.98
-    """Adam's memory of squared gradients."""
+    """Adam's decay rate of the second moment."""
     accumulate: int = 1
-    """Batches whose gradients make one update, weighed by their tokens."""
+    """Batches whose gradients are accumulated for one update, weighted by their tokens."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """What is computed in; bfloat16 is faster on GPUs and on processors that have units for it."""
+    """Type of the computation. bfloat16 is faster on GPUs and on processors with units for it; weights stay float32."""
     seed: int = 1
+    """Seed of the initial weights, of dropout, and of the order of the data."""
     validate_every: int = 500
-    """Updates between validations; the state is saved there."""
+    """Updates between validations; the state is saved after each."""
     validate_sentences: int = 200
-    """translate: validation sentences that are really decoded for BLEU; 0: none."""
+    """translate: validation sentences that are decoded for BLEU. 0: none."""
     prompt: str = "\n"
-    """generate: what the sample text of each validation continues."""
+    """generate: the prompt of the sample text at each validation."""
     patience: int = 0
-    """Validations without a better score before training stops; 0: never."""
+    """Validations without a better score after which training stops. 0: never."""
     best_by: str | None = None
-    """What decides between states; by default bleu in translation, accuracy in classification, else loss."""
+    """Score that selects the best state. By default bleu for translate, accuracy for classify, otherwise loss."""
     keep: int = 5
-    """Training states kept, the last ones."""
+    """Number of training states that are kept, the most recent ones."""
     average: int = 0
-    """Average the weights of this many last states at the end, and take that if it scores no worse than the best single
-    state; 0 or 1: take that one."""
+    """Number of last states whose weights are averaged at the end; the average is used if it scores no worse than the
+    best single state. 0 or 1: no average."""
     tensorboard: bool = True
+    """Whether the log is written for TensorBoard too."""
     examine: bool = True
-    """Whether the training text is examined first, as `heedful doctor` does: up to 200,000 rows; nothing is changed."""
+    """Whether the training text is examined first, as `heedful doctor` does: up to 200,000 rows. Nothing is changed."""
     check: bool = True
-    """Whether model, text and training are checked before the first update; a failure stops there."""
+    """Whether model, text and training are checked before the first update; a failed check stops the training."""
 
     def __post_init__(self):
         positive(self, "updates", "accumulate", "validate_every", "keep", "learning_rate")
@@ -247,54 +258,56 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
-    """How text is generated."""
+    """How text is decoded."""
 
     batch_size: int = 64
-    """Sentences worked on together."""
+    """Sentences that are decoded at the same time."""
     beam_size: int = 1
-    """Hypotheses kept; 1 is greedy search."""
+    """Hypotheses that are kept. 1: greedy search."""
     n_best: int = 1
-    """Results given for each line, best first."""
+    """Results for each line, best first."""
     length_penalty: float = 1.0
-    """Strength a of the length normalisation of scores, by which a beam chooses; 0: plain log-probabilities, which
-    favours short text."""
+    """Exponent a of the length normalisation of scores in beam search. 0: plain log-probabilities, which favour short
+    text."""
     length_norm: Literal["gnmt", "average"] = "average"
     """Scores are divided by ((5 + length) / 6)^a (gnmt) or length^a (average)."""
     coverage_penalty: float = 0.0
-    """Strength of the penalty for source tokens that got little attention (Wu et al. 2016)."""
+    """Strength of the penalty for source tokens that received little attention (Wu et al. 2016)."""
     stop: Literal["attainable", "width"] = "attainable"
-    """Beam search ends when nothing better can come, or when as many hypotheses as the beam is wide have ended."""
+    """When beam search ends: as soon as no better result is possible, or when as many hypotheses as the beam is wide
+    have ended."""
     precision: Literal["as_trained", "float32", "bfloat16", "int8"] = "as_trained"
-    """What weights are multiplied in; less is faster on processors that have units for it, but now and then a
-    translation hangs on the batch size. All else is float32, also after a training in bfloat16."""
+    """Type of the matrix products. bfloat16 and int8 are faster on processors with units for them, but now and then a
+    translation depends on the batch size. All else is float32, also after a training in bfloat16."""
     sample: bool = False
-    """Draw tokens at random instead of searching for the likeliest."""
+    """Sample tokens instead of searching for the most likely ones."""
     temperature: float = 1.0
     """Sampling: below 1 sharpens the distribution, above 1 flattens it."""
     top_k: int = 0
-    """Sampling: only from this many best words; 0: all."""
+    """Sampling: only from this many most likely words. 0: all."""
     top_p: float = 1.0
-    """Sampling: only from the fewest words that have this probability together."""
+    """Sampling: only from the smallest set of words with this total probability."""
     min_p: float = 0.0
-    """Sampling: only from words at least this share as likely as the best one."""
+    """Sampling: only from words that are at least this share as likely as the most likely one."""
     seed: int = 1
-    """Sampling: the same seed draws the same text, whatever the batch size."""
+    """Sampling: the same seed gives the same text for any batch size."""
     repetition_penalty: float = 1.0
-    """Above 1: makes tokens that were already written less likely."""
+    """Above 1: makes tokens that were already written less likely (Keskar et al. 2019)."""
     no_repeat_ngram: int = 0
-    """No sequence of this many tokens occurs twice; 0: no rule. generate: prompt and text must fit the context."""
+    """Length of the token sequences that may not occur twice. 0: no rule. generate: prompt and text must fit the
+    context."""
     forbidden: tuple[str, ...] = ()
-    """Tokens, as the vocabulary spells them, that are never written."""
+    """Tokens, as spelled in the vocabulary, that are never written."""
     min_length: int = 0
-    """Fewest tokens of a result ..."""
+    """Smallest number of tokens of a result."""
     min_ratio: float = 0.0
-    """translate: ... and fewest for each source token."""
+    """translate: smallest number of tokens of a result for each source token."""
     max_length: int = 0
-    """Most tokens of a result; 0: what the model can write (generate: 200)."""
+    """Largest number of tokens of a result. 0: what the model can write (generate: 200)."""
     max_ratio: float = 2.0
-    """translate: a result may have this many tokens for each source token ..."""
+    """translate: largest number of tokens of a result for each source token, before `max_extra`."""
     max_extra: int = 10
-    """... and this many more."""
+    """translate: number of tokens that a result may have beyond `max_ratio`."""
 
     def __post_init__(self):
         positive(self, "batch_size", "beam_size", "n_best", "max_ratio", "temperature", "repetition_penalty")

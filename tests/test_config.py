@@ -6,7 +6,7 @@ from heedful.checked import from_dict
 from heedful.config import SIZES, Config
 from heedful.errors import InputError
 from heedful.recipes import FOLDER, find_recipe
-from heedful.settings import describe, of_recipe, origins, override, take
+from heedful.settings import describe, meanings, of_recipe, origins, override, take
 
 pytestmark = pytest.mark.any_backend
 
@@ -162,3 +162,11 @@ def test_a_recipe_may_begin_with_a_mark(tmp_path):
     recipe.write_bytes("\ufefftask = 'translate'\n[train]\nupdates = 7\n".encode())
     assert Config.from_toml(recipe).train.updates == 7
     assert origins(recipe, [])["train.updates"] == "recipe mine.toml"
+
+
+def test_every_setting_says_what_it_means():
+    """Guards `heedful explain`: 13 of 20 options of the architecture explained nothing in heedful 0.1.0."""
+    for name, (kind, _, text) in meanings().items():
+        assert kind, name
+        assert len(text.split()) > 3, name
+        assert text.endswith("."), name

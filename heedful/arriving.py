@@ -1,11 +1,11 @@
-"""Lines that come over time: what is there is worked on, not held back for more."""
+"""Lines that arrive over time: they are processed as they come, without waiting for a full batch."""
 
 import queue
 import threading
 import time
 
 MOST_WAITING = 10_000  # lines read ahead
-SOON = 0.05  # seconds in which the next line of a program that has more to say is there
+SOON = 0.05  # seconds within which the next line of a busy program arrives
 AT_LAST = 0.5  # seconds after which the first of some lines is not held back any more, though others come
 AWAKE = 1.0  # seconds that a wait for the next line lasts before it begins anew
 _END = object()
@@ -64,7 +64,7 @@ class Arriving:
         return item
 
     def arrived(self, seconds):
-        """Whether the next item, or the end, is there or comes in so many seconds."""
+        """Whether the next item, or the end, has arrived or arrives within so many seconds."""
         if self._thread.ident is None:
             self._thread.start()
         if not self._next:

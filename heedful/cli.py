@@ -26,7 +26,7 @@ def main(arguments=None):
         _prepare_output()
         module, name = options.verb.split(".")
         code = getattr(importlib.import_module(f"heedful.verbs.{module}"), name)(options) or 0
-        sys.stdout.flush()  # while what goes wrong with it is still told as below
+        sys.stdout.flush()  # while errors of writing are still reported below
         return code
     except InputError as error:
         print(f"heedful: {error}", file=sys.stderr)
@@ -46,7 +46,7 @@ def main(arguments=None):
 
 def _prepare_output():
     """Have what is written be UTF-8, as what is read is."""
-    if sys.stderr is None:  # closed; what is told there would go to standard output
+    if sys.stderr is None:  # closed: its messages would go to standard output
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process lives
     if sys.stdout is None:
         raise InputError("There is no standard output to write to.")

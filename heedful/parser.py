@@ -119,7 +119,7 @@ def _classify(add):
     verb = add("classify", "text.classify", "write a class for each line")
     verb.add_argument("run", type=Path, help="run folder")
     verb.add_argument("files", **TEXTS)
-    verb.add_argument("--scores", action="store_true", help="write the probability of the class behind it, by a tab")
+    verb.add_argument("--scores", action="store_true", help="write the probability after the class, separated by a tab")
 
 
 def _embed(add):
@@ -278,7 +278,7 @@ def _inspect(add):
 
 
 class _VerbParser(argparse.ArgumentParser):
-    """Takes what is not an option before, between and behind options: Python 3.11 by itself takes it before only."""
+    """Accepts positional arguments anywhere among options; Python 3.11 by itself accepts them before options only."""
 
     _intermixed = False
 
@@ -286,7 +286,7 @@ class _VerbParser(argparse.ArgumentParser):
         if self._intermixed or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
         self.usage = _usage(self)
-        if "--" in (args or ()):  # behind it all is text
+        if "--" in (args or ()):  # all that follows is text
             return super().parse_known_args(args, namespace)
         self._intermixed = True  # what is called now calls this again
         try:

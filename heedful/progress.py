@@ -10,7 +10,7 @@ from rich.progress import Progress
 def progress_bar(*columns):
     """Return a rich `Progress`, to be opened with `with`; it shows nothing where standard error is no terminal.
 
-    While it is open rich takes over what is printed, and shows it above the bar. That is for what goes to a terminal
+    While it is open, rich redirects printed text and shows it above the bar. That is for what goes to a terminal
     too: a file or a pipe would get nothing.
 
     Args:
@@ -24,7 +24,7 @@ def progress_bar(*columns):
 
 
 def note(text):
-    """Write a line to standard error, at once; where nobody reads that any more, into nothing."""
+    """Write a line to standard error at once; it is dropped if standard error is closed."""
     try:
         print(text, file=sys.stderr, flush=True)
     except BrokenPipeError:

@@ -24,7 +24,7 @@ def override(config, arguments):
 
 
 def of_recipe(path, arguments):
-    """Return the config of a recipe with arguments applied as in `override`; what it leaves open hangs on them too.
+    """Return the config of a recipe with arguments applied as in `override`; settings that depend on them follow.
 
     Raises:
         InputError: as `override`, or the recipe itself is wrong.
@@ -92,7 +92,7 @@ def take(arguments):
     own, overrides, wants_value = [], [], False
     for argument in arguments:
         flag, together, _ = argument.partition("=")
-        if flag.startswith("--"):  # never the value of the flag before, which is then told to lack one
+        if flag.startswith("--"):  # never the value of the flag before, which then lacks one
             is_setting = "." in flag or flag == "--name"
             (overrides if is_setting else own).append(argument)
             wants_value = is_setting and not together
@@ -141,7 +141,7 @@ def describe():
     """Yield a line for each setting: name, kind, default, meaning."""
     for name, (kind, default, text) in meanings().items():
         if name == "task":
-            continue  # a recipe's to say: other settings hang on it
+            continue  # only a recipe sets it: other settings depend on it
         yield f"  --{name:30s} {kind} (default {default!r})" + (f"  {text}" if text else "")
 
 

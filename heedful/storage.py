@@ -90,7 +90,7 @@ def shapes(path):
 
 @contextlib.contextmanager
 def if_allowed(what):
-    """Warn that `what` is left out instead of failing, where nobody may write: scores in somebody else's run."""
+    """Warn that `what` is left out, instead of failing, where writing is not allowed: scores in another user's run."""
     try:
         yield
     except OSError as error:
@@ -101,7 +101,7 @@ def if_allowed(what):
 
 @contextlib.contextmanager
 def locked(folder, wait=False):
-    """Keep other processes out of `folder` while this one works in it; one that is killed leaves no lock behind.
+    """Keep other processes out of `folder` while this one works in it; one that is killed leaves no lock.
 
     Args:
         folder: must exist.

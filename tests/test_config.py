@@ -154,7 +154,7 @@ def test_settings_are_told_from_the_arguments_of_train():
 def test_every_setting_is_described():
     lines = list(describe())
     assert any(line.startswith("  --train.updates") and "(default 8000)" in line for line in lines)
-    assert any("Most entries of a vocabulary" in line for line in lines)
+    assert any("Largest number of entries in a vocabulary" in line for line in lines)
 
 
 def test_a_recipe_may_begin_with_a_mark(tmp_path):

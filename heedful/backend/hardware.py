@@ -7,7 +7,7 @@ from heedful.errors import InputError
 
 BACKENDS = ("jax", "tensorflow", "torch")
 _CHOSEN = os.environ.get("KERAS_BACKEND", "jax")
-if _CHOSEN not in BACKENDS:  # here, where nobody has imported Keras yet, which would end in a traceback
+if _CHOSEN not in BACKENDS:  # here, before Keras is imported, which would end in a traceback
     raise InputError(f"KERAS_BACKEND = {_CHOSEN} is none of {', '.join(BACKENDS)}.")
 if importlib.util.find_spec(_CHOSEN) is None:
     raise InputError(f"KERAS_BACKEND = {_CHOSEN} is not installed: pip install 'heedful[{_CHOSEN}]'.")

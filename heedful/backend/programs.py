@@ -18,7 +18,7 @@ from heedful.backend.hardware import NAME, jax_on_cpu
 # by side the greedy search of size `tutorial` makes 23,000 tokens/s instead of 18,500.
 LOOP_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 _KEPT_IN: set[str] = set()  # folders of compiled programs that are ours
-_COMPILED = "/jax/core/compile/backend_compile_duration"  # as JAX calls what it tells when a program is there
+_COMPILED = "/jax/core/compile/backend_compile_duration"  # JAX's event after a program was compiled
 _LARGE = 0.5  # seconds that a program took to compile, or to load, if it is one that takes much memory
 
 
@@ -116,7 +116,7 @@ def scan(function, carry, inputs, length):
 
 
 def apart(values):
-    """Return `values`, a tensor or several, such that XLA does not merge what made them with what is made of them."""
+    """Return `values`, one or several tensors, through a barrier that XLA does not fuse across."""
     if NAME != "jax":
         return values
     import jax

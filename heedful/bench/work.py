@@ -19,7 +19,7 @@ class Work:
         single: the same pairs in rows of their own, in batches as large of pairs of like length.
         random: the same again, in batches of 64 pairs of any length.
         vocab_size: of both sides.
-        model: sizes and dropout; tables are tied, norms stand behind the residual, as in the paper.
+        model: sizes and dropout; tables are tied, norms follow the residual connection, as in the paper.
         train: the recipe's precision, and label smoothing as in the paper.
     """
 

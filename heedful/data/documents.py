@@ -117,7 +117,7 @@ def _chunks(texts):
 
 
 def _slices(text):
-    """Cut a long text where no tokenizer of ours has a token: behind a line feed that stands alone."""
+    """Cut a long text where no token can span the cut: after a single line feed."""
     start = 0
     while len(text) - start > CHARACTERS:
         cut = LINE_END.search(text, start + CHARACTERS)

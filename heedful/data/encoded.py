@@ -76,7 +76,7 @@ class Ragged:
         return np.asarray(self.flat[self.offsets[index] : self.offsets[index + 1]])
 
     def padded(self, rows, length):
-        """Return the sequences `rows` as an array (len(rows), length), 0 behind their ends; row -1 is empty."""
+        """Return the sequences `rows` as an array (len(rows), length), padded with 0; row -1 is empty."""
         rows = np.asarray(rows)
         starts = np.where(rows < 0, 0, self.offsets[rows])
         lengths = np.where(rows < 0, 0, self.offsets[rows + 1] - starts)

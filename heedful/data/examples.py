@@ -33,7 +33,7 @@ def translation(pairs, rows, shape):
     target = np.zeros_like(labels)
     target[:, 0] = START_ID
     target[:, 1:] = labels[:, :-1]
-    target[target == END_ID] = 0  # behind the last label there is nothing to predict, so nothing to read
+    target[target == END_ID] = 0  # after the last label there is nothing to predict, so nothing to read
     return {
         "source": source_ids(pairs.source, rows, source_length),
         "target": target,
@@ -157,7 +157,7 @@ class PackedPairs(PlannedExamples):
 
 
 def _laid_out(side, texts, pairs, there, length):
-    """Lay one side of the pairs of each row one behind the other: ids with their end tokens, segments, positions.
+    """Concatenate one side of the pairs of each row: ids with their end tokens, segments, positions.
 
     Args:
         side: name of the arrays.

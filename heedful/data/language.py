@@ -13,7 +13,7 @@ from heedful.special_tokens import END_ID, START_ID
 
 
 def as_stream(texts):
-    """Return all ids of `EncodedTexts` one after the other, an end token behind each document if there are several."""
+    """Return all ids of `EncodedTexts` as one stream; of several documents each is followed by an end token."""
     flat, offsets = np.asarray(texts.ids.flat), texts.ids.offsets
     return np.insert(flat, offsets[1:], END_ID) if len(texts.ids) > 1 else flat
 
@@ -33,7 +33,7 @@ class Windows:
 
     def __init__(self, stream, length, rows, seed=0):
         self.stream, self.length, self.rows, self.seed = stream, length, rows, seed
-        self.windows = (len(stream) - 1) // length  # whole ones; the token behind the last must exist too
+        self.windows = (len(stream) - 1) // length  # whole ones; the token after the last must exist too
         if self.windows > 1:
             self.windows -= 1  # so that every phase leaves as many
 
@@ -45,7 +45,7 @@ class Windows:
         """Yield batches in which every token but the first is predicted exactly once, from whole windows of context."""
         starts = np.arange(0, len(self.stream) - 1, self.length)
         for first in range(0, len(starts), self.rows):
-            rows = np.full(self.rows, len(self.stream))  # rows behind the end are empty
+            rows = np.full(self.rows, len(self.stream))  # rows beyond the end are empty
             chosen = starts[first : first + self.rows]
             rows[: len(chosen)] = chosen
             yield self._read(rows)

@@ -267,7 +267,7 @@ def _wordpiece_trainer(inner, lines, options):
     """Return a trainer that makes one vocabulary of the same lines each time.
 
     The library numbers letters within words in the order of a hash table, another one each time, and what it merges
-    hangs on these numbers. As special tokens they are numbered beforehand.
+    depends on these numbers. As special tokens they are numbered beforehand.
     """
     letters, within = Counter(), set()
     for line in lines:

@@ -1,4 +1,4 @@
-"""Whether two lines are translations of each other, told by which words go together in the rest of the text.
+"""Whether two lines are translations of each other, judged by which words occur together in the rest of the text.
 
 Axes: N pairs of lines, W words of a line that are looked at.
 """

@@ -57,7 +57,7 @@ _SEPARATORS = "".join(filter(_UNSEEN.match, "\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2
 
 
 def code_points(lines):
-    """Return the code points of all lines, a line feed behind each, and the number of each one's line."""
+    """Return the code points of all lines, each line followed by a line feed, and the line number of each."""
     text = "".join(f"{line}\n" for line in lines)
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     ends = codes == ord("\n")
@@ -75,7 +75,7 @@ def count_kinds(lines):
 def without_unseen(line):
     """Return a line without control characters, invisible ones and those for private use.
 
-    Those that part words, such as a line separator, leave a blank behind.
+    Those that part words, such as a line separator, are replaced by a blank.
     """
     return _UNSEEN.sub(lambda found: " " if found[0].isspace() else "", line.strip(_SEPARATORS))
 

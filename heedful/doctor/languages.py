@@ -1,4 +1,4 @@
-"""Which language a line is in, told by nothing but the rest of the text: the three-letter pieces it is made of.
+"""The language of a line, recognised from the rest of the text by pieces of three letters.
 
 Axes: N lines.
 """

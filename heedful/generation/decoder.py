@@ -194,7 +194,7 @@ class Decoder:
     def _randoms(self, jobs, count, room):
         """Return a uniform number for each token that may be drawn: (W + 1, K, C).
 
-        They hang on the seed and on the number of the sentence alone (a counter-based generator, keyed by both).
+        They depend on the seed and the number of the sentence only (a counter-based generator, keyed by both).
         """
         numbers = np.zeros((count + 1, self.decode.n_best, room), np.float32)
         for row, job in enumerate(jobs):
@@ -283,7 +283,7 @@ def forbidden_ids(decode, tokenizer):
 
 
 def require_room(prefix, limit, number=None):
-    """Refuse a source, line `number`, whose result may have `limit` tokens if that leaves none behind its prefix."""
+    """Refuse a source, line `number`, whose result may have `limit` tokens if its prefix leaves none."""
     of_line = "" if number is None else f" of line {number}"
     if prefix and len(prefix) >= limit:
         raise InputError(
@@ -316,7 +316,7 @@ def _round_up(count, most):
 
 
 def _padded(numbers, count):
-    """Return int32 numbers with zeros behind, `count` in all."""
+    """Return int32 numbers, padded with zeros to `count`."""
     padded = np.zeros(count, np.int32)
     padded[: len(numbers)] = numbers
     return padded

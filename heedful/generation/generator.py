@@ -9,7 +9,7 @@ from heedful.generation.decoder import Continuer, Decoders
 from heedful.models.precisions import Precisions
 from heedful.special_tokens import END, START_ID
 
-DEFAULT_LENGTH = 200  # tokens written where nobody says how many
+DEFAULT_LENGTH = 200  # tokens to write by default
 ROUNDS = 1 << 32  # numbers of random streams: the line in the lower half, the round above it
 
 
@@ -143,14 +143,14 @@ class Generator:
         return ids
 
     def _following(self, prompt, ids):
-        """Return the text of `ids` as it stands behind the prompt, with the space between them if there is one."""
+        """Return the text of `ids` as it follows the prompt, with the space between them if there is one."""
         before = self.tokenizer.decode(prompt)
         whole = self.tokenizer.decode([*prompt, *ids])
         return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(ids)
 
 
 class _Text:
-    """A prompt and what has been written behind it so far."""
+    """A prompt and the text that has been written after it so far."""
 
     def __init__(self, number, prompt):
         self.number, self.prompt = number, prompt

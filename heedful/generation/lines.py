@@ -70,7 +70,7 @@ class LineTranslator:
         given = prefixes is not None
         lines, prefixes = iter(several(lines)), iter(prefixes) if given else itertools.repeat("")
         first = 1
-        sampled = decoder.decode.sample  # whose lines, then, may not hang on when others come
+        sampled = decoder.decode.sample  # samples must not depend on when other lines arrive
         for window in windows(lines, WINDOW * decoder.decode.batch_size, whole=sampled):
             begun = list(itertools.islice(prefixes, len(window)))
             if len(begun) < len(window):

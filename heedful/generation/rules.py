@@ -37,7 +37,7 @@ class Rules:
 
         Args:
             logits: (B, K, V) float32.
-            tokens: what each hypothesis holds (B, K, C), zeros behind.
+            tokens: the tokens of each hypothesis (B, K, C), padded with zeros.
             age: how many tokens that is (B,).
             sentence: which sentence each row belongs to (B,).
         """

@@ -62,7 +62,7 @@ class Scorer:
         return results
 
     def next_token(self, source, begun):
-        """Return the log-probability in nats of every token (V,) behind the ids `begun`, given those of the source."""
+        """Return the log-probability in nats of every token (V,) after the ids `begun`, given the ids of the source."""
         arrays = []
         for ids in ([*source, END_ID], [START_ID, *begun]):
             array = np.zeros((1, self._rounded(len(ids))), np.int32)

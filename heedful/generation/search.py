@@ -19,7 +19,7 @@ from heedful.layers import Trace
 class Found(NamedTuple):
     """The results of a search, in the order of the sources."""
 
-    tokens: Any  # (W, P, C), zeros behind the last
+    tokens: Any  # (W, P, C), padded with zeros
     scores: Any  # (W, P)
     complete: Any  # (W,), False where C places were too few for a sentence that may be longer
 
@@ -88,7 +88,7 @@ def search(model, source, first, limits, strategy, rules=None, *, slots=None, ro
         logits = ops.cast(logits, "float32")
         if attention is not None:
             padding = ops.take(hidden, ops.minimum(state.sentence, count - 1), axis=0)
-            attention = ops.where(padding, 1.0, attention)  # nobody has to look there
+            attention = ops.where(padding, 1.0, attention)  # no attention is expected there
         if rules is not None:
             logits = rules.apply(logits, hypotheses.tokens, state.age, state.sentence)
         limit = ops.take(limits, state.sentence, axis=0)

@@ -29,10 +29,10 @@ class Step(NamedTuple):
 class Hypotheses(NamedTuple):
     """What is being written: the state of `Greedy` and `Sampling`."""
 
-    tokens: Any  # (B, K, C), zeros behind the last
+    tokens: Any  # (B, K, C), padded with zeros
     last: Any  # (B, K), the token to be read next; the search sets the first
     scores: Any  # (B, K), summed log-probabilities in nats
-    ended: Any  # (B, K), True behind the end token
+    ended: Any  # (B, K), True after the end token
 
     @property
     def ancestors(self):
@@ -52,7 +52,7 @@ class Beams(NamedTuple):
     last: Any  # (B, K)
     scores: Any  # (B, K)
     ancestors: Any  # (B, K, C): which of the K wrote what stands at each place of the cache
-    coverage: Any  # (B, K, S): attention each source token has had; S is 1 where nobody counts
+    coverage: Any  # (B, K, S): attention each source token has had; S is 1 where coverage is not counted
     done_tokens: Any  # (B, P, C)
     done_scores: Any  # (B, P), normalised by length
     done_count: Any  # (B,)
@@ -166,7 +166,7 @@ class Sampling(Greedy):
         wanted = ops.take_along_axis(numbers, at, axis=-1) * rising[..., -1:]
         ids = ops.sum(ops.cast(rising <= wanted, "int32"), axis=-1)
         last = ops.argmax(ops.where(probabilities > 0, ops.arange(logits.shape[-1]), -1), axis=-1)
-        return ops.minimum(ids, ops.cast(last, "int32"))  # rounding must not lead behind the last possible word
+        return ops.minimum(ids, ops.cast(last, "int32"))  # rounding must not lead beyond the last possible word
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A translator with its model at hand: translations, their scores, what else could stand there."""
+"""A translator that holds its model: translations, scores of given ones, and alternatives."""
 
 import numpy as np
 from keras import ops
@@ -76,7 +76,7 @@ class Translator(LineTranslator):
         return self._scorer(self.model)(sources, targets)
 
     def alternatives(self, line, prefix="", count=5, warn=None, **options):
-        """Say what else could stand behind `prefix` in the translation of `line`, and how it would go on.
+        """Return what else could follow `prefix` in the translation of `line`, and how each would continue.
 
         Args:
             line: a text.
@@ -126,7 +126,7 @@ class Translator(LineTranslator):
                 return
             made.append(last)
             text = self.target_tokenizer.decode(made)
-            if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half of a character is not told yet
+            if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half of a character is held back
                 yield text[len(told) :]
                 told = text
 

@@ -89,7 +89,7 @@ class Prompted(NamedTuple):
 
 
 class Trace:
-    """What a forward pass leaves behind for whoever looks inside: attention weights by the path of their layer.
+    """The attention weights of a forward pass, by the path of their layer.
 
     Hand one to a model's call and read it afterwards: `trace["decoder/block_3/cross_attention"]` is (B, N, T, S).
     It is an object and not a dict because Keras copies the dicts that pass through a layer.
@@ -192,7 +192,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
         Args:
             queries: (B, T, D).
-            memory: for cross-attention: (B, S, D), or the `KeyValues` that `project_memory` made of it.
+            memory: for cross-attention: (B, S, D), or its `KeyValues` from `project_memory`.
             visible: boolean, broadcastable to (B, N, T, S); True where a query may look. None means everywhere.
             cache: for self-attention: `KeyValues` or `Prompted` with room for all positions, or None when training.
             place: where in the cache the keys and values of the queries are stored.

@@ -9,7 +9,7 @@ from keras import ops
 def of_padding(valid):
     """Hide padded keys: (B, S) -> (B, 1, 1, S).
 
-    A row that is nothing but padding may look everywhere: nobody reads its output, but a softmax over nothing is NaN.
+    A row of padding only may look everywhere: its output is not used, but a softmax over nothing would be NaN.
 
     >>> ops.convert_to_numpy(of_padding([[True, False], [False, False]]))[:, 0, 0].tolist()
     [[True, False], [True, True]]

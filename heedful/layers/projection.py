@@ -1,4 +1,4 @@
-"""The matrix product that every other layer is made of.
+"""The matrix product that all other layers use.
 
 Axes: B batch, T length, D input width, U units.
 """

@@ -73,7 +73,7 @@ class CausalLM(Base):
         return self.output_projection.project(features)
 
     def begin(self, prompts):
-        """Read prompts (B, S), 0 behind their ends; one may be empty. Returns their `Prompt`."""
+        """Read prompts (B, S), padded with 0; one may be empty. Returns their `Prompt`."""
         length = prompts.shape[1]
         real = ops.not_equal(prompts, PAD_ID)
         places = ops.arange(length)

@@ -24,7 +24,7 @@ def in_precision(model, precision):
     if precision == model.compute_dtype == "float32":
         return model
     policy = precision if precision == "float32" else RoundingPolicy(precision)
-    # Not by `get_config`, which asks whether TensorFlow is there: where it is, that imports it, for seconds.
+    # Not by `get_config`, which imports TensorFlow where it is installed, and that takes seconds.
     copy = type(model)(**model.arguments, name=model.name, dtype=policy, trainable=False)
     _follow(copy, model)
     return copy

@@ -1,4 +1,4 @@
-"""BERT, GPT-2 and Marian: how each is told in our options, and which of their tensors are which of our weights.
+"""BERT, GPT-2 and Marian: the architecture of each in our terms, and the names of their tensors and our weights.
 
 Linear layers of PyTorch keep (outputs, inputs), ours (inputs, outputs); GPT-2 keeps them as we do.
 """

@@ -94,6 +94,6 @@ class Tensors:
         self._left = {name: array for name, array in self._left.items() if not name.startswith(beginnings)}
 
     def finish(self):
-        """Refuse tensors that nobody took: the model would not be the one that was trained."""
+        """Refuse tensors that were not taken: the model would not be the one that was trained."""
         if self._left:
             raise InputError(f"{self.origin} has a tensor that has no place in such a model: {min(self._left)!r}.")

@@ -67,7 +67,7 @@ def _tokenizer_data(model, vocabulary):
     """Return what splits text as `model` does into the tokens of `vocabulary`, a dict of their ids.
 
     What SentencePiece knows no piece for it leaves whole, and Marian looks it up: so a single character may be a token
-    that the model lacks. It costs what an unknown one does there. Longer ones are never made of text.
+    that the model lacks. It costs what an unknown one does there. Text is never split into longer ones.
     """
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == piece.NORMAL}
     unknown = min(scores.values()) - UNKNOWN_PENALTY

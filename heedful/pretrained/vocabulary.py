@@ -1,4 +1,4 @@
-"""A foreign tokenizer as one of ours: our special tokens first, all other ids behind them in their order."""
+"""A foreign tokenizer with our ids: special tokens first, then all others in their order."""
 
 import json
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class Side(NamedTuple):
 
 
 class Vocabulary:
-    """Which foreign token stands behind each of our ids.
+    """The foreign token of each of our ids.
 
     Args:
         folder: a `PretrainedFolder`.
@@ -109,7 +109,7 @@ def _data(folder, names):
 
 
 def _wordpiece(folder, names):
-    """Return a BERT tokenizer made of `vocab.txt` as the data of a tokenizer.json."""
+    """Return the tokenizer of a BERT's `vocab.txt` as the data of a tokenizer.json."""
     tokens = vocab_lines(folder.path / "vocab.txt")
     settings = folder.read_json("tokenizer_config.json") if (folder.path / "tokenizer_config.json").is_file() else {}
     for name, known in SPLITTING.items():

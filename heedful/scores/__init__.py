@@ -1,1 +1,1 @@
-"""Scores that can be trusted: what they were made of, how sure they are, and how those of several runs compare."""
+"""Scores with their provenance and confidence intervals, and comparisons of runs."""

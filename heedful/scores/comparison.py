@@ -122,7 +122,7 @@ def compare(runs, metric=None):
 
 
 def _same_pieces(one, other):
-    """Whether the batches behind two losses are the same pieces of text: they are as many, and as large."""
+    """Whether two losses were computed on the same batches: as many, and as large."""
     return np.array_equal(one[:, 1], other[:, 1])
 
 

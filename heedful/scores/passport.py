@@ -1,4 +1,4 @@
-"""What a score was made of, kept beside it: text, weights, settings, seeds, programs, machine."""
+"""The provenance of a score: text, weights, settings, seeds, programs, machine."""
 
 import dataclasses
 import importlib.metadata
@@ -41,7 +41,7 @@ def keep(run, corpus, scores, units, texts=(), decode=None):
 
 
 def _write(run, corpus, scores, units, texts):
-    """Add scores to scores.json, and to `outputs/` what they were made of; note where that is."""
+    """Add scores to scores.json, and their counts and texts to `outputs/`; record where those are."""
     folder = run.path / OUTPUTS
     folder.mkdir(exist_ok=True)
     with locked(folder, wait=True):  # another evaluation of this run may be at the same point
@@ -66,12 +66,12 @@ def read(run):
 
 
 def is_comparable(scores):
-    """Whether scores say which text they are of, and where the counts behind them are."""
+    """Whether scores name their text, and the file of their counts."""
     return all(isinstance(scores.get(name), str) for name in ("data", "data_fingerprint", "outputs"))
 
 
 def passport(run, corpus, decode=None):
-    """Return what a score of a run on a text is made of."""
+    """Return the provenance of a score of a run on a text."""
     found = {
         "data": corpus.name,
         "data_fingerprint": corpus.fingerprint,
@@ -114,7 +114,7 @@ def _version(name):
 
 
 def units_of(run, scores):
-    """Return the counts behind a score: by name of a metric (N, C).
+    """Return the counts of a score: by name of a metric (N, C).
 
     Raises:
         InputError: they are missing, damaged, or of another text.

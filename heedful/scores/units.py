@@ -1,4 +1,4 @@
-"""What a score is made of: counts for each sentence or text, whose sums give the score. So it can be drawn again.
+"""Metrics as functions of summed counts of sentences or texts, so that scores can be resampled.
 
 Axes: N units (sentences, texts, batches of a language model), C counts of each.
 """

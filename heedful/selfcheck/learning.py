@@ -1,4 +1,4 @@
-"""Checks of how a model learns: what it is told, what reaches its weights, and that it comes of it.
+"""Checks of how a model learns: its labels, the gradients of its weights, and that its loss falls.
 
 Axes: B examples, T text length, M masked places, V vocabulary.
 """
@@ -80,7 +80,7 @@ def dropout(subject):
 
 
 def falls(subject):
-    """What of the loss of one batch is left after some updates on it, as a share; what nobody can learn is left out."""
+    """The share of the reducible loss of one batch that remains after some updates on it."""
     practice = subject.practice
     practice.begin_again()
     batches = [subject.batch] * practice.micro_batches

@@ -20,7 +20,7 @@ ROUNDING = {"float32": 1e-4, "bfloat16": 5e-2}  # of the largest logit
 
 
 class Subject:
-    """A run's model and some of its examples; the first of them has padding behind its first half.
+    """A run's model and some of its examples; the first of them is padded after its first half.
 
     Fresh weights are stirred a little: at zeros and ones, where some begin, many a fault does not show.
 
@@ -120,7 +120,7 @@ def _stir(model):
 
 
 def few(batch):
-    """Return `ROWS` rows of a batch, cut to `LENGTH`, the first one to half of that: behind it there is padding.
+    """Return `ROWS` rows of a batch, cut to `LENGTH`, the first one to half of that, with padding after it.
 
     Of a row that pairs share, only the first pair stays.
     """
@@ -139,7 +139,7 @@ def few(batch):
         inside = small["places"] < width
         small["places"] = np.where(inside, small["places"], 0)
         counts = inside & (np.take_along_axis(small["ids"], small["places"], axis=1) != 0)
-        none = ~(counts & (small["weights"] > 0)).any(axis=1)  # they shall say again what stands there
+        none = ~(counts & (small["weights"] > 0)).any(axis=1)  # rows without a label predict a visible token
         small["places"][none, 0], small["labels"][none, 0] = 1, small["ids"][none, 1]
         small["weights"][none, 0], counts[none, 0] = 1, True
     elif small["labels"].shape[1] > 1:

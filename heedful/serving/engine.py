@@ -27,7 +27,7 @@ def ctranslate2_translator(run, decode=None, folder=None, **options):
 
 
 def exported_weights(folder):
-    """Return the fingerprint of the weights that an exported model was made of; None where that is not told."""
+    """Return the fingerprint of the weights from which a model was exported, or None if it is unknown."""
     path = Path(folder) / ORIGIN
     told = read_json(path) if path.is_file() else None
     return told.get("weights") if isinstance(told, dict) else None
@@ -91,7 +91,7 @@ class CTranslate2Decoder:
         for name, wanted in missing.items():
             if wanted:
                 raise InputError(f"CTranslate2 has no {name}: leave it out, or translate with our own engine.")
-        forbidden_ids(decode, run.target_tokenizer)  # or it would be told by no line of ours
+        forbidden_ids(decode, run.target_tokenizer)  # or the error would not be one of our messages
         self.run, self.decode, self.scored = run, decode, scored
         # Who draws first would be chance with more than one worker.
         workers, each = threads or (1 if decode.sample else backend.cores(), 1)
@@ -103,7 +103,7 @@ class CTranslate2Decoder:
         self.translator = None if decode.sample else self._new_translator()
 
     def __call__(self, sources, numbers=None, prefixes=None):
-        """Continue every source; as of `Decoder`, but that what is drawn hangs on the seed and the first number."""
+        """Continue every source; as of `Decoder`, but samples depend on the seed and the first number."""
         if not sources:
             return []
         decode, tokenizer = self.decode, self.run.target_tokenizer

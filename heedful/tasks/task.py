@@ -35,7 +35,7 @@ class Task:
     corpora: ClassVar[tuple[str, ...]] = ("files",)
     """Values that `data.corpus` may have."""
     starts_from: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Weights that `train.start_from` takes over: beginnings of their names in a masked language model, and in ours."""
+    """Weights that `train.start_from` provides: beginnings of their names in a masked language model, and here."""
     writes: ClassVar[bool] = False
     """Whether the model writes text token by token, so that a search can be checked."""
     decodes_to_score: ClassVar[bool] = False

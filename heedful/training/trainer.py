@@ -119,7 +119,7 @@ class Trainer:
                 goal = min(config.updates, (self.update // config.validate_every + 1) * config.validate_every)
                 logs = self._fit(goal, meter, signals, deadline)
                 self.progress["seconds"] = time.monotonic() - started
-                if signals.received is None or self.update == goal:  # nobody would make up for it later
+                if signals.received is None or self.update == goal:  # it would not be validated later
                     self._validate(logs, meter, board)
                 self.progress |= {"update": self.update, "seconds": time.monotonic() - started}
                 self.states.save(self.progress)
@@ -138,7 +138,7 @@ class Trainer:
         self._finish()
 
     def _fit(self, goal, meter, signals, deadline):
-        """Run `fit` from the present update to `goal`, or to where it is told to stop; return its means."""
+        """Run `fit` from the current update to `goal`, or until it is stopped; return the means of its logs."""
         per_update = self.config.accumulate
         first = self.update
         watch = _Watch(self, meter, signals, deadline)

@@ -56,7 +56,7 @@ def say(text):
 
 
 def tell(text):
-    """Tell the user how some work goes, as `say`; where nobody reads that any more, the work goes on."""
+    """Report progress to the user, as `say`; if standard output is closed, the work continues."""
     try:
         say(text)
     except BrokenPipeError:

@@ -76,7 +76,7 @@ def _resume(options):
 
 
 def _train_seeds(options, config, origins, folder):
-    """Train once with each seed into a folder of its own, `folder` with the seed behind its name, and compare."""
+    """Train once with each seed, into a folder with the seed after its name, and compare."""
     folder = folder.resolve() if folder.name in ("", "..") else folder
     if not folder.name:
         raise InputError(f"--seeds trains into FOLDER-seedN, and {folder} has no name: choose another --run.")

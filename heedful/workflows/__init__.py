@@ -75,5 +75,5 @@ def _require_same(run, config):
 
 
 def plan(config, report=print):
-    """Report vocabulary, batches, time and memory of a training, and leave nothing behind but caches."""
+    """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
     Training.plan(config, report)

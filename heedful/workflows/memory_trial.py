@@ -14,7 +14,7 @@ from heedful.workflows.training import Training
 
 
 def main(path):
-    """Rehearse a run; print as JSON what a `Trial` is made of."""
+    """Rehearse a run; print the fields of a `Trial` as JSON."""
     hold_memory()
     if backend.device() != "cpu" and backend.device_memory() is None:
         sys.exit(f"{backend.NAME} does not tell how much memory {backend.device()} has: set data.batch_tokens.")

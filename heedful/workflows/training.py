@@ -113,7 +113,7 @@ class Training:
 
     @classmethod
     def plan(cls, config, report=print):
-        """Report vocabulary, batches, time and memory of a training, and leave nothing behind but caches."""
+        """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
         training = cls.prepared(config, Path(), report)
         report(backend.device_summary())
         report(str(training.rehearse()))

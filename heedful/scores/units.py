@@ -18,7 +18,7 @@ FEWEST = 30  # units, from which on samples of them say something
 
 @dataclass(frozen=True)
 class Metric:
-    """A score as a function of summed counts, so that it can be computed for samples of a text.
+    """A score as a function of summed counts, which can be computed for any sample of a text.
 
     Another package adds one with the entry point `heedful.metrics: NAME = "package.module:METRIC"`.
 

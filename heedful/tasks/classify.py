@@ -23,7 +23,6 @@ class Classify(Task):
     """Trains a `Classifier` on labelled texts, from scratch or from the encoder of a `MaskedLM`."""
 
     name = "classify"
-    summary = "an encoder that gives each text a class"
     compared_by = ("accuracy",)
     starts_from = tuple((part, part) for part in ("embedding/", "text_input/", "encoder/"))
     all_frozen = True

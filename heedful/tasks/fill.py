@@ -20,7 +20,6 @@ class Fill(DocumentsTask):
     """Trains a `MaskedLM` on documents; every validation masks the same tokens."""
 
     name = "fill"
-    summary = "an encoder-only model that fills gaps and embeds texts"
     scored_by_token = True
 
     def check_config(self, config):
@@ -88,8 +87,8 @@ class Fill(DocumentsTask):
 
     def wrong_labels(self, run, batch):
         shown = np.take_along_axis(batch["ids"], batch["places"], axis=1)
-        told = (shown == batch["labels"])[batch["weights"] > 0]  # some stay as they are, most must not
-        return float(told.sum() > max(len(told) / 2, len(told) / 10 + CHANCE))
+        visible = (shown == batch["labels"])[batch["weights"] > 0]  # a tenth stays visible, most must not
+        return float(visible.sum() > max(len(visible) / 2, len(visible) / 10 + CHANCE))
 
 
 class TokenValidator(Validator):

@@ -20,7 +20,6 @@ class Generate(DocumentsTask):
     """Trains a `CausalLM` on documents; validation writes a sample text."""
 
     name = "generate"
-    summary = "a decoder-only model that continues text"
     compared_by = ("bits_per_byte", "loss")
     writes = True
 

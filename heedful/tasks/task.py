@@ -20,8 +20,6 @@ class Task:
 
     name: ClassVar[str]
     """As in the config: `task = NAME`."""
-    summary: ClassVar[str]
-    """What a model of this task does, for `--help`."""
     tokenizer_files: ClassVar[tuple[str, ...]] = ("tokenizer.json",)
     """Files of the tokenizers in a run folder: one, or those of source and target."""
     selected_by: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
@@ -47,7 +45,7 @@ class Task:
     scored_by_token: ClassVar[bool] = False
     """Whether every score depends on the tokens, so that runs with other vocabularies cannot be compared."""
     all_frozen: ClassVar[bool] = False
-    """Whether `train.freeze` freezes every block, so that there is no dropout of attention."""
+    """Whether `train.freeze` freezes every block, and with it the dropout of attention."""
 
     # The config
 

@@ -31,7 +31,6 @@ class Translate(Task):
     """Trains a `Transformer` on pairs of sentences; validation decodes some of them."""
 
     name = "translate"
-    summary = "an encoder-decoder model that translates lines"
     tokenizer_files = ("source.tokenizer.json", "target.tokenizer.json")
     selected_by = ("bleu", "loss", "accuracy")
     compared_by = ("bleu",)

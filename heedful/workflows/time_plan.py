@@ -43,7 +43,7 @@ def updates_within(seconds, update, validation, validate_every):
     """Return how many updates fit into some time, at least one.
 
     Args:
-        seconds: that there are.
+        seconds: the time available.
         update: seconds of an update.
         validation: seconds of a validation; one comes after `validate_every` updates each, and one at the end.
         validate_every: updates.

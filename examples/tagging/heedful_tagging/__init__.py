@@ -24,7 +24,6 @@ class Tag(Task):
     """Trains an encoder that gives each word of a line a tag; the tags are `data.labels`."""
 
     name = "tag"
-    summary = "an encoder that gives each word a tag"
     compared_by = ("exact_tags", "accuracy")
 
     def text_layout(self, data):

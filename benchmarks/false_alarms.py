@@ -48,7 +48,7 @@ def draw(random, files):
     model = ModelConfig(
         num_layers=one(1, 2, 3), d_model=heads * one(4, 6, 16), num_heads=heads, d_ff=one(12, 40),
         num_kv_heads=one(None, 1, 2), activation=one("relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"),
-        norm=one("post", "pre"), norm_kind=one("layer", "rms"), norm_epsilon=one(1e-6, 1e-5), bias=one(True, False),
+        norm_position=one("post", "pre"), norm=one("layer", "rms"), norm_epsilon=one(1e-6, 1e-5), bias=one(True, False),
         positions=one("sinusoidal", "sinusoidal_concatenated", "learned", "rotary"), embedding_norm=one(True, False),
         embedding_scale=one(True, False), tie=one("none", "target", "all"), output_bias=one(True, False),
         pooling=one("mean", "first"), dropout=one(0.0, 0.1, 0.3), attention_dropout=one(0.0, 0.1),
@@ -61,7 +61,8 @@ def draw(random, files):
         batch_tokens=one(60, 200, 600), max_shapes=one(1, 2), **texts,
     )  # fmt: skip
     train = TrainConfig(
-        accumulate=one(1, 1, 2, 3), label_smoothing=one(0.0, 0.1, 0.4), precision=one("float32", "float32", "bfloat16"),
+        accumulate_batches=one(1, 1, 2, 3), label_smoothing=one(0.0, 0.1, 0.4),
+        precision=one("float32", "float32", "bfloat16"),
         seed=int(random.integers(100)),
     )  # fmt: skip
     kind = one("bpe", "wordpiece", "unigram", "word") if task == "fill" else one("bpe", "word", "char", "unigram")

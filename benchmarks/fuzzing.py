@@ -1,10 +1,10 @@
-"""Throw inputs at every verb: any bytes as text, broken recipes, settings, run folders and arguments.
+"""Throw inputs at every command: any bytes as text, broken recipes, settings, run folders and arguments.
 
     python benchmarks/fuzzing.py [--inputs 10000] [--seed 1]
 
 Draws with hypothesis, as `tests/test_fuzz.py` says, the same inputs for a seed; what fails is shown in its smallest
 form. The last line counts the commands that were run, those that were refused, and the properties that failed: by a
-traceback, a hang of two minutes, an exit code that no verb has, or a file of the user's that was changed.
+traceback, a hang of two minutes, an exit code that no command has, or a file of the user's that was changed.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def main():
     pytest.main([str(root / "tests" / "test_fuzz.py"), "-q", "-p", "no:cacheprovider"], plugins=[failures])
     codes = (0, 1, 2)
     counts = sys.modules["tests.test_fuzz"].COUNTS
-    print(", ".join(f"{verb} {count:,}" for verb, count in counts.items() if verb not in codes))
+    print(", ".join(f"{command} {count:,}" for command, count in counts.items() if command not in codes))
     total = sum(counts[code] for code in codes)
     print(f"{total:,} inputs, {counts[2]:,} of them refused in a line or two; {failures.count} properties failed")
     return failures.count

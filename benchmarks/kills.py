@@ -38,7 +38,7 @@ from heedful.tasks.classify import ClassValidator
 from heedful.tasks.fill import TokenValidator
 from heedful.tasks.generate import GenerationValidator
 from heedful.tasks.translate import TranslationValidator
-from heedful.training import states as states_module
+from heedful.training import checkpoints as checkpoints_module
 from heedful.training import trainer as trainer_module
 from heedful.workflows import training as training_module
 
@@ -80,14 +80,14 @@ LINES = (
 )
 # What trains: task, data, and more settings of [train].
 TRAININGS = {
-    "translation, accumulated and averaged": ("translate", PAIRS, "accumulate = 2\naverage = 2\nkeep = 3\n"),
+    "translation, accumulated and averaged": ("translate", PAIRS, "accumulate_batches = 2\naverage = 2\nkeep = 3\n"),
     "translation, stopping early": (
         "translate", PAIRS, 'patience = 2\nbest_by = "loss"\nschedule = "inverse_square_root"\n',
     ),
     "language model, stream": ("generate", LINES.replace("{documents}", "whole"), 'schedule = "cosine"\n'),
     "language model, packed": ("generate", LINES.replace("{documents}", "lines") + 'packing = "documents"\n', ""),
     "masked tokens": ("fill", LINES.replace("{documents}", "labelled"), "clip_norm = 1.0\nweight_decay = 0.01\n"),
-    "classes": ("classify", LINES.replace("{documents}", "whole"), "accumulate = 2\n"),
+    "classes": ("classify", LINES.replace("{documents}", "whole"), "accumulate_batches = 2\n"),
     "classes, frozen encoder": ("classify", LINES.replace("{documents}", "whole"), "freeze = true\n"),
 }  # fmt: skip
 
@@ -138,7 +138,7 @@ def watch(tick, shared):
         around(type(find_task(name)), "evaluate", "scoring")
     for kind in (TranslationValidator, GenerationValidator, TokenValidator, ClassValidator):
         around(kind, "__call__", "validating", "validating")
-    around(states_module.States, "save", "interval's end", "interval's end")
+    around(checkpoints_module.Checkpoints, "save", "interval's end", "interval's end")
     around(os, "fsync", "writing", "writing")
     around(Path, "replace", "writing", "writing")
 
@@ -147,7 +147,7 @@ def watch(tick, shared):
     def on_train_batch_end(self, batch, logs=None):
         tick("update")
         ended(self, batch, logs)
-        shared.write(UPDATES, self.number // self.trainer.config.accumulate)
+        shared.write(UPDATES, self.number // self.trainer.config.accumulate_batches)
         tick("update")
 
     trainer_module._Watch.on_train_batch_end = on_train_batch_end
@@ -193,13 +193,13 @@ def run(arguments, shared, number=signal.SIGKILL, moment=None, count=0):
 def fingerprint(folder):
     """Return the SHA-256 of each thing that a training has come to."""
     made = Run.open(folder)
-    arrays, progress = made.last_state()
+    arrays, progress = made.checkpoints.read_last()
     del progress["seconds"]  # the rest is exact
-    log = [(entry["update"], entry["loss"], entry["valid_loss"]) for entry in made.read_log()]
+    log = [(entry["update"], entry["loss"], entry["valid_loss"]) for entry in made.log.read()]
     things = {
         "state": storage.checksum(arrays, {}).encode(),
         "progress": str(sorted(progress.items())).encode(),
-        "weights": storage.read_seal(folder / "model.safetensors").encode(),
+        "weights": storage.read_checksum(folder / "model.safetensors").encode(),
         "log": str(log).encode(),
         "samples": (folder / "samples.txt").read_bytes(),
     }
@@ -225,7 +225,7 @@ def recipes(folder):
         train = "\n".join(line for line in TRAIN.format(every=EVERY).splitlines() if line.split(" = ")[0] not in given)
         text = {"translate": pairs, "generate": plain}.get(task, labelled)
         path = folder / f"{number}.toml"
-        start = f'start_from = "{folder / "encoder"}"\n' if "freeze" in more else ""
+        start = f'init_from = "{folder / "encoder"}"\n' if "freeze" in more else ""
         path.write_text(
             f'task = "{task}"\n{BASE}{data.replace("{text}", str(text))}{train}\n{more}{start}', encoding="utf-8"
         )
@@ -249,7 +249,7 @@ def kill(recipe, folder, moments, kills, draw, shared):
         if not (folder / "config.json").exists():
             arguments = ["train", recipe, "--run", folder, "--force"]  # killed before the folder was a run
             continue
-        states = Run.open(folder).states()
+        states = Run.open(folder).checkpoints.paths()
         lost = max(lost, shared.read(UPDATES) - (int(states[-1].stem) if states else 0))
         arguments = ["train", "--resume", folder]
 

@@ -37,9 +37,9 @@ def heedful_speed(options):
     """Return tokens per second of `fit` as the trainer runs it."""
     hold_memory()
     import heedful
+    from heedful.training.cost_estimate import step_seconds
     from heedful.training.objective import Objective
     from heedful.training.optimizer import training_optimizer, training_schedule
-    from heedful.training.rehearsal import step_seconds
 
     config, examples, size = prepare(options)
     objective = Objective(heedful.CausalLM(size, **config.model.keywords()))

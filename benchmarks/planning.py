@@ -17,7 +17,7 @@ from heedful.config import Config, DataConfig, TrainConfig
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import Ragged, encode
 from heedful.data.tokenizer import Tokenizer
-from heedful.tasks.translate import examples_of
+from heedful.tasks.translation_data import examples_of
 
 SHAPES = 12
 

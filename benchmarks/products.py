@@ -123,7 +123,7 @@ def training(options, arguments):
     """Return a model, a batch of the commonest shape, the type of its products, and what times an update."""
     from heedful.bench.measure import new_objective
     from heedful.bench.preparation import prepare
-    from heedful.training.rehearsal import step_seconds
+    from heedful.training.cost_estimate import step_seconds
 
     work = prepare("multi30k-de-en", arguments, options.size, options.batch_tokens)
     objective = new_objective(work)

@@ -25,7 +25,7 @@ def main():
     from heedful.cache import keep_compilations
     from heedful.evaluation import score_text
     from heedful.run import Run
-    from heedful.tasks.translate import corpora
+    from heedful.tasks.translation_data import corpora
 
     keep_compilations()
     config = Run.open(options.run).config

@@ -62,7 +62,7 @@ def compare(other, folder):
 
 
 def heedful(tree, folder, *arguments, stdin=None):
-    """Run a verb of a checkout in `folder`; return its standard output."""
+    """Run a command of a checkout in `folder`; return its standard output."""
     environment = os.environ | {"PYTHONPATH": str(tree), "KERAS_BACKEND": "jax", "HEEDFUL_CACHE": str(folder / "cache")}
     command = [sys.executable, "-m", "heedful", *map(str, arguments)]
     done = subprocess.run(command, cwd=folder, env=environment, input=stdin, text=True, capture_output=True)

@@ -19,7 +19,7 @@ from heedful.evaluation import score_text
 from heedful.recipes import find_recipe
 from heedful.settings import of_recipe
 from heedful.special_tokens import END_ID, START_ID
-from heedful.tasks.translate import corpora, train_tokenizers
+from heedful.tasks.translation_data import corpora, train_tokenizers
 from heedful.training.optimizer import Schedule
 
 SENTENCES, WARMUP, TOGETHER = 200, 1000, 100

@@ -61,8 +61,8 @@ for length in (0.0, 1.0, 10.0):
 # padding at the end of short sentences is not read, and a writer does not see the words it has yet to write.
 
 # %%
-padding = masks.of_padding(np.array([[True, True, True, False, False]]))
-future = masks.of_future(ops.arange(5), ops.arange(5))
+padding = masks.padding(np.array([[True, True, True, False, False]]))
+future = masks.causal(ops.arange(5), ops.arange(5))
 figure, axes = plt.subplots(1, 3, figsize=(9, 3), layout="constrained")
 both = ops.logical_and(padding, future)
 titles = ("padding is not read", "the future is not read", "both")

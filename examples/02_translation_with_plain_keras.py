@@ -17,7 +17,7 @@ from keras import ops
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.special_tokens import END_ID, START_ID
-from heedful.generation.translator import Translator
+from heedful.inference.translator import Translator
 from heedful.layers import DecoderBlock, EncoderBlock, SinusoidalPositions, TokenEmbedding, masks
 
 SENTENCES = int(os.environ.get("EXAMPLE_SENTENCES", "8000"))
@@ -69,10 +69,10 @@ encoder = keras.Sequential(
 source_ids = keras.Input((None,), dtype="int32", name="source")
 target_ids = keras.Input((None,), dtype="int32", name="target")
 memory = encoder(source_ids)
-memory_visible = masks.of_padding(ops.not_equal(source_ids, 0))
-visible = keras.layers.Lambda(
-    lambda ids: masks.of_future(ops.arange(ops.shape(ids)[1]), ops.arange(ops.shape(ids)[1]))
-)(target_ids)
+memory_visible = masks.padding(ops.not_equal(source_ids, 0))
+visible = keras.layers.Lambda(lambda ids: masks.causal(ops.arange(ops.shape(ids)[1]), ops.arange(ops.shape(ids)[1])))(
+    target_ids
+)
 x = SinusoidalPositions(WIDTH)(TokenEmbedding(vocabulary, WIDTH)(target_ids))
 for _ in range(2):
     x = DecoderBlock(WIDTH, HEADS, INNER)(x, memory=memory, visible=visible, memory_visible=memory_visible)
@@ -100,7 +100,7 @@ assert history["loss"][-1] < history["loss"][0]
 
 # %%
 model = heedful.Transformer(
-    vocabulary, vocabulary, num_layers=2, d_model=WIDTH, num_heads=HEADS, d_ff=INNER, norm="pre", tie="all"
+    vocabulary, vocabulary, num_layers=2, d_model=WIDTH, num_heads=HEADS, d_ff=INNER, norm_position="pre", tie="all"
 )
 model.compile(
     keras.optimizers.Adam(2e-3),

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import heedful
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig, TrainConfig
-from heedful.inspection import AttentionMaps, plot_schedule
+from heedful.inspection.figures import draw_attention, draw_schedule
+from heedful.inspection.translation import TranslationInspection
 from heedful.training.optimizer import training_schedule
 
 UPDATES = int(os.environ.get("EXAMPLE_UPDATES", "1200"))
@@ -27,10 +28,10 @@ config = Config(
     name="reversal",
     data=DataConfig(corpus="reverse", sentences=20_000, length=8, batch_sentences=128, max_tokens=16),
     tokenizer=TokenizerConfig(kind="word", vocab_size=20),
-    model=ModelConfig(num_layers=2, d_model=64, num_heads=4, d_ff=128, tie="all", norm="pre", dropout=0.0),
+    model=ModelConfig(num_layers=2, d_model=64, num_heads=4, d_ff=128, tie="all", norm_position="pre", dropout=0.0),
     train=TrainConfig(
         updates=UPDATES, validate_every=max(1, UPDATES // 4), schedule="inverse_square_root", learning_rate=2e-3,
-        warmup_updates=100, label_smoothing=0.0, best_by="loss", tensorboard=False, check=UPDATES > 100,
+        warmup_updates=100, label_smoothing=0.0, select_by="loss", tensorboard=False, check=UPDATES > 100,
     ),
 )  # fmt: skip
 run = heedful.train(config, "runs/reversal", force=True)
@@ -40,7 +41,7 @@ run = heedful.train(config, "runs/reversal", force=True)
 
 # %%
 schedule = training_schedule(config.train, config.model.d_model)
-print(plot_schedule(PICTURES / "schedule.png", schedule, UPDATES))
+print(draw_schedule(PICTURES / "schedule.png", schedule, UPDATES))
 
 # %% [markdown]
 # ## What it has learned
@@ -59,5 +60,5 @@ if UPDATES >= 1000:
 # Each row of the picture is the writing of one digit, each column a digit that was read.
 
 # %%
-maps = AttentionMaps(translator, digits)
-print(maps.sheet(PICTURES / "reversal.png", "cross"))
+inspection = TranslationInspection.of(translator, digits)
+print(draw_attention(PICTURES / "reversal.png", inspection, "cross", inspection.num_layers))

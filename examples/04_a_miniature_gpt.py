@@ -45,7 +45,7 @@ config = Config(
     data=DataConfig(train=(str(text),), max_tokens=64, batch_sentences=32, held_out=0.05),
     tokenizer=TokenizerConfig(kind="char", vocab_size=120),
     model=ModelConfig(
-        num_layers=2, d_model=96, num_heads=4, d_ff=256, norm="pre", activation="gelu", positions="rotary",
+        num_layers=2, d_model=96, num_heads=4, d_ff=256, norm_position="pre", activation="gelu", positions="rotary",
         dropout=0.0, max_length=64,
     ),
     train=TrainConfig(

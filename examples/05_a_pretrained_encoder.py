@@ -33,7 +33,7 @@ words = Config(
     name="words",
     data=DataConfig(train=("portuguese.txt",), documents="lines", max_tokens=32, batch_tokens=1024, max_shapes=2),
     tokenizer=TokenizerConfig(kind="word", vocab_size=2000, lowercase=True),
-    model=ModelConfig(num_layers=2, d_model=64, num_heads=4, d_ff=128, norm="pre", max_length=48),
+    model=ModelConfig(num_layers=2, d_model=64, num_heads=4, d_ff=128, norm_position="pre", max_length=48),
     train=TrainConfig(**SCHEDULE),
 )
 heedful.train(words, "runs/words", force=True)
@@ -66,7 +66,7 @@ classes = Config(
     task="classify",
     name="negation",
     data=DataConfig(train=("labelled.tsv",), test=("unseen.tsv",), max_tokens=32, batch_tokens=512, max_shapes=2),
-    train=TrainConfig(start_from="runs/words", freeze=True, label_smoothing=0.0, **SCHEDULE),
+    train=TrainConfig(init_from="runs/words", freeze=True, label_smoothing=0.0, **SCHEDULE),
 )
 heedful.train(classes, "runs/negation", force=True)
 labeller = heedful.load("runs/negation")
@@ -91,7 +91,7 @@ translation = Config(
     name="on-top",
     data=DataConfig(train=("train.pt", "train.en"), valid=("valid.pt", "valid.en"), batch_tokens=1024, max_shapes=3),
     tokenizer=TokenizerConfig(kind="word", vocab_size=2000),
-    train=TrainConfig(start_from="runs/words", freeze=True, validate_sentences=50, **SCHEDULE),
+    train=TrainConfig(init_from="runs/words", freeze=True, validate_sentences=50, **SCHEDULE),
 )
 run = heedful.train(translation, "runs/on-top", force=True)
 model = run.load_model()

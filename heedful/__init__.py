@@ -1,43 +1,66 @@
-"""heedful trains, looks into and ships Transformers with Keras 3; JAX is the default backend."""
+"""heedful trains, inspects and ships Transformers with Keras 3; JAX is the default backend."""
 
 import importlib
 import os
+from typing import TYPE_CHECKING
 
 os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "jax"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Keras may load TensorFlow, which talks
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Keras may load TensorFlow, which prints messages
 
 __version__ = "0.1.0"
 
-# Public name -> module. Loaded when first used, so that `heedful --help` does not wait for Keras.
-_HOMES = {
-    "Transformer": "heedful.models",
+if TYPE_CHECKING:  # for editors and type checkers; at run time see `_MODULES`
+    from heedful.config import Config
+    from heedful.data.tokenizer import Tokenizer
+    from heedful.inference.generator import Generator
+    from heedful.inference.mask_filler import MaskFiller
+    from heedful.inference.text_classifier import TextClassifier
+    from heedful.inference.text_embedder import TextEmbedder
+    from heedful.inference.translator import Translator
+    from heedful.layers import DecoderBlock, EncoderBlock, MultiHeadAttention, Trace
+    from heedful.loading import load
+    from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
+    from heedful.run import Run
+    from heedful.training.loss import TokenCrossentropy
+    from heedful.training.metrics import Perplexity, TokenAccuracy
+    from heedful.workflows import resume, train
+
+# Public name -> module. They are imported on first use, so that `heedful --help` does not wait for Keras.
+_MODULES = {
     "CausalLM": "heedful.models",
-    "MaskedLM": "heedful.models",
     "Classifier": "heedful.models",
-    "MultiHeadAttention": "heedful.layers",
-    "EncoderBlock": "heedful.layers",
-    "DecoderBlock": "heedful.layers",
-    "Trace": "heedful.layers",
-    "Tokenizer": "heedful.data.tokenizer",
     "Config": "heedful.config",
-    "TokenCrossentropy": "heedful.training.loss",
-    "TokenAccuracy": "heedful.training.metrics",
+    "DecoderBlock": "heedful.layers",
+    "EncoderBlock": "heedful.layers",
+    "Generator": "heedful.inference.generator",
+    "MaskFiller": "heedful.inference.mask_filler",
+    "MaskedLM": "heedful.models",
+    "MultiHeadAttention": "heedful.layers",
     "Perplexity": "heedful.training.metrics",
-    "Translator": "heedful.generation.translator",
-    "Generator": "heedful.generation.generator",
-    "Filler": "heedful.reading.filler",
-    "Labeller": "heedful.reading.labeller",
+    "Run": "heedful.run",
+    "TextClassifier": "heedful.inference.text_classifier",
+    "TextEmbedder": "heedful.inference.text_embedder",
+    "TokenAccuracy": "heedful.training.metrics",
+    "TokenCrossentropy": "heedful.training.loss",
+    "Tokenizer": "heedful.data.tokenizer",
+    "Trace": "heedful.layers",
+    "Transformer": "heedful.models",
+    "Translator": "heedful.inference.translator",
     "load": "heedful.loading",
-    "train": "heedful.workflows",
     "resume": "heedful.workflows",
+    "train": "heedful.workflows",
 }
 
-__all__ = [*_HOMES, "__version__"]
+__all__ = [
+    "CausalLM", "Classifier", "Config", "DecoderBlock", "EncoderBlock", "Generator", "MaskFiller", "MaskedLM",
+    "MultiHeadAttention", "Perplexity", "Run", "TextClassifier", "TextEmbedder", "TokenAccuracy", "TokenCrossentropy",
+    "Tokenizer", "Trace", "Transformer", "Translator", "__version__", "load", "resume", "train",
+]  # fmt: skip
 
 
 def __getattr__(name):
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'heedful' has no attribute {name!r}")
 
 

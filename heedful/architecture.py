@@ -4,6 +4,15 @@ import typing
 from dataclasses import dataclass
 from typing import Literal
 
+FORMAT_1 = {"norm": "norm_position", "norm_kind": "norm"}  # arguments of heedful 0.1.0, and their names today
+
+
+def from_format_1(arguments):
+    """Return the arguments of a model with those of heedful 0.1.0 under their names of today."""
+    if "norm_kind" not in arguments and arguments.get("norm") not in ("post", "pre"):
+        return arguments
+    return {FORMAT_1.get(name, name): value for name, value in arguments.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
@@ -26,10 +35,10 @@ class Architecture:
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = "relu"
     """Nonlinearity of the feed-forward networks: relu (section 3.3), gelu (BERT), gelu_tanh (GPT-2), silu (Marian), or
     a gated form, geglu or swiglu (Shazeer 2020)."""
-    norm: Literal["post", "pre"] = "post"
+    norm_position: Literal["post", "pre"] = "post"
     """Where a block normalises: the sum after a residual connection (post, section 3.1), or the input of each sublayer
     (pre, Xiong et al. 2020), which trains without a long warm-up."""
-    norm_kind: Literal["layer", "rms"] = "layer"
+    norm: Literal["layer", "rms"] = "layer"
     """Kind of norm: layer (Ba et al. 2016), or rms, which does not centre and has no bias (Zhang and Sennrich 2019)."""
     norm_epsilon: float = 1e-6
     """Added to the variance before a norm divides by its root."""

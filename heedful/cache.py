@@ -1,4 +1,4 @@
-"""What is kept between runs on this machine: encoded text, compiled programs."""
+"""The cache on disk: encoded text and compiled programs."""
 
 import os
 import warnings
@@ -8,15 +8,15 @@ from heedful.errors import InputWarning
 
 
 def cache_folder():
-    """Return where it is kept: HEEDFUL_CACHE, or `heedful` in XDG_CACHE_HOME, or ~/.cache/heedful."""
+    """Return the cache folder: HEEDFUL_CACHE, or `heedful` in XDG_CACHE_HOME, or ~/.cache/heedful."""
     if own := os.environ.get("HEEDFUL_CACHE"):
         return Path(own)
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))  # relative ones are to be ignored (XDG Base Directory 0.8)
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))  # relative paths must be ignored (XDG Base Directory 0.8)
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "heedful"
 
 
 def encoded_folder():
-    """Return where encoded text is kept; None where there is no home folder, of which `keep_compilations` warns."""
+    """Return the cache folder of encoded text, or None without a home folder (`keep_compilations` warns then)."""
     try:
         return cache_folder() / "encoded"
     except RuntimeError:
@@ -24,8 +24,8 @@ def encoded_folder():
 
 
 def keep_compilations():
-    """Let programs that JAX compiles in this process survive it, unless JAX was given a folder for them already."""
-    from heedful import backend  # here, since it loads Keras: the text of a run is found without it
+    """Keep the programs that JAX compiles in the cache folder, unless JAX already has a folder for them."""
+    from heedful import backend  # imported late, since it loads Keras, which `encoded_folder` does not need
 
     try:
         backend.keep_compilations(cache_folder() / f"compiled-{backend.NAME}")

@@ -1,38 +1,44 @@
-"""The command line: calls a verb, whose module in `verbs` is imported only then, and says what went wrong with it."""
+"""The command line: finds the command, parses its arguments, and reports errors as one line."""
 
+import argparse
+import difflib
 import functools
-import importlib
 import os
 import sys
 import warnings
 
-from heedful import settings
+from heedful import __version__
+from heedful.commands import GROUPS, HELP, module_of
 from heedful.errors import InputError, InputWarning
-from heedful.memory import hold_memory
-from heedful.parser import new_parser
+from heedful.plugins import metric_names, task_names
+
+ABOUT = """Train, inspect and ship Transformers.
+
+usage: heedful COMMAND [arguments]    heedful COMMAND --help    heedful --version
+"""
+ENVIRONMENT = """
+environment:
+  HEEDFUL_DATA    folder of relative text paths (default: ./data)
+  HEEDFUL_CACHE   folder of encoded text and compiled programs (default: heedful in XDG_CACHE_HOME or ~/.cache)
+  KERAS_BACKEND   jax (the default), tensorflow or torch
+"""
 
 
-def main(arguments=None):
-    """Run a verb; return the exit code: 0 or as the verb says, 2 for a user's mistake, 128 + number after a signal."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    trains = arguments[:1] == ["train"] or arguments[:2] == ["bench", "train"]
-    arguments, overrides = settings.take(arguments) if trains else (arguments, [])
-    options = new_parser().parse_args(arguments)
-    options.overrides = overrides
-    hold_memory()
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; return its exit code, 2 for an error of the user, 128 + N for signal N."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
     usual = warnings.showwarning
     warnings.showwarning = functools.partial(_show_warning, usual)
     try:
         _prepare_output()
-        module, name = options.verb.split(".")
-        code = getattr(importlib.import_module(f"heedful.verbs.{module}"), name)(options) or 0
+        code = _run(arguments)
         sys.stdout.flush()  # while errors of writing are still reported below
         return code
     except InputError as error:
         print(f"heedful: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports the error again at exit
         return 0
     except OSError as error:
         print(f"heedful: {error.strerror}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
@@ -44,18 +50,77 @@ def main(arguments=None):
         warnings.showwarning = usual
 
 
+def overview() -> str:
+    """Return the help of the whole command line: the commands by group, tasks and metrics, also those of plug-ins."""
+    width = max(map(len, HELP)) + 2
+    groups = (
+        f"\n{group}:\n" + "".join(f"  {name:{width}s}{text}\n" for name, text in commands) for group, commands in GROUPS
+    )
+    names = "".join(
+        f"\n{kind + ':':9s}{', '.join(found)}" for kind, found in (("tasks", task_names()), ("metrics", metric_names()))
+    )
+    return f"{ABOUT}{''.join(groups)}{names}\n{ENVIRONMENT}"
+
+
+def command_parser(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
+    from heedful.commands.arguments import CommandParser
+
+    parser = CommandParser(
+        prog=f"heedful {command}", description=HELP[command], formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module_of(command).add_arguments(parser)
+    return parser
+
+
+def _run(arguments):
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(overview(), end="")
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(f"heedful {__version__}")
+        return 0
+    from heedful import settings
+    from heedful.memory import hold_memory
+
+    command = _command(arguments)
+    if command is None:  # the help of a group of commands, such as `bench`
+        names = [name for name in HELP if name.split()[0] == arguments[0]]
+        print("".join(f"{f'heedful {name}':24s}{HELP[name]}\n" for name in names), end="")
+        return 0 if arguments[1:] in (["-h"], ["--help"]) else 2
+    rest, module = arguments[len(command.split()) :], module_of(command)
+    rest, overrides = settings.take(rest) if getattr(module, "TAKES_SETTINGS", False) else (rest, [])
+    options = command_parser(command).parse_args(rest)
+    options.overrides = overrides
+    hold_memory()
+    return module.run(options) or 0
+
+
+def _command(arguments):
+    """Return the name of the command, or None if the arguments name a group of commands only."""
+    for words in (2, 1):
+        if (name := " ".join(arguments[:words])) in HELP:
+            return name
+    first = arguments[0]
+    if any(name.split()[0] == first for name in HELP):
+        return None
+    near = difflib.get_close_matches(first, HELP, 1)
+    advice = f"did you mean {near[0]!r}?" if near else "heedful --help lists the commands."
+    raise InputError(f"There is no command {first!r}: {advice}")
+
+
 def _prepare_output():
-    """Have what is written be UTF-8, as what is read is."""
+    """Write UTF-8, as text is read."""
     if sys.stderr is None:  # closed: its messages would go to standard output
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process lives
     if sys.stdout is None:
         raise InputError("There is no standard output to write to.")
-    if hasattr(sys.stdout, "reconfigure"):  # a test may have put something simpler in its place
+    if hasattr(sys.stdout, "reconfigure"):  # a test may have replaced it by something simpler
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # names of files may be any bytes
 
 
 def _show_warning(usual, message, category, *place, **more):
-    """Print our own warnings as a line, without where in our code they arose."""
+    """Print our own warnings as one line, without the place in our code."""
     if issubclass(category, InputWarning):
         print(f"heedful: warning: {message}", file=sys.stderr)
     else:

@@ -1,4 +1,4 @@
-"""How good a model is: scores of text with their signatures, and loss over tokens."""
+"""Evaluation: text scores with their signatures, class scores, and loss over tokens."""
 
 import math
 
@@ -11,11 +11,11 @@ from heedful.training.objective import batch_sums
 
 
 def score_text(hypotheses, references, lowercase=False):
-    """Compare translations with references, one reference a sentence.
+    """Score translations against references, one reference per sentence.
 
     Args:
         hypotheses, references: lists of text.
-        lowercase: whether case does not count; the signatures say so.
+        lowercase: whether to ignore case; recorded in the signatures.
 
     Returns:
         bleu and chrf (0 to 100, sacrebleu, with `signatures`), and `exact`, the share of identical sentences.
@@ -31,11 +31,11 @@ def score_text(hypotheses, references, lowercase=False):
 
 
 def class_scores(found, wanted, labels):
-    """Compare the classes `found` with those `wanted`, both numbers (N,).
+    """Score predicted classes `found` against true classes `wanted`, both integers (N,).
 
     Returns:
-        accuracy, macro_f1 (the mean over the classes that occur, found or wanted), f1 by label, texts, and confusion:
-        for each wanted class how often each was found.
+        accuracy, macro_f1 (the mean over the classes that occur in either), f1 by label, texts (their number), and
+        confusion (rows are true classes, columns are predictions).
     """
     confusion = np.zeros((len(labels), len(labels)), np.int64)
     np.add.at(confusion, (wanted, found), 1)
@@ -51,11 +51,11 @@ def class_scores(found, wanted, labels):
 
 
 class TokenScores:
-    """Loss, perplexity and accuracy of a model on examples: summed over all tokens, divided once.
+    """Loss, perplexity and accuracy of a model on examples, averaged over all tokens.
 
     Args:
-        model: of any family.
-        examples: whose `finite()` gives batches with labels and weights.
+        model: a model of any family.
+        examples: examples whose `one_pass()` yields batches with labels and weights.
     """
 
     def __init__(self, model, examples):
@@ -63,12 +63,12 @@ class TokenScores:
         self._sums = backend.compiled(lambda batch: batch_sums(model, batch), model)
 
     def __call__(self):
-        """Return what `summary` says of all batches."""
+        """Return the `summary` of all batches."""
         return self.summary(self.sums())
 
     def sums(self):
-        """Return nats of negative log-likelihood, tokens found and tokens of each batch (B, 3)."""
-        return np.array([backend.to_numpy(self._sums(batch))[1:] for batch in self.examples.finite()], float)
+        """Return (negative log-likelihood in nats, correct tokens, tokens) for each batch: (batches, 3)."""
+        return np.array([backend.to_numpy(self._sums(batch))[1:] for batch in self.examples.one_pass()], float)
 
     @staticmethod
     def summary(sums):

@@ -1,4 +1,4 @@
-"""A run folder as the object that does its task."""
+"""Load a run folder as the object that performs its task."""
 
 from heedful.cache import keep_compilations
 from heedful.errors import InputError
@@ -6,18 +6,18 @@ from heedful.run import Run
 
 
 def load(path, *more):
-    """Return what a trained run is for: a `Translator`, `Generator`, `Filler` or `Labeller`.
+    """Return the predictor of a trained run: a `Translator`, `Generator`, `MaskFiller` or `TextClassifier`.
 
-    Several translators become one, an ensemble. Programs that JAX compiles from then on are kept on disk (see
-    `cache.py`), unless JAX has a folder for them already.
+    Several translation runs form an ensemble. From then on, programs that JAX compiles are cached on disk (see
+    `cache.py`), unless JAX already has a folder for them.
 
     Raises:
-        InputError: a folder is missing, incomplete, of a newer format, its weights do not fit its config, or the runs
-            have different vocabularies.
+        InputError: a folder is missing, incomplete or of a newer format, its weights do not match its config, or the
+            runs have different vocabularies.
     """
     keep_compilations()
     runs = [Run.open(folder) for folder in (path, *more)]
     task = runs[0].task
     if len(runs) > 1 and not task.ensembles:
-        raise InputError(f"Runs of task {task.name!r} cannot vote: load one run.")
+        raise InputError(f"Runs of task {task.name!r} cannot form an ensemble: load one run.")
     return task.predictor([run.of_task(task.name) for run in runs])

@@ -1,4 +1,4 @@
-"""How the process gets its memory from Linux, and how much it had."""
+"""Memory of this process: how the C library manages it, and its peak."""
 
 import ctypes
 import os
@@ -9,18 +9,17 @@ from pathlib import Path
 
 # The names M_... of <malloc.h>
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
-_held: list[ctypes.CDLL] = []  # the C library, once it holds memory for us
+_held: list[ctypes.CDLL] = []  # glibc, once `hold_memory` has configured it
 
 
 def hold_memory():
-    """Keep freed memory in the process instead of handing it back to Linux after every update.
+    """Keep freed memory in the process instead of returning it to Linux after every update.
 
-    A compiled update allocates its activations anew each time. By itself the C library maps fresh pages for them, and
-    the kernel clears each page: tens of thousands of page faults an update. One arena, no mapping and no
-    trimming leave the pages where they are; an update of size `tutorial` with 4,096 tokens fell from 520 to 350 ms.
+    Each compiled update allocates its activations again. By default glibc maps fresh pages for them, and the kernel
+    clears each page in a page fault. With one arena, no mapping and no trimming, updates reuse the same pages.
 
-    Call it before the first thread starts, since threads keep the arenas that they have: the command line does so
-    before any verb. Does nothing where the C library is not glibc.
+    Call it before the first thread starts, since threads keep their arenas; the command line does so before any
+    command. It does nothing if the C library is not glibc.
     """
     try:
         glibc = os.confstr("CS_GNU_LIBC_VERSION")
@@ -36,10 +35,9 @@ def hold_memory():
 
 
 def peak():
-    """Return the most memory that this process has had, in bytes.
+    """Return the peak memory of this process, in bytes.
 
-    On Linux that is what the kernel says of the program itself: what `getrusage` tells counts the process too that
-    started it.
+    On Linux this is `VmHWM`, since `getrusage` also counts the memory of the parent process.
     """
     try:
         found = re.search(rb"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_bytes(), re.MULTILINE)
@@ -51,11 +49,10 @@ def peak():
 
 
 def give_back():
-    """Hand to Linux, once, what is free at this moment; nothing where memory is not held.
+    """Return the currently free memory to Linux, once; do nothing without `hold_memory`.
 
-    Compiling leaves many small holes, and takes its own memory out of the large one in which the updates before found
-    their place: the next ones then need a new one beside it. Given back, holes cost nothing, and the updates' memory is
-    one piece again.
+    Compiling fragments the heap: it leaves many small gaps, and allocates from the large free block that updates used
+    before, so later updates need another block. Once returned, the gaps cost nothing.
     """
     for library in _held:
         library.malloc_trim(0)

@@ -14,17 +14,17 @@ BUILT_IN = {
         "classify": "heedful.tasks.classify:Classify",
     },
     METRICS: {
-        "bleu": "heedful.scores.units:BLEU",
-        "accuracy": "heedful.scores.units:ACCURACY",
-        "loss": "heedful.scores.units:LOSS",
-        "bits_per_byte": "heedful.scores.units:BITS_PER_BYTE",
+        "bleu": "heedful.scores.metrics:BLEU",
+        "accuracy": "heedful.scores.metrics:ACCURACY",
+        "loss": "heedful.scores.metrics:LOSS",
+        "bits_per_byte": "heedful.scores.metrics:BITS_PER_BYTE",
     },
 }
 
 
 @functools.cache
 def _entry_points(group):
-    """Return the entry points of a group by name; the names of heedful's own cannot be taken."""
+    """Return the entry points of a group by name; packages cannot override heedful's own names."""
     own = {name: importlib.metadata.EntryPoint(name, value, group) for name, value in BUILT_IN[group].items()}
     added = {point.name: point for point in importlib.metadata.entry_points(group=group)}
     return own | {name: point for name, point in sorted(added.items()) if name not in own}
@@ -47,10 +47,10 @@ def task_names():
 
 @functools.cache
 def find_task(name):
-    """Return the `Task` of a name.
+    """Return the `Task` with a name.
 
     Raises:
-        InputError: there is none, or the package that adds it cannot be imported.
+        InputError: no task has this name, or its package cannot be imported.
     """
     return _find(TASKS, "task", name)()
 
@@ -62,5 +62,5 @@ def metric_names():
 
 @functools.cache
 def find_metric(name):
-    """Return the `Metric` of a name; errors as in `find_task`."""
+    """Return the `Metric` with a name; errors as in `find_task`."""
     return _find(METRICS, "metric", name)

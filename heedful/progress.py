@@ -1,4 +1,4 @@
-"""How work goes, on standard error, which leaves standard output to whoever reads it: a progress bar, and notes."""
+"""Progress bars and notes, on standard error, so that standard output holds only results."""
 
 import os
 import sys
@@ -8,13 +8,13 @@ from rich.progress import Progress
 
 
 def progress_bar(*columns):
-    """Return a rich `Progress`, to be opened with `with`; it shows nothing where standard error is no terminal.
+    """Return a rich `Progress` context manager; it shows nothing if standard error is not a terminal.
 
-    While it is open, rich redirects printed text and shows it above the bar. That is for what goes to a terminal
-    too: a file or a pipe would get nothing.
+    While it is open, rich shows printed text above the bar. Standard output is redirected to it only if it is a
+    terminal too: a file or a pipe would get nothing.
 
     Args:
-        columns: of the bar; rich's usual ones by default.
+        columns: columns of the bar, by default those of rich.
     """
     console = Console(stderr=True)
     return Progress(

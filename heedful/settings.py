@@ -1,4 +1,4 @@
-"""Settings on the command line: `--section.key value`, checked as a recipe's keys are, and their description."""
+"""Settings on the command line (`--section.key value`), checked like the keys of a recipe, and their description."""
 
 import argparse
 import ast
@@ -8,28 +8,30 @@ import inspect
 import tomllib
 import typing
 from pathlib import Path
+from typing import Any
 
-from heedful.checked import from_dict
 from heedful.config import SIZED, Config, read_recipe
+from heedful.config.format_1 import RENAMED
 from heedful.errors import InputError
+from heedful.validation import from_dict
 
 
 def override(config, arguments):
-    """Return a config with `--section.key value` arguments applied, checked as a recipe's keys are.
+    """Return a config with `--section.key value` arguments applied, checked like the keys of a recipe.
 
     Raises:
-        InputError: an unknown key, a value of the wrong kind or out of range, a flag without a value.
+        InputError: an unknown key, a value of the wrong type or out of range, or a flag without a value.
     """
     return _overridden(_lists(dataclasses.asdict(config)), arguments)
 
 
 def of_recipe(path, arguments):
-    """Return the config of a recipe with arguments applied as in `override`; settings that depend on them follow.
+    """Return the config of a recipe with arguments applied as in `override`, before dependent settings are derived.
 
     Raises:
-        InputError: as `override`, or the recipe itself is wrong.
+        InputError: as in `override`, or the recipe itself is invalid.
     """
-    config = Config.from_toml(path)  # which names the recipe where that is wrong by itself
+    config = Config.from_toml(path)  # so that an error in the recipe itself names the recipe
     return _overridden(read_recipe(path), arguments) if arguments else config
 
 
@@ -37,22 +39,25 @@ def _overridden(table, arguments):
     given = list(_pairs(arguments))
     if "--model.size" in dict(given):
         for name in SIZED:
-            table.get("model", {}).pop(name, None)  # a new size brings its own
+            table.get("model", {}).pop(name, None)  # a new size sets these
     for flag, text in given:
         *sections, key = flag.removeprefix("--").split(".")
-        kind, place = Config, table
+        kind: Any = Config
+        place = table
         for section in sections:
             kind = typing.get_type_hints(kind).get(section)
             if not dataclasses.is_dataclass(kind):
                 raise InputError(f"Unknown setting {flag}; the sections are {', '.join(_sections())}.")
             place = place.setdefault(section, {})
+        if (name := flag.removeprefix("--")) in RENAMED:
+            raise InputError(f"{flag} is now called --{RENAMED[name]}.")
         place[key] = _value(text, typing.get_type_hints(kind).get(key))
     return from_dict(Config, table, "command line")
 
 
 def flat(config):
-    """Return every setting of a config by its full name."""
-    found = {}
+    """Return all settings of a config by their full names."""
+    found: dict[str, Any] = {}
     for section, values in dataclasses.asdict(config).items():
         if isinstance(values, dict):
             found |= {f"{section}.{name}": value for name, value in values.items()}
@@ -68,17 +73,17 @@ def changed(old, new):
 
 
 def origins(recipe, arguments):
-    """Return where settings come from, by their full names: those of a recipe's path, and overrides as in `override`.
+    """Return where settings come from, by full name: the recipe at a path, or arguments as in `override`.
 
-    Sizes that neither names come from `model.size`; settings without an origin have their default.
+    Sizes that neither sets come from `model.size`. Settings that are not in the result have their defaults.
     """
-    found = {}
+    found: dict[str, str] = {}
     for section, values in (read_recipe(recipe) if recipe else {}).items():
         names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
         found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
     given = {flag.removeprefix("--"): "command line" for flag, _ in _pairs(arguments)}
     sizes = [f"model.{name}" for name in SIZED]
-    if "model.size" in given:  # brings its own
+    if "model.size" in given:  # replaces the recipe's sizes
         found = {name: origin for name, origin in found.items() if name not in sizes}
     found |= given
     if recipe or "model.size" in given:
@@ -88,11 +93,13 @@ def origins(recipe, arguments):
 
 
 def take(arguments):
-    """Split the arguments of `train` into its own and the settings, `--section.key value` and `--name value`."""
-    own, overrides, wants_value = [], [], False
+    """Split the arguments of a command into its options and its settings (`--section.key value`, `--name value`)."""
+    own: list[str] = []
+    overrides: list[str] = []
+    wants_value = False
     for argument in arguments:
         flag, together, _ = argument.partition("=")
-        if flag.startswith("--"):  # never the value of the flag before, which then lacks one
+        if flag.startswith("--"):  # never the value of the previous flag
             is_setting = "." in flag or flag == "--name"
             (overrides if is_setting else own).append(argument)
             wants_value = is_setting and not together
@@ -103,7 +110,7 @@ def take(arguments):
 
 
 def _pairs(arguments):
-    """Yield flags and their values; `InputError` where one lacks the other."""
+    """Yield pairs of flag and value; raise `InputError` if either is missing."""
     words = iter(arguments)
     for word in words:
         flag, together, value = word.partition("=")
@@ -112,15 +119,15 @@ def _pairs(arguments):
         if not together:
             value = next(words, "--")
             if value.startswith("--"):
-                raise InputError(f"{flag} needs a value; one that begins with two dashes goes as {flag}=VALUE.")
+                raise InputError(f"{flag} needs a value; write one that begins with two dashes as {flag}=VALUE.")
         yield flag, value
 
 
 def _value(text, kind):
-    """Read a value as TOML does; what is no TOML value is a text, and so is any number where `kind` asks for texts."""
+    """Parse a TOML value. Anything else is a string, and so is a number where `kind` expects strings."""
     try:
         value = tomllib.loads(f"x = {text}")["x"]
-    except (ValueError, RecursionError):  # no TOML, or more digits or brackets than Python reads
+    except (ValueError, RecursionError):  # not TOML, or too many digits or brackets for Python
         return text
     wants_text = kind is str or typing.get_origin(kind) is tuple
     return text if wants_text and not isinstance(value, (str, list)) else value
@@ -138,7 +145,7 @@ def _sections():
 
 
 def describe():
-    """Yield a line for each setting: name, kind, default, meaning."""
+    """Yield a line for each setting: name, type, default, meaning."""
     for name, (kind, default, text) in meanings().items():
         if name == "task":
             continue  # only a recipe sets it: other settings depend on it
@@ -146,28 +153,28 @@ def describe():
 
 
 def meanings():
-    """Return kind, default and meaning of every setting by its full name: `task`, `train.learning_rate`, ..."""
+    """Return type, default and meaning of every setting by its full name: `task`, `train.learning_rate`, ..."""
     whole = {name: rest for name, *rest in _fields_of(Config, Config) if name in ("task", "name")}
     return whole | {f"{section}.{name}": rest for section in _sections() for name, *rest in _fields(section)}
 
 
 def add_options(parser, section, without=()):
-    """Give a verb's parser an option for each setting of a section but some: `beam_size` becomes `--beam-size`."""
-    group = parser.add_argument_group(f"settings of the run's section [{section}] for this call")
+    """Add an option to a parser for each setting of a section, except `without`: `beam_size` becomes `--beam-size`."""
+    group = parser.add_argument_group(f"override the run's [{section}] settings for this call")
     for name, kind, _, text in _fields(section):
         if name in without:
             continue
-        # As `--sample` and `--no-sample`, for a run may have the other.
+        # `--sample` and `--no-sample`, since the run may have set either.
         options = {"action": argparse.BooleanOptionalAction} if kind == "bool" else {"metavar": "VALUE"}
         flag = f"--{name.replace('_', '-')}"
         group.add_argument(flag, dest=f"{section}.{name}", help=(text or kind).replace("%", "%%"), **options)
 
 
 def given_options(config, section, options):
-    """Return the section of a config with the options of `add_options` that were given, checked.
+    """Return a section of a config, updated with the given options of `add_options` and checked.
 
     Raises:
-        InputError: a value of the wrong kind or out of range, or values that contradict each other.
+        InputError: a value of the wrong type or out of range, or values that contradict each other.
     """
     old = getattr(config, section)
     kinds = typing.get_type_hints(type(old))
@@ -188,7 +195,7 @@ def _fields(section):
 
 
 def _fields_of(kind_of_section, defaults):
-    """Yield name, kind, default and meaning (the text under the field in config.py) of a section's settings."""
+    """Yield name, type, default and meaning (the docstring under the field) of a section's settings."""
     meanings = _texts_of(kind_of_section)
     for item in dataclasses.fields(kind_of_section):
         annotation, text = meanings[item.name]
@@ -196,15 +203,15 @@ def _fields_of(kind_of_section, defaults):
 
 
 def _texts_of(kind_of_section):
-    """Return annotation and docstring of each field of a dataclass, those that it inherits included."""
-    found = {}
+    """Return annotation and docstring of each field of a dataclass, including inherited ones."""
+    found: dict[str, tuple[str, str]] = {}
     for kind in reversed(kind_of_section.__mro__[:-1]):
         body = _classes_in(inspect.getsourcefile(kind))[kind.__name__].body
         for node, following in zip(body, [*body[1:], None], strict=True):
-            if isinstance(node, ast.AnnAssign):
-                text = found.get(node.target.id, ("", ""))[1]  # a field that is declared again keeps its docstring
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                text = found.get(node.target.id, ("", ""))[1]  # a redeclared field keeps its docstring
                 if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                    text = " ".join(following.value.value.split())
+                    text = " ".join(str(following.value.value).split())
                 found[node.target.id] = ast.unparse(node.annotation), text
     return found
 

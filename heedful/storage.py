@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and arrays that are what was written or not loaded at all."""
+"""Atomic writes, locks, and safetensors files with checksums."""
 
 import contextlib
 import errno
@@ -16,11 +16,11 @@ from safetensors.numpy import save as to_safetensors
 
 from heedful.errors import InputError, InputWarning
 
-SEAL = "sha256"
+CHECKSUM = "sha256"
 
 
 def write_atomically(path, content):
-    """Write bytes to `path` so that a crash or a full disk leaves the old file or the new one, never a part.
+    """Write bytes to `path` so that a crash or a full disk leaves either the old file or the new one, complete.
 
     Raises:
         OSError: the disk is full or not writable; what was at `path` is untouched.
@@ -36,7 +36,7 @@ def write_atomically(path, content):
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)  # the new name must survive a power cut too
+    folder = os.open(path.parent, os.O_RDONLY)  # the rename must survive a power cut too
     try:
         os.fsync(folder)
     finally:
@@ -44,20 +44,20 @@ def write_atomically(path, content):
 
 
 def write_text(path, text):
-    """Write text as `write_atomically` does its bytes, in UTF-8.
+    """Write text in UTF-8 with `write_atomically`.
 
-    A file's name may be other bytes, which Python reads as lone surrogates: they are written as `\\udcff`, which JSON
-    takes for what they were.
+    File names that are not UTF-8 contain lone surrogates in Python. They are written as `\\udcff`, an escape that JSON
+    reads back.
     """
     write_atomically(path, text.encode(errors="backslashreplace"))
 
 
 def inside(folder, name):
-    """Return the path of what a folder holds or is to hold; `InputError` if a link there leads out of the folder."""
+    """Return the path of `name` in a folder; raise `InputError` if a link leads out of the folder."""
     path = Path(folder) / name
     try:
         target = path.resolve()
-    except RuntimeError as error:  # links that lead to each other, before Python 3.13
+    except RuntimeError as error:  # circular links, before Python 3.13
         raise InputError(f"{path} leads nowhere: {error}") from error
     if not target.is_relative_to(Path(folder).resolve()):
         raise InputError(f"{path} leads out of its folder, to {target}: what others wrote must stay inside.")
@@ -65,10 +65,10 @@ def inside(folder, name):
 
 
 def own_file(folder, name):
-    """Return the path of a file of a folder, if it is a file and lies there.
+    """Return the path of an existing plain file in a folder.
 
     Raises:
-        InputError: it is missing, leads out of the folder, or is no plain file, such as a pipe that never ends.
+        InputError: it is missing, leads out of the folder, or is not a plain file (reading a pipe might never end).
     """
     path = inside(folder, name)
     if not path.exists():
@@ -79,10 +79,10 @@ def own_file(folder, name):
 
 
 def shapes(path):
-    """Return the shapes of the arrays in a safetensors file, by name, without reading them.
+    """Return the shapes of the arrays in a safetensors file, by name, without reading the arrays.
 
     Raises:
-        InputError: the file is missing or malformed; its header and its size do not fit each other.
+        InputError: the file is missing or malformed, or its header does not match its size.
     """
     with _opened(path) as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -90,7 +90,7 @@ def shapes(path):
 
 @contextlib.contextmanager
 def if_allowed(what):
-    """Warn that `what` is left out, instead of failing, where writing is not allowed: scores in another user's run."""
+    """Warn with the text `what` instead of failing if writing is not permitted, such as in another user's run."""
     try:
         yield
     except OSError as error:
@@ -101,14 +101,14 @@ def if_allowed(what):
 
 @contextlib.contextmanager
 def locked(folder, wait=False):
-    """Keep other processes out of `folder` while this one works in it; one that is killed leaves no lock.
+    """Lock `folder` against other processes inside this context; a killed process leaves no lock.
 
     Args:
-        folder: must exist.
-        wait: until another process has left, instead of refusing.
+        folder: an existing folder.
+        wait: whether to wait for another process instead of refusing.
 
     Raises:
-        InputError: another process is at work there; says which.
+        InputError: another process has locked the folder; the message names it.
     """
     with open(Path(folder) / ".lock", "a+", encoding="utf-8", opener=_open_no_link) as file:
         try:
@@ -116,7 +116,7 @@ def locked(folder, wait=False):
         except BlockingIOError as error:
             file.seek(0)
             raise InputError(f"{folder} is in use by {file.read() or 'another process'}.") from error
-        for pattern in (".*.[0-9]*.part", "*/.*.[0-9]*.part"):  # left by one that was killed while it wrote
+        for pattern in (".*.[0-9]*.part", "*/.*.[0-9]*.part"):  # left by a process that was killed while writing
             for part in Path(folder).glob(pattern):
                 if not part.parent.is_symlink():
                     part.unlink()
@@ -127,50 +127,50 @@ def locked(folder, wait=False):
 
 
 def _open_no_link(path, flags):
-    """Open a file that is not a link: what a stranger's one leads to would be written over."""
+    """Open a file, but never through a link, which could overwrite a file elsewhere."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
-def sealed(arrays, metadata):
-    """Return arrays by name and metadata as the bytes of a safetensors file that carries its own checksum."""
-    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # others it would write scrambled
-    return to_safetensors(arrays, metadata | {SEAL: checksum(arrays, metadata)})
+def with_checksum(arrays, metadata):
+    """Return the bytes of a safetensors file with these arrays, metadata and a checksum of both."""
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # it scrambles other orders
+    return to_safetensors(arrays, metadata | {CHECKSUM: checksum(arrays, metadata)})
 
 
-def read_sealed(path):
-    """Read what `sealed` made: (arrays by name, metadata).
+def read_checked(path):
+    """Read a file of `with_checksum`: (arrays by name, metadata).
 
     Raises:
-        InputError: the file is missing, or a single bit of it is not as it was written.
+        InputError: the file is missing, or any bit of its content has changed.
     """
-    arrays, metadata, _ = read_with_seal(path)
+    arrays, metadata, _ = read_with_checksum(path)
     return arrays, metadata
 
 
-def read_with_seal(path):
-    """Read what `sealed` made: (arrays by name, metadata, checksum of both); errors as of `read_sealed`."""
+def read_with_checksum(path):
+    """Read a file of `with_checksum`: (arrays by name, metadata, checksum); errors as in `read_checked`."""
     arrays, metadata = read_arrays(path)
-    seal = _seal_of(metadata, path)
-    del metadata[SEAL]
+    seal = _checksum_of(metadata, path)
+    del metadata[CHECKSUM]
     if seal != checksum(arrays, metadata):
         raise InputError(f"{path} is damaged: its content does not fit its checksum.")
     return arrays, metadata, seal
 
 
-def read_seal(path):
-    """Return the checksum that a file of `sealed` carries: that of its content, whatever the order in the file.
+def read_checksum(path):
+    """Return the checksum stored in a file of `with_checksum`; it does not depend on the order in the file.
 
     Raises:
-        InputError: the file is missing, malformed, or carries none.
+        InputError: the file is missing or malformed, or has no checksum.
     """
     with _opened(path) as file:
-        return _seal_of(file.metadata() or {}, path)
+        return _checksum_of(file.metadata() or {}, path)
 
 
-def _seal_of(metadata, path):
-    if SEAL not in metadata:
+def _checksum_of(metadata, path):
+    if CHECKSUM not in metadata:
         raise InputError(f"{path} is damaged, or was not written by this version of heedful: it carries no checksum.")
-    return metadata[SEAL]
+    return metadata[CHECKSUM]
 
 
 def read_arrays(path):
@@ -195,15 +195,15 @@ def _opened(path):
 
 
 def checksum(arrays, metadata):
-    """Return the SHA-256 of all metadata and, by name, of type, shape and content of all arrays."""
+    """Return a SHA-256 over the metadata and over name, dtype, shape and content of each array."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(json.dumps([name, array.dtype.str, np.shape(arrays[name])]).encode())
-        digest.update(array.reshape(-1).view(np.uint8))
+        digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
 def name_in_model(variable):
-    """Return the path of a Keras variable inside its model, which is the name under which a weight is saved."""
+    """Return the path of a Keras variable inside its model, the name under which its value is saved."""
     return variable.path.split("/", 1)[1]

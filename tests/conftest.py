@@ -1,4 +1,4 @@
-"""What all tests share. Sizes in tests are different primes, or products of them: a swapped axis cannot pass."""
+"""Fixtures and helpers of all tests. Test sizes are distinct primes or products of them: a swapped axis fails."""
 
 import io
 import os
@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 
-os.environ.setdefault("KERAS_BACKEND", "jax")  # as heedful would choose, whoever imports Keras first
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow greets on standard error
-# Most of the tests' time is XLA compiling small programs: half as much so. What watches numbers asks for `optimized`.
+os.environ.setdefault("KERAS_BACKEND", "jax")  # heedful's default, even if Keras is imported first
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow logs to standard error at start-up
+# XLA compiling small programs takes most of the tests' time; this halves it. Tests of numerics use `optimized`.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if os.environ["KERAS_BACKEND"] == "jax":
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
-if "PYTEST_XDIST_WORKER" in os.environ:  # a worker for each core: with a thread each they do not wait for one another
+if "PYTEST_XDIST_WORKER" in os.environ:  # one worker per core: one thread each avoids contention
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
@@ -30,7 +30,7 @@ from heedful.run import Run
 from heedful.settings import override
 from heedful.training import machine
 
-# What a shell starts in the background ignores Ctrl-C, and so would all that tests start.
+# Background jobs of a shell ignore SIGINT, and processes that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -45,7 +45,7 @@ def _seeded():
 
 @pytest.fixture
 def optimized():
-    """Compile as for users."""
+    """Compile with all optimizations, as for users."""
     if backend.NAME != "jax":
         yield
         return
@@ -74,7 +74,7 @@ def numpy():
 
 @pytest.fixture(autouse=True, scope="session")
 def cache(tmp_path_factory):
-    """Tests keep their encoded text and compiled programs to themselves."""
+    """Keep the encoded text and compiled programs of the tests in their own folder."""
     folder = tmp_path_factory.getbasetemp() / "cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEEDFUL_CACHE", str(folder))
@@ -83,7 +83,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="session")
 def _small_products():
-    """Every validation measures the machine; here that is to take no time."""
+    """Shrink the products with which every validation measures the machine, to save time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "SIZES", (128, 128, 128))
         yield
@@ -122,7 +122,7 @@ def text_files(tmp_path):
     return write_pairs(tmp_path)
 
 
-# A model and a training of seconds: the end of every recipe in the tests.
+# A model and a training that takes seconds; part of every test recipe.
 TINY = """
 [model]
 size = "toy"
@@ -185,7 +185,7 @@ KINDS = {"generate": ("whole", "char"), "fill": ("labelled", "word"), "classify"
 
 
 def write_labelled(folder):
-    """Write a text of which each line begins with a label and a tab; return its path."""
+    """Write a text whose lines begin with a label and a tab; return its path."""
     path = folder / "labelled.txt"
     lines = [f"{'animal' if 'c' in target.split()[1] else 'human'}\t{target}" for _, target in PAIRS]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -228,17 +228,17 @@ def config(recipe):
 
 
 def change(config, *arguments):
-    """Return the config with settings as on the command line."""
+    """Return the config overridden by command-line settings."""
     return override(config, arguments)
 
 
 def quiet(text):
-    """Swallow a report."""
+    """Discard a report."""
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory, cache):
-    """A folder with a recipe, its text, and what it was trained to, `run`: to be copied, not to be changed."""
+    """A folder with a recipe, its text and its trained run, `run`; tests must copy it, not change it."""
     folder = tmp_path_factory.mktemp("trained")
     assert main(["train", str(write_recipe(folder)), "--run", str(folder / "run")]) == 0
     return folder
@@ -246,21 +246,21 @@ def trained(tmp_path_factory, cache):
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """A copy of the folder of a trained run."""
+    """A copy of a trained run's folder."""
     return shutil.copytree(trained / "run", tmp_path / "run")
 
 
 @pytest.fixture
 def whole(run):
-    """A run that came to its end at once."""
+    """A run that was trained without interruption."""
     return Run.open(run)
 
 
 def talk(arguments, lines):
-    """Give a verb of the command line a line after each answer; return the answers, a line each."""
+    """Start a heedful command and send it the lines, each after the previous answer; return the answers."""
     command, answers = [sys.executable, "-m", "heedful", *map(str, arguments)], []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        (alarm := threading.Timer(200, process.kill)).start()  # or the test would wait for ever too
+        (alarm := threading.Timer(200, process.kill)).start()  # or a hanging command would hang the test
         for line in lines:
             process.stdin.write(f"{line}\n".encode())
             process.stdin.flush()
@@ -273,7 +273,7 @@ def talk(arguments, lines):
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsysbinary):
-    """Run the command line in this process, in an empty folder; returns what a process would have given."""
+    """A function that runs a command in this process, in `tmp_path`, and returns a `CompletedProcess`."""
 
     def run(*arguments, stdin="", **environment):
         monkeypatch.chdir(tmp_path)

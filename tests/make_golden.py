@@ -16,7 +16,7 @@ from heedful.training.objective import batch_sums
 PATH = Path(__file__).parent / "golden.npz"
 MODELS = {
     "paper": {},
-    "modern": {"norm": "pre", "positions": "rotary", "activation": "swiglu", "num_kv_heads": 2, "tie": "none"},
+    "modern": {"norm_position": "pre", "positions": "rotary", "activation": "swiglu", "num_kv_heads": 2, "tie": "none"},
 }
 
 
@@ -40,7 +40,7 @@ def one_sided_outputs():
     options = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "positions": "learned", "output_bias": True}
     results = []
     for kind in (heedful.CausalLM, heedful.MaskedLM):
-        model = kind(31, activation="gelu_tanh", norm_kind="rms", bias=False, **options)
+        model = kind(31, activation="gelu_tanh", norm="rms", bias=False, **options)
         for weight in model.weights:
             weight.assign(rng.normal(size=weight.shape, scale=0.3))
         batch = {"ids": rng.integers(4, 31, (3, 7)), "labels": rng.integers(4, 31, (3, 7))}

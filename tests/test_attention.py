@@ -1,10 +1,10 @@
-"""Attention: who may read what, and that every path computes the same."""
+"""Attention: masks, and equal results of all code paths."""
 
 import numpy as np
 import pytest
 from keras import ops
 
-from heedful.layers import KeyValues, MultiHeadAttention, Trace, attention_weights, masks
+from heedful.layers import KeyValueCache, MultiHeadAttention, Trace, attention_weights, masks
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def cross():
         ([0, 0, 0], [0.25] * 4, [277.75, 2.75]),  # matches none: the mean of all
     ],
 )
-def test_examples_of_the_tutorials(query, weights, mixed, numpy):
-    """Guards the softmax axis; every number can be checked in the head."""
+def test_examples_of_the_tutorials_have_the_expected_weights(query, weights, mixed, numpy):
+    """Guards the softmax axis; every number can be checked by hand."""
     keys = np.array([[10, 0, 0], [0, 10, 0], [0, 0, 10], [0, 0, 10]], "float32")
     values = np.array([[1, 0], [10, 0], [100, 5], [1000, 6]], "float32")
     query = np.array(query, "float32")[None, None, None]
@@ -40,13 +40,13 @@ def test_examples_of_the_tutorials(query, weights, mixed, numpy):
     np.testing.assert_allclose(got @ values, [mixed], atol=1e-3)
 
 
-def test_shape(layer, cross, normal):
+def test_output_has_the_shape_of_the_input(layer, cross, normal):
     attended = layer(normal(7, 11, 30))
     assert attended.shape == (7, 11, 30)
     assert cross(normal(7, 11, 30), memory=normal(7, 13, 30)).shape == (7, 11, 30)
 
 
-def test_matches_ten_lines_of_numpy(cross, normal, numpy):
+def test_cross_attention_matches_ten_lines_of_numpy(cross, normal, numpy):
     """Guards the scale, the softmax axis and the order in which heads and fused projections are split and joined."""
     x, memory = normal(2, 3, 30), normal(2, 4, 30)
     kernels = [p.kernel for p in (cross.query_projection, cross.key_value_projection, cross.output_projection)]
@@ -62,12 +62,12 @@ def test_matches_ten_lines_of_numpy(cross, normal, numpy):
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
-def test_fused_equals_explicit(kv_heads, normal, numpy):
-    """Guards the order of grouped heads: the fused kernel and our own sum must pair the same heads."""
+def test_fused_attention_equals_explicit_attention(kv_heads, normal, numpy):
+    """Guards the order of grouped heads: both computations must pair the same heads."""
     layer = MultiHeadAttention(30, 6, kv_heads)
     layer.build()
     x = normal(3, 7, 30)
-    visible = masks.of_future(ops.arange(7), ops.arange(7))
+    visible = masks.causal(ops.arange(7), ops.arange(7))
     trace = Trace()
     explicit = numpy(layer(x, visible=visible, trace=trace))
     np.testing.assert_allclose(explicit, numpy(layer(x, visible=visible)), atol=1e-5)
@@ -79,9 +79,9 @@ def test_fused_equals_explicit(kv_heads, normal, numpy):
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_padding_cannot_be_read(cross, normal, numpy, traced):
-    """Bitwise: what is hidden has a weight of exactly zero."""
+    """Bitwise: hidden keys have a weight of exactly zero."""
     x, memory = normal(1, 3, 30), normal(1, 5, 30)
-    visible = masks.of_padding(np.array([[1, 1, 1, 0, 0]]))
+    visible = masks.padding(np.array([[1, 1, 1, 0, 0]]))
     changed = memory.copy()
     changed[:, 3:] += 100
     trace = {"trace": Trace()} if traced else {}
@@ -91,13 +91,13 @@ def test_padding_cannot_be_read(cross, normal, numpy, traced):
 
 def test_a_row_of_padding_stays_finite(cross, normal, numpy):
     """Guards against NaN from a softmax over nothing: it would poison the gradient of the whole batch."""
-    visible = masks.of_padding(np.zeros((1, 5)))
+    visible = masks.padding(np.zeros((1, 5)))
     for trace in (None, Trace()):
         assert np.isfinite(numpy(cross(normal(1, 3, 30), memory=normal(1, 5, 30), visible=visible, trace=trace))).all()
 
 
 def test_future_cannot_be_read(layer, normal, numpy):
-    x, visible = normal(1, 5, 30), masks.of_future(ops.arange(5), ops.arange(5))
+    x, visible = normal(1, 5, 30), masks.causal(ops.arange(5), ops.arange(5))
     changed = x.copy()
     changed[:, 3:] += 100
     before, after = (numpy(layer(y, visible=visible))[:, :3] for y in (x, changed))
@@ -106,22 +106,22 @@ def test_future_cannot_be_read(layer, normal, numpy):
 
 @pytest.mark.parametrize("rotary", [False, True])
 def test_cached_steps_equal_one_pass(normal, numpy, rotary):
-    """Guards the cache's write position, the mask over its unwritten tail, and the position that rotary turns by."""
+    """Guards the cache's write position, the mask over its unwritten tail, and the rotary positions."""
     layer = MultiHeadAttention(2 * 3 * 4, 6, 2, rotary=rotary)
     layer.build()
     x = normal(2, 7, 24)
-    whole = numpy(layer(x, visible=masks.of_future(ops.arange(7), ops.arange(7))))
+    whole = numpy(layer(x, visible=masks.causal(ops.arange(7), ops.arange(7))))
     cache, steps = layer.empty_cache(2, 9), []
     for t in range(7):
-        visible = masks.of_future(ops.arange(t, t + 1), ops.arange(9))
+        visible = masks.causal(ops.arange(t, t + 1), ops.arange(9))
         positions = ops.arange(t, t + 1)
         attended, cache = layer(x[:, t : t + 1], visible=visible, cache=cache, place=t, positions=positions)
         steps.append(numpy(attended))
     np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, atol=1e-5)
-    assert isinstance(cache, KeyValues)
+    assert isinstance(cache, KeyValueCache)
 
 
-def test_rotary_sees_distances_only(normal, numpy):
+def test_rotary_depends_on_relative_positions_only(normal, numpy):
     """Shifting all positions must change nothing."""
     layer = MultiHeadAttention(24, 6, rotary=True)
     layer.build()
@@ -129,10 +129,10 @@ def test_rotary_sees_distances_only(normal, numpy):
     here, there = (numpy(layer(x, positions=start + ops.arange(7))) for start in (0, 11))
     np.testing.assert_allclose(here, there, atol=1e-5)
     mirrored = numpy(layer(x[:, ::-1]))[:, ::-1]
-    assert np.abs(here - mirrored).max() > 1e-3  # but not their order
+    assert np.abs(here - mirrored).max() > 1e-3  # but reversing their order must change something
 
 
-def test_attention_dropout_only_trains(normal, numpy):
+def test_attention_dropout_is_active_in_training_only(normal, numpy):
     layer = MultiHeadAttention(30, 6, dropout=0.5)
     layer.build()
     x = normal(2, 7, 30)

@@ -1,4 +1,4 @@
-"""The comparison with peers: each learns from the same work, and the table says what was measured."""
+"""The benchmark against peers: all train on the same work, and the table reports what was measured."""
 
 import importlib.util
 import json
@@ -14,7 +14,7 @@ from heedful.bench.preparation import prepare
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID
 from heedful.training import machine
-from heedful.training.demand import Demand
+from heedful.training.flops import FlopCounter
 
 pytestmark = pytest.mark.any_backend
 
@@ -24,16 +24,16 @@ def work(recipe):
     return prepare(str(recipe), ["--data.pack_tokens", "16", "--model.dropout", "0.0"], "toy", 64)
 
 
-def test_all_work_is_the_same_pairs(work):
+def test_single_packed_and_random_batches_hold_the_same_pairs(work):
     def labels(examples):
-        rows = (row[row != 0].tolist() for batch in examples.finite() for row in batch["labels"])
+        rows = (row[row != 0].tolist() for batch in examples.one_pass() for row in batch["labels"])
         return sorted(" ".join(map(str, row)).split(f" {END_ID}")[0] for row in rows if row)
 
     single = labels(work.single)
     assert len(single) == 20
     texts = sorted(
         " ".join(map(str, labels[segments == number][:-1]))
-        for batch in work.packed.finite()
+        for batch in work.packed.one_pass()
         for labels, segments in zip(batch["labels"], batch["target_segments"], strict=True)
         for number in range(1, segments.max() + 1)
     )
@@ -45,41 +45,41 @@ def test_all_work_is_the_same_pairs(work):
 
 
 @pytest.mark.slow  # loading the peers takes longer than their updates
-@pytest.mark.filterwarnings("default")  # of what peers warn is theirs
+@pytest.mark.filterwarnings("default")  # warnings of the peers are not our concern
 @pytest.mark.parametrize("name", ["torch", "tutorial_loop", "transformers", "eole", "joeynmt"])
 def test_a_peer_learns(name, work):
     if not all(map(importlib.util.find_spec, PEERS[name].MODULES)):
         pytest.skip(f"{name} is not installed")
     peer = PEERS[name](work)
     batch = peer.padded(getattr(work, peer.BATCHES).batch(0))
-    assert all((batch[side] != 0).any(axis=0).all() for side in ("source", "labels"))  # no column of padding alone
+    assert all((batch[side] != 0).any(axis=0).all() for side in ("source", "labels"))  # no column holds only padding
     parameters = sum(p.numel() for p in peer.model.parameters() if p.requires_grad)
     sizes = work.model
     least = work.vocab_size * sizes.d_model + sizes.num_layers * (
         12 * sizes.d_model**2 + 4 * sizes.d_model * sizes.d_ff
     )
-    assert least < parameters < 1.05 * least  # biases and norms are the rest: tables are tied
+    assert least < parameters < 1.05 * least  # the rest are biases and norms; the tables are tied
     losses = [peer.update(batch) for _ in range(24)]
     assert losses[-1] < losses[0] - 0.4
     assert np.isfinite(losses).all()
 
 
-def test_heedful_is_measured_as_it_trains(work, tmp_path, capsys, monkeypatch):
+def test_heedful_is_measured_with_packed_batches_and_mfu(work, tmp_path, capsys, monkeypatch):
     work.save(tmp_path / "work")
     monkeypatch.setattr(machine, "product_rate", lambda precision: 1e12)
     measure.main("heedful", str(tmp_path / "work"), updates=2)
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["tokens_per_second"] > 0
     assert 0 <= found["padding"] < 1
-    demand = Demand(measure.new_objective(work).model)
+    demand = FlopCounter(measure.new_objective(work).model)
     operations = sum(demand.of(work.packed.batch(number)) for number in range(2))
     operations /= sum(map(work.packed.tokens, range(2)))
-    assert found["product_share"] == pytest.approx(operations * found["tokens_per_second"] / 1e12)
+    assert found["mfu"] == pytest.approx(operations * found["tokens_per_second"] / 1e12)
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
-def test_a_peer_is_given_its_work_without_a_backend(work, tmp_path):
-    """What heedful runs on would count as memory of the peer."""
+def test_a_peer_is_measured_without_loading_a_backend(work, tmp_path):
+    """Guards the measured memory of the peer: a backend of heedful would count in it."""
     work.save(tmp_path / "work")
     code = """
 import sys
@@ -102,7 +102,7 @@ def test_the_table_has_medians_and_ratios(monkeypatch):
         engine = json.loads(command[-1])["engine"]
         order.append(engine)
         found = {"tokens_per_second": next(speeds[engine]), "batch_tokens": 3500.0, "padding": 0.1, "peak_gib": 1.0}
-        share = {"product_share": None} if engine == "heedful" else {}
+        share = {"mfu": None} if engine == "heedful" else {}
         return subprocess.CompletedProcess(command, 0, f"noise\n{json.dumps(found | share)}\n", "")
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -115,7 +115,7 @@ def test_the_table_has_medians_and_ratios(monkeypatch):
 
 @pytest.mark.parametrize("failing", ["torch", "heedful"])
 def test_a_peer_that_fails_is_left_out(monkeypatch, failing):
-    """What the others made is not lost by it; without heedful there is nothing to compare."""
+    """The results of the others are kept; if heedful itself fails, there is nothing to compare with."""
     found = {"tokens_per_second": 500.0, "batch_tokens": 3500.0, "padding": 0.1, "peak_gib": 1.0}
 
     def run(command, **options):
@@ -146,14 +146,14 @@ def test_decoding_is_measured_in_several_precisions(cli, run):
     assert memory.endswith("GiB")
 
 
-def test_mistakes(cli, recipe, tmp_path):
+def test_mistakes_in_benchmarks_are_explained(cli, recipe, tmp_path):
     refused = cli("bench", "train", recipe, "--engines", "fairseq")
     assert refused.returncode == 2
     assert b"Not installed here: fairseq" in refused.stderr
     unknown = cli("bench", "train", recipe, "--tokenizer.words", "9")
     assert unknown.returncode == 2
     assert b"words" in unknown.stderr
-    for idle in ("--model.size", "base"), ("--data.batch_tokens", "9"), ("--train.accumulate", "2"):
+    for idle in ("--model.size", "base"), ("--data.batch_tokens", "9"), ("--train.accumulate_batches", "2"):
         ignored = cli("bench", "train", recipe, *idle)
         assert ignored.returncode == 2
         assert f"{idle[0].removeprefix('--')} is not compared: ".encode() in ignored.stderr

@@ -1,16 +1,17 @@
-"""The corpora that are generated: disjoint parts, right grammar, right answers."""
+"""The generated corpora: disjoint parts, correct grammar, correct answers."""
 
 import json
 import random
 
 import pytest
 
-from heedful.checked import from_dict
 from heedful.config import Config
-from heedful.data.phrasebook import Grammar, conjugate, part_of, phrasebook
+from heedful.data.phrasebook import Grammar, part_of, phrasebook
+from heedful.data.phrasebook_words import conjugate
 from heedful.data.puzzles import reverse, reverse_pairs
 from heedful.errors import InputWarning
-from heedful.tasks.translate import corpora
+from heedful.tasks.translation_data import corpora
+from heedful.validation import from_dict
 
 pytestmark = pytest.mark.any_backend
 
@@ -31,23 +32,23 @@ def test_parts_are_disjoint_and_repeatable(parts):
 
 
 @pytest.mark.slow
-def test_there_are_hundreds_of_thousands():
+def test_the_phrasebook_has_200_000_distinct_sentences():
     assert len({source for source, _ in phrasebook("train", 200_000)}) == 200_000
 
 
-def test_unseen_combinations_are_unseen():
+def test_sentences_with_a_held_out_combination_are_unseen():
     bonds = [(f"noun{i}", "adjective") for i in range(1000)]
     held_out = [bond for bond in bonds if part_of("x", {bond}) == "unseen"]
     assert 20 < len(held_out) < 90
     assert part_of("y", {held_out[0], ("a", "b")}) == "unseen"
 
 
-def test_an_adjective_behind_the_verb_is_a_bond_too():
+def test_a_predicate_adjective_forms_a_bond():
     grammar = Grammar(random.Random(1))
     assert all(grammar.copula()[2] for _ in range(200))
 
 
-def test_conjugation():
+def test_verbs_are_conjugated_correctly():
     assert list(conjugate("comprar", "past").values()) == ["comprei", "comprou", "compramos", "compraram"]
     assert list(conjugate("beber", "present").values()) == ["bebo", "bebe", "bebemos", "bebem"]
     assert list(conjugate("abrir", "present").values()) == ["abro", "abre", "abrimos", "abrem"]
@@ -56,19 +57,19 @@ def test_conjugation():
     assert list(conjugate("ver", "present").values()) == ["vejo", "vê", "vemos", "veem"]
 
 
-def test_the_same_portuguese_never_means_two_things(parts):
-    """Guards what a learner cannot know: ambiguous forms must carry a word that decides."""
+def test_a_portuguese_sentence_has_only_one_translation(parts):
+    """Guards learnability: a sentence with an ambiguous form must contain a word that resolves it."""
     meanings = {}
     for seed in range(3):
         for source, target in phrasebook("train", 20_000, seed):
             assert meanings.setdefault(source, target) == target
 
 
-def test_agreement(parts):
+def test_articles_agree_with_nouns_and_contract_with_prepositions(parts):
     for pairs in parts.values():
         for source, target in pairs:
             words = source.lower().rstrip(".?").split()
-            assert not {"de", "em"} & set(words), source  # they melt into the article
+            assert not {"de", "em"} & set(words), source  # they contract with the article
             for wrong in ("do menina", "da menino", "os casa", "as carro", "uma gato", "um vaca"):
                 assert wrong not in source.lower()
             assert "  " not in source + target
@@ -76,7 +77,7 @@ def test_agreement(parts):
             assert target[0].isupper()
 
 
-def test_long_sequences_are_no_problem():
+def test_a_sequence_of_400_symbols_is_reversed():
     [(forth, back)] = reverse_pairs("train", 1, length=400)
     assert len(forth.split()) == 400
     assert reverse(forth.split()) == back.split()
@@ -90,7 +91,7 @@ def test_reversal_gives_the_example_of_the_tutorial():
 
 
 @pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
-def test_a_reversal_run_of_the_first_version_keeps_its_rule(tmp_path):
+def test_an_old_reversal_run_keeps_its_counting_rule(tmp_path):
     config = from_dict(Config, {"data": {"corpus": "reverse", "length": 7, "sentences": 99}}, "test")
     assert config.data.repeats_counted_in == "input"
     table = json.loads(config.to_json())
@@ -102,7 +103,7 @@ def test_a_reversal_run_of_the_first_version_keeps_its_rule(tmp_path):
     assert all(target.split() == reverse(source.split(), "output") for source, target in corpora(old)["train"])
 
 
-def test_reverse_pairs_have_disjoint_parts_and_right_answers():
+def test_reverse_pairs_have_disjoint_parts_and_correct_answers():
     pairs = {part: dict(reverse_pairs(part, 500)) for part in ("train", "valid", "test")}
     assert not pairs["train"].keys() & pairs["test"].keys()
     assert not pairs["valid"].keys() & pairs["test"].keys()

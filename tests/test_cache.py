@@ -1,4 +1,4 @@
-"""Where things are kept between runs: as told, else where the platform keeps such things."""
+"""The cache folder: as set in the environment, otherwise the default of the platform."""
 
 from pathlib import Path
 
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.any_backend
         (None, None, "/home/reader/.cache/heedful"),
     ],
 )
-def test_the_folder_is_the_users_choice(own, shared, folder, monkeypatch):
+def test_the_cache_folder_follows_the_environment(own, shared, folder, monkeypatch):
     monkeypatch.setenv("HOME", "/home/reader")
     for name, value in {"HEEDFUL_CACHE": own, "XDG_CACHE_HOME": shared}.items():
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     assert cache_folder() == Path(folder)
 
 
-def test_nothing_is_kept_where_there_is_no_home(monkeypatch):
+def test_nothing_is_cached_without_a_home_folder(monkeypatch):
     def nowhere():
         raise RuntimeError("Could not determine home directory.")
 

@@ -1,4 +1,4 @@
-"""The language model: what may be read, cached decoding behind prompts, windows and packed documents, generation."""
+"""The language model: causality, cached decoding after prompts, packed documents, generation."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ from heedful.data.documents import encode_texts
 from heedful.data.language import PackedDocuments
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.generation.generator import Generator
+from heedful.inference.generator import Generator
 from heedful.layers import masks
 from heedful.special_tokens import END_ID
 from heedful.training.objective import batch_sums
@@ -21,7 +21,7 @@ from heedful.training.objective import batch_sums
 SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
 OPTIONS = [
     {},
-    {"norm": "pre", "positions": "rotary", "norm_kind": "rms", "bias": False, "activation": "swiglu"},
+    {"norm_position": "pre", "positions": "rotary", "norm": "rms", "bias": False, "activation": "swiglu"},
     {"positions": "learned", "num_kv_heads": 2, "tie": "none", "output_bias": True, "embedding_scale": False},
     {"positions": "sinusoidal_concatenated", "activation": "gelu_tanh", "embedding_norm": True, "bias": False},
 ]
@@ -39,8 +39,8 @@ def ids(rng):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_invariances(options, ids, numpy):
-    """No position reads the future; alone is as in a batch; prompt and cached steps give what one pass gives."""
+def test_logits_are_causal_and_independent_of_batching_and_caching(options, ids, numpy):
+    """No position reads the future; batching changes nothing; prefill and decode steps equal one full pass."""
     model = make(**options)
     logits = numpy(model(ids))
     assert logits.shape == (5, 11, 31)
@@ -54,26 +54,27 @@ def test_invariances(options, ids, numpy):
     lengths = [6, 4, 0, 1, 5]
     for row, length in enumerate(lengths):
         prompts[row, length:] = 0
-    memory, past, steps = model.begin(ops.convert_to_tensor(prompts)), model.room(5, 7), []
+    memory, past, steps = model.prefill(ops.convert_to_tensor(prompts)), model.empty_cache(5, 7), []
     for t in range(5):
         token = np.array([[ids[row, length + t]] for row, length in enumerate(lengths)])
-        visible = ops.broadcast_to(masks.of_future(ops.arange(t, t + 1), ops.arange(7)), (5, 1, 1, 7))
-        step, past = model.step(
+        visible = ops.broadcast_to(masks.causal(ops.arange(t, t + 1), ops.arange(7)), (5, 1, 1, 7))
+        step = model.decode_step(
             ops.convert_to_tensor(token), memory, past, place=t, positions=ops.full((5, 1), t, "int32"), visible=visible
         )
-        steps.append(numpy(step)[:, 0])
+        past = step.past
+        steps.append(numpy(step.logits)[:, 0])
     for row, length in enumerate(lengths):
         want = logits[row, length : length + 5]
         np.testing.assert_allclose(np.stack(steps, 1)[row], want, atol=1e-4)
 
 
 def test_documents_in_one_row_cannot_see_each_other(numpy, tokenizer):
-    """Guards packing: each document has the same logits as alone, and the same loss in all."""
+    """Guards packing: each document has the same logits as alone, and each token counts once in the loss."""
     model = heedful.CausalLM(len(tokenizer), **SIZES, positions="learned")
     texts = ["the cat drinks", "the king sees the cow", "a", "the girl drinks milk and the cat sees the girl"]
     encoded = encode_texts(Corpus(lambda: texts, "x", "texts"), tokenizer)
     packed = PackedDocuments(encoded, 17, 7)
-    batches = list(packed.finite())
+    batches = list(packed.one_pass())
     assert len(batches) == 1
     assert batches[0]["segments"].max() > 1
     logits = numpy(model(batches[0]))
@@ -81,14 +82,14 @@ def test_documents_in_one_row_cannot_see_each_other(numpy, tokenizer):
     for row, segments in enumerate(batches[0]["segments"]):
         for segment in range(1, segments.max() + 1):
             here = np.flatnonzero(segments == segment)
-            alone = np.zeros((1, logits.shape[1]), "int32")  # one shape for all: nothing to compile anew
+            alone = np.zeros((1, logits.shape[1]), "int32")  # one shape for all is compiled once
             alone[0, : len(here)] = batches[0]["ids"][row, here]
             np.testing.assert_allclose(logits[row, here], numpy(forward(alone))[0, : len(here)], atol=1e-5)
     sums = numpy(batch_sums(model, batches[0]))
     assert sums[3] == len(encoded.ids.flat) + len(texts)  # every token and every end, once
 
 
-def test_the_loss_counts_the_output_bias(ids, numpy):
+def test_the_loss_includes_the_output_bias(ids, numpy):
     model = make(tie="none", output_bias=True)
     model.output_projection.bias.assign(np.arange(31) * 0.1)
     labels = np.roll(ids, -1, axis=1)
@@ -98,7 +99,7 @@ def test_the_loss_counts_the_output_bias(ids, numpy):
     np.testing.assert_allclose(sums[1], want, rtol=1e-5)
 
 
-def test_fit_save_load(ids, tmp_path):
+def test_a_fitted_model_predicts_the_same_after_saving_and_loading(ids, tmp_path):
     model = make()
     model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     history = model.fit(ids, np.roll(ids, -1, axis=1), epochs=30, batch_size=5, verbose=0).history["loss"]
@@ -115,15 +116,15 @@ def tokenizer(corpus):
 
 @pytest.fixture
 def generator(tokenizer):
-    model = heedful.CausalLM(len(tokenizer), **SIZES, positions="learned", norm="pre")
-    for weight in model.trainable_weights:  # so that what is read matters
+    model = heedful.CausalLM(len(tokenizer), **SIZES, positions="learned", norm_position="pre")
+    for weight in model.trainable_weights:  # the output must depend on the input
         if "kernel" in weight.path or "embeddings" in weight.path:
             weight.assign(weight * 2.5)
     return Generator(model, tokenizer)
 
 
 def slow_greedy(generator, prompts, count, numpy):
-    """Continue prompts by whole passes: until the context is full, then from the last half of it on."""
+    """Continue prompts greedily by full passes; when the context overflows, keep only its last half."""
     model, context = generator.model, generator.model.max_length
     forward = backend.compiled(model, model)
     texts = [generator.tokenizer.encode(prompt) for prompt in prompts]
@@ -142,22 +143,22 @@ def slow_greedy(generator, prompts, count, numpy):
 
 
 @pytest.mark.parametrize("count", [pytest.param(9, marks=pytest.mark.slow), 71])
-def test_greedy_is_what_whole_passes_say_and_slides_beyond_the_context(generator, count, numpy):
-    """Also that neighbours change nothing: each prompt fills its context at another place."""
+def test_greedy_search_equals_full_passes_beyond_the_context(generator, count, numpy):
+    """Guards against effects of batch neighbours, too: each prompt fills its context after another number of tokens."""
     prompts = ["the cat", "a", "the king sees the cow and t", "the king sees the cow and the girl eats"]
     made = generator.generate(prompts, max_length=count, batch_size=2)
     assert made == slow_greedy(generator, prompts, count, numpy)
     assert made[1] == generator.generate(prompts[1], max_length=count)
 
 
-def test_the_shortest_length_holds_over_rounds(generator):
-    """Guards an end token that is allowed at the end of every round."""
+def test_min_length_holds_beyond_the_context(generator):
+    """Guards against an end token that is allowed at the end of every round."""
     prompts = ["the cat", "a king", "the cow drinks milk and bre"]
     made = generator.generate(prompts, sample=True, temperature=3.0, min_length=60, max_length=80, seed=5)
     assert all(60 <= len(text) - len(prompt) <= 80 for prompt, text in zip(prompts, made, strict=True))
 
 
-def test_samples_hang_on_seed_and_place_alone(generator):
+def test_samples_depend_only_on_seed_and_index_of_the_prompt(generator):
     prompts = ["the cat", "a", "the king", "a"]
     options = {"sample": True, "max_length": 40, "top_k": 20}
     made = generator.generate(prompts, batch_size=1, **options)
@@ -167,7 +168,7 @@ def test_samples_hang_on_seed_and_place_alone(generator):
 
 
 @pytest.mark.any_backend
-def test_beams_and_n_best(generator):
+def test_n_best_candidates_are_distinct_and_sorted_by_score(generator):
     best = generator.candidates(["the cat"], max_length=12, beam_size=3, n_best=3, length_penalty=0.0)[0]
     assert [score for _, score in best] == sorted((score for _, score in best), reverse=True)
     assert len({text for text, _ in best}) == 3
@@ -175,7 +176,7 @@ def test_beams_and_n_best(generator):
 
 
 @pytest.mark.any_backend
-def test_mistakes_have_one_line(generator):
+def test_mistakes_in_generation_are_explained(generator):
     warnings = []
     generator.generate("the cat sees the girl and the king", warnings.append, max_length=3)
     assert warnings == ["prompt 1 has 34 tokens, more than the model's context of 29: only its end is read."]
@@ -185,10 +186,9 @@ def test_mistakes_have_one_line(generator):
         generator.generate("a", max_length=40, sample=True, n_best=2)
     with pytest.raises(InputError, match="a language model has none"):
         generator.generate("a", beam_size=2, coverage_penalty=0.2)
-    generator.decode = DecodeConfig(beam_size=2, coverage_penalty=0.2)
+    covering = Generator(generator.model, generator.tokenizer, DecodeConfig(beam_size=2, coverage_penalty=0.2))
     with pytest.raises(InputError, match="coverage_penalty is about a source"):
-        generator.generate("a")
-    generator.decode = DecodeConfig()
+        covering.generate("a")
     with pytest.raises(InputError, match="max_ratio is about a source"):
         generator.generate("a", max_ratio=0.5)
     assert generator.generate(text for text in ["a", "the"]) == generator.generate(["a", "the"])

@@ -1,4 +1,4 @@
-"""Each verb end to end on twenty sentences, and one clear line for each mistake."""
+"""Each command end to end on twenty sentences, and one clear line for each mistake."""
 
 import dataclasses
 import errno
@@ -17,10 +17,11 @@ import safetensors.numpy
 
 from heedful.config import TokenizerConfig
 from heedful.errors import InputError
-from heedful.inspection import plot_positions
+from heedful.inspection.figures import draw_positions
+from heedful.inspection.positions import position_encoding
 from heedful.run import Run
-from heedful.scores.passport import read as read_scores
-from heedful.storage import sealed
+from heedful.scores.provenance import read as read_scores
+from heedful.storage import with_checksum
 from tests.conftest import change, talk
 
 pytestmark = pytest.mark.any_backend
@@ -44,8 +45,8 @@ def test_translate_gives_a_line_for_each_line(cli, run):
     assert lines[1] == lines[3] == ""
 
 
-def test_translations_go_where_standard_output_goes(run, tmp_path):
-    """With a terminal on standard error, where a bar is shown, and a file on standard output."""
+def test_no_progress_bar_mixes_with_translations(run, tmp_path):
+    """Standard error is a terminal, which shows a progress bar, and standard output is a file."""
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     with (tmp_path / "out").open("wb") as out:
@@ -58,7 +59,7 @@ def test_translations_go_where_standard_output_goes(run, tmp_path):
     assert (tmp_path / "out").read_bytes().count(b"\n") == 2
 
 
-def test_options_stand_anywhere(cli, run, text_files):
+def test_options_may_come_before_or_after_arguments(cli, run, text_files):
     behind = cli("translate", run, text_files[0], "--batch-size", 3)
     for arguments in (("translate", run, "--batch-size", 3, text_files[0]), ("translate", "--batch-size", 3, run)):
         result = cli(*arguments, stdin=text_files[0].read_text(encoding="utf-8"))
@@ -68,7 +69,7 @@ def test_options_stand_anywhere(cli, run, text_files):
     )
 
 
-def test_behind_two_dashes_nothing_is_an_option(cli, run):
+def test_arguments_after_two_dashes_are_not_options(cli, run):
     assert "--x does not exist" in complaint(cli("translate", "--batch-size", 3, "--", run, "--x"))
 
 
@@ -82,22 +83,22 @@ def test_named_pipes_are_read(cli, run, text_files, tmp_path):
     assert "is a folder, not a text file" in complaint(cli("translate", run, tmp_path))
 
 
-def test_translate_reads_files_and_small_batches_alike(cli, run, text_files):
+def test_the_batch_size_does_not_change_translations(cli, run, text_files):
     whole = cli("translate", run, text_files[0])
     single = cli("translate", run, text_files[0], "--batch-size", 1)
     assert whole.stdout == single.stdout
     assert whole.stdout.count(b"\n") == 20
 
 
-def test_translate_warns_of_long_lines(cli, run):
+def test_translate_warns_about_long_lines(cli, run):
     result = cli("translate", run, stdin="o gato\n" + "gato " * 99 + "\n")
     assert result.returncode == 0
     assert result.stdout.count(b"\n") == 2
     assert b"line 2 has 99 tokens; only the first 23 are translated" in result.stderr
 
 
-def test_translate_searches_as_told(cli, run, tmp_path):
-    """Settings of the run's section [decode], scores by tabs, prefixes, several runs, and their mistakes."""
+def test_translate_follows_its_decoding_options(cli, run, tmp_path):
+    """Settings of section [decode], scores separated by tabs, prefixes, several runs, and mistakes in them."""
     lines = "o gato bebe\na vaca come\n"
     result = cli("translate", run, "--beam-size", 3, "--n-best", 2, "--scores", stdin=lines)
     assert result.returncode == 0, result.stderr
@@ -128,7 +129,7 @@ def test_translate_searches_as_told(cli, run, tmp_path):
     assert "holds no CTranslate2 model" in complaint(cli("translate", run, "--engine", "ctranslate2", stdin=lines))
 
 
-def test_export_and_translate_with_the_other_engine(cli, run):
+def test_an_exported_run_translates_the_same_with_ctranslate2(cli, run):
     pytest.importorskip("ctranslate2")
     result = cli("export", run, "--to", "ctranslate2")
     assert result.returncode == 0, result.stderr
@@ -138,19 +139,19 @@ def test_export_and_translate_with_the_other_engine(cli, run):
     assert other.stdout == cli("translate", run, stdin=lines).stdout
 
 
-def test_each_line_is_answered_when_it_comes(run):
-    """Guards against a program that asks line by line and waits for ever."""
+def test_each_line_is_answered_before_the_next_one_arrives(run):
+    """Guards a client that sends its next line only after an answer: it would wait forever."""
     assert all(answer.endswith("\n") for answer in talk(["translate", run], ["o gato bebe", "a vaca come"]))
 
 
 @pytest.mark.parametrize("ending", ["mistake", "signal"])
-def test_the_end_is_clean_while_somebody_still_holds_standard_input(run, ending):
-    """Guards against a thread that waits for lines in what Python closes at its end."""
+def test_exit_is_clean_while_standard_input_stays_open(run, ending):
+    """Guards against a thread that blocks on a file object that Python closes at exit."""
     options = ["--beam-size", "600"] if ending == "mistake" else []
     command = [sys.executable, "-X", "faulthandler", "-m", "heedful", "translate", str(run), *options]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **pipes) as process:
-        # One that hangs tells where.
+        # If the process hangs, faulthandler prints its stack.
         (alarm := threading.Timer(200, process.send_signal, [signal.SIGABRT])).start()
         process.stdin.write(b"o gato bebe\n")
         process.stdin.flush()
@@ -163,7 +164,7 @@ def test_the_end_is_clean_while_somebody_still_holds_standard_input(run, ending)
     assert b"Fatal" not in error
 
 
-def test_what_is_written_is_utf_8_wherever_it_goes(cli, run):
+def test_output_is_utf_8_and_closed_streams_are_reported(cli, run):
     (prefixes := run / "prefixes").write_text("água\n", encoding="utf-8")
     made = cli("translate", run, "--prefixes", prefixes, stdin="o gato bebe\n", PYTHONIOENCODING="ascii")
     assert made.returncode == 0, made.stderr
@@ -176,7 +177,7 @@ def test_what_is_written_is_utf_8_wherever_it_goes(cli, run):
     assert closed.stderr == b"heedful: There is no standard input to read.\n"
 
 
-def test_an_unknown_backend_is_told(run):
+def test_an_unknown_backend_is_refused(run):
     command = [sys.executable, "-m", "heedful", "translate", str(run)]
     told = subprocess.run(command, env=os.environ | {"KERAS_BACKEND": "foo"}, capture_output=True, check=False)
     assert told.returncode == 2
@@ -186,7 +187,7 @@ def test_an_unknown_backend_is_told(run):
     assert told.stdout == b"jax\n"
 
 
-def test_a_switch_of_a_run_can_be_turned_off(cli, run):
+def test_sampling_set_by_a_run_can_be_turned_off(cli, run):
     config = json.loads((run / "config.json").read_text())
     config["decode"]["sample"] = True
     (run / "config.json").write_text(json.dumps(config))
@@ -194,11 +195,11 @@ def test_a_switch_of_a_run_can_be_turned_off(cli, run):
     assert cli("translate", run, "--no-sample", "--beam-size", 2, stdin="o gato\n").returncode == 0
 
 
-def test_evaluate_says_what_was_too_long(cli, run, tmp_path):
+def test_evaluate_reports_truncated_sentences(cli, run, tmp_path):
     for name, text in (("x.pt", "o gato bebe\n" + "o gato " * 40 + "\n"), ("x.en", "the cat drinks\nthe cat\n")):
         (tmp_path / name).write_text(text)
     told = cli("evaluate", run, "x.pt", "x.en").stdout
-    assert b"on 2 sentences, of which 1 were too long to be read to their end; the perplexity is without 1" in told
+    assert b"on 2 sentences, 1 of them with a truncated source; the perplexity excludes 1" in told
     scores = json.loads((run / "scores.json").read_text())[-1]
     assert (scores["sentences"], scores["sources_cut"], scores["sentences_of_loss"]) == (2, 1, 1)
 
@@ -213,7 +214,7 @@ def test_a_broken_pipe_ends_quietly(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_training_goes_on_where_nobody_reads(recipe, tmp_path):
+def test_training_continues_when_its_output_pipe_is_closed(recipe, tmp_path):
     for kept, told in (("", 1), ("2>&1", 0)):
         command = f"{sys.executable} -m heedful train {recipe} --run {tmp_path / 'unread'} --force {kept} | head -1"
         result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=False)
@@ -222,14 +223,14 @@ def test_a_training_goes_on_where_nobody_reads(recipe, tmp_path):
         assert read_scores(Run.open(tmp_path / "unread"))
 
 
-def test_no_warning_goes_where_translations_go(run, tmp_path):
+def test_warnings_do_not_mix_with_translations_if_standard_error_is_closed(run, tmp_path):
     (tmp_path / "long.txt").write_text("o gato " * 40 + "\no gato bebe\n")
     command = f"{sys.executable} -m heedful translate {run} {tmp_path / 'long.txt'} 2>&-"
     made = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=True)
     assert made.stdout.count(b"\n") == 2
 
 
-def test_names_of_files_may_be_any_bytes(cli, run, tmp_path):
+def test_file_names_need_not_be_utf_8(cli, run, tmp_path):
     name = os.fsdecode(b"te\xff.txt")
     for side, text in (("pt", "o gato bebe\n"), ("en", "the cat drinks\n")):
         (tmp_path / f"{side}{name}").write_text(text)
@@ -248,12 +249,12 @@ def test_evaluate_prints_and_keeps_scores(cli, run, text_files):
 
 
 @pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
-def test_a_run_of_somebody_else_is_scored_too(cli, run, text_files, monkeypatch):
+def test_a_read_only_run_can_be_evaluated(cli, run, text_files, monkeypatch):
     def refuse(path, content):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     before = (run / "scores.json").read_text()
-    monkeypatch.setattr("heedful.scores.passport.write_atomically", refuse)
+    monkeypatch.setattr("heedful.scores.provenance.write_atomically", refuse)
     result = cli("evaluate", run, *text_files)
     assert result.returncode == 0
     assert b"bleu" in result.stdout
@@ -262,7 +263,7 @@ def test_a_run_of_somebody_else_is_scored_too(cli, run, text_files, monkeypatch)
 
 
 @pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
-def test_without_a_place_for_compiled_programs_there_is_none(cli, run, tmp_path):
+def test_translate_works_without_a_usable_cache_folder(cli, run, tmp_path):
     (tmp_path / "file").write_text("")
     result = cli("translate", run, stdin="o gato bebe\n", HEEDFUL_CACHE=str(tmp_path / "file"))
     assert result.returncode == 0
@@ -276,7 +277,7 @@ def test_usage_puts_options_last(cli):
     assert b"the following arguments are required: run\n" in cli("translate").stderr
 
 
-def test_inspect_draws(cli, run, tmp_path):
+def test_inspect_draws_every_requested_figure(cli, run, tmp_path):
     result = cli("inspect", run, "o gato bebe", "--positions", "--schedule", "--out", tmp_path / "figures")
     assert result.returncode == 0, result.stderr
     drawn = {path.name for path in (tmp_path / "figures").iterdir()}
@@ -285,27 +286,27 @@ def test_inspect_draws(cli, run, tmp_path):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "figures").iterdir())
 
 
-def test_positions_are_drawn_as_the_model_has_them(config, whole, tmp_path):
+def test_drawn_positions_are_those_of_the_model(config, whole, tmp_path):
     drawn = []
     for positions in ("sinusoidal", "learned"):
         own = change(config, "--model.positions", positions)
         run = Run.create(tmp_path / positions, own, whole.source_tokenizer, whole.target_tokenizer)
-        run.save_model(model=run.build_model())
-        drawn.append(plot_positions(tmp_path / f"{positions}.png", run).read_bytes())
+        run.save_model(run.build_model())
+        drawn.append(draw_positions(tmp_path / f"{positions}.png", position_encoding(run)).read_bytes())
     assert drawn[0] != drawn[1]
     rotary = Run(tmp_path, change(config, "--model.positions", "rotary"), whole.source_tokenizer)
     with pytest.raises(InputError, match="they turn queries and keys"):
-        plot_positions(tmp_path / "none.png", rotary)
+        position_encoding(rotary)
 
 
-def test_plan_prints_and_stops(cli, recipe, tmp_path):
+def test_plan_prints_and_does_not_train(cli, recipe, tmp_path):
     result = cli("train", recipe, "--plan")
     assert b"padding" in result.stdout
     assert b"20 of 20 pairs kept" in result.stdout
     assert not (tmp_path / "runs").exists()
 
 
-def test_mistakes_in_training(cli, recipe, run, tmp_path, text_files):
+def test_mistakes_in_training_are_explained(cli, recipe, run, tmp_path, text_files):
     assert "none of the recipes" in complaint(cli("train", "nothing.toml"))
     assert "already holds a run" in complaint(cli("train", recipe, "--run", run))
     assert "did you mean 'updates'" in complaint(cli("train", recipe, "--train.updatez", 3))
@@ -324,7 +325,7 @@ def test_mistakes_in_training(cli, recipe, run, tmp_path, text_files):
     assert "has no name: choose another --run" in complaint(cli("train", recipe, "--seeds", 1, 2, "--run", "/"))
     assert "There is no run folder" in complaint(cli("train", "--resume", tmp_path / "none"))
     for option in (["--plan"], ["--force"], ["--run", tmp_path / "other"]):
-        assert "--resume goes on in the folder that it names" in complaint(cli("train", "--resume", run, *option))
+        assert "--resume continues in the folder that it names" in complaint(cli("train", "--resume", run, *option))
     text_files[1].write_text("one line\n")
     assert "has 20 lines" in complaint(cli("train", recipe))
     text_files[1].write_bytes(b"caf\xe9\n" * 20)
@@ -338,7 +339,7 @@ def test_mistakes_in_training(cli, recipe, run, tmp_path, text_files):
     assert not (tmp_path / "runs" / "small" / "model.safetensors").exists()
 
 
-def test_mistakes_in_run_folders(cli, run, tmp_path):
+def test_mistakes_in_run_folders_are_explained(cli, run, tmp_path):
     assert "A run is named twice" in complaint(cli("compare", run, run))
     changed = cli("train", "--resume", run, "--verify", "--train.updates", 9)
     assert "change none in the same call" in complaint(changed)
@@ -363,11 +364,11 @@ def test_mistakes_in_run_folders(cli, run, tmp_path):
     assert "model.safetensors is damaged" in damaged(weights, weights.read_bytes()[:-10])
     arrays = safetensors.numpy.load(weights.read_bytes())
     name = max(arrays)
-    assert "lacks 1 weights" in damaged(weights, sealed({k: v for k, v in arrays.items() if k != name}, {}))
+    assert "lacks 1 weights" in damaged(weights, with_checksum({k: v for k, v in arrays.items() if k != name}, {}))
     wrong = arrays | {"target_embedding/embeddings": arrays["target_embedding/embeddings"][:-1].copy()}
-    assert "does not fit the run's config or tokenizer" in damaged(weights, sealed(wrong, {}))
+    assert "does not fit the run's config or tokenizer" in damaged(weights, with_checksum(wrong, {}))
     broken = arrays | {name: np.full_like(arrays[name], np.nan)}
-    assert f"{name} holds values that are not numbers" in damaged(weights, sealed(broken, {}))
+    assert f"{name} holds values that are not numbers" in damaged(weights, with_checksum(broken, {}))
     assert "it carries no checksum" in damaged(weights, safetensors.numpy.save(arrays), "compare", run)
     assert "not a tokenizer" in damaged(tokenizer, b"{}")
     assert "standard input is not UTF-8: line 2" in complaint(cli("translate", run, stdin=b"o gato\n\xff\n"))
@@ -380,10 +381,10 @@ def test_mistakes_in_run_folders(cli, run, tmp_path):
     assert "has no model.safetensors yet" in complaint(cli("translate", run))
 
 
-def test_sigterm_and_resume(recipe, tmp_path, cli):
-    """A real signal to a real process saves and says how to go on; `benchmarks/kills.py` does so at every moment."""
+def test_training_can_be_resumed_after_sigterm(recipe, tmp_path, cli):
+    """A signal to a real process saves a state and prints how to resume; `benchmarks/kills.py` tries every moment."""
     slow = ["--train.updates", "100000", "--train.validate_every", "20", "--train.validate_sentences", "0",
-            "--train.best_by", "loss", "--train.tensorboard", "false"]  # fmt: skip
+            "--train.select_by", "loss", "--train.tensorboard", "false"]  # fmt: skip
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "heedful", "train", str(recipe), "--run", str(folder), *slow]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=os.environ)
@@ -393,18 +394,18 @@ def test_sigterm_and_resume(recipe, tmp_path, cli):
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=100)
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"Go on with: heedful train --resume {folder}" in error.decode()
+    assert f"Continue with: heedful train --resume {folder}" in error.decode()
     states = sorted(int(path.stem) for path in folder.glob("state/*.safetensors"))
     result = cli("train", "--resume", folder, "--train.updates", states[-1] + 2)
     assert result.returncode == 0, result.stderr.decode()
     assert f"resuming at update {states[-1]}" in result.stdout.decode()
 
 
-def test_the_version_is_told(cli):
+def test_the_version_is_printed(cli):
     assert cli("--version").stdout.decode().split() == ["heedful", importlib.metadata.version("heedful")]
 
 
-def test_help_lists_verbs_and_settings(cli):
+def test_help_lists_commands_and_settings(cli):
     assert b"quickstart" in cli("--help").stdout
     assert b"--train.warmup_updates" in cli("train", "--help").stdout
     result = cli("translate", "--nonsense", "x")
@@ -436,7 +437,7 @@ def test_explain_says_where_the_value_of_a_run_came_from(recipe, cli):
         "train.learning_rate",
         "train.clip_norm",
         "model.d_ff",
-        "train.best_by",
+        "train.select_by",
     ):
         told[name] = cli("explain", name, "run").stdout.decode().splitlines()[-1].split("in run: ")[1]
     assert told == {
@@ -445,7 +446,7 @@ def test_explain_says_where_the_value_of_a_run_came_from(recipe, cli):
         "train.learning_rate": "0.01, recipe translate.toml",
         "train.clip_norm": "0.0, the default",
         "model.d_ff": "24, recipe translate.toml",
-        "train.best_by": "'bleu', set by the run itself",
+        "train.select_by": "'bleu', set by the run itself",
     }
     assert cli("train", "--resume", "run", "--train.updates", 4).returncode == 0
     assert cli("explain", "train.updates", "run").stdout.decode().endswith("in run: 4, command line, on resuming\n")

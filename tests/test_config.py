@@ -1,12 +1,12 @@
-"""Configs: every key and value checked, with a message that helps."""
+"""Configs: every key and value is checked, with a helpful message."""
 
 import pytest
 
-from heedful.checked import from_dict
 from heedful.config import SIZES, Config
 from heedful.errors import InputError
 from heedful.recipes import FOLDER, find_recipe
 from heedful.settings import describe, meanings, of_recipe, origins, override, take
+from heedful.validation import from_dict
 
 pytestmark = pytest.mark.any_backend
 
@@ -16,13 +16,13 @@ def test_every_recipe_is_valid_and_named_like_its_file(path):
     assert Config.from_toml(path).name == path.stem
 
 
-def test_json_round_trip(tmp_path):
+def test_a_config_survives_a_json_round_trip(tmp_path):
     config = from_dict(Config, {"model": {"size": "tiny", "dropout": 0.3}, "data": {"train": ["a", "b"]}}, "test")
     (tmp_path / "config.json").write_text(config.to_json())
     assert Config.from_json(tmp_path / "config.json") == config
 
 
-def test_sizes_fill_what_is_not_given():
+def test_a_model_size_sets_only_what_is_not_given():
     model = from_dict(Config, {"model": {"size": "base", "num_layers": 3}}, "test").model
     assert (model.num_layers, model.d_model, model.num_heads, model.d_ff) == (3, *SIZES["base"][1:])
     bigger = override(from_dict(Config, {}, "test"), ["--model.size", "big"]).model
@@ -38,13 +38,13 @@ def test_sizes_fill_what_is_not_given():
         ({"train": {"updates": "many"}}, r"updates = 'many' is not a whole number"),
         ({"train": {"updates": True}}, r"updates = True is not a whole number"),
         ({"model": {"dropout": 1.0}}, r"dropout \(1.0\) must be at least 0 and less than 1"),
-        ({"model": {"norm": "mid"}}, r"norm = 'mid' is none of 'post', 'pre'"),
+        ({"model": {"norm_position": "mid"}}, r"norm_position = 'mid' is none of 'post', 'pre'"),
         (
             {"model": {"d_model": 100, "num_heads": 8}},
             r"d_model \(100\) must be a multiple of num_heads \(8\): try 96 or 104",
         ),
         ({"model": {"num_heads": 8, "num_kv_heads": 3}}, r"num_heads \(8\) must be a multiple of num_kv_heads \(3\)"),
-        ({"format": 2}, r"This run has format 2; this version of heedful reads up to 1"),
+        ({"format": 3}, r"This run has format 3; this version of heedful reads up to 2"),
         ({"model": {"tie": "all"}, "tokenizer": {"joint": False}}, r"tie = 'all' needs one vocabulary"),
         ({"train": {"average": 9, "keep": 3}}, r"train.average \(9\) cannot exceed train.keep \(3\)"),
         ({"data": {"train": ["a", "b", "c"]}}, r"takes two files or one .tsv file, not 3"),
@@ -92,7 +92,7 @@ def test_overrides_are_read_as_toml():
             "--train.updates",
             "7",
             "--model.dropout=0.25",
-            "--model.norm",
+            "--model.norm_position",
             "pre",
             "--data.train",
             '["a", "b"]',
@@ -100,7 +100,7 @@ def test_overrides_are_read_as_toml():
             "x",
         ],
     )
-    assert (config.train.updates, config.model.dropout, config.model.norm) == (7, 0.25, "pre")
+    assert (config.train.updates, config.model.dropout, config.model.norm_position) == (7, 0.25, "pre")
     assert (config.data.train, config.name) == (("a", "b"), "x")
     assert override(config, ["--train.prompt=--x=y"]).train.prompt == "--x=y"
 
@@ -112,11 +112,11 @@ def test_texts_on_the_command_line_may_look_like_numbers():
     assert (config.data.labels, config.decode.forbidden, config.name) == (("7",), ("7",), "a b")
 
 
-def test_what_a_recipe_leaves_open_hangs_on_the_command_line_too(tmp_path):
+def test_derived_defaults_depend_on_the_command_line_too(tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text("[train]\nvalidate_sentences = 100\n")
-    assert of_recipe(path, []).train.best_by == "bleu"
-    assert of_recipe(path, ["--train.validate_sentences", "0"]).train.best_by == "loss"
+    assert of_recipe(path, []).train.select_by == "bleu"
+    assert of_recipe(path, ["--train.validate_sentences", "0"]).train.select_by == "loss"
     assert of_recipe(path, ["--model.size", "base"]).model.d_model == 512
     path.write_text('[train]\nbest_by = "bleu"\n')
     with pytest.raises(InputError, match=r"needs train\.validate_sentences > 0"):
@@ -126,7 +126,7 @@ def test_what_a_recipe_leaves_open_hangs_on_the_command_line_too(tmp_path):
         of_recipe(path, ["--train.seed", "2"])
 
 
-def test_a_recipe_of_the_package_has_no_folder():
+def test_a_packaged_recipe_is_named_without_a_folder():
     """Guards against a missing run or file of that name being taken for the packaged recipe."""
     assert find_recipe("trec") == find_recipe("trec.toml") == FOLDER / "trec.toml"
     for name in ("runs/trec", "elsewhere/trec.toml", "../trec"):
@@ -134,12 +134,12 @@ def test_a_recipe_of_the_package_has_no_folder():
             find_recipe(name)
 
 
-def test_a_folder_that_holds_no_run_is_named_so(tmp_path):
+def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="is a folder, but no run folder, and is none of the recipes"):
         find_recipe(tmp_path)
 
 
-def test_settings_are_told_from_the_arguments_of_train():
+def test_settings_are_separated_from_other_arguments():
     own, overrides = take(
         ["--plan", "--train.seed", "3", "reverse", "--name=--x", "--run", "a.b", "--train.clip_norm", "-1"]
     )
@@ -157,7 +157,7 @@ def test_every_setting_is_described():
     assert any("Largest number of entries in a vocabulary" in line for line in lines)
 
 
-def test_a_recipe_may_begin_with_a_mark(tmp_path):
+def test_a_recipe_may_begin_with_a_byte_order_mark(tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_bytes("\ufefftask = 'translate'\n[train]\nupdates = 7\n".encode())
     assert Config.from_toml(recipe).train.updates == 7

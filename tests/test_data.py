@@ -9,7 +9,7 @@ import pytest
 from heedful.data.batches import BatchPlan, _best_bands, cut_into_buckets
 from heedful.data.corpus import Corpus, read_lines, read_pairs, resolve_all
 from heedful.data.encoded import Ragged, encode
-from heedful.data.examples import translation
+from heedful.data.examples import teacher_forcing_batch
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, START_ID
@@ -17,7 +17,7 @@ from heedful.special_tokens import END_ID, START_ID
 pytestmark = pytest.mark.any_backend
 
 
-def test_reads_plain_and_gz_alike(tmp_path):
+def test_plain_and_gzipped_files_give_the_same_lines(tmp_path):
     """Only the line feed ends a line: other separators must not shift one side against the other."""
     text = "eins\u2028zwei\nb\x0bc\r\n\nlast"
     (tmp_path / "a.txt").write_bytes(text.encode())
@@ -26,7 +26,7 @@ def test_reads_plain_and_gz_alike(tmp_path):
     assert list(read_lines(tmp_path / "a.gz")) == list(read_lines(tmp_path / "a.txt"))
 
 
-def test_the_mark_before_a_text_is_none_of_it(tmp_path):
+def test_a_leading_byte_order_mark_is_not_part_of_the_text(tmp_path):
     (tmp_path / "a.txt").write_bytes("\ufeffeins\n\ufeffzwei".encode())
     assert list(read_lines(tmp_path / "a.txt")) == ["eins", "\ufeffzwei"]
 
@@ -43,12 +43,12 @@ def test_bad_files_are_named_with_their_line(tmp_path):
         list(read_lines(tmp_path / "no.txt"))
 
 
-def test_a_name_that_begins_as_a_users_is_a_name():
+def test_a_tilde_before_an_unknown_user_stays_in_the_file_name():
     with pytest.raises(InputError, match=r"Missing text: .*~nobody is called so/a\.txt"):
         resolve_all(["~nobody is called so/a.txt"])
 
 
-def test_sides_of_different_length_name_both_counts(tmp_path):
+def test_sides_of_different_length_are_refused_with_both_counts(tmp_path):
     (tmp_path / "a").write_text("1\n2\n3\n4\n5\n")
     (tmp_path / "b").write_text("1\n2\n3\n")
     with pytest.raises(InputError, match=r"a has 5 lines, .*b has 3"):
@@ -57,7 +57,7 @@ def test_sides_of_different_length_name_both_counts(tmp_path):
         list(read_pairs([tmp_path / "b", tmp_path / "a"]))
 
 
-def test_tsv(tmp_path):
+def test_a_tsv_file_gives_pairs_of_two_columns(tmp_path):
     (tmp_path / "a.tsv").write_text("um\tone\ndois\ttwo\n")
     assert list(read_pairs([tmp_path / "a.tsv"])) == [("um", "one"), ("dois", "two")]
     (tmp_path / "b.tsv").write_text("um\tone\ndois two\n")
@@ -91,7 +91,7 @@ def test_encoding_filters_reports_and_caches(words, tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 40])
-def test_a_cache_that_was_cut_is_made_anew(words, corpus, tmp_path, size):
+def test_a_truncated_cache_is_rebuilt(words, corpus, tmp_path, size):
     """Guards against a traceback in each training after a power cut."""
     whole = encode(corpus, words, words, 20, tmp_path).source.flat.tolist()
     [file] = tmp_path.glob("*/source.bin")
@@ -99,7 +99,7 @@ def test_a_cache_that_was_cut_is_made_anew(words, corpus, tmp_path, size):
     assert encode(corpus, words, words, 20, tmp_path).source.flat.tolist() == whole
 
 
-def test_nothing_left_is_an_error(words):
+def test_a_corpus_without_usable_pairs_is_refused(words):
     with pytest.raises(InputError, match="is empty"):
         encode(Corpus.from_pairs([], "nothing"), words, words, 9)
     with pytest.raises(InputError, match=r"is left: 1 have 3 tokens or more on a side, .* 0 have an empty side"):
@@ -108,7 +108,7 @@ def test_nothing_left_is_an_error(words):
 
 def test_teacher_forcing_shifts_by_one(words):
     pairs = encode(Corpus.from_pairs([("o gato", "the cat drinks"), ("a", "the")], "two"), words, words, 9)
-    batch = translation(pairs, [0, 1, -1], (4, 5))
+    batch = teacher_forcing_batch(pairs, [0, 1, -1], (4, 5))
     the, cat, drinks = words.encode("the cat drinks")
     assert batch["labels"].tolist() == [[the, cat, drinks, END_ID, 0], [the, END_ID, 0, 0, 0], [0] * 5]
     assert batch["target"].tolist() == [
@@ -124,7 +124,7 @@ def test_teacher_forcing_shifts_by_one(words):
     ]
 
 
-def test_ragged_pads(rng):
+def test_ragged_sequences_are_padded(rng):
     sequences = [list(rng.integers(1, 9, n)) for n in (3, 0, 5)]
     ragged = Ragged.of(sequences)
     assert ragged.lengths.tolist() == [3, 0, 5]
@@ -142,7 +142,7 @@ def plan(lengths, seed=3, **options):
 
 
 def test_batch_n_depends_on_seed_and_n_only(lengths):
-    """A plan made anew, asked out of order, gives the same batch: what makes resuming exact."""
+    """Guards exact resuming: a new plan gives the same batches, in whatever order they are requested."""
     first, second = plan(lengths), plan(lengths)
     for number in (977, 0, 31, 5000):
         (shape, rows), (other_shape, other_rows) = first.batch(number), second.batch(number)
@@ -166,8 +166,8 @@ def test_every_sentence_is_seen_equally_often(lengths):
     assert seen.mean() == pytest.approx(epochs, rel=0.02)
 
 
-def test_every_shape_is_found_where_it_first_comes(lengths):
-    made = plan(lengths, batch_tokens=4001)  # of which a few shapes fill no batch in an epoch
+def test_the_first_batch_of_each_shape_is_found(lengths):
+    made = plan(lengths, batch_tokens=4001)  # a few shapes do not fill a batch in an epoch
     first = {}
     for number in range(200):
         first.setdefault(made.shapes.index(made.batch(number)[0]), number)
@@ -183,12 +183,12 @@ def test_order_changes_from_epoch_to_epoch(lengths):
     ]
 
 
-def test_finite_gives_every_pair_once(lengths):
-    rows = np.concatenate([rows for _, rows in plan(lengths).finite()])
+def test_one_pass_gives_every_pair_once(lengths):
+    rows = np.concatenate([rows for _, rows in plan(lengths).one_pass()])
     assert sorted(rows[rows >= 0]) == list(range(1009))
 
 
-def test_cutting_is_the_best_of_its_kind(rng):
+def test_buckets_have_the_least_possible_padding(rng):
     """With one target length the cut is one-dimensional, and brute force can check it."""
     source = rng.integers(1, 12, 40)
     target = np.full(40, 5)
@@ -203,7 +203,7 @@ def test_cutting_is_the_best_of_its_kind(rng):
         assert sorted(np.concatenate([rows for *_, rows in got])) == list(range(40))
 
 
-def test_bands_share_out_their_buckets_at_the_least_cost(rng):
+def test_buckets_are_divided_among_bands_at_the_least_cost(rng):
     size, most = 4, 5
     for _ in range(20):
         bands = itertools.combinations(range(size + 1), 2)
@@ -222,13 +222,13 @@ def test_bands_share_out_their_buckets_at_the_least_cost(rng):
         assert sum(costs[low, high][buckets] for low, high, buckets in chosen) == least
 
 
-def test_more_shapes_pad_less_and_have_their_price(lengths):
+def test_more_shapes_pad_less_and_a_high_price_allows_only_one(lengths):
     shares = [plan(lengths, max_shapes=n).padding_share for n in (1, 3, 7)]
     assert shares[0] > shares[1] > shares[2]
     assert len(plan(lengths, shape_price=10**9).shapes) == 1
 
 
-def test_batches_hold_their_tokens(lengths):
+def test_batches_hold_as_many_sentences_as_fit(lengths):
     for shape in plan(lengths).shapes:
         longest = max(shape.lengths)
         assert shape.sentences * longest <= 257 < (shape.sentences + 1) * longest

@@ -24,7 +24,7 @@ SPANISH = ["Los niños juegan en la calle con una pelota azul", "Ella siempre be
 
 @pytest.fixture(scope="module")
 def good():
-    """Pairs without a fault: no two of them are alike."""
+    """Pairs without faults or duplicates."""
     pairs = dict(phrasebook("train", 2500))
     return [(source, target) for target, source in {target: source for source, target in pairs.items()}.items()][:1200]
 
@@ -47,7 +47,7 @@ def kinds(examination):
     return {finding.kind: finding.rows.tolist() for finding in examination.findings}
 
 
-def test_a_good_text_has_nothing(good, tmp_path):
+def test_a_good_text_has_no_findings(good, tmp_path):
     examination = examined(tmp_path, good)
     assert kinds(examination) == {}
     assert examination.rows == len(good)
@@ -56,7 +56,7 @@ def test_a_good_text_has_nothing(good, tmp_path):
 
 
 def test_each_fault_is_found_where_it_is(good, tmp_path):
-    """One row of each kind, and only it."""
+    """One faulty row of each kind: no other row is reported."""
     rows = list(good)
     rows[10] = rows[10][0], ""
     rows[20] = rows[20][1], rows[20][1]
@@ -99,8 +99,8 @@ def test_a_third_language_is_found(good, tmp_path):
     assert set(found) == set(places)
 
 
-def test_own_contribution_does_not_count(good):
-    """A pair must not prove itself: words that occur together nowhere else say nothing."""
+def test_a_pair_is_not_evidence_for_itself(good):
+    """Words that occur together in no other pair are no evidence that the two sides match."""
     source, target = ([pair[side] for pair in good] for side in (0, 1))
     for i, word in ((3, "xyzzy"), (900, "xyzzy")):
         source[i] += f" {word}"
@@ -110,12 +110,12 @@ def test_own_contribution_does_not_count(good):
     counted, alone = (
         associations._scores(*associations._words(["xyzzy"], ["plugh"]), np.array([own])) for own in (0, 1)
     )
-    assert counted[0] > 0  # once together, where chance would be far from it
+    assert counted[0] > 0  # together once, which is unlikely by chance
     assert alone[0] <= 0
 
 
-def test_the_lateness_of_a_stretch_is_told(good, tmp_path):
-    """By the pairs that the shift would make, so a free translation is none."""
+def test_the_shift_of_a_misaligned_stretch_is_reported(good, tmp_path):
+    """The shift is found by the pairs that it would restore; shuffled targets have none."""
     for late in (1, -2):
         rows = list(good)
         targets = [target for _, target in rows]
@@ -132,8 +132,8 @@ def test_the_lateness_of_a_stretch_is_told(good, tmp_path):
     assert finding.notes == {}
 
 
-def test_stretches_are_the_likeliest_course():
-    """Viterbi beside every course of ten rows, by their probabilities."""
+def test_stretches_are_the_most_probable_path():
+    """Compare Viterbi with an exhaustive search over all paths of ten rows."""
     random = np.random.default_rng(3)
     from heedful.doctor.alignment import BREAKS, MENDS
 
@@ -152,14 +152,14 @@ def test_stretches_are_the_likeliest_course():
         assert stretches(evidence).astype(int).tolist() == max(courses, key=score)
 
 
-def test_sides_of_different_length_are_examined_as_far_as_they_go(good, tmp_path):
+def test_surplus_rows_of_the_longer_side_have_no_partner(good, tmp_path):
     paths = write(tmp_path, good)
     paths[1].write_text("".join(f"{target}\n" for _, target in good[:-3]), encoding="utf-8")
     examination = examine(Rows.of_pairs(paths))
     assert kinds(examination) == {"no partner": [1197, 1198, 1199]}
 
 
-def test_labelled_texts(tmp_path, good):
+def test_faults_of_labelled_texts_are_found(tmp_path, good):
     path, test = tmp_path / "train.txt", tmp_path / "test.txt"
     lines = [f"{number % 2} {target}" for number, (_, target) in enumerate(good)]
     lines[7], lines[9], lines[11] = lines[2], "1" + lines[2][1:], "nothing"
@@ -188,12 +188,12 @@ def test_running_text_may_repeat_itself(tmp_path):
     assert kinds(examine(Rows.of_lines([path]))) == {"empty": [2], "duplicate": [3], "unseen": [4]}
 
 
-def test_an_empty_text(tmp_path):
+def test_an_empty_text_has_nothing_to_train_on(tmp_path):
     paths = write(tmp_path, [])
     assert examine(Rows.of_pairs(paths)).lines()[1:] == ["nothing to train on"]
 
 
-def test_lines_that_are_nearly_alike_are_not_unlike_the_rest(tmp_path):
+def test_nearly_identical_lines_are_not_reported(tmp_path):
     questions = tmp_path / "questions.txt"
     questions.write_text("".join(f"What is the price of item {n}?\n" for n in range(60)), encoding="utf-8")
     assert kinds(examine(Rows.of_lines([questions]))) == {}
@@ -211,7 +211,7 @@ def test_a_side_of_white_space_is_empty(tmp_path, good):
      ("שלום", "Hebrew"), ("नमस्ते", "Devanagari"), ("ไทย", "Thai"),
      ("Ωμέγα", "Greek"), ("سلام", "Arabic"), ("123 .,-", ""), ("👍🏽", "")],
 )  # fmt: skip
-def test_scripts(text, kind):
+def test_the_script_of_a_text_is_recognized(text, kind):
     counts = count_kinds([text])[0]
     assert CHARACTERS[counts[1:].argmax() + 1 if counts[1:].any() else 0] == kind
     assert counts.sum() == len(text) + 1  # and a line feed
@@ -239,7 +239,7 @@ def test_kinds_are_counted_line_by_line():
         "até”—",
     ],
 )
-def test_a_capital_before_a_closing_mark_is_right(right):
+def test_a_capital_before_punctuation_is_not_mojibake(right):
     assert unmangled(right) == right
 
 
@@ -258,7 +258,7 @@ def test_a_capital_before_a_closing_mark_is_right(right):
         "♠ Pik",
     ],
 )
-def test_what_was_read_as_windows_1252_is_put_right(right):
+def test_text_decoded_as_windows_1252_is_repaired(right):
     wrong = "".join(
         character if character.isascii() else bytes(character, "utf-8").decode("cp1252", "replace")
         for character in right
@@ -269,14 +269,14 @@ def test_what_was_read_as_windows_1252_is_put_right(right):
     assert unmangled(right.encode().decode("latin-1")) == right
 
 
-def test_unseen_characters_are_taken_out():
+def test_invisible_characters_are_removed():
     assert without_unseen("a\u200bb\x07c\ufeff\u00add\te\u200c") == "abcd\te\u200c"
     assert without_unseen("\x0cone\u2028two\rthree\x85four\r") == "one two three four"
     for meant in ("\U0001f3f4\U000e0067\U000e0062\U000e007f", "葛\U000e0100"):
         assert without_unseen(meant) == meant
 
 
-def test_repeats_name_the_first_of_them():
+def test_repeats_refer_to_the_first_occurrence():
     with Repeats() as repeats:
         repeats.add(["leaked text"], [-1])
         repeats.add(["one", "two words", "three"], [0, 1, 2])
@@ -284,15 +284,15 @@ def test_repeats_name_the_first_of_them():
         assert repeats.found().tolist() == [[3, 1], [4, -1], [6, 0], [7, 0]]
 
 
-def test_rows_are_the_same_column_by_column(tmp_path):
-    """Case and white space do not count, but a word on the other side of the tab does."""
+def test_duplicates_are_compared_column_by_column(tmp_path):
+    """Case and white space are ignored, but a word moved across the tab is a difference."""
     path = tmp_path / "text.tsv"
     path.write_text("New York\tcity\nNew\tYork city\nnew  YORK\tCity\n", encoding="utf-8")
     found = kinds(examine(Rows.of_pairs([path])))
     assert found["duplicate"] == [2]
 
 
-def test_one_side_is_no_parallel_text(cli, tmp_path):
+def test_a_single_side_is_refused_as_a_parallel_text(cli, tmp_path):
     """Guards against leaks that are not found because nothing was compared."""
     names = [tmp_path / name for name in ("a.de", "a.en", "b.tsv", "c.tsv")]
     for name in names:
@@ -312,7 +312,7 @@ def test_the_sample_is_spread_over_the_text(tmp_path, monkeypatch):
     assert [int(row[0]) for row in sample] == list(range(0, 101, 16))
 
 
-def test_a_vocabulary_that_does_not_fit_is_named(good, tmp_path):
+def test_a_vocabulary_that_does_not_fit_is_reported(good, tmp_path):
     english, russian = tmp_path / "en", tmp_path / "ru"
     english.write_text("".join(f"{target}\n" for _, target in good), encoding="utf-8")
     russian.write_text("Мальчик читает книгу\n", encoding="utf-8")
@@ -349,7 +349,7 @@ def test_the_cleaned_copy_is_clean(good, tmp_path, names):
         clean(text, examine(text), out)
 
 
-def test_the_command(cli, good, tmp_path, recipe_of):
+def test_the_command_reports_cleans_and_refuses(cli, good, tmp_path, recipe_of):
     rows = [*good[:600], good[0]]
     paths = write(tmp_path, rows, ("my.pt", "my.en"))
     result = cli("doctor", *paths, "--json")
@@ -376,7 +376,7 @@ def test_the_command(cli, good, tmp_path, recipe_of):
         (["nothing"], b"none of the recipes"), (["nothing.txt"], b"Missing text"), ([tmp_path], b"none of the recipes"),
         (["x.tsv", "y.tsv", "z.tsv"], b"examine one at a time"), (["quickstart"], b"names no text of its own"),
         ([*paths, "--ignore", "x"], b"'x' is none of the kinds"), ([*paths, "third"], b"Missing text"),
-        (["trec", "--labelled"], b"A recipe or run says itself"),
+        (["trec", "--labelled"], b"A recipe or run names its own texts"),
     ):  # fmt: skip
         wrong = cli("doctor", *arguments)
         assert wrong.returncode == 2
@@ -385,6 +385,6 @@ def test_the_command(cli, good, tmp_path, recipe_of):
 
 
 def test_words_come_in_the_order_of_the_line():
-    """Or what is found would hang on the seed of Python's hashes."""
+    """Guards against findings that depend on Python's hash seed."""
     line = "one two three four five six seven eight nine ten eleven twelve"
     assert list(_words(f"{line.title()} {line}")) == line.split()

@@ -1,4 +1,4 @@
-"""Dropout: what is drawn, that draws are independent, and that every backend draws the same."""
+"""Dropout: the random bits, their independence, and equal draws on every backend."""
 
 import keras
 import numpy as np
@@ -23,8 +23,8 @@ def drawn(shape, seed, count, numpy):
     return numpy(draws(shape, state)).view("uint32")
 
 
-def test_draws_are_the_hash_in_plain_integers(numpy):
-    """The same numbers on every backend: signed shifts and overflows differ in nothing."""
+def test_draws_equal_the_hash_in_python_integers(numpy):
+    """Guards against backends that shift signed numbers or overflow in different ways."""
     seed, count = 2**31 - 3, 5
     before, between = (hashed(count ^ hashed(seed ^ salt)) for salt in (0x9E3779B9, 0x85EBCA6B))
     want = [hashed((place + before) & MASK, between) for place in range(3 * 5 * 7)]
@@ -36,8 +36,8 @@ def bits(seed, count, numpy, places=2**16):
 
 
 @pytest.mark.any_backend
-def test_each_bit_is_a_fair_coin_alone_and_with_its_neighbours(numpy):
-    """Within five standard deviations: every bit, and every pair of bits of a place, of places 1, 2, 15, 128 apart."""
+def test_bits_are_fair_and_uncorrelated(numpy):
+    """Within five standard deviations: every bit, and every pair of bits at places 0, 1, 2, 15 and 128 apart."""
     own = bits(7, 1, numpy) * 2.0 - 1
     bound = 5 / np.sqrt(len(own))
     assert np.abs(own.mean(0)).max() < bound
@@ -57,7 +57,7 @@ def test_calls_and_seeds_draw_independently(other, numpy):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.999])
-def test_the_share_that_is_dropped_and_the_scale_of_the_rest(rate, numpy):
+def test_dropout_drops_its_share_and_scales_the_rest(rate, numpy):
     layer, count = Dropout(rate, seed=3), 211 * 499
     result = numpy(layer(ops.ones((211, 499)), training=True))
     assert abs((result == 0).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / count)
@@ -67,7 +67,7 @@ def test_the_share_that_is_dropped_and_the_scale_of_the_rest(rate, numpy):
     assert abs(both - rate**2) < 5 * np.sqrt(rate**2 * (1 - rate**2) / count)
 
 
-def test_off_in_inference_and_at_rate_0(normal, numpy):
+def test_dropout_is_off_in_inference_and_at_rate_0(normal, numpy):
     x = normal(3, 5)
     np.testing.assert_array_equal(numpy(Dropout(0.5)(x)), x)
     np.testing.assert_array_equal(numpy(Dropout(0.0)(x, training=True)), x)
@@ -77,7 +77,7 @@ def test_off_in_inference_and_at_rate_0(normal, numpy):
 
 
 def test_the_gradient_passes_where_the_input_passed(normal, numpy):
-    """A model of dropout and one weight: its gradient is the sum of what was kept, scaled."""
+    """With dropout before a dense layer, the gradient of its kernel is the scaled sum of the kept inputs."""
     x = normal(7, 31)
     model = keras.Sequential([keras.layers.Input((31,)), Dropout(0.4, seed=11), keras.layers.Dense(1, use_bias=False)])
     model.compile(keras.optimizers.SGD(1.0), loss=lambda y, prediction: ops.sum(prediction))
@@ -88,6 +88,6 @@ def test_the_gradient_passes_where_the_input_passed(normal, numpy):
 
 
 @pytest.mark.any_backend
-def test_a_layer_comes_back_from_its_config():
+def test_a_layer_is_restored_from_its_config():
     config = Dropout(0.3, seed=5, name="dropped").get_config()
     assert Dropout.from_config(config).get_config() == config

@@ -1,6 +1,6 @@
-"""Whatever is thrown at the command line, there is an answer: no traceback, no hang, no file of the user changed.
+"""The command line handles any input: no traceback, no hang, no changed file of the user.
 
-`FUZZ_INPUTS` says how many inputs are drawn in all, a few dozen by default, and `FUZZ_SEED` which ones;
+`FUZZ_INPUTS` sets how many inputs are drawn in all, a few dozen by default, and `FUZZ_SEED` selects them;
 `benchmarks/fuzzing.py` draws 10,000.
 """
 
@@ -32,16 +32,16 @@ pytestmark = pytest.mark.any_backend
 
 INPUTS, SEED = int(os.environ.get("FUZZ_INPUTS", "40")), int(os.environ.get("FUZZ_SEED", "1"))
 PATIENCE = 120  # seconds that a command may take on inputs of this size, compilation included
-COUNTS = collections.Counter()  # commands by verb, and by exit code
+COUNTS = collections.Counter()  # calls by command, and by exit code
 TASKS = ("translate", "generate", "fill", "classify")
 
 
 class Hang(BaseException):
-    """A command took longer than anybody would wait."""
+    """A command took longer than `PATIENCE`."""
 
 
 def inputs(share):
-    """Draw this share of all inputs, for one seed the same ones each time."""
+    """Return a decorator that draws this share of all inputs, the same ones for the same seed."""
     count = max(1, round(INPUTS * share))
     same = settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     return lambda test: seed(SEED)(same(test))
@@ -49,7 +49,7 @@ def inputs(share):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder with a recipe and a trained run for each task, and nothing else within reach."""
+    """A folder with a recipe and a trained run for each task; fail if a test changes it."""
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEEDFUL_CACHE", str(folder / "cache"))
@@ -58,11 +58,11 @@ def home(tmp_path_factory):
             workflows.train(Config.from_toml(recipe), folder / f"run-{task}", lambda line: None)
     before = fingerprint(folder)
     yield folder
-    assert fingerprint(folder) == before  # nothing of the user's was changed
+    assert fingerprint(folder) == before  # no file of the user was changed
 
 
 def fingerprint(folder):
-    """Return what all files of a folder hold, and what they are called."""
+    """Return the hash of each file in a folder by its relative path."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -71,7 +71,7 @@ def fingerprint(folder):
 
 
 def call(home, *arguments, stdin=b""):
-    """Run a command in an empty folder; fail on a traceback, a hang, or an exit code that no verb has."""
+    """Run a command in an empty folder; fail on a traceback, a hang, or an exit code that no command has."""
     arguments = [str(argument) for argument in arguments]
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", "replace"), io.TextIOWrapper(io.BytesIO(), "utf-8", "replace")
 
@@ -82,8 +82,8 @@ def call(home, *arguments, stdin=b""):
     signal.alarm(PATIENCE)
     with tempfile.TemporaryDirectory() as empty, pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            Training, "rehearse", lambda training: ""
-        )  # of a plan; it takes seconds, and nothing is read any more
+            Training, "estimate_cost", lambda training: ""
+        )  # it takes seconds and comes after all input is read
         patch.chdir(empty)
         patch.setenv("HEEDFUL_CACHE", str(home / "cache"))
         patch.setenv("HEEDFUL_DATA", empty)
@@ -121,7 +121,7 @@ VALUES = st.one_of(
     st.floats().map(str),
     st.sampled_from(["true", "false", "[]", '["a", "b"]', "{}", '"bpe"', "'word'", "1979-05-27", "0x10", "1_000"]),
 )
-# Lines as they come: any bytes, text of any script, and what looks almost right.
+# Any bytes, text of any script, and lines that are almost valid.
 LINE = st.one_of(
     st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ")),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30).map(lambda text: text.replace("\n", " ").encode()),
@@ -133,14 +133,14 @@ LINES = st.lists(LINE, max_size=12).map(b"\n".join)
 JSON = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just([]), st.just({})
 )  # fmt: skip
-WAYS = ("plan", "doctor", "fix", "labelled", "tsv", "gz")  # in which a text is read
+WAYS = ("plan", "doctor", "fix", "labelled", "tsv", "gz")  # of reading a text
 
 
 @inputs(0.28)
 @given(data=st.data())
-def test_arguments(home, data):
-    """Verbs with any flags and words, on folders that are no runs."""
-    verbs = {
+def test_any_arguments_are_handled(home, data):
+    """Commands with any of their flags and any words."""
+    commands = {
         "translate": ["--beam-size", "--n-best", "--scores", "--engine", "--prefixes", "--with", "--sample"],
         "generate": ["--max-length", "--top-k", "--scores"], "fill": ["--count", "--json"], "classify": ["--scores"],
         "embed": ["--pooling"], "evaluate": ["--json", "--beam-size"], "explain": [], "diff": [], "check": ["--json"],
@@ -149,28 +149,28 @@ def test_arguments(home, data):
         "import": ["--trust", "--tokenizer"], "train": ["--run", "--resume", "--seeds", "--verify", "--plan"],
         "quickstart": ["--nonsense"], "nonsense": [], "--help": [], "-x": [],
     }  # fmt: skip
-    verb = data.draw(st.sampled_from(sorted(verbs)))
-    flags = st.sampled_from(verbs[verb] or ["--json"])
+    command = data.draw(st.sampled_from(sorted(commands)))
+    flags = st.sampled_from(commands[command] or ["--json"])
     places = st.sampled_from(
         [home / "none", home / "text.pt", home / "cache", home / "translate.toml", home / "run-fill"]
     )
-    first = [data.draw(places)] if verb in ("explain", "diff", "compare", "import", "export") else [home / "none"]
+    first = [data.draw(places)] if command in ("explain", "diff", "compare", "import", "export") else [home / "none"]
     rest = data.draw(st.lists(st.one_of(flags, WORDS), max_size=6))
-    extra = ["--plan"] if verb == "train" else ["--nonsense"] if verb == "quickstart" else []
-    call(home, verb, *first, *rest, *extra, stdin=data.draw(LINES))
+    extra = ["--plan"] if command == "train" else ["--nonsense"] if command == "quickstart" else []
+    call(home, command, *first, *rest, *extra, stdin=data.draw(LINES))
 
 
 @inputs(0.28)
 @given(name=st.sampled_from(SETTINGS), value=VALUES, task=st.sampled_from(TASKS))
-def test_settings(home, name, value, task):
+def test_any_value_of_a_setting_is_handled(home, name, value, task):
     """Any value for any setting."""
     call(home, "train", home / f"{task}.toml", "--plan", f"--{name}", value)
 
 
 @inputs(0.16)
 @given(data=st.data(), task=st.sampled_from(TASKS))
-def test_recipes(home, data, task):
-    """Recipes with lines taken out, doubled, exchanged or overwritten."""
+def test_an_altered_recipe_is_handled(home, data, task):
+    """Recipes with lines removed, duplicated, swapped or overwritten."""
     lines = (home / f"{task}.toml").read_text(encoding="utf-8").splitlines()
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(lines) - 1))
@@ -193,35 +193,35 @@ def test_recipes(home, data, task):
 
 
 @inputs(0.17)
-@given(source=LINES, target=LINES, verb=st.sampled_from(WAYS), task=st.sampled_from(TASKS))
-def test_texts(home, source, target, verb, task):
-    """Any bytes as training text, examined, cleaned or planned with."""
+@given(source=LINES, target=LINES, command=st.sampled_from(WAYS), task=st.sampled_from(TASKS))
+def test_any_training_text_is_handled(home, source, target, command, task):
+    """Any bytes as training text: examine it, clean it, or plan a training on it."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / "a.x", Path(folder) / "a.y"]
         for path, content in zip(paths, (source, target), strict=True):
             path.write_bytes(content)
-        if verb == "plan":
+        if command == "plan":
             files = json.dumps([str(path) for path in (paths if task == "translate" else paths[:1])])
             call(home, "train", home / f"{task}.toml", "--plan", "--data.train", files, "--data.valid", files)
-        elif verb == "tsv":
+        elif command == "tsv":
             call(home, "doctor", shutil.copy(paths[0], Path(folder) / "a.tsv"), "--json")
-        elif verb == "gz":
+        elif command == "gz":
             call(home, "doctor", shutil.copy(paths[0], Path(folder) / "a.txt.gz"))
-        elif verb == "labelled":
+        elif command == "labelled":
             call(home, "doctor", paths[0], "--labelled", "--valid", paths[1], "--ignore", "empty")
         else:
-            fix = ["--fix", Path(folder) / "clean"] if verb == "fix" else []
+            fix = ["--fix", Path(folder) / "clean"] if command == "fix" else []
             call(home, "doctor", *paths, *fix)
 
 
 @inputs(0.08)
 @given(data=st.data(), task=st.sampled_from(TASKS))
-def test_run_folders(home, data, task):
-    """A run folder with a file that was cut, overwritten, or changed in one value."""
+def test_a_damaged_run_folder_is_handled(home, data, task):
+    """A run folder with a file that was truncated, corrupted, removed, or changed in one value."""
     with tempfile.TemporaryDirectory() as folder:
         run = shutil.copytree(home / f"run-{task}", Path(folder) / "run")
         names = ["config.json", "model.safetensors", "scores.json", "origins.json", "log.jsonl", "samples.txt"]
-        names += ["outputs/0001.safetensors", f"state/{Run.open(run).states()[-1].name}"]
+        names += ["outputs/0001.safetensors", f"state/{Run.open(run).checkpoints.paths()[-1].name}"]
         names += ["source.tokenizer.json", "target.tokenizer.json"] if task == "translate" else ["tokenizer.json"]
         path = run / data.draw(st.sampled_from(names))
         content = path.read_bytes()
@@ -240,32 +240,32 @@ def test_run_folders(home, data, task):
             if change == "folder":
                 path.mkdir()
         reads = {"translate": "translate", "generate": "generate", "fill": "fill", "classify": "classify"}[task]
-        quick = ["compare", "explain", "diff", "doctor", "inspect"]  # others compile a model's programs
-        verb = data.draw(st.sampled_from([*quick, *quick, *quick, reads, reads, "resume"]))
+        quick = ["compare", "explain", "diff", "doctor", "inspect"]  # the others compile programs
+        command = data.draw(st.sampled_from([*quick, *quick, *quick, reads, reads, "resume"]))
         arguments = {
             "explain": ["explain", "train", run], "diff": ["diff", run, home / f"run-{task}"],
             "doctor": ["doctor", run], "inspect": ["inspect", run, "--positions"],
             "resume": ["train", "--resume", run, "--train.updates", "7"],
-        }.get(verb, [verb, run])  # fmt: skip
+        }.get(command, [command, run])  # fmt: skip
         call(home, *arguments, stdin=b"the cat [MASK]\n")
 
 
 @inputs(0.03)
 @given(data=st.data(), task=st.sampled_from(TASKS), stdin=LINES)
-def test_what_a_model_reads(home, data, task, stdin):
-    """Any text for a trained model, with any settings of decoding that are not refused."""
+def test_any_input_of_a_model_is_handled(home, data, task, stdin):
+    """Any text for a trained model, with valid decode settings."""
     run, arguments = home / f"run-{task}", []
     if task in ("translate", "generate"):
         choices = [[], ["--beam-size", "3", "--n-best", "2"], ["--sample", "--top-p", "0.5", "--seed", "3"],
                    ["--no-repeat-ngram", "1"], ["--min-length", "5"], ["--max-length", "1"], ["--batch-size", "1"],
                    ["--repetition-penalty", "5"], ["--forbidden", "[UNK]"], ["--scores"]]  # fmt: skip
         arguments = data.draw(st.sampled_from(choices))
-    verb = data.draw(st.sampled_from(["fill", "embed"])) if task == "fill" else task
-    call(home, verb, run, *arguments, stdin=stdin)
+    command = data.draw(st.sampled_from(["fill", "embed"])) if task == "fill" else task
+    call(home, command, run, *arguments, stdin=stdin)
 
 
 def _changed(table, data):
-    """Return a table of JSON with one value, somewhere, exchanged."""
+    """Return a JSON value with one randomly drawn part replaced."""
     place = table
     while isinstance(place, dict | list) and place:
         keys = list(place) if isinstance(place, dict) else range(len(place))

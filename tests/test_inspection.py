@@ -1,10 +1,11 @@
-"""Figures: the curves of a training."""
+"""Figures: training curves."""
 
 import matplotlib.image
 import numpy as np
 import pytest
 
-from heedful.inspection import STYLE, curves, plot_curves
+from heedful.inspection.figures import curves, draw_curves
+from heedful.inspection.style import DPI, STYLE
 
 pytestmark = pytest.mark.any_backend
 
@@ -16,7 +17,7 @@ LOG = [
 
 
 def shown(figure):
-    """Return, by the title of each panel, its lines by label: lists of values."""
+    """Return {title of a panel: {label of a line: its values}}."""
     return {
         axis.get_title(): {line.get_label(): list(line.get_ydata()) for line in axis.lines}
         for axis in figure.axes
@@ -24,8 +25,8 @@ def shown(figure):
     }
 
 
-def test_quantities_of_different_units_have_axes_of_their_own():
-    """Guards accuracy, 0 to 1, which heedful 0.1.0 drew on the axis of BLEU, 0 to 100: a line at the bottom."""
+def test_quantities_of_different_units_have_separate_axes():
+    """Guards accuracy (0 to 1): heedful 0.1.0 drew it as a flat line on the axis of BLEU (0 to 100)."""
     panels = shown(curves(LOG))
     assert panels["translation (score of 100)"] == {"BLEU": [30, 60, 90], "chrF": [25, 50, 75]}
     assert panels["accuracy (%)"]["validation"] == pytest.approx([20, 40, 60])
@@ -35,16 +36,16 @@ def test_quantities_of_different_units_have_axes_of_their_own():
     ]  # fmt: skip
 
 
-def test_a_task_has_the_panels_that_its_log_fills():
+def test_only_quantities_in_the_log_have_panels():
     log = [{name: value for name, value in entry.items() if name in ("update", "valid_loss")} for entry in LOG]
     assert shown(curves(log)) == {"loss (nats per token)": {"validation": [3, 1.5, 1]}}
 
 
 def test_curves_are_legible_at_half_size(tmp_path):
-    """Letters are 9 pixels or more high at half the size, and ticks of thousands do not run into each other."""
-    picture = matplotlib.image.imread(plot_curves(tmp_path / "curves.png", LOG))
+    """Letters are at least 9 pixels high at half size, and tick labels of thousands do not overlap."""
+    picture = matplotlib.image.imread(draw_curves(tmp_path / "curves.png", LOG))
     height, width, _ = picture.shape
-    assert width <= 1300  # so that half of it is no thumbnail of a poster
-    assert 0.5 * STYLE["font.size"] * 110 / 72 > 9
+    assert width <= 1300  # a page shows it at half size
+    assert 0.5 * STYLE["font.size"] * DPI / 72 > 9
     assert np.ptp(picture[..., :3]) > 0.9
     assert height < width

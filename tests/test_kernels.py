@@ -1,4 +1,4 @@
-"""Attention, layer norm and relu, however a backend makes them, are the usual formulas, and so are their gradients."""
+"""Attention, layer norm and relu of every backend equal the usual formulas, and so do their gradients."""
 
 import numpy as np
 import pytest
@@ -13,22 +13,22 @@ from tests.gradients import gradients
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 0, 0], [1, 2, 2, 2, 2, 3, 3]])
 VISIBLE = {
     "everything": None,
-    "padding": masks.of_padding(SEGMENTS != 0),
-    "segments": masks.of_segments(SEGMENTS),
-    "future": masks.of_future(ops.arange(7), ops.arange(7)),
+    "padding": masks.padding(SEGMENTS != 0),
+    "segments": masks.same_segment(SEGMENTS),
+    "future": masks.causal(ops.arange(7), ops.arange(7)),
     "by head": np.random.default_rng(1).random((2, 6, 7, 7)) < 0.7,
 }
 
 
 def explicit(query, keys, values, visible):
-    """Attention in the steps of the paper, heads repeated."""
+    """Compute attention step by step as in the paper, with repeated value heads."""
     weights = attention_weights(query, keys, visible)
     return ops.einsum("bnts,bsnh->btnh", weights, ops.repeat(values, query.shape[2] // values.shape[2], axis=2))
 
 
 @pytest.mark.parametrize("visible", VISIBLE)
 @pytest.mark.parametrize("kv_heads", [1, 2, 6])
-def test_attention_and_its_gradients(normal, kv_heads, visible):
+def test_attention_and_its_gradients_match_the_formula(normal, kv_heads, visible):
     query, keys, values, upstream = (
         normal(2, 7, heads, size) for heads, size in ((6, 5), (kv_heads, 5), (kv_heads, 5), (6, 5))
     )
@@ -44,10 +44,10 @@ def test_attention_and_its_gradients(normal, kv_heads, visible):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_what_is_hidden_learns_nothing(normal):
-    """Bitwise: a key that nobody sees gets no gradient, nor does its value."""
+def test_hidden_keys_and_values_get_no_gradient(normal):
+    """Bitwise: the gradients of a hidden key and its value are exactly zero."""
     arrays = [normal(2, 7, 6, 5) for _ in range(3)]
-    visible = masks.of_padding(SEGMENTS != 0)
+    visible = masks.padding(SEGMENTS != 0)
     _, (_, by_keys, by_values) = gradients(lambda *x: ops.sum(backend.attend(*x, visible) ** 2), *arrays)
     for gradient in (by_keys, by_values):
         assert not np.asarray(gradient)[0, 5:].any()
@@ -55,7 +55,7 @@ def test_what_is_hidden_learns_nothing(normal):
 
 
 @pytest.mark.parametrize("with_shift", [False, True])
-def test_a_norm_and_its_gradients(normal, with_shift):
+def test_layer_norm_and_its_gradients_match_the_formula(normal, with_shift):
     x, upstream, gain = normal(3, 5, 11) * 2 + 1, normal(3, 5, 11), normal(11)
     shift = [normal(11)] if with_shift else []
 
@@ -74,17 +74,17 @@ def test_a_norm_and_its_gradients(normal, with_shift):
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
-def test_relu_and_its_gradient(numpy):
+def test_relu_and_its_gradient_match_the_formula(numpy):
     x = np.array([-2.0, -0.0, 0.0, 1e-30, 3.0], "float32")
     value, (found,) = gradients(lambda x: ops.sum(backend.relu(x) * ops.convert_to_tensor(x + 5)), x)
     np.testing.assert_allclose(value, 3 * 8)
     np.testing.assert_allclose(found, [0, 0, 0, 5, 11], rtol=1e-6)
-    assert np.isnan(numpy(backend.relu(np.array([np.nan], "float32")))).all()  # or a training would not notice
+    assert np.isnan(numpy(backend.relu(np.array([np.nan], "float32")))).all()  # otherwise training would not notice NaN
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_types_stay(normal, dtype, numpy):
-    """In bfloat16 sums are float32, and what comes out is rounded once."""
+def test_results_keep_the_dtype_of_their_inputs(normal, dtype, numpy):
+    """In bfloat16, sums are computed in float32 and results are rounded once."""
     query, keys, values = (ops.cast(normal(2, 7, 6, 5), dtype) for _ in range(3))
     made = backend.attend(query, keys, values)
     wide = explicit(*(ops.cast(x, "float32") for x in (query, keys, values)), None)
@@ -99,9 +99,9 @@ def test_types_stay(normal, dtype, numpy):
     assert np.abs(numpy(ops.cast(normalised, "float32")).var(axis=-1) - 1).max() < 0.02
 
 
-@pytest.mark.skipif(backend.NAME != "jax", reason="what is derived on JAX")
-def test_less_is_kept_for_the_gradient_than_jax_would(normal):
-    """Of attention its inputs and weights, of a norm the normalised vectors, of relu its result: once each."""
+@pytest.mark.skipif(backend.NAME != "jax", reason="tests the custom gradients for JAX")
+def test_each_array_that_a_gradient_needs_is_kept_only_once(normal):
+    """Attention keeps its inputs and weights, a norm the normalised vectors, and relu its result."""
     import jax
 
     def kept(function, *arrays):
@@ -113,9 +113,9 @@ def test_less_is_kept_for_the_gradient_than_jax_would(normal):
     assert kept(backend.relu, normal(3, 5, 11)) == [(3, 5, 11)]
 
 
-@pytest.mark.skipif(backend.NAME != "jax", reason="what XLA makes of it")
-def test_xla_keeps_no_more(normal, optimized):
-    """Of what stands between two products neither relu's argument nor anything of a norm that is spread to its size."""
+@pytest.mark.skipif(backend.NAME != "jax", reason="tests a program that JAX compiles")
+def test_xla_keeps_no_further_arrays_for_the_gradient(normal, optimized):
+    """Between two products, XLA keeps neither relu's argument nor a broadcast intermediate of a norm."""
     import jax
 
     x, kernels = normal(64, 16, 32), [normal(32, 128), normal(128, 32)] * 8
@@ -129,10 +129,10 @@ def test_xla_keeps_no_more(normal, optimized):
 
     program = jax.jit(jax.grad(total, argnums=range(1, 17))).lower(x, *kernels).compile()
     arrays = program.memory_analysis().temp_size_in_bytes / x.nbytes
-    assert arrays < 8 * (4 + 2) + 16  # a relu's result is four times as large as x, of a norm result and vectors stay
+    assert arrays < 8 * (4 + 2) + 16  # a relu's result is 4 times as large as x; a norm keeps its result and vectors
 
 
-def test_a_model_is_made_of_them(monkeypatch, normal):
+def test_a_model_uses_attention_and_layer_norm_of_the_backend(monkeypatch, normal):
     called = []
     for name in ("attend", "layer_norm"):
         original = getattr(backend, name)

@@ -31,34 +31,34 @@ def test_sinusoid_is_the_papers_formula(numpy):
     np.testing.assert_allclose(encoding, want, atol=1e-6)
 
 
-def test_concatenated_is_a_permutation_of_interleaved(numpy):
+def test_concatenated_sinusoids_are_a_permutation_of_interleaved_ones(numpy):
     interleaved, concatenated = (numpy(sinusoid(np.arange(5), 6, flag)) for flag in (False, True))
     np.testing.assert_array_equal(concatenated, interleaved[:, [0, 2, 4, 1, 3, 5]])
 
 
 @pytest.mark.parametrize("make", [lambda: SinusoidalPositions(6), lambda: LearnedPositions(6, 13)])
-def test_positions_continue_where_they_are_told(make, normal, numpy):
+def test_positions_start_at_the_given_index(make, normal, numpy):
     """Guards cached decoding: the fourth token alone must get the fourth position."""
     layer, x = make(), normal(2, 7, 6)
     whole = numpy(layer(x))
     np.testing.assert_allclose(numpy(layer(x[:, 3:4], positions=ops.arange(3, 4))), whole[:, 3:4], atol=1e-6)
-    each = ops.convert_to_tensor([[3], [5]])  # sentences of different age
+    each = ops.convert_to_tensor([[3], [5]])  # sentences at different decode steps
     np.testing.assert_allclose(
         numpy(layer(x[:, 3:4], positions=each))[1], numpy(layer(x[:, 3:4], positions=each[1]))[1]
     )
 
 
-def test_learned_positions_end(normal):
+def test_learned_positions_refuse_a_longer_input_than_max_length(normal):
     with pytest.raises(ValueError, match="max_length is 5"):
         LearnedPositions(6, 5)(normal(2, 7, 6))
 
 
-def test_rotation_keeps_lengths_and_turns_by_the_position(normal, numpy):
+def test_rotation_keeps_norms_and_rotates_by_the_position(normal, numpy):
     x = normal(2, 5, 3, 4)
     turned = numpy(rotate(ops.convert_to_tensor(x), np.arange(5)))
     np.testing.assert_allclose(np.linalg.norm(turned, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-5)
     np.testing.assert_allclose(turned[:, 0], x[:, 0], atol=1e-6)
-    # dimension 0 turns with dimension 2, by one radian a position
+    # dimensions 0 and 2 are rotated together, by one radian per position
     np.testing.assert_allclose(turned[:, 1, :, 0], x[:, 1, :, 0] * np.cos(1) - x[:, 1, :, 2] * np.sin(1), atol=1e-5)
 
 
@@ -72,7 +72,7 @@ def test_embeddings_are_scaled_and_project_back(numpy):
     )
 
 
-def test_projection_is_dense(normal, numpy):
+def test_projection_equals_keras_dense(normal, numpy):
     ours, theirs = Projection(7), keras.layers.Dense(7)
     x = normal(2, 3, 5)
     ours.build((None, None, 5))
@@ -81,7 +81,7 @@ def test_projection_is_dense(normal, numpy):
     np.testing.assert_allclose(numpy(ours(x)), numpy(theirs(x)), atol=1e-6)
 
 
-def test_gated_feed_forward_multiplies(normal, numpy):
+def test_gated_feed_forward_multiplies_by_its_gate(normal, numpy):
     layer, x = FeedForward(6, 10, "swiglu"), normal(2, 3, 6)
     out = numpy(layer(x))
     inner, gate = x @ numpy(layer.inner.kernel), x @ numpy(layer.gate.kernel)
@@ -99,16 +99,16 @@ def test_post_norm_normalises_the_sum_and_pre_norm_the_input(normal, numpy):
     post, pre = Residual("post"), Residual("pre")
     for layer in (post, pre):
         layer.build((None, None, 30))
-    np.testing.assert_array_equal(numpy(post.enter(x)), numpy(x))
-    assert np.abs(numpy(post.leave(x, change)).mean(-1)).max() < 1e-5
-    assert np.abs(numpy(pre.enter(x)).mean(-1)).max() < 1e-5
-    np.testing.assert_allclose(numpy(pre.leave(x, change)), numpy(x + change), atol=1e-6)
+    np.testing.assert_array_equal(numpy(post.before(x)), numpy(x))
+    assert np.abs(numpy(post.after(x, change)).mean(-1)).max() < 1e-5
+    assert np.abs(numpy(pre.before(x)).mean(-1)).max() < 1e-5
+    np.testing.assert_allclose(numpy(pre.after(x, change)), numpy(x + change), atol=1e-6)
 
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_large_projection_of_few_rows(rng, numpy, rows):
-    """A single row takes a path of its own on a CPU."""
+def test_a_large_projection_of_few_rows_equals_a_numpy_product(rng, numpy, rows):
+    """Guards the separate code path of a single row on a CPU."""
     layer = Projection(520, name="projection")
     x = rng.normal(size=(1, rows, 1024)).astype("float32")
     made = numpy(layer(x))
@@ -118,8 +118,8 @@ def test_a_large_projection_of_few_rows(rng, numpy, rows):
 
 
 @pytest.mark.any_backend
-def test_an_id_that_comes_twice_has_one_gradient(numpy):
-    """Adam's memory is of the square of its sum; TensorFlow would give Keras' optimizers the two apart."""
+def test_gradients_of_a_repeated_id_are_summed(numpy):
+    """Guards Adam's second moment, the square of the sum; TensorFlow would pass the two gradients separately."""
     layer = TokenEmbedding(7, 6)
     model = keras.Sequential([layer])
     optimizer = keras.optimizers.Adam(beta_2=0.9)
@@ -127,14 +127,14 @@ def test_an_id_that_comes_twice_has_one_gradient(numpy):
     ids = np.array([[3, 3, 5]])
     table = numpy(layer(ids) * 0 + layer.embeddings[3])[0, 0]
     model.fit(ids, np.zeros((1, 3, 6), "float32"), verbose=0)
-    once = 6**0.5 * 2 * (6**0.5 * table) / 18  # of the mean square of 3 x 6 numbers
+    once = 6**0.5 * 2 * (6**0.5 * table) / 18  # gradient of the mean square of 3 x 6 numbers
     memory = next(numpy(v) for v in optimizer.variables if "velocity" in v.path)
     np.testing.assert_allclose(memory[3], 0.1 * (2 * once) ** 2, rtol=1e-4)
 
 
 @pytest.mark.any_backend
 def test_blocks_work_in_a_functional_model_that_is_saved_and_loaded(normal, numpy, tmp_path):
-    options = {"d_model": 36, "num_heads": 6, "d_ff": 14, "norm": "pre", "norm_kind": "rms", "num_kv_heads": 2}
+    options = {"d_model": 36, "num_heads": 6, "d_ff": 14, "norm_position": "pre", "norm": "rms", "num_kv_heads": 2}
     read, written = keras.Input((None, 36)), keras.Input((None, 36))
     memory = Stack(EncoderBlock, 2, options)(read)
     x = DecoderBlock(**options, rotary=True, activation="swiglu")(written, memory=memory)

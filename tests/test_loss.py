@@ -1,4 +1,4 @@
-"""Loss, metrics, optimizer: numbers by hand, the same for any batching."""
+"""Loss, metrics and optimizer: values computed by hand, and equal results with any batching."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ from tests.gradients import gradients
 
 
 def by_hand(logits, targets, weights, smoothing):
-    """The definition, with the smoothed distribution written out."""
+    """Compute the loss by its definition, with the smoothed distribution written out."""
     vocab_size = logits.shape[-1]
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     wanted = (1 - smoothing) * np.eye(vocab_size)[targets] + smoothing / vocab_size
@@ -39,13 +39,13 @@ def test_token_crossentropy_is_the_mean_over_real_tokens(case, smoothing):
     assert got == pytest.approx(by_hand(logits, targets, weights, smoothing) / weights.sum(), abs=1e-5)
 
 
-def test_smoothing_can_be_checked_in_the_head():
-    """Two words with even logits: log 2, smoothed or not."""
+def test_equal_logits_of_two_words_cost_log_2_with_smoothing():
+    """The loss is log 2, smoothed or not."""
     assert float(TokenCrossentropy(0.3)(np.array([[1]]), np.zeros((1, 1, 2), "float32"))) == pytest.approx(np.log(2))
 
 
 @pytest.mark.parametrize("piece", [4, 5, 1000])
-def test_pieces_change_nothing(normal, rng, piece, numpy):
+def test_the_loss_in_pieces_equals_the_plain_loss(normal, rng, piece, numpy):
     """Loss, statistics and both gradients equal the plain ones, also when the last piece is not full."""
     features, table = normal(3, 7, 5), normal(11, 5)
     targets, weights = rng.integers(0, 11, (3, 7)), (rng.random((3, 7)) < 0.6).astype("float32")
@@ -70,7 +70,7 @@ def test_pieces_change_nothing(normal, rng, piece, numpy):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_bias_is_learned_in_any_type(normal, rng, dtype, optimized):
+def test_the_loss_with_a_bias_has_the_right_gradients_in_every_dtype(normal, rng, dtype, optimized):
     """Features, table and bias are what bfloat16 holds exactly, so that only products and sums are rounded."""
     arrays = [np.round(8 * array) / 8 for array in (normal(2, 301, 32), normal(67, 32), normal(67))]
     targets, weights = rng.integers(0, 67, (2, 301)), (rng.random((2, 301)) < 0.6).astype("float32")
@@ -92,7 +92,7 @@ def test_a_bias_is_learned_in_any_type(normal, rng, dtype, optimized):
 
 
 @pytest.mark.parametrize("piece", [4, 1000])
-def test_smoothing_leaves_out_what_is_never_written(normal, rng, piece, numpy):
+def test_smoothing_leaves_out_tokens_that_are_never_written(normal, rng, piece, numpy):
     """Guards training an imported model: in heedful 0.1.0 each such token added 0.1 / V of 1e9 to the loss."""
     features, table, bias = normal(3, 7, 5), normal(11, 5), normal(11)
     bias[[0, 4, 7]] = NEVER_WRITTEN
@@ -116,7 +116,7 @@ def test_smoothing_leaves_out_what_is_never_written(normal, rng, piece, numpy):
     assert not np.asarray(found[2])[[0, 4, 7]].any()  # its bias stays as it is
 
 
-def test_metrics_divide_once(case):
+def test_metrics_divide_by_the_count_of_all_batches(case):
     """One right token of two in a short batch, none of nine in a long one: 1/11, not the mean of 1/2 and 0."""
     accuracy = TokenAccuracy()
     logits = np.zeros((1, 9, 3), "float32")
@@ -140,13 +140,13 @@ def test_metrics_are_the_same_for_any_batching(case):
 
 
 @pytest.mark.parametrize("where", ["metrics", "weighted_metrics"])
-def test_padding_does_not_count_in_a_fit_with_the_mask_of_the_logits(where, rng, numpy):
-    """Guards the docstring: heedful 0.1.0 counted padding in `metrics=`, 0.625 where Keras' accuracy gives 1."""
+def test_metrics_ignore_padding_by_the_mask_of_the_logits(where, rng, numpy):
+    """Guards `metrics=`: heedful 0.1.0 counted padding there, and gave 0.625 where Keras' accuracy gives 1."""
     model = heedful.CausalLM(11, num_layers=1, d_model=6, num_heads=2, d_ff=8, dropout=0.0)
     ids = rng.integers(3, 11, (3, 7))
     ids[0, 2:] = ids[1, 5:] = 0
     logits = numpy(model({"ids": ids}))
-    labels = np.where(ids > 0, logits.argmax(-1), 0)  # all right where a token is read, and wrong at padding
+    labels = np.where(ids > 0, logits.argmax(-1), 0)  # right at every token, and wrong at padding
     model.compile("sgd", TokenCrossentropy(), **{where: [TokenAccuracy("ours"), Perplexity(), "accuracy"]})
     found = model.evaluate({"ids": ids}, labels, batch_size=2, verbose=0, return_dict=True)
     assert found["ours"] == 1
@@ -154,7 +154,7 @@ def test_padding_does_not_count_in_a_fit_with_the_mask_of_the_logits(where, rng,
     assert found["perplexity"] == pytest.approx(perplexity, rel=1e-5)
 
 
-def test_schedules_at_points_that_can_be_checked():
+def test_schedules_match_values_computed_by_hand():
     paper = Schedule("paper", warmup_updates=4000, d_model=512)
     assert float(paper(3999)) == pytest.approx(512**-0.5 * 4000**-0.5, rel=1e-5)  # the peak
     assert float(paper(0)) == pytest.approx(512**-0.5 * 4000**-1.5, rel=1e-5)
@@ -167,7 +167,7 @@ def test_schedules_at_points_that_can_be_checked():
 
 
 class Linear(keras.Model):
-    """The least that an `Objective` needs."""
+    """A minimal model for an `Objective`."""
 
     def __init__(self):
         super().__init__(name="linear")
@@ -180,7 +180,7 @@ class Linear(keras.Model):
 
 
 def test_accumulated_batches_equal_one_big_batch(normal, rng, numpy):
-    """Micro-batches of unlike size: a mean of means would be off by far more than rounding."""
+    """Micro-batches of unequal size: a mean of means would be off by far more than rounding."""
     x, labels = normal(4, 5, 3), rng.integers(0, 7, (4, 5))
     weights = np.ones((4, 5), "float32")
     weights[0, 1:] = 0  # the first two rows count 6 tokens, the last two 10
@@ -203,8 +203,8 @@ def test_accumulated_batches_equal_one_big_batch(normal, rng, numpy):
 
 
 @pytest.mark.skipif(backend.NAME == "jax", reason="products of bfloat16 are float32 there")
-def test_the_first_of_equal_logits_is_the_guess():
-    """Rounded logits tie, and what stands second is not what would be written."""
+def test_accuracy_takes_the_first_of_equal_logits():
+    """Rounded logits can tie, and decoding would write the first of them."""
     features, table = ops.ones((1, 2, 3), "bfloat16"), ops.ones((5, 3), "bfloat16")
     right = projected_crossentropy(features, table, np.array([[0, 4]]), np.ones((1, 2), np.float32))[2]
     assert float(right) == 1

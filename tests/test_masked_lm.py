@@ -8,15 +8,22 @@ from keras import ops
 import heedful
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.reading.filler import Filler
-from heedful.reading.labeller import Labeller
+from heedful.inference.mask_filler import MaskFiller
+from heedful.inference.text_classifier import TextClassifier
 from heedful.training.objective import batch_sums
 
 SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
 OPTIONS = [
     {},
     {"positions": "learned", "activation": "gelu", "embedding_norm": True, "embedding_scale": False},
-    {"norm": "pre", "positions": "rotary", "norm_kind": "rms", "bias": False, "activation": "swiglu", "tie": "none"},
+    {
+        "norm_position": "pre",
+        "positions": "rotary",
+        "norm": "rms",
+        "bias": False,
+        "activation": "swiglu",
+        "tie": "none",
+    },
 ]
 
 
@@ -68,7 +75,7 @@ def test_fit_save_load(make, ids, tmp_path):
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_a_text_alone_has_the_class_it_has_in_a_batch(pooling, tokenizer, numpy):
     model = heedful.Classifier(len(tokenizer), 3, pooling=pooling, **SIZES)
-    labeller = Labeller(model, tokenizer, ("a", "b", "c"), 29)
+    labeller = TextClassifier(model, tokenizer, ("a", "b", "c"), 29)
     texts = ["o gato bebe", "a vaca", "", "o rei vê a vaca o rei come pão", "a menina"]
     together = labeller.probabilities(texts)
     for text, row in zip(texts, together, strict=True):
@@ -101,7 +108,7 @@ def tokenizer(corpus):
 
 @pytest.fixture
 def filler(tokenizer):
-    return Filler(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer)
+    return MaskFiller(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer)
 
 
 def test_fill_gives_the_likeliest_tokens_of_each_gap(filler, tokenizer, numpy):
@@ -120,11 +127,11 @@ def test_fill_gives_the_likeliest_tokens_of_each_gap(filler, tokenizer, numpy):
 @pytest.mark.any_backend
 def test_fill_keeps_the_space_before_a_gap_with_byte_level_tokens(corpus):
     tokenizer = Tokenizer.train((source for source, _ in corpus), "bpe", 300, mask=True)
-    text, _ = Filler(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer).fill("o [MASK] bebe")
+    text, _ = MaskFiller(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer).fill("o [MASK] bebe")
     assert text.startswith("o")
     assert text.endswith(" bebe")
     tokenizer = Tokenizer.train((source for source, _ in corpus), "char", 60, mask=True)
-    text, _ = Filler(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer).fill("o [MASK]ato")
+    text, _ = MaskFiller(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer).fill("o [MASK]ato")
     assert text.startswith("o ")
     assert len(text) == len("o gato")
 
@@ -134,7 +141,7 @@ def test_fill_leaves_the_rest_of_the_text_as_it_is(corpus):
     """Guards against words that are lost because the vocabulary lacks them, or their capital letters."""
     for kind in ("word", "wordpiece"):
         lower = Tokenizer.train((source for source, _ in corpus), kind, 60, lowercase=True, mask=True)
-        text, [candidates] = Filler(heedful.MaskedLM(len(lower), **SIZES), lower).fill("O  GATO [MASK] 中, 😀")
+        text, [candidates] = MaskFiller(heedful.MaskedLM(len(lower), **SIZES), lower).fill("O  GATO [MASK] 中, 😀")
         best = candidates[0][0]
         assert text == (f"O  GATO{best[2:]} 中, 😀" if best.startswith("##") else f"O  GATO {best} 中, 😀")
 
@@ -153,7 +160,7 @@ def test_vectors_do_not_hang_on_the_batch(filler, pooling, tokenizer, numpy):
 
 @pytest.mark.any_backend
 def test_vectors_of_a_model_in_bfloat16_are_means_in_float32(tokenizer):
-    filler = Filler(heedful.MaskedLM(len(tokenizer), dtype="mixed_bfloat16", **SIZES), tokenizer)
+    filler = MaskFiller(heedful.MaskedLM(len(tokenizer), dtype="mixed_bfloat16", **SIZES), tokenizer)
     vectors = filler.embed(["o gato bebe", "a vaca"])
     assert vectors.dtype == np.float32
     assert (vectors != ops.convert_to_numpy(ops.cast(ops.cast(vectors, "bfloat16"), "float32"))).any()

@@ -8,7 +8,7 @@ from heedful import backend, workflows
 from heedful.config import Config
 from heedful.run import Run
 from heedful.training import machine
-from heedful.training.demand import Demand
+from heedful.training.flops import FlopCounter
 from heedful.training.machine import peak_memory, product_rate
 from heedful.training.meter import Meter
 from heedful.workflows import Training
@@ -30,21 +30,21 @@ def test_operations_of_a_translator(activation, matrices):
     read = 3 * (attention + keys_values + inner) + 3 * keys_values
     written = 3 * (attention + keys_values + inner) + 3 * attention
     batch = {"source": ids(3, 11), "target": ids(2, 5), "weights": ids(2, 5) / 5}
-    assert Demand(model).of(batch) == 6 * (14 * read + 7 * (written + 370))
+    assert FlopCounter(model).of(batch) == 6 * (14 * read + 7 * (written + 370))
     model = heedful.Transformer(31, 37, **SIZES, activation=activation, num_kv_heads=1)
     model.freeze()
     encoder = 3 * (attention + keys_values + inner)
-    assert Demand(model).of(batch) == 6 * (14 * read + 7 * (written + 370)) - 4 * 14 * encoder
+    assert FlopCounter(model).of(batch) == 6 * (14 * read + 7 * (written + 370)) - 4 * 14 * encoder
 
 
 @pytest.mark.any_backend
 def test_operations_of_one_sided_models():
     block = 4 * 10 * 10 + 2 * 10 * 7
     batch = {"ids": ids(3, 11), "weights": ids(3, 10) / 5}
-    assert Demand(heedful.CausalLM(31, **SIZES)).of(batch) == 6 * (14 * 3 * block + 13 * 310)
+    assert FlopCounter(heedful.CausalLM(31, **SIZES)).of(batch) == 6 * (14 * 3 * block + 13 * 310)
     masked = {"ids": ids(3, 11), "weights": ids(1, 2) / 5}
     head = 10 * 10  # between the encoder and the vocabulary
-    assert Demand(heedful.MaskedLM(31, **SIZES)).of(masked) == 6 * (14 * 3 * block + 3 * (310 + head))
+    assert FlopCounter(heedful.MaskedLM(31, **SIZES)).of(masked) == 6 * (14 * 3 * block + 3 * (310 + head))
 
 
 @pytest.mark.any_backend
@@ -66,8 +66,8 @@ def test_what_is_counted_of_a_training(tmp_path):
     assert figures["padding_share"] == round(1 - sum((t != 0).sum() for t in texts) / sum(t.size for t in texts), 4)
     assert figures["tokens_per_second"] == round(sum(map(examples.tokens, counted)) / len(counted) / 0.5, 1)
     assert figures["compile_seconds"] == 0.5 * len(first)
-    operations = sum(Demand(model).of(batches[number]) for number in counted) / len(counted) / 0.5
-    assert figures["product_share"] == round(operations / meter._rate, 4)
+    operations = sum(FlopCounter(model).of(batches[number]) for number in counted) / len(counted) / 0.5
+    assert figures["mfu"] == round(operations / meter._rate, 4)
     meter.restart()
     assert set(meter.figures()) == {"compile_seconds", "peak_memory_gib"}  # a rate of nothing is none, and not 0
     assert meter.counted
@@ -78,7 +78,7 @@ def test_what_is_counted_of_a_training(tmp_path):
 def test_a_training_logs_what_it_measured(recipe, tmp_path):
     said = []
     workflows.train(Config.from_toml(recipe), tmp_path / "run", said.append)
-    entries = Run.open(tmp_path / "run").read_log()
+    entries = Run.open(tmp_path / "run").log.read()
     for entry in entries:
         assert 0 < entry["padding_share"] < 0.5
         assert 0 <= entry["data_share"] < 1

@@ -36,7 +36,7 @@ def test_every_epoch_reads_each_window_once_and_batches_hang_on_their_number_alo
 @pytest.mark.parametrize("size", [8, 9, 36, 37, 50])
 def test_validation_predicts_every_token_once(size):
     stream = np.arange(4, 4 + size)
-    batches = list(Windows(stream, 7, 2).finite())
+    batches = list(Windows(stream, 7, 2).one_pass())
     labels = np.concatenate([batch["labels"][batch["weights"] > 0] for batch in batches])
     assert sorted(labels) == list(stream[1:])
 
@@ -63,7 +63,7 @@ def test_packed_documents_end_and_long_ones_go_on(tokenizer):
     assert texts.empty == 1
     packed = PackedDocuments(texts, 8, 3)
     seen = []
-    for batch in packed.finite():
+    for batch in packed.one_pass():
         for ids, labels, segments, positions in zip(
             *(batch[name] for name in ("ids", "labels", "segments", "positions")), strict=True
         ):
@@ -145,9 +145,9 @@ def test_masks_are_a_share_of_the_tokens_and_mostly_hidden(masked, tokenizer):
 
 def test_validation_masks_the_same_places_every_time(masked):
     examples = masked()
-    for one, two in zip(examples.finite(), examples.finite(), strict=True):
+    for one, two in zip(examples.one_pass(), examples.one_pass(), strict=True):
         np.testing.assert_array_equal(one["ids"], two["ids"])
-    assert sum((batch["ids"][:, 0] == 2).sum() for batch in examples.finite()) == 100
+    assert sum((batch["ids"][:, 0] == 2).sum() for batch in examples.one_pass()) == 100
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
@@ -207,6 +207,6 @@ def test_labelled_lines(tmp_path, tokenizer):
         list(read_labelled([tmp_path / "broken.txt"]))
     texts = Ragged.of(tokenizer.encode_batch([text for _, text in corpus]))
     examples = LabelledExamples(texts, numbers, plan_pieces(texts, batch_tokens=64, max_shapes=1))
-    seen = [label for batch in examples.finite() for label in batch["labels"][batch["weights"] > 0]]
+    seen = [label for batch in examples.one_pass() for label in batch["labels"][batch["weights"] > 0]]
     assert sorted(seen) == [0, 1, 1]
     assert examples.batch(0)["ids"][:, 0].tolist() == [2] * len(examples.batch(0)["ids"])

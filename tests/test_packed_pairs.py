@@ -13,7 +13,7 @@ from heedful.data.examples import PackedPairs, TranslationExamples
 from heedful.data.packing import pack
 from heedful.data.tokenizer import Tokenizer
 from heedful.settings import override
-from heedful.tasks.translate import examples_of
+from heedful.tasks.translation_data import examples_of
 from heedful.training.objective import batch_sums
 
 SIZES = {"num_layers": 2, "d_model": 12, "num_heads": 3, "d_ff": 14, "max_length": 29, "dropout": 0.0}
@@ -57,15 +57,15 @@ def apart(batch):
 
 @pytest.mark.any_backend
 def test_every_pair_comes_once_as_it_is_alone(packed, pairs):
-    """The same ids as `translation` makes of each pair, in `finite` once and in an epoch of `batch` too."""
+    """The same ids as `teacher_forcing_batch` makes of each pair, in `finite` once and in an epoch of `batch` too."""
     assert isinstance(packed, PackedPairs)
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
     single = TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=1, max_shapes=20))
     wanted = sorted(
         tuple(tuple(ids[ids != 0]) for ids in (batch["source"][0], batch["target"][0], batch["labels"][0]))
-        for batch in single.finite()
+        for batch in single.one_pass()
     )
-    batches = list(packed.finite())
+    batches = list(packed.one_pass())
     assert sorted(pair for batch in batches for pair in apart(batch)) == wanted
     for batch in batches:
         assert (batch["weights"] == (batch["labels"] != 0)).all()
@@ -83,14 +83,14 @@ def test_a_packed_batch_loses_what_its_pairs_lose_alone(packed, pairs, positions
     model = heedful.Transformer(60, 60, **SIZES, positions=positions)
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
     plain = TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=100, max_shapes=2))
-    one, other = (sum(numpy(batch_sums(model, batch)) for batch in e.finite()) for e in (packed, plain))
+    one, other = (sum(numpy(batch_sums(model, batch)) for batch in e.one_pass()) for e in (packed, plain))
     np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 def test_no_pair_sees_its_neighbours(packed, numpy):
     """Another first pair in each row: the logits of the second stay, bit for bit or nearly."""
     model = heedful.Transformer(60, 60, **SIZES)
-    batch = next(batch for batch in packed.finite() if (batch["target_segments"] == 2).any())
+    batch = next(batch for batch in packed.one_pass() if (batch["target_segments"] == 2).any())
     inputs = {name: array for name, array in batch.items() if name not in ("labels", "weights")}
     before = numpy(model(inputs))
     for side in ("source", "target"):
@@ -112,8 +112,8 @@ def test_a_packed_training_learns_and_resumes_exactly(recipe, tmp_path):
     assert any("pairs in" in line and "rows" in line for line in said)
     workflows.train(override(config, [*options, "3"]), tmp_path / "parts", said.append)
     parts = workflows.resume(tmp_path / "parts", said.append, config)
-    one, other = whole.last_state()[0], parts.last_state()[0]
+    one, other = whole.checkpoints.read_last()[0], parts.checkpoints.read_last()[0]
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name)
-    log = whole.read_log()
+    log = whole.log.read()
     assert log[-1]["loss"] < log[0]["loss"]

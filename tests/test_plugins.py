@@ -79,7 +79,8 @@ def installed(tmp_path_factory):
 
 def test_a_package_adds_a_task_and_a_metric(installed, tmp_path):
     """It trains, is checked, evaluated and compared, and `--help` names it, without an edit of heedful."""
-    environment = os.environ | {"PYTHONPATH": str(installed), "KERAS_BACKEND": "jax"}
+    path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "KERAS_BACKEND": "jax"}
 
     def heedful(*arguments):
         command = [sys.executable, "-m", "heedful", *arguments]

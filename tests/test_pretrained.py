@@ -272,10 +272,10 @@ def test_other_sentencepiece_models_are_refused(opus, tmp_path):
         import_model(folder, tmp_path / "run")
     (folder / "vocab.json").write_text(vocabulary)
     for options, message in (
-        ({"model_type": "bpe"}, r"source\.spm is not of the kind unigram, which is not supported"),
+        ({"model_type": "bpe"}, r"source\.spm is not a unigram model, which is not supported"),
         ({"byte_fallback": True, "vocab_size": 400}, r"source\.spm falls back to bytes"),
-        ({"user_defined_symbols": "<sep>"}, r"source\.spm has tokens that its user defined"),
-        ({"treat_whitespace_as_suffix": True}, r"source\.spm writes white space behind words"),
+        ({"user_defined_symbols": "<sep>"}, r"source\.spm has user-defined tokens"),
+        ({"treat_whitespace_as_suffix": True}, r"source\.spm puts white space after words"),
     ):
         write_sentencepiece(folder, **options)
         with pytest.raises(InputError, match=message):
@@ -359,7 +359,7 @@ def test_a_run_without_weights_is_none(gpt2, tmp_path, monkeypatch):
     def full(self, values):
         raise OSError("No space left")
 
-    monkeypatch.setattr(Run, "save_model", full)
+    monkeypatch.setattr(Run, "save_weights", full)
     with pytest.raises(OSError, match="No space left"):
         import_model(gpt2[0], tmp_path / "run")
     assert not (tmp_path / "run" / "config.json").exists()

@@ -1,6 +1,7 @@
 """The README: its commands are understood, its snippets are Python, its lists are complete."""
 
 import ast
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 
 import heedful
 from heedful import settings
+from heedful.cli import command_parser
+from heedful.commands import HELP
 from heedful.config import Config
-from heedful.parser import new_parser
 from heedful.recipes import find_recipe, recipe_names
 
 pytestmark = pytest.mark.any_backend
@@ -18,29 +20,29 @@ pytestmark = pytest.mark.any_backend
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 COMMANDS = [
     *(line for line in re.findall(r"^    heedful (.+)$", README, re.MULTILINE)),
-    *(f"{verb}" for verb in re.findall(r"`heedful ([a-z]+ [^`]*--help)`", README)),
+    *(f"{command}" for command in re.findall(r"`heedful ([a-z]+ [^`]*--help)`", README)),
 ]
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if "VERB" not in command])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if "COMMAND" not in command])
 def test_every_command_is_understood(command):
     words = shlex.split(re.split(r" [<>] ", command)[0])
-    own, overrides = settings.take(words) if words[0] == "train" else (words, [])
+    name = next(name for name in (" ".join(words[:2]), words[0]) if name in HELP)
+    words = words[len(name.split()) :]
+    own, overrides = settings.take(words) if name == "train" else (words, [])
     if "--help" in own:
         with pytest.raises(SystemExit):
-            new_parser().parse_args(own)
+            command_parser(name).parse_args(own)
         return
-    options = new_parser().parse_args(own)
-    if words[0] == "train" and options.recipe:
+    options = command_parser(name).parse_args(own)
+    if name == "train" and options.recipe:
         settings.of_recipe(find_recipe(options.recipe), overrides)
     elif overrides:
         settings.override(Config(), overrides)
 
 
-def test_the_table_of_verbs_is_complete():
-    named = set(re.findall(r"^\| `([a-z]+)", README, re.MULTILINE))
-    (verbs,) = (action.choices for action in new_parser()._actions if action.dest != "help" and action.choices)
-    assert named == set(verbs)
+def test_the_table_of_commands_is_complete():
+    assert set(re.findall(r"^\| `([a-z]+(?: [a-z]+)?)", README, re.MULTILINE)) == set(HELP)
 
 
 def test_every_recipe_is_named():
@@ -60,3 +62,27 @@ def test_a_cell_of_figures_holds_one_number():
     cells = [line.split("|")[-2] for line in table.splitlines() if line.startswith("|")][2:]
     assert len(cells) > 10
     assert all(len(re.findall(r"\d+(?:\.\d+)?", cell)) == 1 for cell in cells)
+
+
+def results():
+    """Return the recorded results, and the page that benchmarks/figures.py writes from them."""
+    path = Path(__file__).parent.parent / "benchmarks" / "figures.py"
+    spec = importlib.util.spec_from_file_location("figures", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.read_results(), module
+
+
+def test_the_page_of_figures_is_written_from_the_recorded_results():
+    recorded, module = results()
+    assert module.page(recorded) == module.PAGE.read_text(encoding="utf-8")
+    known = {section for section, *_ in module.MEASUREMENTS.values()} | {result["section"] for result in recorded}
+    assert known <= set(module.SECTIONS)
+
+
+def test_every_figure_of_the_readme_is_a_recorded_result():
+    values = {f"{figure['value']:g}" for result in results()[0] for figure in result["figures"]}
+    table = README[README.index("## Figures") : README.index("Ratios differ")]
+    cells = [line.split("|")[-2] for line in table.splitlines() if line.startswith("|")][2:]
+    numbers = {f"{float(re.search(r'[0-9.]+', cell)[0]):g}" for cell in cells}
+    assert numbers - values == set()

@@ -68,8 +68,8 @@ def test_a_bare_bert_embeds_as_transformers_does(minilm, cli, tmp_path):
     assert cosines[0, 1] > 0.7 > 0.2 > max(cosines[0, 2], cosines[1, 2])
     with pytest.raises(InputError, match="imported without a head that predicts masked tokens"):
         encoder.fill("A man eats [MASK].")
-    for verb in (["fill", tmp_path / "run", "A [MASK]."], ["evaluate", tmp_path / "run", __file__]):
-        refused = cli(*verb)
+    for command in (["fill", tmp_path / "run", "A [MASK]."], ["evaluate", tmp_path / "run", __file__]):
+        refused = cli(*command)
         assert refused.returncode == 2
         assert b"cannot fill gaps" in refused.stderr
 

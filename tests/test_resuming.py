@@ -14,7 +14,8 @@ from heedful.data.examples import TranslationExamples
 from heedful.errors import InputError
 from heedful.run import Run
 from heedful.storage import locked
-from heedful.tasks.translate import Translate, corpora, plan_batches
+from heedful.tasks.translate import Translate
+from heedful.tasks.translation_data import corpora, plan_batches
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import _difference, _Watch
 from heedful.workflows import Training
@@ -22,7 +23,7 @@ from tests.conftest import change, quiet
 
 
 def last_arrays(run):
-    return run.last_state()[0]
+    return run.checkpoints.read_last()[0]
 
 
 def assert_same_state(one, other):
@@ -38,12 +39,12 @@ def assert_same_state(one, other):
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
     """Difference 0.0, dropout on: weights, optimizer, dropout seeds and data order all continue."""
-    config = change(config, "--train.accumulate", str(accumulate), "--train.label_smoothing", "0.1")
+    config = change(config, "--train.accumulate_batches", str(accumulate), "--train.label_smoothing", "0.1")
     whole = workflows.train(config, tmp_path / "whole", quiet)
     workflows.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
     parts = workflows.resume(tmp_path / "parts", quiet, config)
     assert_same_state(whole, parts)
-    updates = [entry["update"] for entry in parts.read_log()]
+    updates = [entry["update"] for entry in parts.log.read()]
     assert updates == [3, 6]
 
 
@@ -51,11 +52,11 @@ def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
 def test_resuming_forgets_what_came_after_the_state(whole):
     """A kill between two states: the log must not tell the lost updates twice."""
     want = last_arrays(whole)
-    whole.states()[-1].unlink()
+    whole.checkpoints.paths()[-1].unlink()
     resumed = workflows.resume(whole.path, quiet)
     for name, array in last_arrays(resumed).items():
         np.testing.assert_array_equal(array, want[name])
-    assert [entry["update"] for entry in whole.read_log()] == [3, 6]
+    assert [entry["update"] for entry in whole.log.read()] == [3, 6]
     samples = (whole.path / "samples.txt").read_text(encoding="utf-8").splitlines()
     assert [line for line in samples if line.startswith("update ")] == ["update 3", "update 6"]
 
@@ -66,7 +67,7 @@ def test_a_run_without_a_state_begins_anew(config, tmp_path, whole):
     made = Training.create(config, tmp_path / "made", quiet)
     assert made.run.never_saved()
     assert_same_state(whole, workflows.resume(tmp_path / "made", quiet))
-    for state in whole.states():
+    for state in whole.checkpoints.paths():
         state.write_bytes(b"damaged")
     with pytest.raises(InputError, match="holds no training state to resume from"):
         workflows.resume(whole.path, quiet)  # something was lost: that is to be said
@@ -75,8 +76,8 @@ def test_a_run_without_a_state_begins_anew(config, tmp_path, whole):
 @pytest.mark.any_backend
 @pytest.mark.parametrize("gone", ["files", "folder"])
 def test_weights_without_a_state_are_not_trained_over(whole, gone):
-    """States are large: people delete them before they pass a run on."""
-    for state in whole.states():
+    """Checkpoints are large: people delete them before they pass a run on."""
+    for state in whole.checkpoints.paths():
         state.unlink()
     if gone == "folder":
         (whole.path / "state").rmdir()
@@ -114,11 +115,11 @@ def test_a_replay_verifies_the_last_updates(config, tmp_path, whole):
     said = []
     assert_same_state(whole, workflows.resume(tmp_path / "parts", said.append, config, verify=True))
     assert any(line.startswith("replayed updates 1 to 3: ") for line in said)
-    arrays, progress = whole.last_state()
+    arrays, progress = whole.checkpoints.read_last()
     name = max(name for name in arrays if "kernel" in name)
     arrays[name] = np.nextafter(arrays[name], np.float32(9))
-    whole.save_state(arrays, progress, 5)
-    with pytest.raises(InputError, match=f"updates 4 to 6 do not come out as they did: {name} differs by"):
+    whole.checkpoints.save(arrays, progress, 5)
+    with pytest.raises(InputError, match=f"updates 4 to 6 gave a different result: {name} differs by"):
         workflows.resume(whole.path, quiet, verify=True)
     (tmp_path / "parts" / "state" / "00000000.safetensors").unlink()
     (tmp_path / "parts" / "state" / "00000003.safetensors").unlink()
@@ -141,10 +142,10 @@ def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(TranslationExamples, "batch", batch)
-        with pytest.raises(Interrupted, match=r"Go on with: heedful train --resume .*stopped") as stop:
+        with pytest.raises(Interrupted, match=r"Continue with: heedful train --resume .*stopped") as stop:
             workflows.train(config, tmp_path / "stopped", quiet)
     assert stop.value.signal_number == number
-    assert 0 < Run.open(tmp_path / "stopped").last_state()[1]["update"] < 6
+    assert 0 < Run.open(tmp_path / "stopped").checkpoints.read_last()[1]["update"] < 6
     assert_same_state(whole, workflows.resume(tmp_path / "stopped", quiet))
 
 
@@ -165,7 +166,7 @@ def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, upda
             workflows.train(config, tmp_path / "stopped", quiet)
     stopped = workflows.resume(tmp_path / "stopped", quiet)
     assert_same_state(whole, stopped)
-    assert [entry["update"] for entry in stopped.read_log()] == [3, 6]
+    assert [entry["update"] for entry in stopped.log.read()] == [3, 6]
     assert stopped.weights_fingerprint() == whole.weights_fingerprint()
 
 
@@ -175,8 +176,8 @@ def test_a_state_that_a_signal_brought_about_does_not_stay(config, tmp_path):
     run = Training.create(config, tmp_path / "run", quiet).run
     kept = []
     for update in (0, 3, 6, 7, 8, 9, 11, 12, 13):
-        run.save_state({"x": np.zeros(1)}, {"update": update}, keep=2, every=3)
-        kept.append([int(path.stem) for path in run.states()])
+        run.checkpoints.save({"x": np.zeros(1)}, {"update": update}, keep=2, every=3)
+        kept.append([int(path.stem) for path in run.checkpoints.paths()])
     assert kept == [[0], [0, 3], [3, 6], [3, 6, 7], [3, 6, 8], [6, 9], [6, 9, 11], [9, 12], [9, 12, 13]]
 
 
@@ -187,7 +188,7 @@ def test_a_folder_in_use_is_left_alone(config, whole):
         for begin in (lambda: workflows.resume(path, quiet), lambda: workflows.train(config, path, quiet, force=True)):
             with pytest.raises(InputError, match="is in use by process"):
                 begin()
-    assert len(whole.states()) == 3
+    assert len(whole.checkpoints.paths()) == 3
     whole.load_model()
 
 
@@ -195,15 +196,15 @@ def test_a_folder_in_use_is_left_alone(config, whole):
 def test_a_log_that_was_cut_is_read_to_its_last_whole_line(whole):
     log = whole.path / "log.jsonl"
     log.write_bytes(log.read_bytes()[:-5])
-    assert [entry["update"] for entry in whole.read_log()] == [3]
-    whole.states()[-1].unlink()
+    assert [entry["update"] for entry in whole.log.read()] == [3]
+    whole.checkpoints.paths()[-1].unlink()
     workflows.resume(whole.path, quiet)
-    assert [entry["update"] for entry in whole.read_log()] == [3, 6]
+    assert [entry["update"] for entry in whole.log.read()] == [3, 6]
 
 
 @pytest.mark.any_backend
 def test_a_truncated_state_falls_back_to_the_one_before(whole):
-    newest = whole.states()[-1]
+    newest = whole.checkpoints.paths()[-1]
     want = last_arrays(whole)
     newest.write_bytes(newest.read_bytes()[:-100])
     said = []
@@ -235,12 +236,12 @@ def test_a_full_disk_leaves_the_state_before(config, whole, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.any_backend
 def test_resuming_with_another_measure_or_other_batches(config, tmp_path):
-    config = change(config, "--train.accumulate", "2", "--train.best_by", "bleu")
+    config = change(config, "--train.accumulate_batches", "2", "--train.select_by", "bleu")
     run = workflows.train(config, tmp_path / "run", quiet)
-    with pytest.raises(InputError, match=r"train\.accumulate = 2, which has to stay"):
-        workflows.resume(run.path, quiet, change(config, "--train.accumulate", "4"))
-    by_loss = change(config, "--train.best_by", "loss", "--train.updates", "8", "--train.validate_every", "2")
-    progress = workflows.resume(run.path, quiet, by_loss).last_state()[1]
+    with pytest.raises(InputError, match=r"train\.accumulate_batches_batches = 2, which has to stay"):
+        workflows.resume(run.path, quiet, change(config, "--train.accumulate_batches", "4"))
+    by_loss = change(config, "--train.select_by", "loss", "--train.updates", "8", "--train.validate_every", "2")
+    progress = workflows.resume(run.path, quiet, by_loss).checkpoints.read_last()[1]
     assert progress["best"] > 1  # a loss in nats, though BLEU was less
     assert progress["best_update"] == 8
 
@@ -248,15 +249,15 @@ def test_resuming_with_another_measure_or_other_batches(config, tmp_path):
 @pytest.mark.any_backend
 def test_a_finished_run_keeps_its_weights_under_another_measure(config, tmp_path):
     """Guards against the last state in the place of the best one, where nothing was validated anew."""
-    config = change(config, "--train.best_by", "bleu", "--train.learning_rate", "0.5")
+    config = change(config, "--train.select_by", "bleu", "--train.learning_rate", "0.5")
     run = workflows.train(config, tmp_path / "run", quiet)
-    before, progress = run.weights_fingerprint(), run.last_state()[1]
-    resumed = workflows.resume(run.path, quiet, change(config, "--train.best_by", "loss"))
+    before, progress = run.weights_fingerprint(), run.checkpoints.read_last()[1]
+    resumed = workflows.resume(run.path, quiet, change(config, "--train.select_by", "loss"))
     assert resumed.weights_fingerprint() == before
-    after = resumed.last_state()[1]
+    after = resumed.checkpoints.read_last()[1]
     assert after["best_update"] == progress["best_update"]
-    assert after["best_by"] == "loss"
-    loss = next(entry["valid_loss"] for entry in run.read_log() if entry["update"] == progress["best_update"])
+    assert after["select_by"] == "loss"
+    loss = next(entry["valid_loss"] for entry in run.log.read() if entry["update"] == progress["best_update"])
     assert after["best"] == pytest.approx(loss, rel=1e-4)
 
 
@@ -269,7 +270,7 @@ def test_a_finished_run_keeps_its_weights_under_another_measure(config, tmp_path
         ("--model.num_heads", "4"),
         ("--model.positions", "rotary"),
         ("--data.corpus", "reverse", "--data.train", "[]", "--data.valid", "[]", "--data.test", "[]"),
-        ("--train.start_from", "elsewhere"),
+        ("--train.init_from", "elsewhere"),
     ],
     ids=lambda setting: setting[0],
 )

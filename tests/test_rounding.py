@@ -8,12 +8,12 @@ import heedful
 from heedful import backend
 from heedful.config import Config, DecodeConfig
 from heedful.data.tokenizer import Tokenizer
-from heedful.generation.generator import Generator
-from heedful.generation.translator import Translator
+from heedful.inference.generator import Generator
+from heedful.inference.translator import Translator
 from heedful.layers.rounding import PRECISIONS, RoundingPolicy, rounded_values
 from heedful.models.ensemble import Ensemble
 from heedful.models.precisions import in_precision
-from heedful.scores.passport import read
+from heedful.scores.provenance import read
 from heedful.settings import override
 from heedful.tasks.translate import TranslationValidator
 from heedful.workflows import Training
@@ -85,10 +85,10 @@ def test_translations_do_not_hang_on_their_neighbours(precision, corpus):
     size = len(tokenizer)
     model = heedful.Transformer(size, size, num_layers=1, d_model=32, num_heads=2, d_ff=48, tie="all")
     translator = Translator(Ensemble([model]), tokenizer, tokenizer, DecodeConfig(max_length=9, precision=precision))
-    decoder = translator._decoder()
-    assert any(weight.path.endswith("_rounded") for weight in decoder.model.variables)
-    assert translator._decoder(beam_size=2).model is decoder.model  # one copy for all searches
-    assert translator._decoder(precision="as_trained").model is translator.trained_model
+    search = translator._search()
+    assert any(weight.path.endswith("_rounded") for weight in search.model.variables)
+    assert translator._search(beam_size=2).model is search.model  # one copy for all searches
+    assert translator._search(precision="as_trained").model is translator.model
     lines = [source for source, _ in corpus]
     together = translator.translate(lines)
     assert together == [translator.translate(line) for line in lines]
@@ -113,13 +113,14 @@ def test_a_language_model_continues_in_less_precision(precision, numpy):
 def test_validation_decodes_with_what_was_learned_until_then(learned_in, recipe, tmp_path, numpy, monkeypatch):
     config = override(Config.from_toml(recipe), ["--decode.precision", "int8", "--train.precision", learned_in])
     training = Training.create(config, tmp_path / "run", lambda line: None)
-    seen, engines = [], []
+    seen, predictors = [], []
     validate = TranslationValidator.__call__
 
     def watched(validator):
-        result, engine = validate(validator), validator.engine
-        engines.append(engine)
-        copy, learned = (model.encoder.blocks[0].feed_forward.inner for model in (engine.model, engine.trained_model))
+        result, predictor = validate(validator), validator.predictor
+        predictors.append(predictor)
+        models = predictor.decoding_model, predictor.model
+        copy, learned = (model.encoder.blocks[0].feed_forward.inner for model in models)
         values, scales = numpy(copy.rounded.values), numpy(copy.rounded.scales)
         np.testing.assert_allclose(values * scales, numpy(learned.kernel), atol=scales.max())
         seen.append(values)
@@ -129,7 +130,8 @@ def test_validation_decodes_with_what_was_learned_until_then(learned_in, recipe,
     run = training.train()
     assert len(seen) == 2
     assert (seen[0] != seen[1]).any()
-    for kept, read_again in zip(engines[-1].model.weights, Translator.from_run(run).model.weights, strict=True):
+    kept_and_loaded = (each.decoding_model.weights for each in (predictors[-1], Translator.from_run(run)))
+    for kept, read_again in zip(*kept_and_loaded, strict=True):
         np.testing.assert_array_equal(numpy(kept), numpy(read_again), err_msg=kept.path)
     assert read(run)[-1]["decode"]["precision"] == "int8"
 

@@ -13,13 +13,13 @@ from heedful.layers.blocks import DecoderBlock, EncoderBlock, Residual, Stack
 from heedful.layers.dropout import Dropout
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import FeedForward
-from heedful.layers.inputs import TextInput
+from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.norms import LayerNorm, Norm
+from heedful.layers.padding_mask import PaddingMask
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 from heedful.layers.projection import Projection
 from heedful.layers.rounding import RoundingPolicy
 from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
-from heedful.models.published import PublishedMask
 from heedful.training.loss import TokenCrossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy
 from heedful.training.objective import Objective
@@ -39,19 +39,19 @@ LAYERS = {
     "MultiHeadAttention": lambda: MultiHeadAttention(6, 3, num_kv_heads=1, rotary=True, dropout=0.2),
     "Projection": lambda: Projection(6, activation="relu"),
     "SinusoidalPositions": lambda: SinusoidalPositions(6, concatenated=True),
-    "EncoderBlock": lambda: EncoderBlock(6, 2, 10, norm="pre", norm_kind="rms", activation="gelu_tanh"),
-    "Stack": lambda: Stack(EncoderBlock, 2, {"d_model": 6, "num_heads": 2, "d_ff": 10, "norm": "pre"}),
+    "EncoderBlock": lambda: EncoderBlock(6, 2, 10, norm_position="pre", norm="rms", activation="gelu_tanh"),
+    "Stack": lambda: Stack(EncoderBlock, 2, {"d_model": 6, "num_heads": 2, "d_ff": 10, "norm_position": "pre"}),
 }
 MODELS = {
     "Transformer": lambda dtype: Transformer(11, 11, dtype=dtype, tie="all", **SIZES),
-    "CausalLM": lambda dtype: CausalLM(11, dtype=dtype, norm="pre", positions="rotary", activation="geglu", **(
+    "CausalLM": lambda dtype: CausalLM(11, dtype=dtype, norm_position="pre", positions="rotary", activation="geglu", **(
         SIZES | {"num_heads": 1})),
     "MaskedLM": lambda dtype: MaskedLM(11, dtype=dtype, positions="learned", embedding_norm=True, **SIZES),
     "Classifier": lambda dtype: Classifier(11, 11, dtype=dtype, pooling="first", **SIZES),
 }  # fmt: skip
 COVERED = {
-    *LAYERS, *MODELS, "DecoderBlock", "MatrixDecayAdamW", "Objective", "Perplexity", "PublishedMask", "Residual",
-    "RoundingPolicy", "Schedule", "TextInput", "TokenAccuracy", "TokenCrossentropy", "TokenEmbedding",
+    *LAYERS, *MODELS, "DecoderBlock", "MatrixDecayAdamW", "Objective", "Perplexity", "PaddingMask", "Residual",
+    "RoundingPolicy", "Schedule", "InputEmbedding", "TokenAccuracy", "TokenCrossentropy", "TokenEmbedding",
 }  # fmt: skip
 
 
@@ -135,12 +135,12 @@ def test_layers_in_a_sequential_model_continue_where_they_were_saved(ids, tmp_pa
 
 
 def test_layers_of_several_inputs_continue_where_they_were_saved(ids, tmp_path):
-    """`TextInput` and `PublishedMask` were not registered in heedful 0.1.0: no model that held one could be loaded."""
+    """`InputEmbedding` and `PaddingMask` were not registered in heedful 0.1.0: a model with one could not be loaded."""
     read, written = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
-    memory = TextInput(TokenEmbedding(11, 6), "learned", 13, dropout=0.2, new_norm=Norm("rms"))(read)
-    x = TextInput(TokenEmbedding(11, 6, scale=False), "sinusoidal")(written)
+    memory = InputEmbedding(TokenEmbedding(11, 6), "learned", 13, dropout=0.2, new_norm=Norm("rms"))(read)
+    x = InputEmbedding(TokenEmbedding(11, 6, scale=False), "sinusoidal")(written)
     x = DecoderBlock(6, 2, 10)(x, memory=memory)
-    logits = PublishedMask()([keras.layers.Dense(11)(x), written])
+    logits = PaddingMask()([keras.layers.Dense(11)(x), written])
     model = compiled(keras.Model([read, written], logits))
     model.fit([ids, ids], ids, batch_size=4, epochs=2, verbose=0)
     loaded = again(model, tmp_path / "model.keras")

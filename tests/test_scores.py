@@ -17,8 +17,8 @@ from heedful.evaluation import score_text
 from heedful.plugins import find_metric
 from heedful.run import Run
 from heedful.scores.comparison import _with_defaults, compare
-from heedful.scores.passport import passport, read, units_of
-from heedful.scores.units import BLEU, bleu_units, draws, interval, p_value, sample_scores
+from heedful.scores.metrics import BLEU, bleu_units, draws, interval, p_value, sample_scores
+from heedful.scores.provenance import provenance, read, units_of
 from heedful.settings import override
 from tests.conftest import PAIRS, quiet, write_recipe
 
@@ -124,7 +124,7 @@ def test_a_score_is_of_the_weights_that_were_read(whole):
     model, reading = whole.load_model(), whole.weights_fingerprint()
     other = Run.open(whole.path)
     model.weights[0].assign(model.weights[0] * 2)
-    other.save_model(model=model)
+    other.save_model(model)
     assert whole.weights_fingerprint() == reading != other.weights_fingerprint()
     whole.load_model()
     assert whole.weights_fingerprint() == other.weights_fingerprint()
@@ -135,7 +135,7 @@ def test_a_score_tells_the_version_where_nothing_is_installed(whole, corpus, mon
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", none)
-    assert passport(whole, corpus)["version"] == heedful.__version__
+    assert provenance(whole, corpus)["version"] == heedful.__version__
 
 
 def test_seeds_make_one_row(variants):

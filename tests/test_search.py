@@ -10,10 +10,11 @@ from keras import ops
 
 import heedful
 from heedful import backend
-from heedful.generation.rules import Rules
-from heedful.generation.search import search
-from heedful.generation.strategies import BeamSearch, Greedy, Sampling
-from heedful.generation.top import log_normaliser, top_k
+from heedful.decoding.beam_search import BeamSearch
+from heedful.decoding.constraints import TokenConstraints
+from heedful.decoding.search import search
+from heedful.decoding.strategies import Greedy, Sampling
+from heedful.decoding.top_k import log_normaliser, top_k
 from heedful.layers import Trace
 from heedful.models.ensemble import Ensemble
 
@@ -24,7 +25,9 @@ START, END, VOCABULARY = 2, 3, 11
 def make():
     def build(vocabulary=VOCABULARY, **options):
         sizes = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19}
-        model = heedful.Transformer(vocabulary, vocabulary, **(sizes | {"norm": "pre", "tie": "none"} | options))
+        model = heedful.Transformer(
+            vocabulary, vocabulary, **(sizes | {"norm_position": "pre", "tie": "none"} | options)
+        )
         for weight in model.trainable_weights:  # so that texts vary, and hypotheses differ in more than rounding
             if "kernel" in weight.path or "output_projection" in weight.path:
                 weight.assign(weight * 2.0)
@@ -52,7 +55,7 @@ LIMITS = np.array([8, 6, 3, 7, 1, 8, 5])
 
 
 def run(model, source, limits, strategy, rules=None, **options):
-    options.setdefault("room", int(max(limits)))
+    options.setdefault("capacity", int(max(limits)))
     first = np.full(len(source), START)
     found = search(model, *map(ops.convert_to_tensor, (source, first, limits)), strategy, rules, **options)
     return [ops.convert_to_numpy(x) for x in found]
@@ -216,7 +219,9 @@ STRATEGIES = [
 def test_slots_that_are_used_again_change_nothing(make, source, strategy, positions):
     """Seven sentences in two slots give what seven slots give: rings, positions, refilled memories and results."""
     model = make(positions=positions, num_kv_heads=2)
-    rules = Rules(END, minimums=ops.convert_to_tensor(np.array([5, 3, 0, 5, 0, 4, 2, 0])))  # not too many end at once
+    rules = TokenConstraints(
+        END, min_lengths=ops.convert_to_tensor(np.array([5, 3, 0, 5, 0, 4, 2, 0]))
+    )  # not too many end at once
     whole = run(model, source, LIMITS, strategy, rules)
     refilled = run(model, source, LIMITS, strategy, rules, slots=2)
     np.testing.assert_array_equal(refilled[0], whole[0])
@@ -228,7 +233,7 @@ def test_too_little_room_is_told(model, source):
     """What found its end within the room is as good as ever; what did not is marked."""
     strategy = BeamSearch(END, 3, length_penalty=1.0)
     whole, _, all_complete = run(model, source, LIMITS, strategy)
-    cut, _, complete = run(model, source, LIMITS, strategy, room=4)
+    cut, _, complete = run(model, source, LIMITS, strategy, capacity=4)
     assert all_complete.all()
     assert 0 < complete.sum() < 7
     np.testing.assert_array_equal(cut[complete], whole[complete][:, :, :4])
@@ -272,7 +277,7 @@ def test_samples_of_a_sentence_depend_on_its_numbers_alone(model, source, rng):
     numbers = uniform(rng, 2)
     tokens, scores, _ = run(model, source, LIMITS, Sampling(END, True, numbers=numbers, width=2))
     one = np.stack([numbers[4], numbers[7]])
-    alone, alone_scores, _ = run(model, source[4:5], LIMITS[4:5], Sampling(END, True, numbers=one, width=2), room=8)
+    alone, alone_scores, _ = run(model, source[4:5], LIMITS[4:5], Sampling(END, True, numbers=one, width=2), capacity=8)
     np.testing.assert_array_equal(alone[0], tokens[4])
     np.testing.assert_allclose(alone_scores[0], scores[4], atol=1e-4)
     refilled, *_ = run(model, source, LIMITS, Sampling(END, True, numbers=numbers, width=2), slots=2)
@@ -289,33 +294,35 @@ def test_rules(model, source, strategy):
     limits = np.full(7, 8)
     free, *_ = run(model, source, limits, strategy)
     forbidden = tuple({int(token) for token in free[:, 0, 0]} - {END})[:2]
-    kept, *_ = run(model, source, limits, strategy, Rules(END, forbidden=forbidden))
+    kept, *_ = run(model, source, limits, strategy, TokenConstraints(END, forbidden=forbidden))
     assert set(forbidden) <= set(free.ravel().tolist())
     assert not set(forbidden) & set(kept.ravel().tolist())
 
     minimums = np.append(lengths(free), 0)  # no longer where it has ended
-    longer, *_ = run(model, source, limits, strategy, Rules(END, minimums=ops.convert_to_tensor(minimums)))
+    longer, *_ = run(
+        model, source, limits, strategy, TokenConstraints(END, min_lengths=ops.convert_to_tensor(minimums))
+    )
     assert (lengths(free) < 8).any()
     for row in range(7):
         assert END not in longer[row, 0, : minimums[row]]
 
     prefix = np.zeros((8, 3), "int32")
     prefix[0], prefix[2, :2] = (5, 9, 4), (7, 7)
-    begun, *_ = run(model, source, limits, strategy, Rules(END, prefix=ops.convert_to_tensor(prefix)))
+    begun, *_ = run(model, source, limits, strategy, TokenConstraints(END, prefix=ops.convert_to_tensor(prefix)))
     assert begun[0, 0, :3].tolist() == [5, 9, 4]
     assert begun[2, 0, :2].tolist() == [7, 7]
     np.testing.assert_array_equal(begun[1], free[1])
 
     long = np.full(8, 8)
-    endless = Rules(END, minimums=ops.convert_to_tensor(long))
+    endless = TokenConstraints(END, min_lengths=ops.convert_to_tensor(long))
     repeated, *_ = run(model, source, limits, strategy, endless)
     pairs = [list(itertools.pairwise(row[0].tolist())) for row in repeated]
     assert any(len(set(row)) < len(row) for row in pairs)
-    once = Rules(END, minimums=ops.convert_to_tensor(long), no_repeat_ngram=2)
+    once = TokenConstraints(END, min_lengths=ops.convert_to_tensor(long), no_repeat_ngram=2)
     unrepeated, *_ = run(model, source, limits, strategy, once)
     assert all(len(set(row)) == len(row) for row in (list(itertools.pairwise(x[0].tolist())) for x in unrepeated))
 
-    mild = Rules(END, minimums=ops.convert_to_tensor(long), repetition_penalty=3.0)
+    mild = TokenConstraints(END, min_lengths=ops.convert_to_tensor(long), repetition_penalty=3.0)
     varied, *_ = run(model, source, limits, strategy, mild)
     assert sum(len(set(row[0])) for row in varied) > sum(len(set(row[0])) for row in repeated)
 
@@ -324,7 +331,7 @@ def test_repetition_penalty_by_hand(numpy):
     logits = ops.convert_to_tensor(np.array([[[2.0, -2.0, 4.0, -4.0, 1.0]]], "float32"))
     tokens = ops.convert_to_tensor(np.array([[[1, 2, 0]]], "int32"))
     age, sentence = (ops.convert_to_tensor(np.array([x], "int32")) for x in (2, 0))
-    changed = numpy(Rules(END, repetition_penalty=2.0).apply(logits, tokens, age, sentence))
+    changed = numpy(TokenConstraints(END, repetition_penalty=2.0).apply(logits, tokens, age, sentence))
     np.testing.assert_allclose(changed[0, 0], [2.0, -4.0, 2.0, -4.0, 1.0])
 
 

@@ -57,7 +57,7 @@ def test_the_check_changes_nothing_of_the_training(recipe, cli, tmp_path, few_ch
     """The same weights, states and dropout seeds with it as without."""
     for name, value in (("with", "true"), ("without", "false")):
         assert cli("train", recipe, "--run", name, "--train.check", value).returncode == 0
-    first, second = (Run.open(tmp_path / name).last_state()[0] for name in ("with", "without"))
+    first, second = (Run.open(tmp_path / name).checkpoints.read_last()[0] for name in ("with", "without"))
     assert first.keys() == second.keys()
     for name in first:
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)

@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from heedful import storage
 from heedful.errors import InputError
-from heedful.storage import locked, read_sealed, sealed, write_atomically
+from heedful.storage import locked, read_checked, with_checksum, write_atomically
 
 pytestmark = pytest.mark.any_backend
 
@@ -33,12 +33,12 @@ def arrays(rng):
 @pytest.fixture
 def path(tmp_path, arrays):
     path = tmp_path / "state.safetensors"
-    write_atomically(path, sealed(arrays, {"progress": '{"update": 3}'}))
+    write_atomically(path, with_checksum(arrays, {"progress": '{"update": 3}'}))
     return path
 
 
 def test_what_was_written_is_read(path, arrays):
-    found, metadata = read_sealed(path)
+    found, metadata = read_checked(path)
     assert metadata == {"progress": '{"update": 3}'}
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():
@@ -51,7 +51,7 @@ def test_a_file_cut_anywhere_is_refused(path):
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         with pytest.raises(InputError, match="is damaged"):
-            read_sealed(path)
+            read_checked(path)
 
 
 def test_a_flipped_bit_is_found(path, rng):
@@ -62,7 +62,7 @@ def test_a_flipped_bit_is_found(path, rng):
         changed[place // 8] ^= 1 << (place % 8)
         path.write_bytes(changed)
         with pytest.raises(InputError, match="is damaged"):
-            read_sealed(path)
+            read_checked(path)
 
 
 def full(*arguments):
@@ -91,9 +91,9 @@ def test_a_short_write_leaves_the_file_before(path, arrays, monkeypatch, room):
     short = lambda *rest, **more: Short(open(*rest, **more), room)  # noqa: E731, SIM115
     monkeypatch.setattr(storage, "open", short, raising=False)
     with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, sealed(arrays, {"progress": "later"}))
+        write_atomically(path, with_checksum(arrays, {"progress": "later"}))
     monkeypatch.undo()
-    assert read_sealed(path)[1] == {"progress": '{"update": 3}'}
+    assert read_checked(path)[1] == {"progress": '{"update": 3}'}
     assert [left.name for left in path.parent.iterdir()] == [path.name]
 
 
@@ -101,9 +101,9 @@ def test_a_short_write_leaves_the_file_before(path, arrays, monkeypatch, room):
 def test_a_failed_flush_or_rename_leaves_the_file_before(path, arrays, monkeypatch, owner, name):
     monkeypatch.setattr(owner, name, full)
     with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, sealed(arrays, {"progress": "later"}))
+        write_atomically(path, with_checksum(arrays, {"progress": "later"}))
     monkeypatch.undo()
-    assert read_sealed(path)[1] == {"progress": '{"update": 3}'}
+    assert read_checked(path)[1] == {"progress": '{"update": 3}'}
     assert [left.name for left in path.parent.iterdir()] == [path.name]
 
 
@@ -117,9 +117,9 @@ def test_a_failed_flush_of_the_folder_leaves_a_whole_file(path, arrays, monkeypa
 
     monkeypatch.setattr(os, "fsync", second_fails)
     with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, sealed(arrays, {"progress": "later"}))
+        write_atomically(path, with_checksum(arrays, {"progress": "later"}))
     monkeypatch.undo()
-    assert read_sealed(path)[1] == {"progress": "later"}
+    assert read_checked(path)[1] == {"progress": "later"}
     assert [left.name for left in path.parent.iterdir()] == [path.name]
 
 
@@ -127,7 +127,7 @@ def test_what_another_program_wrote_is_refused(tmp_path, arrays):
     path = tmp_path / "model.safetensors"
     path.write_bytes(save(arrays, {"format": "1"}))
     with pytest.raises(InputError, match="carries no checksum"):
-        read_sealed(path)
+        read_checked(path)
 
 
 def test_two_cannot_work_in_one_folder(tmp_path):

@@ -52,7 +52,7 @@ def test_a_cosine_ends_at_the_planned_update(config, tmp_path, known_costs):
     assert 85 < planned <= 101  # of 114 s: 3 for compiling, what building a model took, 2 for each of 6 validations
     assert any(line.startswith(f"planned {planned:,} of at most 1,000,000 updates for 2 minutes") for line in said)
     run = training.train()
-    last = run.read_log()[-1]
+    last = run.log.read()[-1]
     assert last["update"] == Run.open(run.path).config.train.updates == planned
     assert last["learning_rate"] < 1e-3 * config.train.learning_rate
     assert run.origins()["train.updates"] == "planned, to fit into train.minutes"
@@ -68,7 +68,7 @@ def test_a_warm_up_leaves_half_of_the_updates(config, tmp_path, known_costs):
 @pytest.mark.slow
 def test_a_training_ends_within_its_minutes(config, tmp_path):
     run = workflows.train(change(config, *COSINE, "--train.minutes", "1"), tmp_path / "run", quiet)
-    last = run.read_log()[-1]
+    last = run.log.read()[-1]
     assert last["update"] == run.config.train.updates > 1
     assert 30 < last["seconds"] <= 60
 
@@ -80,7 +80,7 @@ def test_what_was_planned_stays_when_a_training_is_resumed(config, tmp_path, mon
     monkeypatch.setattr(Translate, "evaluate", lambda *arguments: {"bleu": 0.0})
     monkeypatch.setattr(Translate, "describe", lambda *arguments: "")
     monkeypatch.setattr("heedful.workflows.training.load_weights", lambda *arguments: None)
-    monkeypatch.setattr("heedful.workflows.training.read_sealed", lambda *arguments: [None])
+    monkeypatch.setattr("heedful.workflows.training.read_checked", lambda *arguments: [None])
     workflows.resume(tmp_path / "run", quiet)
     assert Trainer.seen == planned
 

@@ -17,11 +17,12 @@ from heedful import backend, workflows
 from heedful.config import Config
 from heedful.errors import InputError
 from heedful.run import WEIGHTS
-from heedful.storage import read_sealed
+from heedful.storage import read_checked
 from heedful.tasks.task import SCORED_TOKENS
-from heedful.tasks.translate import TranslationValidator, scored_pairs
+from heedful.tasks.translate import TranslationValidator
+from heedful.tasks.translation_data import scored_pairs
 from heedful.training import meter
-from heedful.training.board import Board
+from heedful.training.tensorboard import TensorBoardWriter
 from heedful.workflows import Training
 from tests.conftest import change, quiet
 
@@ -33,7 +34,7 @@ def test_files_of_others_are_not_deleted(config, tmp_path):
     files = [tmp_path / "mine" / name for name in ("scores.json", "model.safetensors", "outputs/mine.csv")]
     for path in files:
         path.write_text("mine")
-    with pytest.raises(InputError, match=r"mine holds no run, but .*, which a training would write over"):
+    with pytest.raises(InputError, match=r"mine holds no run, but .*, which a training would overwrite"):
         workflows.train(config, tmp_path / "mine", quiet)
     assert [path.read_text() for path in files] == ["mine"] * 3
     workflows.train(change(config, "--train.updates", "1"), tmp_path / "mine", quiet, force=True)
@@ -55,21 +56,23 @@ def test_little_room_is_told_beforehand(config, tmp_path, monkeypatch, free, tol
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     said = []
     workflows.train(change(config, "--train.updates", "1"), tmp_path / "run", said.append)
-    assert any(line.startswith("Little room: ") and line.endswith(" 1,000 are free.") for line in said) == told
+    assert any(line.startswith("Low disk space: ") and line.endswith(" 1,000 are free.") for line in said) == told
 
 
 def test_not_a_number_stops_with_the_update(config, tmp_path):
-    config = change(config, "--train.learning_rate", "1e38", "--train.warmup_updates", "0", "--model.norm", "pre")
-    with pytest.raises(InputError, match=r"not a number any more at update \d+\. The state of update 0 is kept"):
+    config = change(
+        config, "--train.learning_rate", "1e38", "--train.warmup_updates", "0", "--model.norm_position", "pre"
+    )
+    with pytest.raises(InputError, match=r"no longer finite at update \d+\. The state of update 0 is kept"):
         workflows.train(config, tmp_path / "run", quiet)
 
 
 def test_a_validation_that_is_no_number_is_not_kept(config, tmp_path, monkeypatch):
     """Guards against a best score that no other is better than."""
     monkeypatch.setattr(TranslationValidator, "__call__", lambda self: {"loss": math.nan})
-    with pytest.raises(InputError, match=r"not a number any more at update 2\. The state of update 0 is kept"):
+    with pytest.raises(InputError, match=r"no longer finite at update 2\. The state of update 0 is kept"):
         workflows.train(
-            change(config, "--train.best_by", "loss", "--train.validate_every", "2"), tmp_path / "run", quiet
+            change(config, "--train.select_by", "loss", "--train.validate_every", "2"), tmp_path / "run", quiet
         )
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
@@ -78,11 +81,11 @@ def test_a_validation_that_is_no_number_is_not_kept(config, tmp_path, monkeypatc
 def test_patience(config, tmp_path):
     config = change(
         config, "--train.learning_rate", "1e-30", "--train.patience", "2", "--train.updates", "50",
-        "--train.validate_every", "1", "--train.best_by", "loss",
+        "--train.validate_every", "1", "--train.select_by", "loss",
     )  # fmt: skip
     said = []
     run = workflows.train(config, tmp_path / "run", said.append)
-    assert run.last_state()[1]["update"] == 3  # the first is the best, two more are waited for
+    assert run.checkpoints.read_last()[1]["update"] == 3  # the first is the best, two more are waited for
     assert any("stopping early" in line for line in said)
 
 
@@ -95,9 +98,9 @@ def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path
     )
     config = change(config, "--train.validate_every", "1", "--train.keep", "2", "--train.average", "2")
     run = workflows.train(config, tmp_path / "run", quiet)
-    assert [path.stem for path in run.states()] == ["00000005", "00000006"]
-    states = [read_sealed(path)[0] for path in run.states()]
-    saved, _ = read_sealed(run.path / WEIGHTS)
+    assert [path.stem for path in run.checkpoints.paths()] == ["00000005", "00000006"]
+    states = [read_checked(path)[0] for path in run.checkpoints.paths()]
+    saved, _ = read_checked(run.path / WEIGHTS)
     names = {name: name.split("/", 2)[2] for name in states[0] if name.split("/", 2)[2] in saved}
     assert len(names) == len(saved)
     for name, short in names.items():
@@ -107,8 +110,8 @@ def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path
 
 @pytest.mark.any_backend
 def test_the_log_holds_finite_numbers_only(whole):
-    whole.append_log({"update": 7, "perplexity": float("inf"), "loss": 99.5, "note": "x"})
-    assert whole.read_log()[-1] == {"update": 7, "loss": 99.5, "note": "x"}
+    whole.log.append({"update": 7, "perplexity": float("inf"), "loss": 99.5, "note": "x"})
+    assert whole.log.read()[-1] == {"update": 7, "loss": 99.5, "note": "x"}
 
 
 @pytest.mark.slow
@@ -124,12 +127,12 @@ def test_a_kept_average_is_what_later_states_have_to_beat(config, tmp_path, monk
     run = workflows.train(config, tmp_path / "run", said.append)  # 6 updates
     assert any(line.startswith("average of the last 2 states") for line in said)
     kept = (run.path / WEIGHTS).read_bytes()
-    arrays = run.last_state()[0]
+    arrays = run.checkpoints.read_last()[0]
     later = workflows.resume(run.path, quiet, change(config, "--train.updates", "12"))
     assert (run.path / WEIGHTS).read_bytes() == kept
-    assert any((later.last_state()[0][name] != arrays[name]).any() for name in arrays)
+    assert any((later.checkpoints.read_last()[0][name] != arrays[name]).any() for name in arrays)
     plain = workflows.train(change(config, "--train.average", "0"), tmp_path / "plain", quiet)
-    np.testing.assert_equal(arrays, plain.last_state()[0])  # the state is the last one's, not the average's
+    np.testing.assert_equal(arrays, plain.checkpoints.read_last()[0])  # the state is the last one's, not the average's
 
 
 @pytest.mark.any_backend
@@ -144,7 +147,7 @@ def test_a_training_that_ends_before_its_first_validation_keeps_its_weights(conf
 
 def test_bfloat16_trains(config, tmp_path):
     run = workflows.train(change(config, "--train.precision", "bfloat16"), tmp_path / "run", quiet)
-    assert all(entry["loss"] < 10 for entry in run.read_log())
+    assert all(entry["loss"] < 10 for entry in run.log.read())
     assert run.load_model().compute_dtype == "bfloat16"
 
 
@@ -178,7 +181,7 @@ def test_vocabulary_comes_from_training_text_alone(config, tmp_path):
 def test_learns_twenty_sentences_by_heart(config, tmp_path):
     config = change(
         config, "--train.updates", "400", "--train.validate_every", "400", "--model.dropout", "0.0",
-        "--model.norm", "pre", "--train.label_smoothing", "0.0", "--model.d_model", "32",
+        "--model.norm_position", "pre", "--train.label_smoothing", "0.0", "--model.d_model", "32",
         "--train.learning_rate", "3e-3",
     )  # fmt: skip
     run = workflows.train(config, tmp_path / "run", quiet)
@@ -198,15 +201,15 @@ def test_learns_reversal(tmp_path):
 
 def test_the_training_loss_is_what_validation_measures(config, tmp_path):
     """Guards the log: heedful 0.1.0 set the smoothed loss of training beside the plain one of validation."""
-    settings = ["--model.dropout", "0", "--train.label_smoothing", "0.4", "--train.best_by", "loss"]
+    settings = ["--model.dropout", "0", "--train.label_smoothing", "0.4", "--train.select_by", "loss"]
     settings += ["--train.updates", "150", "--train.validate_every", "30"]
     run = workflows.train(change(config, *settings), tmp_path / "run", quiet)
-    entry = run.read_log()[-1]  # what is validated is the text that was trained on
+    entry = run.log.read()[-1]  # what is validated is the text that was trained on
     assert entry["loss"] == pytest.approx(entry["valid_loss"], rel=0.25)
     assert entry["smoothed_loss"] > 1.5 * entry["valid_loss"]
     assert entry["perplexity"] == pytest.approx(np.exp(entry["loss"]), rel=1e-3)
     plain = workflows.train(change(config, "--train.label_smoothing", "0"), tmp_path / "plain", quiet)
-    assert "smoothed_loss" not in plain.read_log()[-1]
+    assert "smoothed_loss" not in plain.log.read()[-1]
 
 
 @pytest.mark.any_backend
@@ -225,7 +228,7 @@ def test_devices_are_counted_in_one_line(config, trained, tmp_path):
 @pytest.mark.any_backend
 def test_tensorboard_reads_what_the_board_wrote(tmp_path):
     for update in (3, 6):  # as after a resumption: two files of one run
-        with contextlib.closing(Board(tmp_path / "board")) as board:
+        with contextlib.closing(TensorBoardWriter(tmp_path / "board")) as board:
             board.write(update, {"loss": 0.5 * update, "valid_bleu": 7})
     reader = EventAccumulator(str(tmp_path / "board"))
     reader.Reload()

@@ -11,10 +11,10 @@ from heedful.layers import Trace, masks
 SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
 OPTIONS = [
     {},
-    {"norm": "pre", "activation": "geglu", "embedding_norm": True},
+    {"norm_position": "pre", "activation": "geglu", "embedding_norm": True},
     {"positions": "sinusoidal_concatenated", "tie": "none", "activation": "gelu"},
     {"positions": "learned", "num_kv_heads": 2},
-    {"positions": "rotary", "num_kv_heads": 3, "norm": "pre", "attention_dropout": 0.1},
+    {"positions": "rotary", "num_kv_heads": 3, "norm_position": "pre", "attention_dropout": 0.1},
 ]
 
 
@@ -43,12 +43,13 @@ def test_invariances(options, batch, numpy):
     np.testing.assert_allclose(numpy(model((batch["source"], changed)))[:, :5], logits[:, :5], atol=1e-5)
     assert np.abs(numpy(model((batch["source"], changed)))[:, 5:] - logits[:, 5:]).max() > 1e-3
 
-    memory, past, steps = model.begin(batch["source"]), model.room(5, 13), []
+    memory, past, steps = model.prefill(batch["source"]), model.empty_cache(5, 13), []
     for t in range(11):
-        visible = masks.of_future(ops.arange(t, t + 1), ops.arange(13))
+        visible = masks.causal(ops.arange(t, t + 1), ops.arange(13))
         ids = ops.convert_to_tensor(batch["target"][:, t : t + 1])
-        step, past = model.step(ids, memory, past, place=t, positions=ops.arange(t, t + 1), visible=visible)
-        steps.append(numpy(step))
+        step = model.decode_step(ids, memory, past, place=t, positions=ops.arange(t, t + 1), visible=visible)
+        past = step.past
+        steps.append(numpy(step.logits))
     real = batch["target"] != 0
     np.testing.assert_allclose(np.concatenate(steps, 1)[real], logits[real], atol=1e-4)
 
@@ -146,8 +147,8 @@ def test_mixed_bfloat16_is_close_and_learns(batch, numpy):
 def test_unknown_options_are_named():
     with pytest.raises(ValueError, match="Unknown positions 'sinus'"):
         make(positions="sinus")
-    with pytest.raises(ValueError, match="Unknown norm 'middle'"):
-        make(norm="middle")
+    with pytest.raises(ValueError, match="Unknown norm_position 'middle'"):
+        make(norm_position="middle")
 
 
 def test_dropout_is_on_in_fit_and_off_elsewhere(batch, numpy):

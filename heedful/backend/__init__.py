@@ -1,26 +1,24 @@
-"""All that calls a backend by its name: which one and what device there are, its programs, products and others."""
+"""Everything that depends on the backend: devices, compiled programs, matrix products, kernels."""
 
-from heedful.backend.hardware import (  # first: it chooses the backend of Keras
+from heedful.backend.devices import (  # imported first: it selects the Keras backend
     NAME,
     cores,
     device,
     device_count,
     device_memory,
-    device_summary,
     workers,
 )
 from heedful.backend.kernels import attend, layer_norm, relu
+from heedful.backend.placement import device_summary, feed, to_numpy
 from heedful.backend.products import affine, look_up, multiply, multiply_transposed
 from heedful.backend.programs import (
     apart,
     compiled,
-    feed,
     finish,
     keep_compilations,
     precise,
     scan,
     set_seed,
-    to_numpy,
 )
 
 __all__ = [

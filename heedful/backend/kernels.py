@@ -1,4 +1,4 @@
-"""Attention, layer norm and relu, as each backend makes them fastest.
+"""Attention, layer norm and relu in the fastest form for each backend.
 
 Axes: B batch, T query length, S key length, N query heads, K key heads, H head size, D d_model.
 """
@@ -6,17 +6,17 @@ Axes: B batch, T query length, S key length, N query heads, K key heads, H head 
 import keras
 from keras import ops
 
-from heedful.backend.hardware import NAME, jax_on_cpu
+from heedful.backend.devices import NAME, jax_on_cpu
 
 if NAME == "jax":
     from heedful.backend import xla_gradients
 
 
 def attend(query, keys, values, visible=None):
-    """Let each query read values by how well it goes with their keys (Vaswani et al. 2017, section 3.2.1).
+    """Return scaled dot-product attention (Vaswani et al. 2017, section 3.2.1).
 
-    On a GPU, on torch and on TensorFlow that is the library's own function, a fused kernel where there is one. On JAX
-    on a CPU it has a gradient of its own: see `xla_gradients`.
+    GPUs, torch and TensorFlow use the function of the library, with a fused kernel if available. JAX on a CPU uses a
+    custom gradient, see `xla_gradients`.
 
     Args:
         query: (B, T, N, H).
@@ -24,19 +24,19 @@ def attend(query, keys, values, visible=None):
         visible: boolean, broadcastable to (B, N, T, S), or None.
 
     Returns:
-        What each query gets (B, T, N, H).
+        The mixed values (B, T, N, H).
     """
     if jax_on_cpu():
         return xla_gradients.attend(query, keys, values, visible)
-    if keys.shape[2] == 1 and NAME == "tensorflow":  # whose kernel refuses a single shared head
+    if keys.shape[2] == 1 and NAME == "tensorflow":  # its kernel refuses a single key head
         keys, values = (ops.repeat(x, query.shape[2], axis=2) for x in (keys, values))
     return ops.dot_product_attention(query, keys, values, mask=visible)
 
 
 def layer_norm(x, gain, shift, epsilon):
-    """Bring each vector of x (B, T, D) to mean 0 and variance 1, then scale and move it (Ba et al. 2016).
+    """Normalise each vector of x (B, T, D) to mean 0 and variance 1, then scale and shift it (Ba et al. 2016).
 
-    Means are taken in float32 at least. On JAX on a CPU with a gradient of its own, as `attend`.
+    Means are computed in at least float32. JAX on a CPU uses a custom gradient, as in `attend`.
 
     Args:
         x: (B, T, D).
@@ -45,7 +45,7 @@ def layer_norm(x, gain, shift, epsilon):
         epsilon: added to the variance.
 
     Returns:
-        (B, T, D), of the type of x.
+        (B, T, D), in the dtype of x.
     """
     if jax_on_cpu():
         weights = (None if y is None else ops.convert_to_tensor(y) for y in (gain, shift))
@@ -55,5 +55,5 @@ def layer_norm(x, gain, shift, epsilon):
 
 
 def relu(x):
-    """Return what is positive of x, elsewhere 0; on JAX on a CPU with a gradient of its own, as `attend`."""
+    """Return max(x, 0). JAX on a CPU uses a custom gradient, as in `attend`."""
     return xla_gradients.relu(x) if jax_on_cpu() else ops.relu(x)

@@ -1,4 +1,4 @@
-"""Matrix products, in the form in which a backend makes them fastest, and the lookup of rows.
+"""Matrix products in the fastest form for each backend, and embedding lookup.
 
 Axes: M rows, D input width, U units.
 """
@@ -6,22 +6,21 @@ Axes: M rows, D input width, U units.
 import keras
 from keras import ops
 
-from heedful.backend.hardware import NAME, jax_on_cpu, workers
+from heedful.backend.devices import NAME, jax_on_cpu, workers
 
 if NAME == "jax":
     from heedful.backend import xla_products
 elif NAME == "tensorflow":
     import tensorflow
 
-LARGE_KERNEL = 1 << 18  # weights, from which on all cores read it for a single row
+LARGE_KERNEL = 1 << 18  # weights; from this size on, the product with a single row is split over the cores
 
 
 def affine(x, kernel, bias=None):
-    """Return x (M, D) times kernel (D, U), plus bias (U,) where there is one; all of one type.
+    """Return x (M, D) times kernel (D, U), plus bias (U,) if given; all of one dtype.
 
-    On JAX on a CPU bfloat16 is multiplied as `xla_products` says. A single row XLA multiplies on one core there, as
-    fast as that reads the kernel; of a large kernel each core gets its share of D: two thirds of the time for the
-    products of a step of size `base`.
+    JAX on a CPU multiplies bfloat16 as described in `xla_products`. There XLA multiplies a single row on one core,
+    limited by how fast that core reads the kernel, so a large kernel is split along D over the cores.
     """
     if jax_on_cpu() and x.dtype == "bfloat16":
         return xla_products.affine(x, *(None if y is None else ops.convert_to_tensor(y) for y in (kernel, bias)))
@@ -36,8 +35,8 @@ def affine(x, kernel, bias=None):
 def look_up(table, ids):
     """Return the rows `ids` (B, T) of a table (V, D): (B, T, D). The gradient of the table is one array.
 
-    TensorFlow would give it as a list of rows, in which an id comes as often as in the text. Optimizers of Keras take
-    them as they are: Adam would add up their squares, not square their sum.
+    TensorFlow would return it as `IndexedSlices`, in which a repeated id has several rows. Keras optimizers do not sum
+    these first: Adam would add up their squares instead of squaring their sum.
     """
     if NAME == "tensorflow":
         table = _with_dense_gradient(tensorflow.convert_to_tensor(table))
@@ -53,10 +52,10 @@ def _with_dense_gradient(table):
 
 
 def multiply(x, y):
-    """Return x (M, D) times y (D, U) in a wider type: of bfloat16 float32, of int8 int32.
+    """Return x (M, D) times y (D, U) in a wider dtype: float32 for bfloat16, int32 for int8.
 
-    Elsewhere than on JAX int8 is multiplied as float32, which holds its sums exactly for D up to 1,040, and sums of
-    bfloat16 are rounded once before they are widened.
+    On other backends than JAX int8 is multiplied as float32, which is exact for D up to 1,040, and bfloat16
+    results are rounded to bfloat16 before they are widened.
     """
     if NAME == "jax":
         return xla_products.multiply(x, y)
@@ -66,7 +65,7 @@ def multiply(x, y):
 
 
 def multiply_transposed(x, y):
-    """Return the transpose of x (M, D) times y (M, U): float32 (D, U)."""
+    """Return x (M, D) transposed, times y (M, U): float32 (D, U)."""
     if NAME == "jax":
         return xla_products.multiply_transposed(x, y)
     return ops.cast(ops.matmul(ops.transpose(x), y), "float32")

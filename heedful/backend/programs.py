@@ -1,4 +1,4 @@
-"""Programs of the backend: a function compiled over a model, loops in it, what goes in and what comes out."""
+"""Compiled programs: compilation, loops, seeds, precision and the compilation cache."""
 
 import contextlib
 import functools
@@ -11,19 +11,18 @@ import keras
 from keras import ops
 
 from heedful import memory
-from heedful.backend.hardware import NAME, jax_on_cpu
+from heedful.backend.devices import NAME, jax_on_cpu
 
-# For loops of small steps on a CPU: products go to XLA's library kernels one by one, and all else is compiled in place.
-# By default sums and maxima go there too, and each call of the library costs more than they do: with two programs side
-# by side the greedy search of size `tutorial` makes 23,000 tokens/s instead of 18,500.
+# For loops of small steps on a CPU: only matrix products call XLA's library kernels, all else is compiled. By default
+# sums and maxima use the library too, although the call costs more than the operation.
 LOOP_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
-_KEPT_IN: set[str] = set()  # folders of compiled programs that are ours
-_COMPILED = "/jax/core/compile/backend_compile_duration"  # JAX's event after a program was compiled
-_LARGE = 0.5  # seconds that a program took to compile, or to load, if it is one that takes much memory
+_KEPT_IN: set[str] = set()  # compilation cache folders that heedful has set
+_COMPILED = "/jax/core/compile/backend_compile_duration"  # the event that JAX records after each compilation
+_LARGE = 0.5  # seconds; programs that take longer to compile or load use much memory
 
 
 def _after_compiling(event, duration_secs, **_):
-    """Give back what compiling a large program used: size `tutorial` then trains in 1.20 GiB instead of 1.28."""
+    """Release the memory that compiling a large program used."""
     if event == _COMPILED and duration_secs > _LARGE:
         memory.give_back()
 
@@ -35,18 +34,17 @@ if NAME == "jax":
 
 
 def compiled(function, model, loop=False):
-    """Return `function` compiled for the backend; it may read every weight of `model` and gets arrays as arguments.
+    """Return `function` compiled for the backend. It may read all weights of `model`; its arguments are arrays.
 
-    On JAX the weights are passed into the compiled program at each call, so it always sees their present values, and
-    a new program is made for each new shape of arguments. On TensorFlow one graph serves all lengths. On torch the
-    function runs as it is, without recording gradients.
+    JAX receives the current weights at each call and compiles a program for each new shape of the arguments.
+    TensorFlow uses one graph for all lengths. Torch runs the function eagerly, without recording gradients.
 
-    A `loop` of many small steps is compiled for those; on TensorFlow each shape of its arguments has its own graph.
+    With `loop`, JAX on a CPU uses compiler options for many small steps, and TensorFlow builds a graph for each shape.
     """
     if NAME == "jax":
         import jax
 
-        variables = model.variables  # collecting them takes as long as the call of a small program
+        variables = model.variables  # collected once: it takes as long as a call of a small program
 
         @functools.partial(jax.jit, compiler_options=LOOP_OPTIONS if loop and jax_on_cpu() else None)
         def pure(values, arguments):
@@ -67,32 +65,17 @@ def compiled(function, model, loop=False):
 
 def set_seed(seed):
     """Seed the random numbers from which fresh weights and dropout seeds are drawn."""
-    if NAME == "jax":  # Keras would import TensorFlow too, if it is installed, and that takes seconds
+    if NAME == "jax":  # set_random_seed would also import an installed TensorFlow, which takes seconds
         random.seed(seed)
     else:
         keras.utils.set_random_seed(seed)
 
 
-def feed(batches, example):
-    """Return what `fit` should be given to read the iterator `batches`, whose items are dicts of arrays like `example`.
-
-    TensorFlow guesses shapes from the first two batches and refuses a third that differs, so there they are declared:
-    every axis free.
-    """
-    if NAME != "tensorflow":
-        return ((batch,) for batch in batches)
-    import tensorflow
-
-    signature = {name: tensorflow.TensorSpec([None] * array.ndim, array.dtype) for name, array in example.items()}
-    return tensorflow.data.Dataset.from_generator(lambda: batches, output_signature=signature)
-
-
 def finish(loss, began):
-    """Wait until an update that `began` (by `time.monotonic`) is done and its memory is free; return its loss.
+    """Wait until an update is done and its memory is free; return its loss. `began` is its start (`time.monotonic`).
 
-    XLA frees what an update has used a moment after its results are there. An update that begins before that gets other
-    memory, which the process then keeps: 2.1 or 2.7 GiB, by chance, for size `tutorial` instead of 1.5. So there is a
-    pause of a millisecond, or of a hundredth of a short update.
+    XLA frees the memory of an update shortly after its results are ready. An update that begins earlier allocates more
+    memory, which the process then keeps. So this pauses for 1 % of the update, at most a millisecond.
     """
     loss = float(loss)
     if jax_on_cpu():
@@ -103,8 +86,8 @@ def finish(loss, began):
 def scan(function, carry, inputs, length):
     """Fold `function(carry, items) -> (carry, output)` over the first axis of `inputs`; stack the outputs.
 
-    One compiled loop on JAX. Elsewhere a Python loop: Keras' scan for TensorFlow takes outputs to have the carry's
-    shape, and torch has no other.
+    JAX compiles one loop. Other backends run a Python loop: Keras' scan for TensorFlow assumes that outputs have the
+    shape of the carry, and torch has no compiled scan.
     """
     if NAME == "jax" and length > 1:
         return ops.scan(function, carry, inputs, length=length)
@@ -125,16 +108,16 @@ def apart(values):
 
 
 def keep_compilations(folder):
-    """Cache compiled programs in `folder`, so that a second run of the same shapes starts at once (JAX only).
+    """Cache compiled programs in `folder`, so that a second run with the same shapes starts at once (JAX only).
 
-    The small ones too: together they take seconds to compile, and their files little room. A folder that the user has
-    given JAX already stays the one.
+    Small programs are cached too: together they take seconds to compile, and their files are small. A folder that the
+    user has already configured in JAX is kept.
     """
     if NAME != "jax":
         return
     import jax
 
-    if jax.config.jax_compilation_cache_dir not in (None, *_KEPT_IN):
+    if jax.config.jax_compilation_cache_dir not in (None, *_KEPT_IN):  # type: ignore[attr-defined]
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
     _KEPT_IN.add(os.fspath(folder))
@@ -145,7 +128,7 @@ def keep_compilations(folder):
 
 @contextlib.contextmanager
 def precise():
-    """Multiply float32 as float32 while open; GPUs like to round it to fewer digits."""
+    """Multiply float32 in full precision inside this context; GPUs may use TF32 by default."""
     if NAME == "jax":
         import jax
 
@@ -161,9 +144,4 @@ def precise():
         finally:
             experimental.enable_tensor_float_32_execution(before)
     else:
-        yield  # torch does so by itself
-
-
-def to_numpy(array):
-    """Return an array or variable of the backend as a NumPy array."""
-    return ops.convert_to_numpy(array.value if isinstance(array, keras.Variable) else array)
+        yield  # the default of torch

@@ -1,10 +1,8 @@
-"""Attention, layer norm and relu of JAX with gradients of our own, for XLA on a CPU.
+"""Attention, layer norm and relu in JAX with custom gradients, for XLA on a CPU.
 
-What JAX derives keeps most steps between, and XLA goes over each of them again. Here only what the gradient is made of
-is kept: of attention its weights, of a norm the vectors of variance 1, of relu its result. Updates of size `tutorial`
-with 4,096 tokens are 8 % faster by it, in bfloat16 13 %, with 1,536 tokens 12 % (machine I of docs/figures.md); most of
-that is attention's. And steps are written so that XLA keeps no more by itself: the program of such an update takes 323
-MiB of memory instead of 468.
+JAX's autodiff keeps most intermediates, and XLA reads each of them again. The functions here keep only what the
+gradient needs: the attention weights, the normalised vectors, the result of relu. They are also written so that XLA
+keeps nothing else by itself. docs/performance.md has the measurements.
 
 Axes: B batch, T query length, S key length, N query heads, K key heads, G = N / K, H head size, D d_model.
 """
@@ -14,12 +12,12 @@ import functools
 import jax
 import jax.numpy as jnp
 
-HIDDEN = -1e30  # the score of what is not visible: its weight is exactly 0
+HIDDEN = -1e30  # the score of a hidden key: its weight is exactly 0
 
 
 @jax.custom_vjp
 def attend(query, keys, values, visible):
-    """Return the values (B, S, K, H) mixed for each query (B, T, N, H), alike; `visible` as of `backend.attend`."""
+    """Return the values (B, S, K, H) mixed for each query: (B, T, N, H). See `backend.attend`."""
     return _attend(query, keys, values, visible)[0]
 
 
@@ -49,27 +47,27 @@ attend.defvjp(_attend, _attend_backward)
 
 
 def _product(x, y, dtype):
-    """Multiply the matrices of x (B, K, M, D) and y (B, K, D, U), which lie as XLA multiplies them.
+    """Multiply the matrices x (B, K, M, D) and y (B, K, D, U), whose layout is the one that XLA multiplies.
 
-    Matrices that lie otherwise it copies first. All that is multiplied here is copied anyway, from heads side by side
-    to heads one by one, but for the weights, which are the largest and come in no other form.
+    XLA copies matrices of any other layout first. The operands here are copied anyway, to separate the heads, except
+    the attention weights: they are the largest, and already have this layout.
     """
     return jax.lax.dot_general(x, y, (((3,), (2,)), ((0, 1), (0, 1))), preferred_element_type=dtype)
 
 
 def _heads_first(x, shared):
-    """Bring (B, T, N, H) into (B, K, G T, H): heads that share one of the K keys stand below each other."""
+    """Reshape (B, T, N, H) to (B, K, G T, H): query heads that share a key head are stacked."""
     batch, length, _, size = x.shape
     return x.reshape(batch, length, shared, -1, size).transpose(0, 2, 3, 1, 4).reshape(batch, shared, -1, size)
 
 
 def _turned(x, shared):
-    """Bring (B, T, N, H) into (B, K, H, G T)."""
+    """Reshape (B, T, N, H) to (B, K, H, G T)."""
     return jnp.swapaxes(_heads_first(x, shared), 2, 3)
 
 
 def _heads_back(x, shape):
-    """Bring (B, K, G T, H) back into the `shape` (B, T, N, H)."""
+    """Reshape (B, K, G T, H) back to `shape` (B, T, N, H)."""
     batch, length, _, size = shape
     return x.reshape(batch, x.shape[1], -1, length, size).transpose(0, 3, 1, 2, 4).reshape(shape)
 
@@ -81,7 +79,7 @@ def _grouped(weights, shared):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def layer_norm(x, gain, shift, epsilon):
-    """Return x (B, T, D) normalised; `gain`, `shift` and `epsilon` as of `backend.layer_norm`."""
+    """Return x (B, T, D) normalised; see `backend.layer_norm`."""
     return _layer_norm(x, gain, shift, epsilon)[0]
 
 
@@ -89,15 +87,15 @@ def _layer_norm(x, gain, shift, epsilon):
     wide = x.astype("float32")
     centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
     inverse = jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + epsilon)  # (B, T, 1)
-    inverse = jax.lax.optimization_barrier(inverse)  # or XLA spreads it over D, and keeps that
+    inverse = jax.lax.optimization_barrier(inverse)  # or XLA broadcasts it over D and keeps the result
     normal = centred * inverse
     made = normal * gain if shift is None else normal * gain + shift
     return made.astype(x.dtype), (normal.astype(x.dtype), inverse, gain, shift is None)
 
 
 def _layer_norm_backward(epsilon, kept, upstream):
-    # The products with what has fewer axes are of flat rows: XLA makes sums and what surrounds them in one step of its
-    # library, and spreads what is smaller to the size of x for it, early, to keep it until then.
+    # Products with smaller arrays use flat rows. Otherwise XLA fuses them with the sums into one library call,
+    # and for that broadcasts the smaller arrays to the size of x early, and keeps them.
     normal, inverse, gain, no_shift = kept
     flat = (-1, upstream.shape[-1])
     rows = upstream.reshape(flat)
@@ -115,12 +113,12 @@ layer_norm.defvjp(_layer_norm, _layer_norm_backward)
 
 @jax.custom_vjp
 def relu(x):
-    """Return what is positive of x, elsewhere 0."""
+    """Return max(x, 0)."""
     return _relu(x)[0]
 
 
 def _relu(x):
-    made = jnp.where(x <= 0, 0, x)  # a maximum XLA would make again from x for the gradient, and keep x
+    made = jnp.where(x <= 0, 0, x)  # XLA would recompute a maximum in the backward pass, and keep x for it
     return made, made
 
 

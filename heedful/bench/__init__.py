@@ -1,1 +1,1 @@
-"""The same work by heedful and by what people use today, alternating in one run, as one table."""
+"""Benchmarks of heedful against other toolkits: the same work, alternating in one run."""

@@ -1,10 +1,10 @@
-"""Decoding speed of heedful beside CTranslate2, alternating, from text to text.
+"""Compare the decoding speed of heedful and CTranslate2, alternating, from text to text.
 
-The run's weights go to both engines by our export. Size `base` is a model with random weights and the run's vocabulary
-that writes exactly 24 tokens for each sentence. Rows of 64 translate all sentences with batches of 64; CTranslate2 runs
-with a worker for each core. Rows of 1 translate one sentence after the other; there CTranslate2 has the better of one
-thread and one for each core. Output tokens include end tokens; tokenizing is part of the time. Compilations and one
-warm-up are left out.
+Both engines have the same weights, by our export. Size `base` is a model with random weights and the run's vocabulary
+that writes exactly 24 tokens per sentence. Rows with batch size 64 translate all sentences; CTranslate2 then uses one
+worker per core. Rows with batch size 1 translate one sentence after the other; CTranslate2 then uses either one thread
+or one per core, whichever is faster. Output tokens include end tokens; the time includes tokenization, but neither
+compilation nor one warm-up.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from heedful import backend
 from heedful.cache import keep_compilations
 from heedful.config import ModelConfig
 from heedful.errors import InputError
-from heedful.generation.translator import Translator
+from heedful.export.ctranslate2 import export
+from heedful.export.ctranslate2_search import ctranslate2_translator
+from heedful.inference.translator import Translator
 from heedful.run import Run
-from heedful.serving.engine import ctranslate2_translator
-from heedful.serving.export import export
-from heedful.tasks.translate import corpora
+from heedful.tasks.translation_data import corpora
 from heedful.training.machine import peak_memory
 
-WRITTEN = 24  # tokens for each sentence by random weights
+WRITTEN = 24  # tokens per sentence that the model with random weights writes
 
 
 def base_run(run, folder):
@@ -36,7 +36,7 @@ def base_run(run, folder):
     backend.set_seed(1)
     config = dataclasses.replace(run.config, model=ModelConfig(size="base", tie="all"))
     made = Run.create(folder / "base", config, run.source_tokenizer, run.target_tokenizer)
-    made.save_model(model=made.build_model())
+    made.save_model(made.build_model())
     return made
 
 
@@ -48,31 +48,31 @@ def translate_all(translator, lines, batch_size, **options):
 
 
 def row(run, folder, lines, beam_size, batch_size, rounds, fixed, precisions):
-    """Measure one row; return the speeds of each round of heedful, by precision, and of CTranslate2."""
+    """Measure one row; return the speed in each round, of heedful by precision, and of CTranslate2."""
     options = {"beam_size": beam_size, "length_penalty": 0.0} | (
         {"min_length": fixed, "max_length": fixed, "max_extra": fixed} if fixed else {}
     )
     threads = [(backend.cores(), 1)] if batch_size > 1 else [(1, 1), (1, backend.cores())]
-    own = Translator.from_run(run)
-    own.decode = dataclasses.replace(own.decode, stop="attainable")
-    plain = dataclasses.replace(own.decode, precision="float32")
+    decode = dataclasses.replace(run.config.decode, stop="attainable")
+    own = Translator.from_run(run, decode)
+    plain = dataclasses.replace(decode, precision="float32")
     theirs = [ctranslate2_translator(run, plain, folder, threads=each) for each in threads]
     engines = [(own, {"precision": each}) for each in precisions] + [(engine, {}) for engine in theirs]
-    speeds = [[] for _ in engines]
+    speeds: list[list[float]] = [[] for _ in engines]
     for round_number in range(rounds + 1):
         for (engine, precision), measured in zip(engines, speeds, strict=True):
             began = time.perf_counter()
             made = translate_all(engine, lines, batch_size, **options, **precision)
             seconds = time.perf_counter() - began
             tokens = sum(map(len, run.target_tokenizer.encode_batch(made))) + len(made)
-            if round_number:  # the first one is warm-up
+            if round_number:  # the first round is warm-up
                 measured.append(len(lines) * fixed / seconds if fixed else tokens / seconds)
     count = len(precisions)
     return dict(zip(precisions, speeds[:count], strict=True)), max(speeds[count:], key=statistics.median)
 
 
 def cold_start(run):
-    """Return the seconds from `heedful translate` of one line to its end, with an empty cache and with a full one."""
+    """Return how many seconds `heedful translate` takes for one line, with an empty and with a filled cache."""
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {"HEEDFUL_CACHE": cache}
         command = [sys.executable, "-m", "heedful", "translate", str(run)]
@@ -85,17 +85,17 @@ def cold_start(run):
 
 
 def compare(options, report):
-    """Report a line for each row with the ratio of each round's speeds, and the smallest median ratio at the end.
+    """Report a line per row with the ratio of the speeds, and finally the smallest median ratio.
 
     Args:
-        options: `run`, the folder of a translator, `rounds`, `sentences`, `quantization` of CTranslate2's weights,
-            `precision`, one or several of our products, and `sizes` out of trained and base.
+        options: `run` (the folder of a translator), `rounds`, `sentences`, `quantization` (of CTranslate2's weights),
+            `precision` (a list, of our products) and `sizes` (`trained`, `base`).
         report: called with each line.
 
     Raises:
-        InputError: there is no test text, or an accelerator would be compared with a CPU.
+        InputError: the run has no test text, or heedful would run on an accelerator.
     """
-    os.environ.setdefault("CT2_USE_MKL", "0")  # CTranslate2 is faster without on most machines
+    os.environ.setdefault("CT2_USE_MKL", "0")  # CTranslate2 is faster without MKL on most machines
     if backend.device() != "cpu":
         raise InputError("CTranslate2 is measured on the CPU: set JAX_PLATFORMS=cpu.")
     keep_compilations()

@@ -1,8 +1,9 @@
-"""One engine measured in this process: `python -m heedful.bench.measure`, with what to do as JSON.
+"""Measure one engine in this process: `python -m heedful.bench.measure JSON`, with the arguments of `main`.
 
-Compilations and one warm-up batch a shape are left out; real target tokens are counted, padding is not.
+The time excludes compilation and one warm-up batch per shape. Target tokens are counted without padding.
 """
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -12,17 +13,17 @@ import time
 from heedful import memory
 
 OWN = "heedful"
-WARM_UPS = 3  # updates of a peer before it is measured, besides one of each shape
+WARM_UPS = 3  # updates of a peer before it is measured, in addition to one per shape
 
 
 def heedful_speed(work, updates):
-    """Return what `fit` makes of packed pairs, as the trainer runs it.
+    """Return the speed of `fit` on packed pairs, as the trainer runs it.
 
-    That is tokens_per_second, batch_tokens, padding and product_share.
+    The keys are tokens_per_second, batch_tokens, padding and mfu.
     """
-    from heedful.training.demand import Demand
+    from heedful.training.cost_estimate import step_seconds
+    from heedful.training.flops import FlopCounter
     from heedful.training.machine import product_rate
-    from heedful.training.rehearsal import step_seconds
 
     examples, objective, rates = work.packed, new_objective(work), [product_rate(work.train.precision)]
 
@@ -31,34 +32,32 @@ def heedful_speed(work, updates):
 
     seconds(examples.first_of_each_shape())
     taken = seconds(range(updates))
-    demand = Demand(objective.model)
-    rates.append(product_rate(work.train.precision))  # on a machine that is shared a single one may tell half
+    demand = FlopCounter(objective.model)
+    rates.append(product_rate(work.train.precision))  # twice: one measurement on a shared machine may be too low
     operations = sum(demand.of(examples.batch(number)) for number in range(updates))
     tokens = sum(map(examples.tokens, range(updates)))
     return {
         "tokens_per_second": tokens / taken,
         "batch_tokens": tokens / updates,
         "padding": examples.plan.padding_share,
-        "product_share": operations / taken / max(rates) if None not in rates else None,  # an unknown GPU
+        "mfu": operations / taken / max(rates) if None not in rates else None,  # None for an unknown GPU
     }
 
 
 def new_objective(work):
-    """Return the work's model with fresh weights and its loss, compiled with Adam as in the paper."""
+    """Return the work's model with fresh weights and its loss, compiled with Adam as in Vaswani et al. 2017."""
     from heedful import backend
     from heedful.models.transformer import Transformer
-    from heedful.training.objective import Objective
-    from heedful.training.optimizer import Schedule, adam
+    from heedful.training.objective import training_objective
 
     backend.set_seed(1)
     model = Transformer(work.vocab_size, work.vocab_size, dtype=work.train.policy, **work.model.keywords())
-    objective = Objective(model, work.train.label_smoothing)
-    objective.compile(adam(Schedule("paper", 1.0, 1000, work.model.d_model)))
-    return objective
+    train = dataclasses.replace(work.train, schedule="paper", learning_rate=1.0, warmup_updates=1000)
+    return training_objective(model, train)[0]
 
 
 def peer_speed(name, work, updates):
-    """Return what a peer makes of pairs in rows of their own: tokens_per_second, batch_tokens and padding."""
+    """Return the speed of a peer on unpacked pairs: tokens_per_second, batch_tokens and padding."""
     import numpy as np
 
     from heedful.bench.peers import PEERS
@@ -84,7 +83,7 @@ def peer_speed(name, work, updates):
 def main(engine, path, updates):
     """Measure one engine on the `Work` in a file; print the result as JSON on the last line."""
     if engine == OWN:
-        memory.hold_memory()  # before the first thread; what the others do with memory is theirs to say
+        memory.hold_memory()  # before the first thread starts; peers manage memory themselves
     from heedful.bench.work import Work
 
     speed = heedful_speed if engine == OWN else functools.partial(peer_speed, engine)

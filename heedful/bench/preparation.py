@@ -1,4 +1,4 @@
-"""From a translation recipe to the work that engines are compared on."""
+"""Create the work that engines are compared on from a translation recipe."""
 
 import dataclasses
 
@@ -8,12 +8,13 @@ from heedful.config import ModelConfig, TrainConfig
 from heedful.data.encoded import encode
 from heedful.errors import InputError
 from heedful.recipes import find_recipe
-from heedful.tasks.translate import Translate, corpora, examples_of, train_tokenizers
+from heedful.tasks.translate import Translate, examples_of
+from heedful.tasks.translation_data import corpora, train_tokenizers
 
-SHAPES = 10  # of single pairs, which is what KerasHub is compiled for; torch needs none
-RANDOM_PAIRS = 64  # of a batch in the tutorials
-FIXED = ("data.batch_tokens", "data.batch_sentences")  # settings of data that are said otherwise
-FREE = ("model.dropout", "train.precision")  # settings that all engines can follow, besides data and tokenizer
+SHAPES = 10  # of unpacked batches, each of which KerasHub compiles; torch does not need them
+RANDOM_PAIRS = 64  # per batch, as in the tutorials
+FIXED = ("data.batch_tokens", "data.batch_sentences")  # data settings that --batch-tokens replaces
+FREE = ("model.dropout", "train.precision")  # settings that all engines support, besides data and tokenizer
 
 
 def prepare(recipe, overrides, size, batch_tokens):
@@ -22,12 +23,12 @@ def prepare(recipe, overrides, size, batch_tokens):
     Args:
         recipe: name or path.
         overrides: settings as arguments, `["--model.dropout", "0", ...]`.
-        size: one of the named sizes of a model.
-        batch_tokens: tokens of a batch, padding included.
+        size: name of a model size.
+        batch_tokens: tokens per batch, including padding.
 
     Raises:
-        InputError: the recipe is no translation with a joint vocabulary, its text is missing, or a setting would be
-            ignored.
+        InputError: the recipe is not a translation with a joint vocabulary, its text is missing, or a setting would
+            be ignored.
     """
     config = settings.of_recipe(find_recipe(recipe), overrides)
     given = [name for name, origin in settings.origins(None, overrides).items() if origin == "command line"]
@@ -48,4 +49,5 @@ def prepare(recipe, overrides, size, batch_tokens):
     ways = (dataclasses.replace(config, data=each) for each in (data, rows_of_their_own, at_random))
     model = ModelConfig(size=size, tie="all", dropout=config.model.dropout)
     train = TrainConfig(precision=config.train.precision, label_smoothing=0.1)
-    return Work(*(examples_of(way, pairs) for way in ways), len(tokenizer), model, train)
+    packed, single, random = (examples_of(way, pairs) for way in ways)
+    return Work(packed, single, random, len(tokenizer), model, train)

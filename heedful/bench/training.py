@@ -1,8 +1,7 @@
-"""Training speed and memory of heedful beside its peers on a CPU: the same text and sizes, alternating.
+"""Compare training speed and memory of heedful and its peers on a CPU: the same text and sizes, alternating.
 
-All but the tutorials' loop have batches of as many tokens, padding included; the table gives the real target tokens.
-
-Each round runs each engine in a process of its own (`measure.py`).
+All engines but the tutorials' loop have the same number of tokens per batch, including padding. The table gives the
+target tokens without padding. Each round runs each engine in its own process (`measure.py`).
 """
 
 import importlib.util
@@ -11,13 +10,14 @@ import os
 import statistics
 import subprocess
 import sys
+from typing import Any
 
 from heedful.bench.measure import OWN
 from heedful.bench.peers import PEERS
 from heedful.errors import InputError
 
 ENGINES = (OWN, *PEERS)
-ON_CPU = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}  # where the peers' loops run
+ON_CPU = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}  # the peers' loops run on the CPU
 
 
 def installed():
@@ -26,23 +26,23 @@ def installed():
 
 
 def compare(engines, rounds, arguments, report):
-    """Run engines alternately; report each result, and then all of them as a table.
+    """Run the engines in turn; report each result, then a table of all.
 
-    A peer that fails is left out from then on, with a line that says why.
+    A peer that fails is skipped from then on; a line gives the reason.
 
     Args:
         engines: names of installed ones, `heedful` first.
-        rounds: how often each is run.
-        arguments: the others of `measure.main`.
+        rounds: number of runs of each engine.
+        arguments: the other arguments of `measure.main`.
         report: called with each line.
 
     Returns:
-        Of each engine its medians.
+        The medians of each engine.
 
     Raises:
-        InputError: heedful itself fails; gives the end of what it said.
+        InputError: heedful itself fails; the message ends with the last line of its standard error.
     """
-    results = {engine: [] for engine in engines}
+    results: dict[str, list[Any]] = {engine: [] for engine in engines}
     for number in range(rounds):
         for engine in list(results):
             try:
@@ -69,19 +69,19 @@ def compare(engines, rounds, arguments, report):
 
 
 def summary(medians):
-    """Return a line on what `compare` has found."""
+    """Return a line that summarizes the result of `compare`."""
     own = medians[OWN]
     ratios = [
         f"{own['tokens_per_second'] / each['tokens_per_second']:.2f} times {engine}"
         for engine, each in medians.items()
         if engine != OWN
     ]
-    share = [f"{own['product_share']:.0%} of the machine's products"] if "product_share" in own else []
+    share = [f"{own['mfu']:.0%} of the machine's products"] if "mfu" in own else []
     return ", ".join([f"heedful: {own['tokens_per_second']:,.0f} target tokens/s", *ratios, *share])
 
 
 def _measured(engine, arguments):
-    """Return what `measure.main` found in a process of its own."""
+    """Return the result of `measure.main` in a new process."""
     environment = os.environ | ON_CPU | (PEERS[engine].ENVIRONMENT if engine in PEERS else {})
     command = [sys.executable, "-m", "heedful.bench.measure", json.dumps(arguments | {"engine": engine})]
     made = subprocess.run(command, capture_output=True, text=True, env=environment)

@@ -1,6 +1,6 @@
-"""The work that all engines are given: a recipe's text, tokenized, in batches, and the sizes of the model.
+"""The work for all engines: a recipe's text, tokenized and in batches, and the sizes of the model.
 
-It needs no backend, so that what an engine takes of the memory is its own; `preparation.py` makes it.
+It imports no backend, so the measured memory is that of the engine alone. `preparation.py` creates it.
 """
 
 import pickle
@@ -12,15 +12,15 @@ from heedful.data.examples import PlannedExamples
 
 @dataclass(frozen=True)
 class Work:
-    """What is trained on, and what is trained.
+    """The training data and the model to train.
 
     Args:
-        packed: examples as the recipe has them; in ours pairs share rows.
-        single: the same pairs in rows of their own, in batches as large of pairs of like length.
-        random: the same again, in batches of 64 pairs of any length.
-        vocab_size: of both sides.
-        model: sizes and dropout; tables are tied, norms follow the residual connection, as in the paper.
-        train: the recipe's precision, and label smoothing as in the paper.
+        packed: examples as in the recipe; in ours, several pairs share a row.
+        single: the same pairs, one per row, in equally large batches of pairs of similar length.
+        random: the same pairs, in batches of 64 pairs of any length.
+        vocab_size: size of the vocabulary of both sides.
+        model: sizes and dropout; tied embeddings and post-norm, as in Vaswani et al. 2017.
+        train: the recipe's precision, and label smoothing as in Vaswani et al. 2017.
     """
 
     packed: PlannedExamples
@@ -32,15 +32,15 @@ class Work:
 
     @property
     def longest(self):
-        """The longest source or target of all shapes, in tokens."""
+        """The length of the longest source or target in all shapes, in tokens."""
         return max(length for shape in self.single.plan.shapes for length in shape.lengths)
 
     def save(self, path):
-        """Write it for the engines' processes."""
+        """Write the work to a file for the engines' processes."""
         path.write_bytes(pickle.dumps(self))
 
     @classmethod
     def open(cls, path):
-        """Read what this program has just written, and nothing else: a pickle may run anything."""
+        """Read a file of `save`. Only read files that this program wrote: a pickle can run any code."""
         with open(path, "rb") as file:
             return pickle.load(file)  # noqa: S301

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heedful.data.order import BATCHES, PAIRS, random_numbers, round_and_round
+from heedful.data.order import BATCHES, PAIRS, cycle, random_numbers
 
 # A padded target token costs about twice a source token: the decoder has one more attention, and the vocabulary.
 TARGET_COST = 2
@@ -62,7 +62,7 @@ class BatchPlan:
         index, turn = self._order(epoch)[within]
         shape = self.shapes[index]
         order = functools.partial(self._shuffled, index)
-        return shape, round_and_round(order, len(shape.rows), turn * shape.sentences, shape.sentences)
+        return shape, cycle(order, len(shape.rows), turn * shape.sentences, shape.sentences)
 
     def first_of_each_shape(self):
         """Return the number of the first batch of every shape."""
@@ -83,7 +83,7 @@ class BatchPlan:
         places = sum(len(shape.rows) * (shape.source_length + shape.target_length) for shape in self.shapes)
         return 1 - (self.source_lengths.sum() + self.target_lengths.sum()) / places
 
-    def finite(self):
+    def one_pass(self):
         """Yield (shape, indices) so that every pair comes exactly once; index -1 fills the last batch of a shape."""
         for shape in self.shapes:
             for start in range(0, len(shape.rows), shape.sentences):

@@ -16,7 +16,7 @@ def source_ids(source, rows, length):
     return _with_end(source.padded(rows, length), rows)
 
 
-def translation(pairs, rows, shape):
+def teacher_forcing_batch(pairs, rows, shape):
     """Return a batch for teacher forcing (Vaswani et al. 2017, section 3.1: outputs shifted right by one).
 
     Args:
@@ -63,7 +63,7 @@ class PlannedExamples:
     """The batches of a `BatchPlan` as arrays; batch n is a pure function of (seed, n).
 
     What trains a model has this form: `batch(n)`, `tokens(n)`, `shape(n)`, `first_of_each_shape()`,
-    `batches_per_epoch`, `finite()`, and a text that describes it.
+    `batches_per_epoch`, `one_pass()`, and a text that describes it.
 
     Args:
         plan: a `BatchPlan`.
@@ -81,9 +81,9 @@ class PlannedExamples:
         shape, rows = self.plan.batch(number)
         return self.read(rows, shape, (TRAINING_MASKS, number))
 
-    def finite(self):
+    def one_pass(self):
         """Yield batches in which every text comes exactly once, the same ones each time."""
-        for number, (shape, rows) in enumerate(self.plan.finite()):
+        for number, (shape, rows) in enumerate(self.plan.one_pass()):
             yield self.read(rows, shape, (SCORING_MASKS, number))
 
     def tokens(self, number):
@@ -109,7 +109,7 @@ class PlannedExamples:
 
 
 class TranslationExamples(PlannedExamples):
-    """Pairs for teacher forcing, as `translation` makes them.
+    """Pairs for teacher forcing, as `teacher_forcing_batch` makes them.
 
     Args:
         pairs: `EncodedPairs`.
@@ -121,7 +121,7 @@ class TranslationExamples(PlannedExamples):
         self.pairs = pairs
 
     def read(self, rows, shape, draw):
-        return translation(self.pairs, rows, shape.lengths)
+        return teacher_forcing_batch(self.pairs, rows, shape.lengths)
 
 
 class PackedPairs(PlannedExamples):
@@ -140,7 +140,7 @@ class PackedPairs(PlannedExamples):
         self.pairs, self.rows = pairs, Ragged.of(rows)
 
     def read(self, rows, shape, draw):
-        """Return what `translation` does, and of each side segments and positions, all (B, S) or (B, T)."""
+        """Return what `teacher_forcing_batch` does, and of each side segments and positions, all (B, S) or (B, T)."""
         counts = np.where(np.asarray(rows) < 0, 0, self.rows.lengths[rows])
         pairs = self.rows.padded(rows, counts.max())
         there = np.arange(pairs.shape[1]) < counts[:, None]

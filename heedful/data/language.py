@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 
-from heedful.data.order import PACKED_ROWS, WINDOWS, random_numbers, round_and_round
+from heedful.data.order import PACKED_ROWS, WINDOWS, cycle, random_numbers
 from heedful.data.packing import pack
 from heedful.special_tokens import END_ID, START_ID
 
@@ -39,9 +39,9 @@ class Windows:
 
     def batch(self, number):
         """Return batch `number`: ids, labels and float32 weights, each (B, T)."""
-        return self._read(round_and_round(self._starts, self.windows, number * self.rows, self.rows))
+        return self._read(cycle(self._starts, self.windows, number * self.rows, self.rows))
 
-    def finite(self):
+    def one_pass(self):
         """Yield batches in which every token but the first is predicted exactly once, from whole windows of context."""
         starts = np.arange(0, len(self.stream) - 1, self.length)
         for first in range(0, len(starts), self.rows):
@@ -120,7 +120,7 @@ class PackedDocuments:
         """Return batch `number`: ids, labels, weights, segments and positions, each (B, T)."""
         return self._read(self._rows_of(number))
 
-    def finite(self):
+    def one_pass(self):
         """Yield batches in which every piece comes exactly once."""
         for first in range(0, len(self.packed), self.rows):
             chosen = list(range(first, min(first + self.rows, len(self.packed))))
@@ -150,7 +150,7 @@ class PackedDocuments:
         )
 
     def _rows_of(self, number):
-        return round_and_round(self._order, len(self.packed), number * self.rows, self.rows)
+        return cycle(self._order, len(self.packed), number * self.rows, self.rows)
 
     def _read(self, rows):
         names = ("ids", "labels", "segments", "positions")

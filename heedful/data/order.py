@@ -12,7 +12,7 @@ def random_numbers(seed, stream, *which):
     return np.random.default_rng((seed, stream, *which))
 
 
-def round_and_round(order, size, first, count):
+def cycle(order, size, first, count):
     """Return `count` items, from number `first` on, of an endless sequence that reads `size` items again and again.
 
     Args:

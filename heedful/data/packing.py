@@ -1,5 +1,7 @@
 """Which texts, or pairs of texts, share a row."""
 
+from typing import Any
+
 
 def pack(sizes, room, others=None):
     """Put pieces into as few rows as best-fit-decreasing finds: lists of their indices, rows in order of their making.
@@ -11,7 +13,7 @@ def pack(sizes, room, others=None):
     """
     others = sizes if others is None else others
     rows = []
-    with_space = {}  # rows by the space that they have left on both sides
+    with_space: dict[Any, Any] = {}  # rows by the space that they have left on both sides
     spaces, other_spaces = 0, [0] * (room + 1)  # bit s is set where some row has space s; by that, those of the other
     for piece in sorted(range(len(sizes)), key=lambda piece: -max(sizes[piece], others[piece])):
         size, other = sizes[piece], others[piece]

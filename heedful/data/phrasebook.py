@@ -9,112 +9,7 @@ import hashlib
 import random
 from dataclasses import dataclass, field
 
-# portuguese singular, plural, gender, english singular, plural, kind; "-" has no plural
-_NOUNS = """
-homem homens m man men person|mulher mulheres f woman women person|menino meninos m boy boys person
-menina meninas f girl girls person|professor professores m teacher teachers person
-médica médicas f doctor doctors person
-vizinho vizinhos m neighbour neighbours person|cozinheiro cozinheiros m cook cooks person
-cantora cantoras f singer singers person|irmã irmãs f sister sisters person|irmão irmãos m brother brothers person
-amigo amigos m friend friends person|avó avós f grandmother grandmothers person|rei reis m king kings person
-gato gatos m cat cats animal|cão cães m dog dogs animal|cavalo cavalos m horse horses animal
-vaca vacas f cow cows animal|pássaro pássaros m bird birds animal|ovelha ovelhas f sheep sheep animal
-maçã maçãs f apple apples food|laranja laranjas f orange oranges food|bolo bolos m cake cakes food
-ovo ovos m egg eggs food|peixe peixes m fish fish food|batata batatas f potato potatoes food
-pão - m bread - food|arroz - m rice - food|queijo - m cheese - food|carne - f meat - food
-água - f water - drink|leite - m milk - drink|café - m coffee - drink|vinho - m wine - drink|chá - m tea - drink
-livro livros m book books text|carta cartas f letter letters text|jornal jornais m newspaper newspapers text
-poema poemas m poem poems text|história histórias f story stories text|lista listas f list lists text
-carro carros m car cars thing|bicicleta bicicletas f bicycle bicycles thing|barco barcos m boat boats thing
-mesa mesas f table tables thing|cadeira cadeiras f chair chairs thing|relógio relógios m clock clocks thing
-camisa camisas f shirt shirts thing|chapéu chapéus m hat hats thing|vestido vestidos m dress dresses thing
-caixa caixas f box boxes thing|chave chaves f key keys thing|garrafa garrafas f bottle bottles thing
-casa casas f house houses place|escola escolas f school schools place|jardim jardins m garden gardens place
-cidade cidades f city cities place|igreja igrejas f church churches place|mercado mercados m market markets place
-cozinha cozinhas f kitchen kitchens place|rua ruas f street streets place|parque parques m park parks place
-museu museus m museum museums place|floresta florestas f forest forests place|quarto quartos m room rooms place
-"""
-
-# masculine, feminine, masculine plural, feminine plural, english, kinds, place
-_ADJECTIVES = """
-preto preta pretos pretas black animal,thing after|branco branca brancos brancas white animal,thing,place after
-vermelho vermelha vermelhos vermelhas red thing,place after|azul azul azuis azuis blue thing,place after
-verde verde verdes verdes green thing,place after|pequeno pequena pequenos pequenas small animal,thing,place,food after
-velho velha velhos velhas old person,animal,thing,place,text after|novo nova novos novas new thing,place,text after
-caro cara caros caras expensive thing,food,drink after|barato barata baratos baratas cheap thing,food,drink after
-feliz feliz felizes felizes happy person,animal after|cansado cansada cansados cansadas tired person,animal after
-frio fria frios frias cold food,drink,place after|quente quente quentes quentes hot food,drink after
-inteligente inteligente inteligentes inteligentes intelligent person,animal after
-longo longa longos longas long text after|bom boa bons boas good person,food,drink,text,thing before
-belo bela belos belas beautiful person,animal,place,thing,text before
-famoso famosa famosos famosas famous person,place,text after|escuro escura escuros escuras dark place after
-jovem jovem jovens jovens young person,animal after|triste triste tristes tristes sad person,text after
-"""
-
-# infinitive, english base, third person, past, subjects, objects
-_VERBS = """
-comprar buy buys bought person thing,food,drink,text,animal,place|vender sell sells sold person thing,food,drink,animal
-comer eat eats ate person,animal food|beber drink drinks drank person,animal drink
-abrir open opens opened person thing:caixa,thing:garrafa,place:casa,place:escola,place:museu,text:livro,text:carta
-lavar wash washes washed person thing:carro,thing:camisa,thing:vestido,thing:mesa,thing:bicicleta,animal
-encontrar find finds found person,animal thing,food,animal,text,person
-pintar paint paints painted person thing,place,person
-limpar clean cleans cleaned person thing,place|visitar visit visits visited person place,person
-ajudar help helps helped person person,animal|chamar call calls called person person,animal
-escrever write writes wrote person text|receber receive receives received person thing,text,food
-ler read reads read person text|ver see sees saw person,animal person,animal,thing,place
-perder lose loses lost person thing,text|amar love loves loved person person,animal,place,text,food
-desenhar draw draws drew person person,animal,thing,place
-seguir follow follows followed person,animal person,animal,thing:carro
-"""
-
-# present and preterite of eu, ele, nós, eles where the rule does not hold
-_IRREGULAR = {
-    ("ler", "present"): "leio lê lemos leem",
-    ("ler", "past"): "li leu lemos leram",
-    ("ver", "present"): "vejo vê vemos veem",
-    ("ver", "past"): "vi viu vimos viram",
-    ("perder", "present"): "perco perde perdemos perdem",
-    ("seguir", "present"): "sigo segue seguimos seguem",
-    ("ser", "present"): "sou é somos são",
-    ("ser", "past"): "fui foi fomos foram",
-    ("ser", "habit"): "era era éramos eram",
-    ("estar", "present"): "estou está estamos estão",
-    ("estar", "habit"): "estava estava estávamos estavam",
-}
-_ENDINGS = {
-    ("ar", "present"): "o a amos am", ("ar", "past"): "ei ou amos aram", ("ar", "habit"): "ava ava ávamos avam",
-    ("er", "present"): "o e emos em", ("er", "past"): "i eu emos eram", ("er", "habit"): "ia ia íamos iam",
-    ("ir", "present"): "o e imos em", ("ir", "past"): "i iu imos iram", ("ir", "habit"): "ia ia íamos iam",
-}  # fmt: skip
-_PERSONS = ("eu", "ele", "nós", "eles")
-_PRONOUNS = [
-    ("eu", "I", "eu"), ("ele", "he", "ele"), ("ela", "she", "ele"), ("você", "you", "ele"), ("nós", "we", "nós"),
-    ("eles", "they", "eles"), ("elas", "they", "eles"),
-]  # fmt: skip
-_NUMBERS = ["dois two", "três three", "quatro four", "cinco five", "seis six", "sete seven", "oito eight", "nove nine",
-            "dez ten", "doze twelve", "vinte twenty"]  # fmt: skip
-_NAMES = ["Maria", "João", "Ana", "Pedro", "Clara", "Tiago"]
-_STATES = {"feliz", "cansado", "triste"}  # estar; the others are qualities: ser
-
-
-def conjugate(infinitive, tense):
-    """Return the forms of eu, ele, nós, eles; tenses are `present`, `past`, `habit` (imperfect) and `future`."""
-    if (infinitive, tense) in _IRREGULAR:
-        return dict(zip(_PERSONS, _IRREGULAR[infinitive, tense].split(), strict=True))
-    if tense == "future":
-        return {person: infinitive + end for person, end in zip(_PERSONS, ("ei", "á", "emos", "ão"), strict=True)}
-    stem, conjugation = infinitive[:-2], infinitive[-2:]
-    return {p: stem + end for p, end in zip(_PERSONS, _ENDINGS[conjugation, tense].split(), strict=True)}
-
-
-def _table(text):
-    return [row.split() for line in text.strip().splitlines() for row in line.split("|")]
-
-
-_NOUN_ROWS = _table(_NOUNS)
-_ADJECTIVE_ROWS = _table(_ADJECTIVES)
-_VERB_ROWS = _table(_VERBS)
+from heedful.data.phrasebook_words import ADJECTIVES, NAMES, NOUNS, NUMBERS, PERSONS, PRONOUNS, STATES, VERBS, conjugate
 
 
 @dataclass
@@ -148,7 +43,7 @@ class Grammar:
         return source[0].upper() + source[1:], target[0].upper() + target[1:], bonds
 
     def statement(self):
-        verb = self.chance.choice(_VERB_ROWS)
+        verb = self.chance.choice(VERBS)
         subject = self.subject(verb[4])
         thing = self.object(verb)
         tense = self.chance.choice(["present", "past", "habit", "future", "going"])
@@ -171,7 +66,7 @@ class Grammar:
             self.chance.choice(["person", "animal", "thing", "place", "food", "text", "drink"]), definite=True
         )
         row = self.adjective(subject.kind)
-        infinitive = "estar" if row[0] in _STATES else "ser"
+        infinitive = "estar" if row[0] in STATES else "ser"
         tense = self.chance.choice(["present", "habit"])
         no, no_en = ("não ", " not") if self.chance.random() < 0.2 else ("", "")
         be = {"present": ("is", "are"), "habit": ("was", "were")}[tense][subject.english == "they"]
@@ -180,7 +75,7 @@ class Grammar:
         return f"{source}.", f"{subject.target} {be}{no_en} {row[4]}.", subject.bonds | {(self._head, row[0])}
 
     def question(self):
-        verb = self.chance.choice(_VERB_ROWS)
+        verb = self.chance.choice(VERBS)
         subject = self.subject(verb[4])
         thing = self.object(verb)
         tense = self.chance.choice(["present", "past", "future"])
@@ -192,7 +87,7 @@ class Grammar:
         return f"{source}?", f"{helper} {subject.target} {verb[1]} {thing.target}?", subject.bonds | thing.bonds
 
     def who_question(self):
-        verb = self.chance.choice(_VERB_ROWS)
+        verb = self.chance.choice(VERBS)
         thing = self.object(verb)
         tense = self.chance.choice(["present", "past", "future"])
         english = {"present": verb[2], "past": verb[3], "future": f"will {verb[1]}"}[tense]
@@ -208,18 +103,18 @@ class Grammar:
         """Return a pronoun, a name or a noun phrase that can do something."""
         draw = self.chance.random()
         if draw < 0.35:
-            source, target, person = self.chance.choice(_PRONOUNS)
+            source, target, person = self.chance.choice(PRONOUNS)
             english = {"he": "it", "she": "it"}.get(target, target)
             return Phrase(source, target, person, english=english, kind="person")
         if draw < 0.45:
-            name = self.chance.choice(_NAMES)
+            name = self.chance.choice(NAMES)
             return Phrase(name, name, "ele", kind="person")
         return self.noun_phrase(self.chance.choice(kinds.split(",")), relative=self.chance.random() < 0.12)
 
     def object(self, verb):
         """Return what the verb acts upon, and the bond between the two."""
         kind, _, word = self.chance.choice(verb[5].split(",")).partition(":")
-        row = next(row for row in _NOUN_ROWS if row[0] == word) if word else None
+        row = next(row for row in NOUNS if row[0] == word) if word else None
         phrase = self.noun_phrase(kind, row=row, relative=self.chance.random() < 0.08)
         head = self._head
         phrase.bonds.add((verb[0], head))
@@ -227,7 +122,7 @@ class Grammar:
 
     def noun_phrase(self, kind, row=None, definite=False, relative=False):
         """Return a determiner, a noun of a kind, perhaps adjectives, an owner and a relative clause."""
-        row = row or self.chance.choice([row for row in _NOUN_ROWS if row[5] == kind])
+        row = row or self.chance.choice([row for row in NOUNS if row[5] == kind])
         singular, plural, gender, english, english_plural, kind = row
         mass = plural == "-"
         many = not mass and self.chance.random() < 0.35
@@ -260,7 +155,7 @@ class Grammar:
         if choice == "a":
             return ("uma" if feminine else "um"), ("an" if following[0] in "aeio" else "a")
         if choice == "number":
-            source, target = self.chance.choice(_NUMBERS).split()
+            source, target = self.chance.choice(NUMBERS).split()
             return ("duas" if feminine and source == "dois" else source), target
         forms = {
             "this": "este esta estes estas", "that": "aquele aquela aqueles aquelas",
@@ -271,7 +166,7 @@ class Grammar:
 
     def own(self, phrase, target):
         """Say whose it is: a casa do médico, the doctor's house."""
-        row = self.chance.choice([row for row in _NOUN_ROWS if row[5] == "person"])
+        row = self.chance.choice([row for row in NOUNS if row[5] == "person"])
         many = self.chance.random() < 0.3
         owner = Phrase("", "", "eles" if many else "ele", row[2])
         name = row[4] if many else row[3]
@@ -284,7 +179,7 @@ class Grammar:
         actor = phrase.kind if phrase.kind in ("person", "animal") else None
         if actor is None:
             return
-        verb = self.chance.choice([verb for verb in _VERB_ROWS if actor in verb[4].split(",")])
+        verb = self.chance.choice([verb for verb in VERBS if actor in verb[4].split(",")])
         tense = self.chance.choice(["present", "past"])
         many = phrase.english == "they"
         english = verb[3] if tense == "past" else verb[1] if many else verb[2]
@@ -295,7 +190,7 @@ class Grammar:
         phrase.bonds |= thing.bonds
 
     def place(self):
-        row = self.chance.choice([row for row in _NOUN_ROWS if row[5] == "place"])
+        row = self.chance.choice([row for row in NOUNS if row[5] == "place"])
         many = self.chance.random() < 0.2
         phrase = Phrase("", "", "eles" if many else "ele", row[2], "place")
         source, target = (row[1], row[4]) if many else (row[0], row[3])
@@ -308,7 +203,7 @@ class Grammar:
         return Phrase(f"n{_article(phrase)} {source}", f"in the {target}", bonds=phrase.bonds)
 
     def adjective(self, kind):
-        return self.chance.choice([row for row in _ADJECTIVE_ROWS if kind in row[5].split(",")])
+        return self.chance.choice([row for row in ADJECTIVES if kind in row[5].split(",")])
 
     def verb(self, verb, subject, tense, negative):
         """Return the conjugated verb in both languages."""
@@ -317,7 +212,7 @@ class Grammar:
         be = {"I": "am", "it": "is"}.get(subject.english, "are")
         no, no_en = ("não ", " not") if negative else ("", "")
         if tense == "going":
-            go = dict(zip(_PERSONS, ("vou", "vai", "vamos", "vão"), strict=True))[subject.person]
+            go = dict(zip(PERSONS, ("vou", "vai", "vamos", "vão"), strict=True))[subject.person]
             return f"{no}{go} {verb[0]}", f"{be}{no_en} going to {base}"
         form = conjugate(verb[0], tense)[subject.person]
         if tense == "future":
@@ -375,7 +270,7 @@ def _hash(text):
 def phrasebook(part, count, seed=0):
     """Return `count` distinct (Portuguese, English) pairs of a part: `train`, `valid`, `test` or `unseen`."""
     grammar = Grammar(random.Random(f"{seed}/{part}"))
-    pairs = {}
+    pairs: dict[str, str] = {}
     while len(pairs) < count:
         source, target, bonds = grammar.sentence()
         if part_of(source, bonds) == part:

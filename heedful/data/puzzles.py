@@ -31,7 +31,7 @@ def reverse(tokens, counted_in="input"):
 
 
 def _hide_even_occurrences(tokens):
-    seen = Counter()
+    seen: Counter[str] = Counter()
     hidden = []
     for token in tokens:
         seen[token] += 1
@@ -55,7 +55,7 @@ def reverse_pairs(part, count, length=10, vocabulary=10, seed=0, counted_in="inp
         raise InputError(f"There are too few sequences of {length} out of {vocabulary} tokens for {count} of them.")
     parts = {"train": range(90), "valid": range(90, 95), "test": range(95, 100)}[part]
     chance = random.Random(f"{seed}/{part}")
-    pairs = {}
+    pairs: dict[str, str] = {}
     while len(pairs) < count:
         digits = chance.choices(range(len(tokens)), k=length)
         words = [tokens[i] for i in digits]

@@ -5,6 +5,7 @@ Axes: N pairs of lines, W words of a line that are looked at.
 
 import collections
 import re
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,9 @@ class Associations:
             self._together += np.bincount(places[_real(words[0][part], words[1][part])], minlength=1 << BITS)
         own = np.ones(len(source))
         unrelated = np.roll(words[1], len(source) // 2 + 1, axis=0)
-        self._fits = _Judge(*self._scores(*words, own))
+        source, target = words
+        scores, ours = self._scores(source, target, own)
+        self._fits = _Judge(scores, ours)
         self._unrelated = _Judge(*self._scores(words[0], unrelated, 0 * own))
 
     def evidence(self, source, target, own):
@@ -55,7 +58,8 @@ class Associations:
             source, target: N lines each.
             own: 1 for pairs that were learned from, else 0 (N,).
         """
-        scores, words = self._scores(*self._words(source, target), own)
+        source, target = self._words(source, target)
+        scores, words = self._scores(source, target, own)
         return np.where(words > 0, np.clip(self._unrelated(scores, words) - self._fits(scores, words), -MOST, MOST), 0)
 
     def lateness(self, source, target):
@@ -113,7 +117,7 @@ class _Vocabulary:
     """The telling words of one side: those in at least two lines and not in too many; `lines` says in how many (V,)."""
 
     def __init__(self, lines):
-        counts = collections.Counter()
+        counts: collections.Counter[Any] = collections.Counter()
         for line in lines:
             counts.update(_words(line))
         most = max(2, FREQUENT * len(lines))

@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import itertools
 from pathlib import Path
+from typing import Any
 
 from heedful.doctor.characters import unmangled, without_unseen
 from heedful.doctor.findings import KEPT
@@ -36,13 +37,13 @@ def clean(text, examination, folder):
         raise InputError(f"Two of {names} have the same name, or one that of the {REPORT}: rename it first.")
     if there := [str(folder / name) for name in (*(path.name for path in paths), REPORT) if (folder / name).exists()]:
         raise InputError(f"{', '.join(there)} exists already: choose another folder for the cleaned copy.")
-    kinds = {}
+    kinds: dict[Any, Any] = {}
     for finding in examination.findings:
         if finding.kind not in KEPT:
             for row in finding.rows.tolist():
                 kinds.setdefault(row, []).append(finding.kind)
     folder.mkdir(parents=True, exist_ok=True)
-    counts = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     numbers = itertools.count()
     with _opened(folder / REPORT) as report:
         for group in text.groups:
@@ -82,5 +83,5 @@ def _treated(row, kinds, texts):
 
 def _opened(path):
     """Open a file for text, compressed if its name says so; what is not UTF-8 is written as it was read."""
-    options = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
+    options: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
     return gzip.open(path, "wt", **options) if path.suffix == ".gz" else path.open("w", **options)

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -145,7 +146,7 @@ def _tell(text, usual, rows_of, repeats, seen):
     shown = {kind: [first for first, _ in runs(rows)[:SHOWN]] for kind, rows in rows_of.items()}
     shifted = [range(first, min(last + 1, first + LOOKED_AT)) for first, last in runs(rows_of["misaligned"])[:SHOWN]]
     texts = _texts(text, {row for rows in (*shown.values(), *shifted) for row in rows})
-    notes = {kind: {} for kind in rows_of}
+    notes: dict[str, dict[Any, Any]] = {kind: {} for kind in rows_of}
     for kind, pairs in repeats.items():
         for row, earlier in pairs[np.isin(pairs[:, 0], shown[kind])].tolist():
             notes[kind][row] = f"as {seen.place(earlier)}"

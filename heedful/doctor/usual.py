@@ -3,6 +3,8 @@
 Axes: N rows.
 """
 
+from typing import Any
+
 import numpy as np
 
 from heedful.doctor.alignment import Associations
@@ -35,7 +37,9 @@ class Usual:
     def __init__(self, columns, texts, sample):
         self._texts = texts
         lines = self._lines(sample)
-        self._ratio, self._lengths, self._associations = 1.0, None, None
+        self._ratio = 1.0
+        self._lengths: Any = None
+        self._associations: Associations | None = None
         if len(texts) == 2:
             sizes = [_sizes(side) for side in lines]
             self._ratio = sizes[1].sum() / max(1, sizes[0].sum())
@@ -74,6 +78,8 @@ class Usual:
 
     def lateness(self, rows):
         """Return by how many rows the target comes late in a stretch that does not fit; None if that is no fault."""
+        if self._associations is None:
+            raise ValueError("Too little text for associations.")
         return self._associations.lateness(*self._lines(rows))
 
     @property
@@ -88,7 +94,8 @@ class Usual:
         """Return how much speaks against each pair of lines (N,), 0 where nothing is known."""
         if self._associations is None:
             return np.zeros(len(lines[0]))
-        return self._associations.evidence(*lines, own)
+        source, target = lines
+        return self._associations.evidence(source, target, own)
 
     def _imbalance(self, source, target):
         """Return by how much the target is too long, in units of its expected variation, and the length of both.
@@ -106,7 +113,8 @@ class Side:
         self._home = counts >= HOME * max(1, counts.sum())
         self.scripts = [name for name, home in zip(CHARACTERS[FIRST_SCRIPT:], self._home, strict=True) if home]
         self._letters = Letters().learn(Pieces(lines))
-        self._other, self._strange, self._each = None, Letters(), EACH_ALONE
+        self._other: Any = None
+        self._strange, self._each = Letters(), EACH_ALONE
 
     def look_for_foreign(self, lines, against, other):
         """Learn which other languages are in the sample: the other side's, and one that is strange to both.

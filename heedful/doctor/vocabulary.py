@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,8 @@ def fits(parts, tokenizers):
         parts: `Rows` by name, the training text first.
         tokenizers: one for each column that is text.
     """
-    found, usual = [], {}
+    found: list[Any] = []
+    usual: dict[Any, Any] = {}
     for part, text in parts.items():
         rows = list(filter(says_something, itertools.islice(text, SAMPLE)))
         for column, tokenizer in zip(text.texts, tokenizers, strict=True):

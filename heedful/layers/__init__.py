@@ -1,18 +1,20 @@
-"""The parts of the paper, one idea a file; each works alone in anybody's Keras model."""
+"""The layers of the paper, one idea in each file; every layer works in any Keras model."""
 
-from heedful.layers.attention import KeyValues, MultiHeadAttention, Trace, attention_weights
+from heedful.layers.attention import MultiHeadAttention, attention_weights
 from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Residual, Stack
+from heedful.layers.cache import KeyValueCache
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions, rotate, sinusoid
 from heedful.layers.projection import Projection
+from heedful.layers.trace import Trace
 
 __all__ = [
     "DecoderBlock",
     "DecoderCache",
     "EncoderBlock",
     "FeedForward",
-    "KeyValues",
+    "KeyValueCache",
     "LearnedPositions",
     "MultiHeadAttention",
     "Projection",

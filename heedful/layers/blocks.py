@@ -7,56 +7,59 @@ from typing import NamedTuple
 
 import keras
 
-from heedful.layers.attention import KeyValues, MultiHeadAttention
+from heedful.layers.attention import MultiHeadAttention
+from heedful.layers.cache import KeyValueCache
 from heedful.layers.dropout import Dropout
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.norms import EPSILON, Norm
 
-NORMS = ("post", "pre")
+NORM_POSITIONS = ("post", "pre")
 
 
 class DecoderCache(NamedTuple):
-    """What a decoder block keeps between steps: its own past, and the memory projected once."""
+    """The cache of a decoder block: what it has read of the target, and the projected memory."""
 
-    past: KeyValues
-    memory: KeyValues
+    past: KeyValueCache
+    memory: KeyValueCache
 
 
 @keras.saving.register_keras_serializable("heedful")
 class Residual(keras.layers.Layer):
-    """The residual connection and norm around a sublayer.
+    """The residual connection and the norm around a sublayer.
 
-    `post` normalises the sum, as the paper does (section 3.1); `pre` normalises what the sublayer reads
-    (Xiong et al. 2020), which trains without warm-up and needs one more norm after the last block.
+    `post` computes norm(x + sublayer(x)), as in the paper (section 3.1). `pre` computes x + sublayer(norm(x)) (Xiong et
+    al. 2020), which trains without a long warm-up and needs one more norm after the last block. Either way a block
+    writes `residual.after(x, sublayer(residual.before(x)))`.
 
     Args:
-        norm: `post` or `pre`.
-        dropout: share of the sublayer's output dropped in training.
-        norm_kind, norm_epsilon, bias: see `Norm`.
+        norm_position: `post` or `pre`.
+        dropout: share of the sublayer's output that is dropped in training.
+        norm, norm_epsilon, bias: see `Norm`.
     """
 
-    def __init__(self, norm="post", dropout=0.0, norm_kind="layer", norm_epsilon=EPSILON, bias=True, **kwargs):
+    def __init__(self, norm_position="post", dropout=0.0, norm="layer", norm_epsilon=EPSILON, bias=True, **kwargs):
         super().__init__(**kwargs)
-        if norm not in NORMS:
-            raise ValueError(f"Unknown norm {norm!r}: choose one of {', '.join(NORMS)}.")
-        self.norm_first = norm == "pre"
+        if norm_position not in NORM_POSITIONS:
+            raise ValueError(f"Unknown norm_position {norm_position!r}: choose one of {', '.join(NORM_POSITIONS)}.")
+        self.pre = norm_position == "pre"
         self.arguments = {
-            "norm": norm, "dropout": dropout, "norm_kind": norm_kind, "norm_epsilon": norm_epsilon, "bias": bias,
+            "norm_position": norm_position, "dropout": dropout, "norm": norm, "norm_epsilon": norm_epsilon,
+            "bias": bias,
         }  # fmt: skip
-        self.norm = Norm(norm_kind, norm_epsilon, bias)("norm", self.dtype_policy)
+        self.norm = Norm(norm, norm_epsilon, bias)("norm", self.dtype_policy)
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def build(self, input_shape):
         self.norm.build(input_shape)
 
-    def enter(self, x):
-        """Return what the sublayer reads of `x` (B, T, D)."""
-        return self.norm(x) if self.norm_first else x
+    def before(self, x):
+        """Return the input of the sublayer for `x` (B, T, D): norm(x), or x."""
+        return self.norm(x) if self.pre else x
 
-    def leave(self, x, change):
-        """Add the sublayer's `change` to `x`, both (B, T, D)."""
+    def after(self, x, change):
+        """Return x + change, or norm(x + change), for the sublayer's output `change`; all (B, T, D)."""
         x = x + self.dropout(change)
-        return x if self.norm_first else self.norm(x)
+        return x if self.pre else self.norm(x)
 
     def get_config(self):
         return super().get_config() | self.arguments
@@ -68,97 +71,103 @@ class EncoderBlock(keras.layers.Layer):
 
     Args:
         d_model, num_heads, num_kv_heads, d_ff, activation: the sizes; see `MultiHeadAttention` and `FeedForward`.
-        norm: `post` or `pre`.
-        dropout: share of each sublayer's output dropped in training.
-        attention_dropout: share of attention weights dropped in training.
+        norm_position: `post` or `pre`, see `Residual`.
+        dropout: share of each sublayer's output that is dropped in training.
+        attention_dropout: share of the attention weights that is dropped in training.
         rotary: rotary positions in self-attention.
         bias: whether projections and layer norms have one.
-        norm_kind, norm_epsilon: see `Norm`.
+        norm, norm_epsilon: see `Norm`.
     """
 
     def __init__(
-        self, d_model, num_heads, d_ff, *, num_kv_heads=None, activation="relu", norm="post", dropout=0.1,
-        attention_dropout=0.0, rotary=False, bias=True, norm_kind="layer", norm_epsilon=EPSILON, **kwargs,
+        self, d_model, num_heads, d_ff, *, num_kv_heads=None, activation="relu", norm_position="post", dropout=0.1,
+        attention_dropout=0.0, rotary=False, bias=True, norm="layer", norm_epsilon=EPSILON, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
         self.d_model = d_model
         self.arguments = {
             "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
-            "activation": activation, "norm": norm, "dropout": dropout, "attention_dropout": attention_dropout,
-            "rotary": rotary, "bias": bias, "norm_kind": norm_kind, "norm_epsilon": norm_epsilon,
+            "activation": activation, "norm_position": norm_position, "dropout": dropout,
+            "attention_dropout": attention_dropout, "rotary": rotary, "bias": bias, "norm": norm,
+            "norm_epsilon": norm_epsilon,
         }  # fmt: skip
         shared = {"bias": bias, "dtype": self.dtype_policy}
         heads = {"num_kv_heads": num_kv_heads, "dropout": attention_dropout} | shared
-        residual = {"norm": norm, "dropout": dropout, "norm_kind": norm_kind, "norm_epsilon": norm_epsilon} | shared
         self.attention = MultiHeadAttention(d_model, num_heads, rotary=rotary, name="self_attention", **heads)
-        self.attention_residual = Residual(name="self_attention_residual", **residual)
+        self.attention_residual = self._residual("self_attention_residual")
         self.feed_forward = FeedForward(d_model, d_ff, activation, name="feed_forward", **shared)
-        self.feed_forward_residual = Residual(name="feed_forward_residual", **residual)
+        self.feed_forward_residual = self._residual("feed_forward_residual")
 
     def build(self, input_shape=None):
         for part in (self.attention, self.attention_residual, self.feed_forward, self.feed_forward_residual):
             part.build((None, None, self.d_model))
 
     def call(self, x, visible=None, cache=None, place=0, positions=None, trace=None):
-        """Map `x` (B, S, D) to (B, S, D); with a cache (`KeyValues` or `Prompted`), return (output, next cache)."""
-        x, cache = self._self_attend(x, visible, cache, place, positions, trace)
-        x = self._feed_forward(x)
+        """Map `x` (B, T, D) to (B, T, D). Other arguments as of `MultiHeadAttention`.
+
+        Returns:
+            The output; with a cache (output, the cache with the new positions added).
+        """
+        x, cache = self._attend(x, visible, cache, place, positions, trace)
+        x = self._feed_forward(x, trace)
         return x if cache is None else (x, cache)
+
+    def _attend(self, x, visible, cache, place, positions, trace):
+        """Return x + attention(norm(x)), and the next cache, or None without one."""
+        residual, options = self.attention_residual, {"place": place, "positions": positions, "trace": trace}
+        attended = self.attention(residual.before(x), visible=visible, cache=cache, **options)
+        attended, cache = (attended, None) if cache is None else attended
+        return residual.after(x, attended), cache
+
+    def _feed_forward(self, x, trace):
+        """Return x + feed_forward(norm(x))."""
+        residual = self.feed_forward_residual
+        x = residual.after(x, self.feed_forward(residual.before(x)))
+        if trace is not None:
+            trace.record("output", self, x)
+        return x
+
+    def _residual(self, name):
+        own = {name: self.arguments[name] for name in ("norm_position", "dropout", "norm", "norm_epsilon", "bias")}
+        return Residual(name=name, dtype=self.dtype_policy, **own)
 
     def get_config(self):
         return super().get_config() | self.arguments
 
-    def _self_attend(self, x, visible, cache, place, positions, trace):
-        """Return the output of the first sublayer, and the next cache, None if there is none."""
-        around = self.attention_residual
-        attended = self.attention(
-            around.enter(x), visible=visible, cache=cache, place=place, positions=positions, trace=trace
-        )
-        attended, cache = (attended, None) if cache is None else attended
-        return around.leave(x, attended), cache
-
-    def _feed_forward(self, x):
-        """Return the output of the last sublayer."""
-        around = self.feed_forward_residual
-        return around.leave(x, self.feed_forward(around.enter(x)))
-
 
 @keras.saving.register_keras_serializable("heedful")
 class DecoderBlock(EncoderBlock):
-    """An encoder block with cross-attention to a memory between its two sublayers. Arguments as there."""
+    """An encoder block with cross-attention to a memory between its two sublayers. Arguments as of `EncoderBlock`."""
 
-    def __init__(
-        self, d_model, num_heads, d_ff, *, num_kv_heads=None, norm="post", dropout=0.1, attention_dropout=0.0,
-        bias=True, norm_kind="layer", norm_epsilon=EPSILON, **kwargs,
-    ):  # fmt: skip
-        heads = {"num_kv_heads": num_kv_heads}
-        residual = {"norm": norm, "dropout": dropout, "norm_kind": norm_kind, "norm_epsilon": norm_epsilon}
-        options = heads | residual | kwargs
-        super().__init__(d_model, num_heads, d_ff, attention_dropout=attention_dropout, bias=bias, **options)
-        shared = {"bias": bias, "dtype": self.dtype_policy}
+    def __init__(self, d_model, num_heads, d_ff, **kwargs):
+        super().__init__(d_model, num_heads, d_ff, **kwargs)
+        own = self.arguments
         self.cross_attention = MultiHeadAttention(
-            d_model, num_heads, cross=True, dropout=attention_dropout, name="cross_attention", **heads, **shared
-        )
-        self.cross_residual = Residual(name="cross_attention_residual", **residual, **shared)
+            d_model, num_heads, own["num_kv_heads"], cross=True, dropout=own["attention_dropout"], bias=own["bias"],
+            name="cross_attention", dtype=self.dtype_policy,
+        )  # fmt: skip
+        self.cross_residual = self._residual("cross_attention_residual")
 
     def build(self, input_shape=None):
         super().build(input_shape)
         self.cross_attention.build()
         self.cross_residual.build((None, None, self.d_model))
 
-    def call(self, x, memory=None, visible=None, memory_visible=None, cache=None, place=0, positions=None, trace=None):
+    def call(  # type: ignore[override]
+        self, x, memory=None, visible=None, memory_visible=None, cache=None, place=0, positions=None, trace=None
+    ):
         """Map `x` (B, T, D), reading `memory` (B, S, D), to (B, T, D); with a `DecoderCache`, return (output, next)."""
         past, memory = (None, memory) if cache is None else cache
-        x, past = self._self_attend(x, visible, past, place, positions, trace)
-        around = self.cross_residual
-        attended = self.cross_attention(around.enter(x), memory=memory, visible=memory_visible, trace=trace)
-        x = self._feed_forward(around.leave(x, attended))
+        x, past = self._attend(x, visible, past, place, positions, trace)
+        residual = self.cross_residual
+        attended = self.cross_attention(residual.before(x), memory=memory, visible=memory_visible, trace=trace)
+        x = self._feed_forward(residual.after(x, attended), trace)
         return x if cache is None else (x, DecoderCache(past, memory))
 
 
 @keras.saving.register_keras_serializable("heedful")
 class Stack(keras.layers.Layer):
-    """A row of equal blocks, and the final norm that pre-norm needs.
+    """Equal blocks one after the other, and the final norm that `pre` needs.
 
     Args:
         block: `EncoderBlock` or `DecoderBlock`.
@@ -173,8 +182,9 @@ class Stack(keras.layers.Layer):
         block = keras.saving.get_registered_object(block) if isinstance(block, str) else block  # from a config
         self.blocks = [block(**options, name=f"block_{i}", dtype=self.dtype_policy) for i in range(num_layers)]
         arguments = self.blocks[0].arguments
-        new_norm = Norm(arguments["norm_kind"], arguments["norm_epsilon"], arguments["bias"])
-        self.final_norm = new_norm("final_norm", self.dtype_policy) if arguments["norm"] == "pre" else None
+        new_norm = Norm(arguments["norm"], arguments["norm_epsilon"], arguments["bias"])
+        is_pre = arguments["norm_position"] == "pre"
+        self.final_norm = new_norm("final_norm", self.dtype_policy) if is_pre else None
 
     def build(self, input_shape=None):
         for block in self.blocks:
@@ -183,10 +193,15 @@ class Stack(keras.layers.Layer):
             self.final_norm.build((None, None, self.blocks[0].d_model))
 
     def call(self, x, visible=None, memory=None, memory_visible=None, caches=None, place=0, positions=None, trace=None):
-        """Send `x` (B, T, D) through every block; `caches` holds one cache a block, or is None.
+        """Send `x` (B, T, D) through every block.
 
-        `memory` and `memory_visible` are for decoder blocks. Returns the output (B, T, D); with caches (output, list
-        of the next ones).
+        Args:
+            memory, memory_visible: for decoder blocks.
+            caches: one for each block, or None.
+            visible, place, positions, trace: as of the blocks.
+
+        Returns:
+            The output (B, T, D); with caches (output, list of the next caches).
         """
         options = {"visible": visible, "place": place, "positions": positions, "trace": trace}
         cross = {"memory": memory, "memory_visible": memory_visible}
@@ -202,10 +217,9 @@ class Stack(keras.layers.Layer):
         return self._normalised(x), following
 
     def get_config(self):
-        kind = keras.saving.get_registered_name(type(self.blocks[0]))
-        return super().get_config() | {
-            "block": kind, "num_layers": len(self.blocks), "options": self.blocks[0].arguments,
-        }  # fmt: skip
+        block = keras.saving.get_registered_name(type(self.blocks[0]))
+        own = {"block": block, "num_layers": len(self.blocks), "options": self.blocks[0].arguments}
+        return super().get_config() | own
 
     def _normalised(self, x):
         return self.final_norm(x) if self.final_norm else x

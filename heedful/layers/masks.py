@@ -1,4 +1,4 @@
-"""Every attention mask in the package is made here. True means: may look.
+"""The attention masks of the package. True means: the query may read the key.
 
 Axes: B batch, T query length, S key length. `valid` (B, S) is True at real tokens, False at padding.
 """
@@ -6,12 +6,12 @@ Axes: B batch, T query length, S key length. `valid` (B, S) is True at real toke
 from keras import ops
 
 
-def of_padding(valid):
+def padding(valid):
     """Hide padded keys: (B, S) -> (B, 1, 1, S).
 
-    A row of padding only may look everywhere: its output is not used, but a softmax over nothing would be NaN.
+    A row that is all padding may read everywhere: its output is not used, but a softmax over nothing would be NaN.
 
-    >>> ops.convert_to_numpy(of_padding([[True, False], [False, False]]))[:, 0, 0].tolist()
+    >>> ops.convert_to_numpy(padding([[True, False], [False, False]]))[:, 0, 0].tolist()
     [[True, False], [True, True]]
     """
     valid = ops.cast(valid, "bool")
@@ -19,20 +19,22 @@ def of_padding(valid):
     return ops.logical_or(valid, empty)[:, None, None, :]
 
 
-def of_segments(segments, key_segments=None):
-    """Hide what belongs to another segment: numbers (B, T), and of the keys (B, S), if they are others -> (B, 1, T, S).
+def same_segment(segments, key_segments=None):
+    """Hide keys of other segments: segment numbers of the queries (B, T) and of the keys (B, S) -> (B, 1, T, S).
 
-    >>> ops.convert_to_numpy(of_segments(ops.array([[1, 1, 2]])))[0, 0].tolist()
+    Without `key_segments` the keys have the segments of the queries.
+
+    >>> ops.convert_to_numpy(same_segment(ops.array([[1, 1, 2]])))[0, 0].tolist()
     [[True, True, False], [True, True, False], [False, False, True]]
     """
     key_segments = segments if key_segments is None else key_segments
     return ops.equal(segments[:, :, None], key_segments[:, None, :])[:, None]
 
 
-def of_future(query_positions, key_positions):
+def causal(query_positions, key_positions):
     """Hide keys that come after the query: (T,), (S,) -> (1, 1, T, S).
 
-    >>> ops.convert_to_numpy(of_future(ops.arange(2), ops.arange(3)))[0, 0].tolist()
+    >>> ops.convert_to_numpy(causal(ops.arange(2), ops.arange(3)))[0, 0].tolist()
     [[True, False, False], [True, True, False]]
     """
     return (key_positions[None, :] <= query_positions[:, None])[None, None]

@@ -1,15 +1,24 @@
 """What all families of model share: their architecture, and the parts that are built from it.
 
-Axes: D d_model.
+Axes: B batch, K hypotheses, S source length, D d_model, V vocabulary.
 """
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import keras
 
-from heedful.architecture import Architecture
+from heedful.architecture import Architecture, from_format_1
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.norms import Norm
+
+
+class DecodeStep(NamedTuple):
+    """The result of one decode step for K hypotheses of each of B texts."""
+
+    logits: Any  # (B, K, V), of the next token
+    past: Any  # caches with the new tokens
+    attention: Any = None  # (B, K, S), what the step has read of the source, where it was asked for
 
 
 class Base(keras.Model):
@@ -46,13 +55,18 @@ class Base(keras.Model):
     def get_config(self):
         return super().get_config() | self.arguments
 
+    @classmethod
+    def from_config(cls, config):
+        """Create a model from what `get_config` returned, in this version or in heedful 0.1.0."""
+        return cls(**from_format_1(config))
+
     def build_from_config(self, config):
         """Nothing to do: the constructor has built everything."""
 
     @property
     def new_norm(self):
         """The `Norm` that creates every norm of the model."""
-        return Norm(self.architecture.norm_kind, self.architecture.norm_epsilon, self.architecture.bias)
+        return Norm(self.architecture.norm, self.architecture.norm_epsilon, self.architecture.bias)
 
     def new_tables(self, vocab_size):
         """Return the embedding of one vocabulary and its output projection: one `TokenEmbedding` if tied, or two."""
@@ -70,14 +84,15 @@ class Base(keras.Model):
         chosen = self.architecture
         return {
             "d_model": chosen.d_model, "num_heads": chosen.num_heads, "d_ff": chosen.d_ff,
-            "num_kv_heads": chosen.num_kv_heads, "activation": chosen.activation, "norm": chosen.norm,
-            "norm_kind": chosen.norm_kind, "norm_epsilon": chosen.norm_epsilon, "bias": chosen.bias,
+            "num_kv_heads": chosen.num_kv_heads, "activation": chosen.activation,
+            "norm_position": chosen.norm_position,
+            "norm": chosen.norm, "norm_epsilon": chosen.norm_epsilon, "bias": chosen.bias,
             "dropout": chosen.dropout, "attention_dropout": chosen.attention_dropout,
             "rotary": chosen.positions == "rotary",
         }  # fmt: skip
 
     def input_options(self):
-        """Return the keyword arguments of each `TextInput`."""
+        """Return the keyword arguments of each `InputEmbedding`."""
         chosen = self.architecture
         return {
             "positions": chosen.positions, "max_length": chosen.max_length, "dropout": chosen.dropout,

@@ -9,29 +9,29 @@ import keras
 from keras import ops
 
 from heedful.layers import masks
-from heedful.layers.attention import Prompted
 from heedful.layers.blocks import EncoderBlock, Stack
-from heedful.layers.inputs import TextInput
-from heedful.models.base import Base
-from heedful.models.published import PublishedMask
+from heedful.layers.cache import PrefixedCache
+from heedful.layers.input_embedding import InputEmbedding
+from heedful.layers.padding_mask import PaddingMask
+from heedful.models.base import Base, DecodeStep
 from heedful.special_tokens import PAD_ID
 
 
 class Prompt(NamedTuple):
-    """What a model has read of each prompt; the first axis of each array is a multiple of B."""
+    """The prompts as the model has read them; the first axis of each array is a multiple of B."""
 
     visible: Any  # (B, 1, 1, S)
     lengths: Any  # (B,)
-    layers: Any  # the `KeyValues` of one block each
+    layers: Any  # the `KeyValueCache` of each block
 
 
 @keras.saving.register_keras_serializable("heedful")
 class CausalLM(Base):
     """Decoder-only Transformer (Radford et al. 2018): ids in, logits of the next token at every position out.
 
-    A row of encoder blocks in which no position sees what comes after it. Call it with `{"ids": (B, T)}` or the ids
-    alone, 0 for padding at the end; `segments` (B, T) beside them numbers texts that share a row and must not see each
-    other, `positions` (B, T) says where in its text each token stands. Returns logits (B, T, V) with a Keras mask.
+    Encoder blocks with a causal mask. Call it with `{"ids": (B, T)}` or the ids alone, 0 for padding at the end. Where
+    several texts share a row, `segments` (B, T) numbers them, so that they cannot attend to each other, and `positions`
+    (B, T) gives the position of each token in its text. The result is logits (B, T, V) with a Keras mask.
 
     Args:
         vocab_size: size of the vocabulary, padding included.
@@ -44,9 +44,9 @@ class CausalLM(Base):
         self.vocab_size = vocab_size
         policy = self.dtype_policy
         self.embedding, self.output_projection = self.new_tables(vocab_size)
-        self.text_input = TextInput(self.embedding, name="text_input", **self.input_options())
+        self.text_input = InputEmbedding(self.embedding, name="text_input", **self.input_options())
         self.decoder = Stack(EncoderBlock, self.num_layers, self.block_options(), name="decoder", dtype=policy)
-        self.publish = PublishedMask(name="published_mask", dtype=policy)
+        self.publish = PaddingMask(name="published_mask", dtype=policy)
         self.build()
 
     @property
@@ -59,12 +59,12 @@ class CausalLM(Base):
         return self.publish((self.project(self.features(inputs, training, trace)), inputs["ids"]))
 
     def features(self, inputs, training=None, trace=None):
-        """Return the last block's output (B, T, D), from which `project` makes logits."""
+        """Return the last block's output (B, T, D), from which `project` computes logits."""
         ids, segments, positions = inputs["ids"], inputs.get("segments"), inputs.get("positions")
         places = ops.arange(ops.shape(ids)[1])
-        visible = masks.of_future(places, places)
+        visible = masks.causal(places, places)
         if segments is not None:
-            visible = ops.logical_and(visible, masks.of_segments(segments))
+            visible = ops.logical_and(visible, masks.same_segment(segments))
         x = self.text_input(ids, positions=positions, training=training)
         return self.decoder(x, visible=visible, positions=positions, training=training, trace=trace)
 
@@ -72,32 +72,33 @@ class CausalLM(Base):
         """Score the vocabulary: (B, T, D) -> (B, T, V)."""
         return self.output_projection.project(features)
 
-    def begin(self, prompts):
-        """Read prompts (B, S), padded with 0; one may be empty. Returns their `Prompt`."""
+    def prefill(self, prompts):
+        """Read prompts (B, S), padded with 0; a prompt may be empty. Returns their `Prompt`."""
         length = prompts.shape[1]
         real = ops.not_equal(prompts, PAD_ID)
         places = ops.arange(length)
-        caches = self.room(ops.shape(prompts)[0], length)
-        visible = masks.of_future(places, places)
+        caches = self.empty_cache(ops.shape(prompts)[0], length)
+        visible = masks.causal(places, places)
         _, caches = self.decoder(self.text_input(prompts), visible=visible, caches=caches, positions=places)
         return Prompt(real[:, None, None, :], ops.sum(ops.cast(real, "int32"), axis=1), caches)
 
-    def room(self, batch_size, places):
-        """Return empty caches with room for `places` tokens of each text."""
+    def empty_cache(self, batch_size, places):
+        """Return empty caches for `places` tokens of each text, one for each block."""
         return [block.attention.empty_cache(batch_size, places) for block in self.decoder.blocks]
 
-    def step(self, ids, memory, past, *, place, positions, visible, trace=None):
-        """Read one more id of each of K continuations of a prompt; score what may come next.
+    def decode_step(self, ids, memory, past, *, place, positions, visible, attention=False):
+        """Read one more id of each of K continuations of a prompt; score the next token.
 
-        Arguments and results as of `Transformer.step`; `positions` count from the end of the prompt.
+        Arguments and results as of `Transformer.decode_step`; `positions` count from the end of the prompt,
+        and there is no source to attend to.
         """
-        # (B, 1); slots of a search that have nothing left to do grow older without end
+        if attention:
+            raise ValueError("A language model has no source to attend to.")
+        # (B, 1); the age of idle slots of a search grows without limit
         positions = ops.minimum(positions + memory.lengths[:, None], self.max_length - 1)
-        caches = [Prompted(*pair) for pair in zip(memory.layers, past, strict=True)]
+        caches = [PrefixedCache(*pair) for pair in zip(memory.layers, past, strict=True)]
         prompted = ops.broadcast_to(memory.visible, (*ops.shape(visible)[:3], memory.visible.shape[3]))
         visible = ops.concatenate([prompted, visible], axis=-1)
         x = self.text_input(ids, positions=positions)
-        features, caches = self.decoder(
-            x, visible=visible, caches=caches, place=place, positions=positions, trace=trace
-        )
-        return self.project(features), [cache.past for cache in caches]
+        features, caches = self.decoder(x, visible=visible, caches=caches, place=place, positions=positions)
+        return DecodeStep(self.project(features), [cache.past for cache in caches])

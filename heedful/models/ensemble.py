@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from heedful.layers import Trace
+from heedful.models.base import DecodeStep
 
 
 class EnsembleMemory(NamedTuple):
-    """What each model leaves of the sources."""
+    """The encoded sources of every model."""
 
     visible: Any  # (B, 1, 1, S), the same for all
-    parts: Any  # one memory a model
+    parts: Any  # a memory for each model
 
 
 class Ensemble:
-    """The mean of several models' distributions, in the interface that generation knows: `begin`, `room`, `step`.
+    """The mean of several models' distributions, with the methods of a model that decoding calls.
 
     Args:
         models: with one vocabulary; sizes and kinds may differ.
@@ -37,29 +37,26 @@ class Ensemble:
         """Return log-probabilities (B, T, V) of the token after each target position; inputs as of the models."""
         return _mean_distribution([model(inputs) for model in self.models])
 
-    def begin(self, source):
-        """Let every model read source ids (B, S)."""
-        parts = [model.begin(source) for model in self.models]
+    def prefill(self, source):
+        """Encode source ids (B, S) with every model."""
+        parts = [model.prefill(source) for model in self.models]
         return EnsembleMemory(parts[0].visible, parts)
 
-    def room(self, batch_size, places):
+    def empty_cache(self, batch_size, places):
         """Return empty caches for every model."""
-        return [model.room(batch_size, places) for model in self.models]
+        return [model.empty_cache(batch_size, places) for model in self.models]
 
-    def step(self, ids, memory, past, *, trace=None, **arguments):
-        """Read ids (B, K); return log-probabilities (B, K, V) and the new caches. Arguments as of the models.
+    def decode_step(self, ids, memory, past, *, attention=False, **arguments):
+        """Read ids (B, K); return a `DecodeStep` of log-probabilities. Arguments as of the models.
 
-        A `trace` gets the mean of what the models read of the source.
+        The attention to the source is the mean of that of the models.
         """
-        traces = [None if trace is None else Trace() for _ in self.models]
         steps = [
-            model.step(ids, one_memory, one_past, trace=one_trace, **arguments)
-            for model, one_memory, one_past, one_trace in zip(self.models, memory.parts, past, traces, strict=True)
+            model.decode_step(ids, one_memory, one_past, attention=attention, **arguments)
+            for model, one_memory, one_past in zip(self.models, memory.parts, past, strict=True)
         ]
-        if trace is not None:
-            read = ops.mean(ops.stack([one_trace.to_source() for one_trace in traces]), axis=0)
-            trace.weights["ensemble/cross_attention"] = read[:, None]
-        return _mean_distribution([logits for logits, _ in steps]), [past for _, past in steps]
+        read = ops.mean(ops.stack([step.attention for step in steps]), axis=0) if attention else None
+        return DecodeStep(_mean_distribution([step.logits for step in steps]), [step.past for step in steps], read)
 
 
 def _mean_distribution(logits):

@@ -1,4 +1,4 @@
-"""The encoder-only Transformer: fills in masked tokens, and lends its encoder to a classifier.
+"""The encoder-only Transformer: it predicts masked tokens, or the class of a text.
 
 Axes: B batch, T length, M masked places of a text, D d_model, V vocabulary, C classes.
 """
@@ -11,17 +11,17 @@ from heedful.layers.blocks import EncoderBlock, Stack
 from heedful.layers.dropout import Dropout
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import activation_function
-from heedful.layers.inputs import TextInput
+from heedful.layers.input_embedding import InputEmbedding
+from heedful.layers.padding_mask import PaddingMask
 from heedful.layers.projection import Projection
 from heedful.models.base import Base
-from heedful.models.published import PublishedMask
 from heedful.special_tokens import PAD_ID
 
 POOLINGS = ("first", "mean")
 
 
 class TextEncoder(Base):
-    """What `MaskedLM` and `Classifier` have in common: ids in, a vector for each token out, all seeing all.
+    """What `MaskedLM` and `Classifier` share: an encoder without a causal mask, from ids to a vector for each token.
 
     Args:
         vocab_size: size of the vocabulary, padding included.
@@ -36,7 +36,7 @@ class TextEncoder(Base):
     def _assemble(self, embedding):
         policy = self.dtype_policy
         self.embedding = embedding
-        self.text_input = TextInput(embedding, name="text_input", **self.input_options())
+        self.text_input = InputEmbedding(embedding, name="text_input", **self.input_options())
         self.encoder = Stack(EncoderBlock, self.num_layers, self.block_options(), name="encoder", dtype=policy)
 
     @property
@@ -45,8 +45,8 @@ class TextEncoder(Base):
 
     def encode(self, ids, training=None, trace=None):
         """Read ids (B, T), 0 at padding; return a vector for each (B, T, D)."""
-        training = training if self.encoder.trainable else False  # what does not learn needs no dropout
-        visible = masks.of_padding(ops.not_equal(ids, PAD_ID))
+        training = training if self.encoder.trainable else False  # a frozen encoder has no dropout
+        visible = masks.padding(ops.not_equal(ids, PAD_ID))
         x = self.text_input(ids, training=training)
         return self.encoder(x, visible=visible, training=training, trace=trace)
 
@@ -58,17 +58,17 @@ class TextEncoder(Base):
         return ops.sum(vectors * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1)
 
     def freeze(self):
-        """Let embeddings and encoder learn no more; what stands on top of them does."""
+        """Freeze embeddings and encoder; the head on top of them learns."""
         for part in (self.embedding, self.text_input, self.encoder):
             part.trainable = False
 
 
 @keras.saving.register_keras_serializable("heedful")
 class MaskedLM(TextEncoder):
-    """Encoder-only Transformer (Devlin et al. 2019): ids with masked places in, logits of what stood there out.
+    """Encoder-only Transformer (Devlin et al. 2019): masked ids in, logits of the original ids out.
 
     Call it with `{"ids": (B, T)}` or the ids alone, 0 for padding at the end. Returns logits (B, T, V) with a Keras
-    mask. Before the output projection stands a projection with its activation and a norm, as in BERT.
+    mask. A projection with activation and a norm precede the output projection, as in BERT.
     """
 
     def __init__(self, vocab_size, **architecture):
@@ -79,7 +79,7 @@ class MaskedLM(TextEncoder):
         activation = activation_function(self.architecture.activation)
         self.transform = Projection(self.d_model, activation=activation, name="transform", dtype=policy)
         self.transform_norm = self.new_norm("transform_norm", policy)
-        self.publish = PublishedMask(name="published_mask", dtype=policy)
+        self.publish = PaddingMask(name="published_mask", dtype=policy)
         self.build()
 
     @property
@@ -92,7 +92,7 @@ class MaskedLM(TextEncoder):
         return self.publish((self.project(self.features({"ids": inputs["ids"]}, training, trace)), inputs["ids"]))
 
     def features(self, inputs, training=None, trace=None):
-        """Return what `project` makes logits of: (B, T, D), or (B, M, D) at `places` (B, M) if those are given."""
+        """Return the input of `project`: (B, T, D), or (B, M, D) at `places` (B, M) if those are given."""
         vectors = self.encode(inputs["ids"], training, trace)
         if "places" in inputs:
             vectors = ops.take_along_axis(vectors, inputs["places"][..., None], axis=1)
@@ -105,7 +105,7 @@ class MaskedLM(TextEncoder):
 
 @keras.saving.register_keras_serializable("heedful")
 class Classifier(TextEncoder):
-    """An encoder with a class for each text: ids in, logits (B, C) out.
+    """An encoder that classifies texts: ids in, logits (B, C) out.
 
     Args:
         vocab_size: size of the vocabulary, padding included.
@@ -115,7 +115,7 @@ class Classifier(TextEncoder):
     """
 
     def __init__(self, vocab_size, num_classes, *, pooling="mean", **architecture):
-        architecture |= {"output_bias": False}  # that of a vocabulary; classes have their own
+        architecture |= {"output_bias": False}  # of a vocabulary; the classes have a bias of their own
         super().__init__(vocab_size, {"num_classes": num_classes, "pooling": pooling}, **architecture)
         self._assemble(self.new_tables(vocab_size)[0])
         if pooling not in POOLINGS:
@@ -140,7 +140,7 @@ class Classifier(TextEncoder):
         return self.output_projection.project(self.features(inputs, training, trace))[:, 0]
 
     def features(self, inputs, training=None, trace=None):
-        """Return one vector a text, (B, 1, D), from which `output_projection` makes logits."""
+        """Return one vector a text, (B, 1, D), from which `output_projection` computes logits."""
         ids = inputs["ids"]
         pooled = self.pool(ids, self.encode(ids, training, trace), self.pooling)[:, None]
         if self.pooling == "first":

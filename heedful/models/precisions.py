@@ -1,4 +1,6 @@
-"""A trained model with its products in another precision."""
+"""A trained model with its matrix products in another precision."""
+
+import threading
 
 from heedful import backend
 from heedful.layers.rounding import RoundingPolicy, rounded_values
@@ -6,10 +8,10 @@ from heedful.models.ensemble import Ensemble
 from heedful.storage import name_in_model
 
 
-def in_precision(model, precision):
-    """Return a copy of a model that makes its products in `precision`; it cannot be trained.
+def in_precision(model, precision: str):
+    """Return a copy of a model whose matrix products are in `precision`; it cannot be trained.
 
-    Everything but the products is float32 in the copy. A model that computes like that already is returned itself.
+    Everything else is float32 in the copy. A model that computes in this way already is returned itself.
 
     Args:
         model: of one of the families, or an `Ensemble`.
@@ -26,42 +28,46 @@ def in_precision(model, precision):
     policy = precision if precision == "float32" else RoundingPolicy(precision)
     # Not by `get_config`, which imports TensorFlow where it is installed, and that takes seconds.
     copy = type(model)(**model.arguments, name=model.name, dtype=policy, trainable=False)
-    _follow(copy, model)
+    _update(copy, model)
     return copy
 
 
 class Precisions:
-    """A model and its copies in other precisions, each made when it is first asked for: `precisions["int8"]`.
+    """A model and its copies in other precisions, each created when it is first used: `precisions["int8"]`.
+
+    Threads may share it.
 
     Args:
-        model: as `in_precision` takes it; if it learns on, `refresh` brings the copies up to date.
+        model: as of `in_precision`. After further training `refresh` updates the copies.
     """
 
     def __init__(self, model):
-        self._model, self._in = model, {}
+        self._model, self._copies, self._lock = model, {}, threading.Lock()
 
-    def __getitem__(self, precision):
-        if precision not in self._in:
-            self._in[precision] = in_precision(self._model, precision)
-        return self._in[precision]
+    def __getitem__(self, precision: str):
+        with self._lock:
+            if precision not in self._copies:
+                self._copies[precision] = in_precision(self._model, precision)
+            return self._copies[precision]
 
-    def refresh(self):
-        """Give the copies the weights that the model has now."""
-        for copy in self._in.values():
-            _follow(copy, self._model)
+    def refresh(self) -> None:
+        """Give the copies the present weights of the model."""
+        with self._lock:
+            for copy in self._copies.values():
+                _update(copy, self._model)
 
 
-def _follow(copy, model):
-    """Give a copy the weights of its model, which may be the same."""
+def _update(copy, model):
+    """Give a copy the weights of its model; both may be the same."""
     if isinstance(model, Ensemble):
         for one, other in zip(copy.models, model.models, strict=True):
-            _follow(one, other)
+            _update(one, other)
     elif copy is not model:
         _copy_weights(copy, model)
 
 
 def _copy_weights(copy, model):
-    """Give a single copy the weights of its model, rounded where it keeps them so."""
+    """Give a single copy the weights of its model, rounded where the copy keeps them rounded."""
     weights = {name_in_model(variable): variable for variable in model.variables}
     for variable in copy.variables:
         own_name = name_in_model(variable)
@@ -70,6 +76,6 @@ def _copy_weights(copy, model):
             continue
         name, _, kind = own_name.rpartition("_")
         kernel = backend.to_numpy(weights[name]).astype("float32")
-        if name.endswith("embeddings"):  # a row a word there; here a column
+        if name.endswith("embeddings"):  # a row for each word there, a column here
             kernel = kernel.T
         variable.assign(rounded_values(kernel, copy.dtype_policy.precision)[kind])

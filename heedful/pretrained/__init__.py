@@ -1,4 +1,4 @@
-"""Models that others have trained: from a folder in the layout of Hugging Face to a run of ours."""
+"""Import of pretrained models, mainly from folders in the Hugging Face layout."""
 
 from heedful.pretrained.importing import import_model
 

@@ -1,6 +1,6 @@
-"""BERT, GPT-2 and Marian: the architecture of each in our terms, and the names of their tensors and our weights.
+"""BERT, GPT-2 and Marian: their configs as ours, and the mapping of their tensors to our weights.
 
-Linear layers of PyTorch keep (outputs, inputs), ours (inputs, outputs); GPT-2 keeps them as we do.
+Kernels are (outputs, inputs) in PyTorch's linear layers, and (inputs, outputs) in ours and in GPT-2.
 """
 
 from typing import NamedTuple
@@ -19,18 +19,18 @@ ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "ge
 
 
 class Imported(NamedTuple):
-    """A foreign model in our terms."""
+    """A pretrained model, converted to our config, tokenizers and weights."""
 
     config: Config
     tokenizers: tuple[Tokenizer, ...]  # one, or those of source and target
-    weights: dict  # arrays by the names of our weights
+    weights: dict  # arrays by our weight names
 
 
 def bert(folder):
-    """Translate a `BertForMaskedLM` or a bare `BertModel` (Devlin et al. 2019) into a `MaskedLM`.
+    """Convert a `BertForMaskedLM` or a bare `BertModel` (Devlin et al. 2019) to a `MaskedLM`.
 
-    Texts are single, segment 0. A bare model, such as that of a sentence encoder, has no head for masked tokens: its
-    config says so (`model.untrained_head`).
+    Only single texts are supported (segment 0). A bare model, such as a sentence encoder, has no masked-token head; its
+    config then sets `model.untrained_head`.
     """
     folder.require(position_embedding_type="absolute", is_decoder=False, tie_word_embeddings=True)
     width, inner, length = (folder.setting(n) for n in ("hidden_size", "intermediate_size", "max_position_embeddings"))
@@ -41,7 +41,7 @@ def bert(folder):
     bare = "embeddings.word_embeddings.weight" in tensors
     encoder = "" if bare else "bert."
     stem = f"{encoder}embeddings"
-    # With one segment its vector is the same at every position: a part of the position.
+    # With only one segment, its vector is added to every position.
     segments = tensors.take(f"{stem}.token_type_embeddings.weight", folder.setting("type_vocab_size"), width)
     positions = tensors.take(f"{stem}.position_embeddings.weight", length, width) + segments[0]
     biases = tensors.take("cls.predictions.bias", size) if has_head else np.zeros(size, np.float32)
@@ -63,11 +63,11 @@ def bert(folder):
         weights |= _linear(tensors, f"{theirs}.intermediate.dense", f"{ours}/feed_forward/inner", width, inner)
         weights |= _linear(tensors, f"{theirs}.output.dense", f"{ours}/feed_forward/outer", inner, width)
         weights |= _norm(tensors, f"{theirs}.output.LayerNorm", f"{ours}/feed_forward_residual/norm", width)
-    # Copies of tied weights, and what only the next-sentence task needs.
+    # Copies of tied weights, and weights for next-sentence prediction.
     tensors.drop("cls.predictions.decoder.", f"{encoder}pooler.", "cls.seq_relationship.", f"{stem}.position_ids")
     model = ModelConfig(
         num_layers=folder.setting("num_hidden_layers"), d_model=width, num_heads=folder.setting("num_attention_heads"),
-        d_ff=inner, activation=_activation(folder, "hidden_act"), norm="post", positions="learned",
+        d_ff=inner, activation=_activation(folder, "hidden_act"), norm_position="post", positions="learned",
         embedding_norm=True, embedding_scale=False, output_bias=True, max_length=length, untrained_head=not has_head,
         norm_epsilon=folder.setting("layer_norm_eps", 1e-12), dropout=folder.setting("hidden_dropout_prob", 0.1),
         attention_dropout=folder.setting("attention_probs_dropout_prob", 0.1),
@@ -76,7 +76,7 @@ def bert(folder):
 
 
 def gpt2(folder):
-    """Translate a `GPT2LMHeadModel` (Radford et al. 2019) into a `CausalLM`."""
+    """Convert a `GPT2LMHeadModel` (Radford et al. 2019) to a `CausalLM`."""
     folder.require(
         add_cross_attention=False, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False,
         tie_word_embeddings=True,
@@ -108,18 +108,18 @@ def gpt2(folder):
     tensors.drop("lm_head.weight")  # a copy of the tied table
     model = ModelConfig(
         num_layers=folder.setting("n_layer"), d_model=width, num_heads=folder.setting("n_head"), d_ff=inner,
-        activation=_activation(folder, "activation_function"), norm="pre", positions="learned", embedding_scale=False,
-        output_bias=True, max_length=length, norm_epsilon=folder.setting("layer_norm_epsilon", 1e-5),
+        activation=_activation(folder, "activation_function"), norm_position="pre", positions="learned",
+        embedding_scale=False, output_bias=True, max_length=length,
+        norm_epsilon=folder.setting("layer_norm_epsilon", 1e-5),
         dropout=folder.setting("resid_pdrop", 0.1), attention_dropout=folder.setting("attn_pdrop", 0.1),
     )  # fmt: skip
     return Imported(_config("generate", model), (vocabulary.tokenizer(),), weights)
 
 
 def marian(folder):
-    """Translate a `MarianMTModel` (Junczys-Dowmunt et al. 2018) into a `Transformer`.
+    """Convert a `MarianMTModel` (Junczys-Dowmunt et al. 2018) to a `Transformer`.
 
-    The folder has a SentencePiece model for each side over one vocabulary, as those of opus-mt do, or a
-    `tokenizer.json` for both.
+    The folder has one vocabulary with a SentencePiece model for each side, as in opus-mt, or one `tokenizer.json`.
     """
     folder.require(share_encoder_decoder_embeddings=True, tie_word_embeddings=True, normalize_embedding=False)
     width, layers, heads, inner, size = (
@@ -134,7 +134,7 @@ def marian(folder):
     source, vocabulary, tensors = vocabularies[0], vocabularies[-1], folder.tensors
     shared = tensors.take("model.shared.weight", size, width)
     table = vocabulary.rows(shared)
-    table[2] = table[0]  # the decoder starts with padding; ours has a start token of its own
+    table[2] = table[0]  # Marian's decoder starts with padding, ours with a start token
     bias = vocabulary.rows(tensors.take("final_logits_bias", 1, size)[0], NEVER_WRITTEN)
     bias[0] = NEVER_WRITTEN
     weights = {"target_embedding/embeddings": table, "target_embedding/bias": bias}
@@ -158,10 +158,10 @@ def marian(folder):
                 weights |= _joined(tensors, parts, f"{ours}/cross_attention/key_value", width)
                 weights |= _linear(tensors, f"{cross}.out_proj", f"{ours}/cross_attention/output", width, width)
                 weights |= _norm(tensors, f"{cross}_layer_norm", f"{ours}/cross_attention_residual/norm", width)
-    # Copies of the shared table, and tables of sines that are computed here.
+    # Copies of the shared table, and sinusoidal tables, which we compute.
     tensors.drop("model.encoder.embed_", "model.decoder.embed_", "lm_head.weight")
     model = ModelConfig(
-        num_layers=layers, d_model=width, num_heads=heads, d_ff=inner, norm="post", norm_epsilon=1e-5,
+        num_layers=layers, d_model=width, num_heads=heads, d_ff=inner, norm_position="post", norm_epsilon=1e-5,
         tie="all" if joint else "target",
         activation=_activation(folder, "activation_function"), positions="sinusoidal_concatenated", output_bias=True,
         embedding_scale=folder.setting("scale_embedding", False),
@@ -206,7 +206,7 @@ def _linear(tensors, theirs, ours, inputs, outputs):
 
 
 def _joined(tensors, parts, ours, width):
-    """Return several projections of one input as one."""
+    """Return several projections of one input, concatenated."""
     each = [_linear(tensors, part, "it", width, width) for part in parts]
     return {
         f"{ours}/{name}": np.concatenate([one[f"it/{name}"] for one in each], axis=-1) for name in ("kernel", "bias")

@@ -1,8 +1,8 @@
-"""A model that Keras itself saved, `.keras` or `.h5`, as a run. Keras' loader is trusted only if the user says so.
+"""Import of models that Keras saved (`.keras` or `.h5`). Keras loads them only if the user trusts the file.
 
-Such a file names the classes and functions that make up its model, and Keras imports and calls them. Its guards have
-had holes (CVE-2024-3660, CVE-2025-1550, CVE-2025-8747, CVE-2025-9905, CVE-2025-9906 and others), so that a stranger's
-file must not get that far.
+Such a file names the classes and functions of its model, and Keras imports and calls them. Keras' safeguards have had
+vulnerabilities (CVE-2024-3660, CVE-2025-1550, CVE-2025-8747, CVE-2025-9905, CVE-2025-9906 and others), so an untrusted
+file must not reach the loader.
 """
 
 import dataclasses
@@ -13,28 +13,29 @@ from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.plugins import find_task
-from heedful.run import Run, weights_by_name
+from heedful.run import Run
+from heedful.weights import weights_by_name
 
-MODELS = {"Transformer": "translate", "CausalLM": "generate", "MaskedLM": "fill"}  # classes, and what they are for
+MODELS = {"Transformer": "translate", "CausalLM": "generate", "MaskedLM": "fill"}  # task by class
 ENDINGS = (".keras", ".h5", ".hdf5")
 
 
 def import_archive(source, path, tokenizers, trust):
-    """Make a run of a `Transformer`, `CausalLM` or `MaskedLM` that was saved with `model.save`.
+    """Create a run from a `Transformer`, `CausalLM` or `MaskedLM` that was saved with `model.save`.
 
     Args:
         source: the file.
         path: the new run folder.
-        tokenizers: files of tokenizers: one for all text, or those of source and target.
-        trust: whether the file may do what it likes.
+        tokenizers: tokenizer files: one for all text, or one each for source and target.
+        trust: whether to load the file although it can run any code.
 
     Raises:
         InputError: the file is not trusted, is missing, holds another kind of model, or does not fit the tokenizers.
     """
     if not trust:
         raise InputError(
-            f"{source} was written by Keras: loading it can run what its author put in. If you know where it comes "
-            "from, say --trust; otherwise ask for safetensors."
+            f"{source} was written by Keras: loading it can run any code in it. If you know where it comes from, "
+            "say --trust; otherwise ask for safetensors."
         )
     if not tokenizers:
         raise InputError(f"{source} has no tokenizer in it: name one with --tokenizer, or those of source and target.")
@@ -68,6 +69,6 @@ def _load(source):
 
     try:
         return keras.saving.load_model(source, compile=False, safe_mode=True)
-    except Exception as error:  # Keras raises whatever it meets
+    except Exception as error:  # Keras raises many types
         reason = str(error).split("\n", 1)[0]
         raise InputError(f"{source} cannot be loaded: {reason}") from error

@@ -1,18 +1,18 @@
-"""What lies in a folder of a pretrained model: its config, its tensors by name, its tokenizer as data."""
+"""Read the folder of a pretrained model: config, tensors and JSON files."""
 
 from pathlib import Path
 
 import numpy as np
 
-from heedful.checked import read_json
 from heedful.errors import InputError
 from heedful.storage import read_arrays
+from heedful.validation import read_json
 
 
 class PretrainedFolder:
-    """A folder with `config.json`, `model.safetensors` (or several), and what tells its tokens.
+    """A folder with `config.json`, one or more `model*.safetensors`, and tokenizer files.
 
-    Nothing in it is ever executed: pickles are refused.
+    No code in it is ever executed: pickles are refused.
 
     Raises:
         InputError: a file is missing or damaged.
@@ -37,7 +37,7 @@ class PretrainedFolder:
         )
 
     def read_json(self, name):
-        """Return the table in a JSON file of the folder."""
+        """Return the content of a JSON file in the folder, which must be an object."""
         table = read_json(self.path / name)
         if not isinstance(table, dict):
             raise InputError(f"{self.path / name} is no table of settings.")
@@ -50,10 +50,10 @@ class PretrainedFolder:
         return self.config.get(name, default)
 
     def require(self, **wanted):
-        """Refuse a config that asks for what our models do not do.
+        """Refuse a config with a setting that our models do not support.
 
         Raises:
-            InputError: a setting has another value than the one wanted; names both.
+            InputError: a setting differs from the wanted value; the message names both.
         """
         for name, value in wanted.items():
             if self.config.get(name, value) != value:
@@ -63,11 +63,11 @@ class PretrainedFolder:
 
 
 class Tensors:
-    """Arrays by name, each to be taken once.
+    """Arrays by name, each of which is taken once.
 
     Args:
-        arrays: by name.
-        origin: for messages.
+        arrays: dict of arrays by name.
+        origin: path for error messages.
     """
 
     def __init__(self, arrays, origin):
@@ -77,10 +77,10 @@ class Tensors:
         return name in self._left
 
     def take(self, name, *shape):
-        """Return a float32 array, and cross it off.
+        """Return an array as float32, and remove it.
 
         Raises:
-            InputError: it is missing, or has another shape than that which the config leads to.
+            InputError: it is missing, or its shape does not match the config.
         """
         if name not in self._left:
             raise InputError(f"{self.origin} lacks the tensor {name!r}.")
@@ -90,10 +90,10 @@ class Tensors:
         return np.asarray(array, np.float32)
 
     def drop(self, *beginnings):
-        """Cross off what is not needed: all names that begin so."""
+        """Remove unneeded tensors: all whose names have one of these prefixes."""
         self._left = {name: array for name, array in self._left.items() if not name.startswith(beginnings)}
 
     def finish(self):
-        """Refuse tensors that were not taken: the model would not be the one that was trained."""
+        """Refuse tensors that were not taken: the model would differ from the trained one."""
         if self._left:
-            raise InputError(f"{self.origin} has a tensor that has no place in such a model: {min(self._left)!r}.")
+            raise InputError(f"{self.origin} has a tensor that such a model does not use: {min(self._left)!r}.")

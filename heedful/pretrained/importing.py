@@ -1,4 +1,4 @@
-"""From a folder, or the name of a model on the hub, to a run."""
+"""Import a pretrained model from a folder, the Hugging Face hub or a Keras file."""
 
 from pathlib import Path
 
@@ -9,27 +9,28 @@ from heedful.errors import InputError
 from heedful.pretrained.architectures import ARCHITECTURES
 from heedful.pretrained.archive import ENDINGS, import_archive
 from heedful.pretrained.folder import PretrainedFolder
-from heedful.run import CONFIG, LOADED, Run, load_weights, weights_by_name
+from heedful.run import CONFIG, LOADED, Run
+from heedful.weights import load_weights, weights_by_name
 
-HEAD = ("transform/", "transform_norm/")  # how the weights begin that a bare encoder lacks
-WANTED = ["*.json", "*.safetensors", "vocab.txt", "*.spm"]  # of what a hub offers; never a pickle
+HEAD = ("transform/", "transform_norm/")  # prefixes of the weights that a bare encoder lacks
+WANTED = ["*.json", "*.safetensors", "vocab.txt", "*.spm"]  # files to fetch from the hub; never a pickle
 
 
 def import_model(source, path, tokenizers=(), trust=False):
-    """Make a run of a pretrained model.
+    """Create a run from a pretrained model.
 
     Args:
-        source: a folder in the layout of Hugging Face (BERT, GPT-2 or Marian), the name of a model on the hub, or a
-            file that Keras saved.
+        source: a folder in the Hugging Face layout (BERT, GPT-2 or Marian), the name of a model on the hub, or a file
+            that Keras saved.
         path: the new run folder.
-        tokenizers, trust: for what Keras saved, see `import_archive`.
+        tokenizers, trust: for Keras files, see `import_archive`.
 
     Returns:
-        The `Run`, of task `fill`, `generate` or `translate`.
+        The `Run`, with task `fill`, `generate` or `translate`.
 
     Raises:
-        InputError: an unknown architecture; a tensor that is missing, superfluous or of another shape (names the
-            first); a file that is missing or a pickle; a run folder that exists.
+        InputError: the architecture is unknown; a tensor is missing, superfluous or of the wrong shape; a file is
+            missing or is a pickle; the run folder already holds files of a run.
     """
     path = Path(path)
     if there := [name for name in LOADED if (path / name).exists()]:
@@ -45,7 +46,7 @@ def import_model(source, path, tokenizers=(), trust=False):
         imported = ARCHITECTURES[kind](folder)
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError) as error:  # such as sizes that are texts, a tokenizer without vocabulary
+    except (KeyError, TypeError, ValueError) as error:  # such as sizes that are strings
         raise InputError(f"{folder.path} is malformed: {type(error).__name__}: {error}") from error
     folder.tensors.finish()
     weights = {name: np.ascontiguousarray(array) for name, array in imported.weights.items()}
@@ -70,4 +71,4 @@ def _find(source):
     try:
         return snapshot_download(str(source), allow_patterns=WANTED)
     except Exception as error:
-        raise InputError(f"There is no folder {source}, and the hub has no such model to give: {error}") from error
+        raise InputError(f"There is no folder {source}, and fetching it from the hub failed: {error}") from error

@@ -1,25 +1,26 @@
-"""SentencePiece models (Kudo and Richardson 2018), one for each language, as data of tokenizers."""
+"""Convert SentencePiece models (Kudo and Richardson 2018), one per language, to tokenizer.json data."""
 
 import base64
+from typing import Any
 
 from heedful.errors import InputError
 from heedful.pretrained.vocabulary import NEVER_CHOSEN, Side
 
 SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
-UNKNOWN_PENALTY = 10  # by which an unknown character scores below the rarest piece, in SentencePiece
+UNKNOWN_PENALTY = 10  # unknown characters score this much below the rarest piece, as in SentencePiece
 
 
 def read_sides(folder, special):
     """Return the `Side`s of source and target.
 
-    The source has only tokens that can come of a source text; the target has all, as any may be written.
+    The source has only tokens that can occur in a source text. The target has all, since the model may write any.
 
     Args:
-        folder: a `PretrainedFolder` with `source.spm`, `target.spm` and, of both, `vocab.json`.
-        special: tokens that stand in no text, but are needed.
+        folder: a `PretrainedFolder` with `source.spm`, `target.spm` and their joint `vocab.json`.
+        special: tokens that occur in no text, but are needed.
 
     Raises:
-        InputError: a file is missing or damaged, or splits text in a way that is not known here.
+        InputError: a file is missing or damaged, or needs an unsupported kind of tokenization.
     """
     vocabulary = folder.read_json(VOCABULARY)
     if set(vocabulary.values()) != set(range(len(vocabulary))):
@@ -38,7 +39,7 @@ def read_sides(folder, special):
 def _read_model(path):
     try:
         from google.protobuf.message import DecodeError
-        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
     except ImportError as error:
         raise InputError(f"To read {path}: pip install 'heedful[sentencepiece]'.") from error
     if not path.is_file():
@@ -51,10 +52,10 @@ def _read_model(path):
     trained = model.trainer_spec
     kinds = {piece.type for piece in model.pieces}
     unknown_ways = {
-        "is not of the kind unigram": trained.model_type != trained.UNIGRAM,
+        "is not a unigram model": trained.model_type != trained.UNIGRAM,
         "falls back to bytes": trained.byte_fallback,
-        "writes white space behind words": trained.treat_whitespace_as_suffix,
-        "has tokens that its user defined": model.SentencePiece.USER_DEFINED in kinds,
+        "puts white space after words": trained.treat_whitespace_as_suffix,
+        "has user-defined tokens": model.SentencePiece.USER_DEFINED in kinds,
         "has no pieces": model.SentencePiece.NORMAL not in kinds,
     }
     for way, there in unknown_ways.items():
@@ -64,16 +65,16 @@ def _read_model(path):
 
 
 def _tokenizer_data(model, vocabulary):
-    """Return what splits text as `model` does into the tokens of `vocabulary`, a dict of their ids.
+    """Return tokenizer.json data that splits text as `model` does; `vocabulary` maps tokens to ids.
 
-    What SentencePiece knows no piece for it leaves whole, and Marian looks it up: so a single character may be a token
-    that the model lacks. It costs what an unknown one does there. Text is never split into longer ones.
+    Marian also looks up text for which SentencePiece has no piece. So a single character of the vocabulary can be a
+    token although the model lacks it; it scores like an unknown character there. Longer such tokens are never chosen.
     """
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == piece.NORMAL}
     unknown = min(scores.values()) - UNKNOWN_PENALTY
     pieces = {token: scores.get(token, unknown if len(token) == 1 else NEVER_CHOSEN) for token in vocabulary}
     rules = model.normalizer_spec
-    steps = []
+    steps: list[dict[str, Any]] = []
     if rules.precompiled_charsmap:
         characters = base64.b64encode(rules.precompiled_charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": characters})
@@ -98,5 +99,5 @@ def _tokenizer_data(model, vocabulary):
 
 
 def _names_language(token):
-    """Whether a token is one like `>>fra<<`, with which a source text says the language to write."""
+    """Return whether a token is a target-language token such as `>>fra<<`."""
     return token.startswith(">>") and token.endswith("<<") and len(token) > 4

@@ -1,7 +1,7 @@
-"""A foreign tokenizer with our ids: special tokens first, then all others in their order."""
+"""Convert a pretrained model's tokenizer to our ids: special tokens first, then all others in their order."""
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,12 +10,12 @@ from heedful.errors import InputError
 from heedful.special_tokens import MASK, SPECIAL
 
 NEVER_CHOSEN = -1e9  # the score of a Unigram token that text is never split into
-# What a tokenizer_config.json may say of how `vocab.txt` is used.
+# The supported values in a tokenizer_config.json for `vocab.txt`.
 SPLITTING = {
     "tokenizer_class": (None, "BertTokenizer", "BertTokenizerFast"), "word_tokenizer_type": ("basic",),
     "subword_tokenizer_type": ("wordpiece",), "do_basic_tokenize": (True,),
 }  # fmt: skip
-# Unigram would make a token of the text "[END]", however unlikely it is, rather than of characters that it knows not.
+# Unigram would tokenize the text "[END]" as the special token, whatever its score, rather than as unknown characters.
 SPECIAL_APART = {
     "type": "Split", "behavior": "Isolated", "invert": False,
     "pattern": {"Regex": rf"\[(?=({'|'.join(token.strip('[]') for token in (*SPECIAL, MASK))})\])"},
@@ -23,11 +23,11 @@ SPECIAL_APART = {
 
 
 class Side(NamedTuple):
-    """A foreign tokenizer of one side.
+    """The pretrained tokenizer of one side.
 
     Args:
-        data: of a tokenizer.json; by default that of the folder, or what its vocab.txt comes to.
-        ids: foreign ids by token, if the side has only some of the model's tokens; by default their places in `data`.
+        data: content of a tokenizer.json; by default that of the folder, or a conversion of its vocab.txt.
+        ids: ids in the pretrained model by token, if the side has only some of its tokens; by default those of `data`.
     """
 
     data: dict | None = None
@@ -35,16 +35,15 @@ class Side(NamedTuple):
 
 
 class Vocabulary:
-    """The foreign token of each of our ids.
+    """The mapping of our token ids to those of the pretrained model.
 
     Args:
         folder: a `PretrainedFolder`.
-        names: our special tokens and the foreign names of the same meaning, such as `{"[START]": "[CLS]"}`; None
-            where there is no such token.
-        side: the tokenizer.
+        names: the pretrained model's name for each of our special tokens, such as `{"[START]": "[CLS]"}`, or None.
+        side: its tokenizer.
     """
 
-    def __init__(self, folder, names, side=Side()):  # noqa: B008 - it cannot be changed
+    def __init__(self, folder, names, side=Side()):  # noqa: B008 - a tuple is immutable
         self.size, ids = folder.setting("vocab_size"), side.ids
         self._data = side.data or _data(folder, names)
         model = self._data["model"]
@@ -70,7 +69,7 @@ class Vocabulary:
         self._scores = dict(map(tuple, model["vocab"])) if listed else None
 
     def rows(self, array, missing=0.0):
-        """Return the rows of a foreign array in our order; tokens that the foreigner lacks get `missing`."""
+        """Return the rows of a pretrained array in our order; tokens that the pretrained model lacks get `missing`."""
         there = np.array([index is not None for index in self.old_ids])
         taken = array[[index or 0 for index in self.old_ids]]
         return np.where(there.reshape(-1, *[1] * (array.ndim - 1)), taken, np.float32(missing))
@@ -91,7 +90,7 @@ class Vocabulary:
             model["unk_token"] = SPECIAL[1]
         special = [token for token in self._tokens if token in (*SPECIAL, MASK)]
         flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-        added = [{"content": token} | flags for token in special]
+        added: list[dict[str, Any]] = [{"content": token} | flags for token in special]
         places = {token: place for place, token in enumerate(self._tokens)}
         others = [token for token in data.get("added_tokens", []) if token["content"] in places.keys() - special]
         added += [token for token in others if not token.get("special")]
@@ -109,7 +108,7 @@ def _data(folder, names):
 
 
 def _wordpiece(folder, names):
-    """Return the tokenizer of a BERT's `vocab.txt` as the data of a tokenizer.json."""
+    """Return tokenizer.json data for the `vocab.txt` of a BERT model."""
     tokens = vocab_lines(folder.path / "vocab.txt")
     settings = folder.read_json("tokenizer_config.json") if (folder.path / "tokenizer_config.json").is_file() else {}
     for name, known in SPLITTING.items():

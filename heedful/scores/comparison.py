@@ -1,32 +1,33 @@
-"""Several runs beside each other: one row for those that differ in nothing but the seed, and what is chance."""
+"""Comparisons of runs: one row for those that differ only in the seed, and tests of significance."""
 
 import dataclasses
 import statistics
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from heedful.config import DecodeConfig
 from heedful.errors import InputError
 from heedful.plugins import find_metric
-from heedful.scores.passport import is_comparable, read, units_of
-from heedful.scores.units import FEWEST, bounds, p_value, sample_scores
+from heedful.scores.metrics import FEWEST, bounds, p_value, sample_scores
+from heedful.scores.provenance import is_comparable, read, units_of
 
-MUST_AGREE = ("signatures", "decode", "examples")  # of scores that are put side by side
+MUST_AGREE = ("signatures", "decode", "examples")  # in all scores that are compared
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is said of one system, the runs of which differ only in their seed.
+    """The results of one system: runs that differ only in their seed.
 
     Args:
-        name: of its first run, and how many more there are.
+        name: of its first run, with the number of other runs.
         seeds: of its runs.
         score: the mean over the runs.
-        deviation: of the runs, or None for a single one.
-        interval: 95 % of the bootstrap samples of the text, or None for too few units.
+        deviation: standard deviation over the runs, or None for a single one.
+        interval: 95 % bootstrap interval over the text, or None for too few units.
         difference: to the first system, or None for that one.
-        p: how likely such a difference is by chance, or None where samples say nothing or cannot be paired.
+        p: p-value of the difference, or None for too few units or samples that cannot be paired.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows, and what they are about: `metric`, `data` and its `units`."""
+    """The rows, with their `metric`, `data` and number of `units`."""
 
     metric: str
     data: str
@@ -48,11 +49,11 @@ class Comparison:
     rows: list
 
     def as_dict(self):
-        """Return all of it for machines."""
+        """Return all fields as a dict."""
         return dataclasses.asdict(self)
 
     def lines(self):
-        """Return all of it as the lines of a table."""
+        """Return the comparison as the lines of a table."""
         digits = find_metric(self.metric).digits
         table = [["run", "seeds", self.metric, "95 %", "difference", "p"]]
         for row in self.rows:
@@ -75,16 +76,16 @@ class Comparison:
 def compare(runs, metric=None):
     """Compare the newest scores of runs on a text that all of them were scored on.
 
-    Samples of the text are drawn once for all (paired bootstrap, Koehn 2004); a system's score on a sample is the mean
-    over its runs. So p says whether the text decides, not whether other seeds would. Losses of batches that are not the
-    same pieces of text (other tokens, other lengths) are not paired: they have no p.
+    All runs share the same samples of the text (paired bootstrap, Koehn 2004); a system's score on a sample is the mean
+    over its runs. So p accounts for the choice of the text, not of the seeds. Losses of batches that are not the same
+    pieces of text (other tokens, other lengths) cannot be paired and have no p.
 
     Args:
         runs: `Run`s.
         metric: name of a metric; None: the usual one of the task.
 
     Raises:
-        InputError: the runs are unlike: another task, no text in common, other settings of decoding, ...
+        InputError: the runs are not comparable: different tasks, no common text, other decoding settings, ...
     """
     tasks = {run.config.task for run in runs}
     if len(tasks) > 1:
@@ -122,15 +123,16 @@ def compare(runs, metric=None):
 
 
 def _same_pieces(one, other):
-    """Whether two losses were computed on the same batches: as many, and as large."""
+    """Return whether two losses were computed on the same batches: equal in number and size."""
     return np.array_equal(one[:, 1], other[:, 1])
 
 
 def _on_common_text(runs):
-    """Return of each run the newest scores on the text that all were scored on last."""
+    """Return each run's newest scores on the last text that all were scored on."""
     by_text = []
     for run in runs:
-        found, now = {}, run.weights_fingerprint()
+        now = run.weights_fingerprint()
+        found: dict[str, Any] = {}
         for scores in read(run):
             if is_comparable(scores) and scores.get("weights_fingerprint") == now:
                 found.pop(scores["data_fingerprint"], None)  # the newest comes last
@@ -162,7 +164,7 @@ def _refuse_unlike(runs, chosen, metric):
                     where, one, other = f"{name}.{key}", one.get(key), other.get(key)
                 if name == "tokenizer_fingerprints":
                     raise InputError(
-                        f"{runs[0].path} and {run.path} have other tokens: their scores are of other things."
+                        f"{runs[0].path} and {run.path} have different tokens, so their scores are not comparable."
                     )
                 raise InputError(
                     f"{runs[0].path} and {run.path} were not scored alike: {where} is {one!r} and {other!r}. "
@@ -171,7 +173,7 @@ def _refuse_unlike(runs, chosen, metric):
 
 
 def _with_defaults(scores):
-    """Return scores with the settings of decoding that were not there yet when they were kept."""
+    """Return scores with defaults for the decoding settings that did not exist when they were saved."""
     if not isinstance(scores.get("decode"), dict):
         return scores
     return scores | {"decode": dataclasses.asdict(DecodeConfig()) | scores["decode"]}
@@ -183,13 +185,13 @@ def _units(run, scores, metric):
         raise InputError(f"{run.path} was scored by {', '.join(found)}, not by {metric!r}.")
     units = found[metric]
     if units.ndim != 2 or units.shape[1] != find_metric(metric).counts or not len(units):
-        raise InputError(f"{run.path}: the counts behind {metric!r} have the shape {units.shape}, which is not theirs.")
+        raise InputError(f"{run.path}: the counts of {metric!r} have the wrong shape {units.shape}.")
     return units
 
 
 def _systems(runs):
-    """Return lists of the numbers of runs whose configs differ in nothing but name and seed."""
-    systems = {}
+    """Return lists of indices of runs whose configs differ only in name and seed."""
+    systems: dict[Any, list[int]] = {}
     for number, run in enumerate(runs):
         config = run.config.planned_as(run.config)
         train = dataclasses.replace(config.train, seed=0)

@@ -1,1 +1,1 @@
-"""A run proves itself: on its own configuration, text, backend and precision, before it is trained or when asked."""
+"""Checks of a run on its own configuration, text, backend and precision, before training or on request."""

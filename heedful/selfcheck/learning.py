@@ -12,20 +12,20 @@ from heedful.selfcheck.subject import ROUNDING
 from heedful.storage import name_in_model
 
 UPDATES = 50
-FALL = 0.8  # share of what was to be learned that may still be left after so many updates (d_model 8 has left 0.78) ...
-FROZEN_FALL = 0.99  # ... and where only the top of a frozen model learns
-START = 3.0  # nats that the first loss may be away from that of guessing ...
-TELLING = 1e-3  # a lower rate of dropout may drop nothing at all of a small batch
-TIED = 0.5  # ... and for each sqrt(d_model) where a tied table at first says again what it has just read
+FALL = 0.8  # largest share of the reducible loss after that many updates (0.78 with d_model 8) ...
+FROZEN_FALL = 0.99  # ... and with frozen weights
+START = 3.0  # nats by which the first loss may differ from that of random guessing ...
+TELLING = 1e-3  # a lower dropout rate may drop nothing in a small batch
+TIED = 0.5  # ... plus this times sqrt(d_model) for a tied table, which at first repeats the token just read
 
 
 def labels(subject):
-    """Share of the labels that are not what the model is to say: the next token, the masked token, a class."""
+    """Return the share of labels that are not what the model should predict: next token, masked token or class."""
     return subject.task.wrong_labels(subject.run, subject.whole_batch), 0.0
 
 
 def start(subject):
-    """A model that knows nothing loses as much as by guessing: log of the number of choices, in nats."""
+    """Compare the loss of an untrained model with that of random guessing, the log of the number of choices."""
     _, nll, _, tokens = subject.sums()
     choices, width = subject.model.output_projection.embeddings.shape
     allowed = START + (0 if subject.run.config.model.tie == "none" else TIED * width**0.5)
@@ -33,7 +33,7 @@ def start(subject):
 
 
 def pieces(subject):
-    """The gradient of two halves of a batch, weighed by their tokens, is that of the whole batch."""
+    """The gradient of two halves of a batch, weighted by their tokens, is that of the whole batch."""
     practice = subject.repeatable
     first = np.zeros_like(subject.batch["weights"])
     first[: len(first) // 2] = subject.batch["weights"][: len(first) // 2]
@@ -50,7 +50,7 @@ def pieces(subject):
 
 
 def gradients(subject):
-    """Weights that no gradient reaches though they shall learn, or that it reaches though they are frozen."""
+    """Count trainable weights without a gradient, and frozen weights with one."""
     practice = subject.repeatable
     made = practice.gradient([subject.batch], subject.batch["weights"].sum())
     found = {
@@ -65,7 +65,7 @@ def gradients(subject):
 
 
 def dropout(subject):
-    """Whether two updates from the same weights lose different amounts, which only dropout can cause."""
+    """Two updates from the same weights have different losses if, and only if, dropout is on."""
     settings = subject.run.config.model
     rate = settings.dropout
     if not (subject.task.all_frozen and subject.frozen):
@@ -80,7 +80,7 @@ def dropout(subject):
 
 
 def falls(subject):
-    """The share of the reducible loss of one batch that remains after some updates on it."""
+    """Return the share of one batch's reducible loss that remains after updates on it."""
     practice = subject.practice
     practice.begin_again()
     batches = [subject.batch] * practice.micro_batches

@@ -1,10 +1,11 @@
-"""A model in training as the checks need it: loss by loss, gradient by gradient."""
+"""A model in training that gives the checks its losses and gradients."""
+
+import dataclasses
 
 import numpy as np
 
 from heedful import backend
-from heedful.training.objective import Objective
-from heedful.training.optimizer import Schedule, adam
+from heedful.training.objective import training_objective, with_update_tokens
 
 
 class Practice:
@@ -13,32 +14,31 @@ class Practice:
     Args:
         model: fresh.
         train: a `TrainConfig`.
-        batch: whose labels without weight make a batch that counts for nothing.
+        batch: with its weights set to 0, it fills up updates.
         rate: learning rate.
     """
 
     def __init__(self, model, train, batch, rate):
-        self.model, self.batch, self.micro_batches = model, batch, train.accumulate
-        self.objective = Objective(model, train.label_smoothing, self.micro_batches)
-        schedule = Schedule("inverse_square_root", rate, 10, micro_batches=self.micro_batches)
-        self.optimizer = adam(schedule, micro_batches=self.micro_batches)
-        self.objective.compile(self.optimizer)
+        self.model, self.batch, self.micro_batches = model, batch, train.accumulate_batches
+        plain = {"clip_norm": 0.0, "weight_decay": 0.0, "beta_2": 0.98}
+        quick = {"schedule": "inverse_square_root", "learning_rate": rate, "warmup_updates": 10}
+        self.objective, _ = training_objective(model, dataclasses.replace(train, **plain, **quick))
+        self.optimizer = self.objective.optimizer
         self.optimizer.build(self.objective.trainable_variables)
-        # weights, seeds of dropout, the optimizer
+        # weights, dropout seeds, the optimizer
         self.beginning = [(v, backend.to_numpy(v)) for v in (*model.variables, *self.optimizer.variables)]
 
     def fit(self, batches, tokens=None):
-        """Train on batches that make whole updates, of `tokens` each; return the mean of the loss that is minimised."""
+        """Train on batches for whole updates, of `tokens` each; return the mean of the minimised loss."""
         if tokens is None:
             tokens = sum(batch["weights"].sum() for batch in batches[: self.micro_batches])
-        tokens = np.array([max(1.0, tokens)], np.float32)
-        batches = [batch | {"update_tokens": tokens} for batch in batches]
+        batches = with_update_tokens(batches, tokens)
         data = backend.feed(iter(batches), batches[0])
         history = self.objective.fit(data, steps_per_epoch=len(batches), epochs=1, verbose=0, shuffle=False)
         return float(history.history["smoothed_loss"][-1])
 
     def gradient(self, batches, tokens):
-        """Return the gradient of the first update, by each weight that is trained: what Adam remembers of it."""
+        """Return the gradient of the first update for each trainable weight, from Adam's first moments."""
         self.begin_again()
         nothing = self.batch | {"weights": np.zeros_like(self.batch["weights"])}
         self.fit([*batches, *[nothing] * (self.micro_batches - len(batches))], tokens)
@@ -46,7 +46,7 @@ class Practice:
         return [backend.to_numpy(moment) / (1 - self.optimizer.beta_1) for moment in moments]
 
     def begin_again(self, seeds=True):
-        """Put everything back to where it was, or all but the seeds of dropout."""
+        """Restore the initial state, or all of it except the dropout seeds."""
         for variable, value in self.beginning:
             if seeds or "seed" not in variable.path:
                 variable.assign(value)

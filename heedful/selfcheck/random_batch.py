@@ -1,4 +1,4 @@
-"""Examples for a run that comes without text, such as an imported one: random tokens in the form of its task."""
+"""Examples for a run without text, such as an imported one: random tokens in the form of its task."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ ROWS, LENGTH = 8, 24
 
 
 def random_batch(run):
-    """Return a batch of random tokens as the examples of the run's task have it."""
+    """Return a batch of random tokens in the form of the run's task."""
     length = min(LENGTH, run.config.model.max_length - 1)
     batch = run.task.random_batch(run, np.random.default_rng(5), ROWS, length)
     return batch | {"weights": np.ones(batch["labels"].shape, np.float32)}

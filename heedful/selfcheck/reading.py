@@ -1,4 +1,4 @@
-"""Checks of what a model reads: each returns what it measured and the most that is allowed.
+"""Checks of what a model reads: each returns the measured value and the largest allowed one.
 
 Axes: B examples, T text length, S source length, N heads, K key heads, H head size, D d_model, V vocabulary.
 """
@@ -13,7 +13,7 @@ from heedful.run import Run
 
 
 def future(subject):
-    """Tokens from the middle on become others; no logit before may change."""
+    """Replace the tokens from the middle on; no earlier logit may change."""
     text, before = subject.text, subject.logits()
     ids = subject.batch[text]
     middle = max(1, int((ids != 0).sum(axis=1).max()) // 2)
@@ -25,7 +25,7 @@ def future(subject):
 
 
 def padding(subject):
-    """The vectors of padding become noise; no logit of a real token may change, but those for padding itself."""
+    """Replace the padding embeddings by noise; no logit of a real token may change, except that for padding."""
     before = subject.logits()
     model = subject.model
     tables = subject.task.embeddings(model)
@@ -48,7 +48,7 @@ def padding(subject):
 
 
 def weightless(subject):
-    """The first text gets no weight, and labels without weight become others; the loss may not change."""
+    """Set the weights of the first text to 0 and change all labels without weight; the loss may not change."""
     weights, labels = subject.batch["weights"].copy(), subject.batch["labels"]
     weights[0] = 0
     choices = subject.model.output_projection.embeddings.shape[0]
@@ -58,14 +58,14 @@ def weightless(subject):
 
 
 def alone(subject):
-    """A text by itself, without padding, has the logits that it has among others."""
+    """Compare a text by itself, without padding, with the same text in a batch; the logits may not differ."""
     together = subject.logits()[0]
     single = {name: array[:1] for name, array in subject.inputs.items()}
     for name in ("source", "target", "ids"):
         if name in single:
             length = int((single[name] != 0).sum())
             single[name] = single[name][:, :length]
-    if "ids" in single:  # what goes with the ids, segments and positions
+    if "ids" in single:  # cuts segments and positions to the same length
         single = {name: array[:, : single["ids"].shape[1]] for name, array in single.items()}
     by_itself = subject.logits_of(single)[0]
     if by_itself.ndim == 2:
@@ -74,7 +74,7 @@ def alone(subject):
 
 
 def documents(subject):
-    """Each row becomes two documents, and the first of them another text; no logit of the second may change."""
+    """Split each row into two documents and replace the first; no logit of the second may change."""
     ids = subject.batch["ids"]
     middle = ids.shape[1] // 2
     places = np.arange(ids.shape[1])
@@ -88,7 +88,7 @@ def documents(subject):
 
 
 def pairs(subject):
-    """Each pair shares a row with another one; it has the logits that it has in a row of its own."""
+    """Put each pair into a row with another one; its logits must equal those in a row of its own."""
     apart, together = subject.logits(), {}
     for side in ("source", "target"):
         ids = subject.batch[side]
@@ -102,12 +102,12 @@ def pairs(subject):
 
 
 def order(subject):
-    """Two tokens change places; 1 if no other token of any text notices, else 0."""
+    """Swap two tokens; return 1 if this affects no other token of any text, else 0."""
     before = subject.logits()
     name = subject.task.read_side
     ids = subject.batch[name]
     if ids.shape[1] < 3:
-        return 0.0, 0.0  # there is no other
+        return 0.0, 0.0  # no other token
     after = subject.logits(**{name: np.concatenate([ids[:, [1, 0]], ids[:, 2:]], axis=1)})
     change = np.abs(after - before)
     if name == "ids" and change.ndim == 3:
@@ -120,7 +120,7 @@ def order(subject):
 
 
 def attention(subject):
-    """The first self-attention computes softmax(q k / sqrt(H)) v, as NumPy does from its weights."""
+    """Compare the first self-attention with softmax(q k / sqrt(H)) v, computed in NumPy from its weights."""
     stack = subject.model.encoder if hasattr(subject.model, "encoder") else subject.model.decoder
     layer = stack.blocks[0].attention
     rng = np.random.default_rng(3)
@@ -161,11 +161,11 @@ def _turned(x):
 
 
 def stored(subject):
-    """A model that is saved, built anew and loaded computes the same."""
+    """Save a model, build it again and load its weights; the logits may not change."""
     before = subject.logits()
     with tempfile.TemporaryDirectory() as folder:
         copy = Run(folder, subject.run.config, subject.run.source_tokenizer, subject.run.target_tokenizer)
-        copy.save_model(model=subject.model)
+        copy.save_model(subject.model)
         loaded = copy.load_model()
     forward = backend.compiled(lambda inputs: loaded(inputs), loaded)
     after = np.asarray(backend.to_numpy(forward(subject.inputs)), np.float32)

@@ -14,7 +14,7 @@ from heedful.selfcheck.practice import Practice
 from heedful.special_tokens import FIRST_ID
 from heedful.training.objective import batch_sums
 
-ROWS, LENGTH = 8, 32  # enough to see a fault, little enough to take seconds
+ROWS, LENGTH = 8, 32  # large enough to show a fault, small enough to take seconds
 IMPOSSIBLE = -1e8  # logits below it belong to tokens that an imported model must never write
 ROUNDING = {"float32": 1e-4, "bfloat16": 5e-2}  # of the largest logit
 
@@ -22,18 +22,18 @@ ROUNDING = {"float32": 1e-4, "bfloat16": 5e-2}  # of the largest logit
 class Subject:
     """A run's model and some of its examples; the first of them is padded after its first half.
 
-    Fresh weights are stirred a little: at zeros and ones, where some begin, many a fault does not show.
+    Fresh weights get a little noise: many faults do not show at zeros and ones, where some weights start.
 
     Args:
         run: a `Run`.
         batch: one of its batches.
-        frozen: beginnings of the names of weights that must not learn.
+        frozen: name prefixes of the weights that must not change.
         trained: whether to check the run's own weights instead of fresh ones.
     """
 
     def __init__(self, run, batch, frozen=(), trained=False):
         self.run, self.task, self.frozen, self.trained = run, run.task, frozen, trained
-        self.whole_batch, self.batch = batch, few(batch)
+        self.whole_batch, self.batch = batch, shrink(batch)
         self.model = run.load_model() if trained else self.build(run)
         if not trained:
             _stir(self.model)
@@ -42,7 +42,7 @@ class Subject:
         self._sums = backend.compiled(lambda batch: batch_sums(self.model, batch), self.model)
 
     def build(self, run):
-        """Return a fresh model of `run`, frozen where the config says so."""
+        """Return a fresh model of `run`, frozen as the config says."""
         model = run.build_model()
         if run.config.train.freeze:
             model.freeze()
@@ -55,10 +55,10 @@ class Subject:
 
     @functools.cached_property
     def repeatable(self):
-        """A model in training that does the same with the same examples, also if they come in several batches."""
+        """A model in training whose updates are reproducible, even if the examples come in several batches."""
         model = self.run.config.model
-        if self.run.config.train.accumulate == 1 or model.dropout == model.attention_dropout == 0:
-            return self.practice  # dropout with the same seeds is the same
+        if self.run.config.train.accumulate_batches == 1 or model.dropout == model.attention_dropout == 0:
+            return self.practice  # the same seeds give the same dropout
         config = dataclasses.replace(
             self.run.config, model=dataclasses.replace(model, dropout=0.0, attention_dropout=0.0)
         )
@@ -70,7 +70,7 @@ class Subject:
 
     @property
     def precision(self):
-        """What the model computes in."""
+        """The precision in which the model computes."""
         return self.run.config.train.precision
 
     @property
@@ -80,12 +80,12 @@ class Subject:
 
     @property
     def real(self):
-        """Where there is text and no padding (B, T)."""
+        """Mask of the tokens that are not padding (B, T)."""
         return self.batch[self.text] != 0
 
     @property
     def vocab_size(self):
-        """Entries of the vocabulary that is written, or of the one that is read where nothing is written."""
+        """Size of the output vocabulary, or of the input vocabulary if nothing is generated."""
         return len(self.run.target_tokenizer)
 
     def logits(self, **changed):
@@ -101,7 +101,7 @@ class Subject:
         return backend.to_numpy(self._sums(self.batch | changed))
 
     def rounding(self, logits):
-        """Return by how much logits may differ when they are computed in another order."""
+        """Return how much logits may differ if computed in another order."""
         possible = logits[logits > IMPOSSIBLE]
         return ROUNDING[self.precision] * float(np.abs(possible).max(initial=1.0))
 
@@ -119,10 +119,10 @@ def _stir(model):
         weight.assign(backend.to_numpy(weight) + random.normal(size=weight.shape, scale=0.02))
 
 
-def few(batch):
-    """Return `ROWS` rows of a batch, cut to `LENGTH`, the first one to half of that, with padding after it.
+def shrink(batch):
+    """Return `ROWS` rows of a batch, cut to `LENGTH`; the second half of the first row becomes padding.
 
-    Of a row that pairs share, only the first pair stays.
+    Of the pairs packed into a row, only the first is kept.
     """
     rows = np.arange(ROWS) % len(batch["labels"])
     small = {name: np.array(array[rows, :LENGTH]) for name, array in batch.items()}
@@ -134,7 +134,7 @@ def few(batch):
     for name in ("source", "target", "ids"):
         if name in small:
             small[name][0, max(2, small[name].shape[1] // 2) :] = 0
-    if "places" in small:  # those that were cut off do not count
+    if "places" in small:  # positions that were cut off do not count
         width = small["ids"].shape[1]
         inside = small["places"] < width
         small["places"] = np.where(inside, small["places"], 0)

@@ -1,4 +1,4 @@
-"""Checks of what a model writes, through the search that every user's text goes through.
+"""Checks of what a model generates, with the search that is used for all decoding.
 
 Axes: B examples, S source length, T text length, V vocabulary.
 """
@@ -16,24 +16,24 @@ BEAM = 3
 
 
 def cached(subject):
-    """Greedy search with caches takes the tokens that a pass over the whole text finds likeliest, at the same score.
+    """Greedy search with caches takes the most likely tokens of one pass over the whole text, with the same score.
 
-    Measured is the largest gap between the likeliest token and the one taken, and the largest error of a score for each
-    token, in nats.
+    Measures, in nats, the larger of two values: the largest gap between the most likely token and the one taken, and
+    the largest error of a score per token.
     """
     errors, allowed = [], 0.0
     for written, (_, score), logits in _Search(subject, DecodeConfig(length_penalty=0.0)).compared():
         taken = logits[np.arange(len(written)), written]
         errors += [*(logits.max(axis=-1) - taken), abs(score - _chance(logits, written)) / len(written)]
         allowed = max(allowed, 2 * subject.rounding(logits[np.isfinite(logits)]))
-    return float(np.max(errors)), allowed  # not Python's max, which may pass over what is not a number
+    return float(np.max(errors)), allowed  # not Python's max, which may ignore NaN
 
 
 def beams(subject):
     """The scores of a beam are the log-probabilities of its texts, the best first."""
     width = max(1, min(BEAM, subject.vocab_size - 6))
     errors, allowed = [], 0.0
-    before = {}
+    before: dict[int, float] = {}
     search = _Search(subject, DecodeConfig(beam_size=width, n_best=width, length_penalty=0.0))
     with _short_texts(subject, search):
         for written, (row, score), logits in search.compared():
@@ -50,7 +50,7 @@ def _chance(logits, written):
 
 @contextlib.contextmanager
 def _short_texts(subject, search):
-    """Make the end as likely as the token that is written most: a fresh model would seldom end a text."""
+    """Make the end token as likely as the one written most: a fresh model would seldom end a text."""
     if subject.trained:
         yield
         return
@@ -80,9 +80,9 @@ class _Search:
         return self.probe.search(self.probe.sources, limits=self.probe.limits)
 
     def compared(self):
-        """Yield of each candidate its tokens, with the end token if it has one, (row, score), and the logits (T, V).
+        """Yield, for each candidate, its tokens, with the end token if it has one, (row, score), and the logits (T, V).
 
-        The logits are those that one pass over the whole text has for each token; what may not be written has -inf.
+        The logits are those of one pass over the whole text; forbidden tokens have -inf.
         """
         found = self.run()
         for candidates in zip(*found, strict=True):
@@ -98,7 +98,7 @@ class _Search:
                 yield np.array(ids), (row, candidates[row].score), scores
 
     def _at_once(self, written):
-        """Return inputs in the shapes of the examples in which the model reads all at once what it has written."""
+        """Return inputs, in the shapes of the examples, for one pass over the texts that were written."""
         inputs = {name: np.zeros_like(array) for name, array in self.subject.inputs.items()}
         for row, ids in enumerate(written):
             self.probe.write_row(inputs, row, ids)

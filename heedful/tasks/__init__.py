@@ -1,4 +1,4 @@
-"""What a run can be trained for: one file for each task, and `Task`, what all of them implement."""
+"""The tasks that a run can be trained for, one file each, and `Task`, the interface of all of them."""
 
 from heedful.plugins import find_task, task_names
 from heedful.tasks.task import Task

@@ -1,4 +1,4 @@
-"""Classification: an encoder that says which class a text belongs to."""
+"""Classification: an encoder that predicts the class of a text."""
 
 import dataclasses
 import itertools
@@ -16,7 +16,7 @@ from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import random_text, require_three_tokens
 from heedful.tasks.task import SCORED_TOKENS, Task, Validator, starting_point
 
-EXPECTED = 5  # expected texts of a class, from which on it is no chance if there are none
+EXPECTED = 5  # expected texts of a class from which on their absence is no chance
 
 
 class Classify(Task):
@@ -50,15 +50,13 @@ class Classify(Task):
             raise InputError(f"{corpus.name} is empty.")
         labels = config.data.labels or tuple(seen)
         if len(labels) < 2:
-            raise InputError(
-                f"All texts of {corpus.name} have the label {labels[0]!r}: there is nothing to tell apart."
-            )
+            raise InputError(f"All texts of {corpus.name} have the label {labels[0]!r}: there is nothing to classify.")
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, labels=labels))
-        if config.train.start_from:
+        if config.train.init_from:
             before, config = starting_point(config)
             return dataclasses.replace(config, tokenizer=before.config.tokenizer), [before.tokenizer]
-        texts = Corpus(lambda: (text for _, text in corpus), corpus.fingerprint, corpus.name)
-        return config, [text_tokenizer(config, texts, mask=True)]
+        plain = Corpus(lambda: (text for _, text in corpus), corpus.fingerprint, corpus.name)
+        return config, [text_tokenizer(config, plain, mask=True)]
 
     def training_examples(self, run, corpora, report):
         data = run.config.data
@@ -77,30 +75,30 @@ class Classify(Task):
         config = run.config
         return Classifier(len(run.tokenizer), len(config.data.labels), pooling=config.model.pooling, **options)
 
-    def predictor(self, runs):
-        from heedful.reading.labeller import Labeller
+    def predictor(self, runs, decode=None):
+        from heedful.inference.text_classifier import TextClassifier
 
-        return Labeller.from_run(runs[0])
+        return TextClassifier.from_run(runs[0])
 
     def validator(self, run, model, corpora, scored):
         return ClassValidator(run, model, scored["valid"])
 
-    def evaluate(self, run, corpus, engine=None):
-        """As of `Task`; the confusion of classes is drawn into figures/confusion.png too."""
+    def evaluate(self, run, corpus, predictor=None):
+        """As `Task.evaluate`; also draw the confusion matrix to figures/confusion.png."""
         from heedful.evaluation import class_scores
-        from heedful.inspection import plot_confusion
-        from heedful.scores.passport import keep
+        from heedful.inspection.figures import draw_confusion
+        from heedful.scores.provenance import keep
 
-        labeller = engine or self.predictor([run])
-        wanted = label_numbers(corpus, labeller.labels)
+        classifier = predictor or self.predictor([run])
+        wanted = label_numbers(corpus, classifier.labels)
         if not len(wanted):
             raise InputError(f"{corpus.name} is empty.")
-        found = labeller.probabilities([text for _, text in corpus]).argmax(-1)
-        scores = class_scores(found, wanted, labeller.labels)
+        found = classifier.probabilities([text for _, text in corpus]).argmax(-1)
+        scores = class_scores(found, wanted, classifier.labels)
         units = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
-        scores = keep(run, corpus, scores, units, [labeller.labels[number] for number in found])
-        with if_allowed("the confusions are not drawn"):
-            plot_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labeller.labels)
+        scores = keep(run, corpus, scores, units, [classifier.labels[number] for number in found])
+        with if_allowed("the confusion matrix is not drawn"):
+            draw_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), classifier.labels)
         return scores
 
     def describe(self, scores):
@@ -116,13 +114,13 @@ class Classify(Task):
 
 
 class ClassValidator(Validator):
-    """Measures loss and accuracy on a corpus; `evaluate` takes a `Labeller`."""
+    """Measures loss and accuracy on a corpus; its predictor is a `TextClassifier`."""
 
     def __init__(self, run, model, scored):
         from heedful.evaluation import TokenScores
-        from heedful.reading.labeller import Labeller
+        from heedful.inference.text_classifier import TextClassifier
 
-        self.engine = Labeller(model, run.tokenizer, run.config.data.labels, run.config.data.max_tokens)
+        self.predictor = TextClassifier(model, run.tokenizer, run.config.data.labels, run.config.data.max_tokens)
         self._token_scores = TokenScores(model, scored)
 
     def __call__(self):
@@ -145,7 +143,7 @@ def _examples(run, corpus, batch_tokens, max_shapes):
 
 
 def _require_all_classes(train, valid):
-    """Raise `InputError` if a text was sorted by class, so that what was held out of it, or the rest, lacks some."""
+    """Raise `InputError` if a text seems sorted by class: its held-out part, or the rest, lacks some classes."""
     rest, held_out = (Counter(label for label, _ in corpus) for corpus in (train, valid))
     share = held_out.total() / max(1, rest.total() + held_out.total())
     for label in sorted(rest | held_out):

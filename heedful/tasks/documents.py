@@ -1,4 +1,4 @@
-"""What the tasks that learn from documents share: their corpora, vocabulary and encoded texts."""
+"""Shared by the tasks that train on documents: corpora, vocabulary and encoded texts."""
 
 from heedful.cache import encoded_folder
 from heedful.data.documents import encode_texts, read_documents
@@ -19,7 +19,7 @@ class DocumentsTask(Task):
 
 
 def encoded(run, corpus):
-    """Return a corpus as `EncodedTexts`; kept on disk."""
+    """Return a corpus as `EncodedTexts`, cached on disk."""
     return encode_texts(corpus, run.tokenizer, encoded_folder())
 
 

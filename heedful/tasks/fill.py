@@ -1,4 +1,4 @@
-"""Filling gaps: an encoder-only model that predicts masked tokens."""
+"""Masked language modelling: an encoder-only model that predicts masked tokens."""
 
 import numpy as np
 
@@ -10,10 +10,10 @@ from heedful.special_tokens import END_ID, FIRST_ID, START_ID
 from heedful.tasks.documents import DocumentsTask, encoded, text_tokenizer
 from heedful.tasks.task import SCORED_TOKENS, Validator
 
-# Which tokens of validation and test text are masked depends on a seed and on the batches: the same for all runs.
+# The masking of validation and test text depends on the seed and the batches, so these are the same for all runs.
 SCORED = {"seed": 0, "batch_tokens": SCORED_TOKENS, "max_shapes": 4}
-MASKING_VERSION = 2  # increased whenever other tokens of the same text are masked
-CHANCE = 4  # masked tokens that a small batch may show, besides the half that is far too many anyway
+MASKING_VERSION = 2  # increase it if other tokens of the same text are masked
+CHANCE = 4  # labels of a small batch that may stay visible beyond the expected tenth
 
 
 class Fill(DocumentsTask):
@@ -47,23 +47,26 @@ class Fill(DocumentsTask):
 
         return MaskedLM(len(run.tokenizer), **options)
 
-    def predictor(self, runs):
-        from heedful.reading.filler import Filler
+    def predictor(self, runs, decode=None):
+        from heedful.inference.mask_filler import MaskFiller
 
-        return Filler.from_run(runs[0])
+        return MaskFiller.from_run(runs[0])
 
     def validator(self, run, model, corpora, scored):
-        return TokenValidator(model, scored["valid"])
+        from heedful.inference.mask_filler import MaskFiller
 
-    def evaluate(self, run, corpus, engine=None):
+        return TokenValidator(MaskFiller(model, run.tokenizer), scored["valid"])
+
+    def evaluate(self, run, corpus, predictor=None):
         from heedful.evaluation import TokenScores
-        from heedful.reading.filler import NO_HEAD
-        from heedful.scores.passport import keep
+        from heedful.inference.mask_filler import NO_HEAD
+        from heedful.scores.provenance import keep
 
         if run.config.model.untrained_head:
             raise InputError(NO_HEAD)
         texts = encode_texts(corpus, run.tokenizer)
-        sums = TokenScores(engine or run.load_model(), masked(run, texts, **SCORED)).sums()
+        predictor = predictor or self.predictor([run])
+        sums = TokenScores(predictor.model, masked(run, texts, **SCORED)).sums()
         units = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}
         return keep(run, corpus, TokenScores.summary(sums), units)
 
@@ -87,18 +90,23 @@ class Fill(DocumentsTask):
 
     def wrong_labels(self, run, batch):
         shown = np.take_along_axis(batch["ids"], batch["places"], axis=1)
-        visible = (shown == batch["labels"])[batch["weights"] > 0]  # a tenth stays visible, most must not
+        visible = (shown == batch["labels"])[batch["weights"] > 0]  # a tenth is expected
         return float(visible.sum() > max(len(visible) / 2, len(visible) / 10 + CHANCE))
 
 
 class TokenValidator(Validator):
-    """Measures the loss and accuracy of labels on a corpus; `evaluate` takes the model itself."""
+    """Measures the loss and accuracy of labels on a corpus.
 
-    def __init__(self, model, scored):
+    Args:
+        predictor: uses the model in training.
+        scored: the examples of the corpus.
+    """
+
+    def __init__(self, predictor, scored):
         from heedful.evaluation import TokenScores
 
-        self.engine = model
-        self._token_scores = TokenScores(model, scored)
+        self.predictor = predictor
+        self._token_scores = TokenScores(predictor.model, scored)
 
     def __call__(self):
         scores = self._token_scores()
@@ -107,7 +115,7 @@ class TokenValidator(Validator):
 
 
 def require_three_tokens(config):
-    """Refuse a config whose texts have no token between start and end."""
+    """Refuse a config that leaves no room for a token between start and end."""
     if config.data.max_tokens < 3:
         raise InputError(
             f"data.max_tokens ({config.data.max_tokens}) must leave room for a token between start and end."
@@ -122,7 +130,7 @@ def random_text(run, random, rows, length):
 
 
 def masked(run, texts, *, seed, **batches):
-    """Return encoded texts as the masked examples that a run's config asks for; `batches` as of `plan_pieces`."""
+    """Return encoded texts as masked examples by a run's config; `batches` are options of `plan_pieces`."""
     data = run.config.data
     pieces = in_pieces(texts.ids, data.max_tokens)
     plan = plan_pieces(pieces, seed=seed, **batches)

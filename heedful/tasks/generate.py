@@ -13,7 +13,7 @@ from heedful.tasks.documents import DocumentsTask, encoded, text_tokenizer
 from heedful.tasks.task import Probe, Validator
 from heedful.tasks.translate import not_next
 
-SAMPLE_TOKENS = 200  # length of the sample text at a validation
+SAMPLE_TOKENS = 200  # length of the sample text of a validation
 
 
 class Generate(DocumentsTask):
@@ -45,21 +45,22 @@ class Generate(DocumentsTask):
 
         return CausalLM(len(run.tokenizer), **options)
 
-    def predictor(self, runs):
-        from heedful.generation.generator import Generator
+    def predictor(self, runs, decode=None):
+        from heedful.inference.generator import Generator
 
-        return Generator.from_run(runs[0])
+        return Generator.from_run(runs[0], decode)
 
     def validator(self, run, model, corpora, scored):
         return GenerationValidator(run, model, encoded(run, corpora["valid"]), scored["valid"])
 
-    def evaluate(self, run, corpus, engine=None):
-        from heedful.scores.passport import keep
+    def evaluate(self, run, corpus, predictor=None):
+        from heedful.scores.provenance import keep
 
         texts = encode_texts(corpus, run.tokenizer)
-        scorer = TextScores(engine or run.load_model(), texts, examples_of(run.config, texts), run.tokenizer)
+        model = (predictor or self.predictor([run])).model
+        scorer = TextScores(model, texts, examples_of(run.config, texts), run.tokenizer)
         sums = scorer.sums()
-        scores = scorer.summary(sums)  # which refuses a text with nothing to score
+        scores = scorer.summary(sums)  # raises `InputError` if nothing can be scored
         nats, tokens = sums[:, 0], sums[:, 2]
         units = {"loss": np.stack([nats, tokens], 1)}
         if scorer.keeps_text:
@@ -83,16 +84,16 @@ class Generate(DocumentsTask):
         return float(wrong[batch["weights"] > 0].mean())
 
     def probe(self, run, model, decode, batch):
-        from heedful.generation.decoder import Continuer
+        from heedful.decoding.prompt_search import PromptSearch
 
         texts = [row[row != 0].tolist() for row in batch["ids"]]
         prompts = [text[: max(1, len(text) // 2)] for text in texts]
         limits = [decode.max_length - len(prompt) + 1 for prompt in prompts]
-        return GenerationProbe(Continuer(model, decode, run.tokenizer, scored=True), prompts, limits)
+        return GenerationProbe(PromptSearch(model, decode, run.tokenizer, scored=True), prompts, limits)
 
 
 class GenerationProbe(Probe):
-    """Prompts that are continued, and whole texts that are read at once."""
+    """Prompts to continue, and whole texts to score in one forward pass."""
 
     def first_scored(self, row):
         return len(self.sources[row]) - 1
@@ -109,35 +110,34 @@ class GenerationValidator(Validator):
         run: a `Run`.
         model: its model.
         texts: `EncodedTexts` of the corpus.
-        scored: the examples that they became.
+        scored: the examples made from them.
     """
 
     def __init__(self, run, model, texts, scored):
-        from heedful.generation.generator import Generator
+        from heedful.inference.generator import Generator
 
         starts, decode = run.config.data.packing == "documents", run.config.decode
         drawn = DecodeConfig(
             sample=True, max_length=SAMPLE_TOKENS, batch_size=1, temperature=decode.temperature, top_k=decode.top_k,
             top_p=decode.top_p, min_p=decode.min_p, seed=decode.seed,
         )  # fmt: skip
-        self.engine = model
-        self._generator = Generator(model, run.tokenizer, drawn, starts)
+        self.predictor = Generator(model, run.tokenizer, drawn, starts)
         self._scores = TextScores(model, texts, scored, run.tokenizer)
         self._prompt = run.config.train.prompt
-        if not starts and not run.tokenizer.encode(self._prompt):  # such as a line feed where words are tokens
+        if not starts and not run.tokenizer.encode(self._prompt):  # such as a line feed with a word tokenizer
             known = texts.ids.flat[texts.ids.flat > END_ID]
             self._prompt = run.tokenizer.decode([known[0] if len(known) else END_ID + 1])
 
     def __call__(self):
-        self._generator.refresh()
-        sample = self._generator.generate(self._prompt)
+        self.refresh()
+        sample = self.predictor.generate(self._prompt)
         scores = self._scores()
         del scores["tokens"]  # the same at every validation
         return scores | {"samples": [sample]}
 
 
 def examples_of(config, texts):
-    """Return encoded texts as the examples that a config asks for."""
+    """Return encoded texts as examples in the form that a config sets."""
     data = config.data
     rows = data.batch_sentences or max(1, data.batch_tokens // data.max_tokens)
     if data.packing == "documents":
@@ -146,12 +146,12 @@ def examples_of(config, texts):
 
 
 class TextScores:
-    """Loss, perplexity, accuracy and bits per byte of a language model on texts, over every token once.
+    """Loss, perplexity, accuracy and bits per byte of a language model on texts; every token counts once.
 
     Args:
         model: a `CausalLM`.
         texts: `EncodedTexts`.
-        examples: the windows that they became; each token sees what its window holds before it.
+        examples: the windows made from them; each token sees the earlier tokens of its window.
         tokenizer: the one that encoded the texts.
     """
 
@@ -163,18 +163,18 @@ class TextScores:
         self._token_scores = TokenScores(model, examples)
 
     def __call__(self):
-        """Return what `summary` says of all batches."""
+        """Return the `summary` of all batches."""
         return self.summary(self.sums())
 
     def sums(self):
-        """Return nats, tokens found and tokens of each batch (B, 3)."""
+        """Return nats, correct tokens and tokens of each batch (B, 3)."""
         return self._token_scores.sums()
 
     def summary(self, sums):
         """Return loss (nats per token), perplexity, accuracy, tokens, and bits_per_byte if the tokens keep the text.
 
-        The last compares models with different vocabularies: all nats of a text, divided once by its bytes. Text that
-        lower-casing or an unknown token leaves out has bytes but no nats: for it the measure would be meaningless.
+        bits_per_byte compares models with different vocabularies: the total of a text, divided by its bytes. Text lost
+        to lower-casing or unknown tokens has bytes but no nats, so the metric would be meaningless for it.
         """
         scores = self._token_scores.summary(sums)
         if self.keeps_text:

@@ -1,20 +1,20 @@
-"""What differs between tasks: a `Task` names it once, and the rest of heedful asks the task."""
+"""The interface of tasks: everything in which they differ."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from heedful.config import PARTS
 from heedful.data.corpus import hold_out
 from heedful.errors import InputError
 
-SCORED_TOKENS = 4096  # most tokens of a batch that is scored: the last batch of each shape is filled up with padding
+SCORED_TOKENS = 4096  # maximum per scored batch: the last batch of each shape is filled up with padding
 
 
 class Task:
-    """What a run is trained for. A task has no state: what it needs comes as arguments.
+    """What a run is trained for. A task is stateless: everything it needs is an argument.
 
-    Methods import what is heavy (Keras, sacrebleu) when they are called, so that a config can be checked, and a help
-    text printed, without it. Another package adds a task with a subclass and the entry point
+    Methods import heavy packages (Keras, sacrebleu) only when called, so that a config can be checked and a help text
+    printed without them. Another package adds a task by a subclass and the entry point
     `heedful.tasks: NAME = "package.module:Class"`.
     """
 
@@ -23,29 +23,29 @@ class Task:
     tokenizer_files: ClassVar[tuple[str, ...]] = ("tokenizer.json",)
     """Files of the tokenizers in a run folder: one, or those of source and target."""
     selected_by: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
-    """Scores of a validation by which the best state can be selected (`train.best_by`)."""
+    """Scores of a validation by which the best state can be selected (`train.select_by`)."""
     compared_by: ClassVar[tuple[str, ...]] = ("loss",)
     """Metrics by which runs are compared: the first that all runs have."""
     text_side: ClassVar[str] = "ids"
-    """The array of a batch to whose positions the logits belong."""
+    """The array of a batch whose positions have the logits."""
     read_side: ClassVar[str] = "ids"
     """The array of a batch that the model reads first."""
     corpora: ClassVar[tuple[str, ...]] = ("files",)
     """Values that `data.corpus` may have."""
     starts_from: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Weights that `train.start_from` provides: beginnings of their names in a masked language model, and here."""
+    """Weights that `train.init_from` provides: their name prefixes in a masked language model, and here."""
     writes: ClassVar[bool] = False
-    """Whether the model writes text token by token, so that a search can be checked."""
+    """Whether the model generates text token by token, so that the self-check tests its search."""
     decodes_to_score: ClassVar[bool] = False
-    """Whether `evaluate` decodes text, and so takes settings of decoding."""
+    """Whether `evaluate` decodes text, and so takes decoding settings."""
     ensembles: ClassVar[bool] = False
-    """Whether several models with the same vocabularies can vote on each token."""
+    """Whether several models with the same vocabularies can form an ensemble."""
     whole_texts: ClassVar[bool] = True
-    """Whether an example is a whole text, and not cut out of one."""
+    """Whether an example is a whole text, not a part of one."""
     scored_by_token: ClassVar[bool] = False
-    """Whether every score depends on the tokens, so that runs with other vocabularies cannot be compared."""
+    """Whether every score depends on the tokens, so that runs with different vocabularies cannot be compared."""
     all_frozen: ClassVar[bool] = False
-    """Whether `train.freeze` freezes every block, and with it the dropout of attention."""
+    """Whether `train.freeze` freezes every block, and with it attention dropout."""
 
     # The config
 
@@ -53,11 +53,11 @@ class Task:
         """Refuse a config that makes no sense for the task.
 
         Raises:
-            InputError: says which settings, and why.
+            InputError: the message says which settings, and why.
         """
 
     def default_selection(self, config):
-        """Return the score by which the best state is selected where the config does not say."""
+        """Return the score by which the best state is selected if the config sets none."""
         return "loss"
 
     def limits_length(self, config):
@@ -65,7 +65,7 @@ class Task:
         return True
 
     def plan_updates(self, config, made):
-        """Return a config with what depends on the number of updates fixed, as in the config `made`."""
+        """Return a config with everything that depends on the number of updates fixed as in the config `made`."""
         return config
 
     # The text
@@ -78,7 +78,7 @@ class Task:
         """Return the text in `files` as a corpus.
 
         Raises:
-            InputError: files are missing; names them, and their `origin`, where such text comes from.
+            InputError: files are missing; the message names them, and their `origin`, where such text comes from.
         """
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class Task:
         """Return the corpora of a run by part: train, valid, and test where there is one.
 
         Raises:
-            InputError: files are missing, or named for no part that is required.
+            InputError: files are missing, or the config names none for a required part.
         """
         files = {part: getattr(config.data, part) for part in PARTS}
         found = {part: self.open_text(config, names, config.data.origin) for part, names in files.items() if names}
@@ -100,26 +100,26 @@ class Task:
         return {**found, "train": train, "valid": valid}
 
     def text_to_score(self, corpora):
-        """Return the corpus that `evaluate` scores where no files are given."""
+        """Return the corpus that `evaluate` scores if no files are given."""
         if "test" not in corpora:
             raise InputError("This run names no test text: give the files to score it on.")
         return corpora["test"]
 
     def prepare(self, config, corpora):
-        """Return the config with what only the text can tell, and the tokenizers learned from it: one, or two sides."""
+        """Return the config, completed from the text, and the tokenizers trained on it: one, or one per side."""
         raise NotImplementedError
 
     # Examples
 
     def training_examples(self, run, corpora, report):
-        """Return what to train on, in the form of `PlannedExamples`; report what of the text was left out."""
+        """Return the training examples, in the form of `PlannedExamples`; report which text was left out."""
         raise NotImplementedError
 
     def scored_examples(self, run, corpora, part):
-        """Return what a held-out part of the text is scored by, token by token; `InputError` if it is unfit."""
+        """Return the examples to score a held-out part token by token; raise `InputError` if it is unusable."""
         raise NotImplementedError
 
-    # The model and what is done with it
+    # The model and its uses
 
     def build_model(self, run, **options):
         """Return a fresh model for a run; `options` are `name`, `dtype` and those of its architecture."""
@@ -129,8 +129,13 @@ class Task:
         """Return the sizes of the vocabularies of a model, in the order of `tokenizer_files`."""
         return [model.vocab_size]
 
-    def predictor(self, runs):
-        """Return the object that does the task with the models of one run or several."""
+    def predictor(self, runs, decode=None):
+        """Return the `Predictor` that does the task with the models of one run or several.
+
+        Args:
+            runs: `Run`s; several for a task with `ensembles`.
+            decode: a `DecodeConfig` that replaces that of the run, for a task that `writes`.
+        """
         raise NotImplementedError
 
     def validator(self, run, model, corpora, scored):
@@ -140,23 +145,26 @@ class Task:
             run: a `Run`.
             model: its model.
             corpora: by part.
-            scored: by part, `scored_examples`.
+            scored: the `scored_examples`, by part.
         """
         raise NotImplementedError
 
-    def evaluate(self, run, corpus, engine=None):
+    def evaluate(self, run, corpus, predictor=None):
         """Score a run on a text; keep the result in its scores.json, and return it.
 
-        `engine` has the model, as `Validator.engine`; without one it is read from the run.
+        Args:
+            run: a `Run`.
+            corpus: the text, from `open_text`.
+            predictor: from the method `predictor`; None: one with the trained model of the run.
         """
         raise NotImplementedError
 
     def describe(self, scores):
-        """Return scores as a line."""
+        """Return scores as one line of text."""
         raise NotImplementedError
 
     def scored_settings(self, config):
-        """Return the settings of a config that decide what a model is asked about a text."""
+        """Return the settings of a config that determine which predictions on a text are scored."""
         return {}
 
     # The self-check
@@ -166,11 +174,11 @@ class Task:
         raise NotImplementedError
 
     def embeddings(self, model):
-        """Return the tables from which a model reads ids."""
+        """Return the embedding layers for a model's input ids."""
         return [model.embedding]
 
     def wrong_labels(self, run, batch):
-        """Return the share of the labels of a batch that are not what the model is to say."""
+        """Return the share of a batch's labels that are not what the model should predict."""
         raise NotImplementedError
 
     def probe(self, run, model, decode, batch):
@@ -179,12 +187,12 @@ class Task:
 
 
 class Probe:
-    """A search over the examples of a batch, and how a model reads at once what the search has written.
+    """A search over the examples of a batch, and the inputs to score its results in one forward pass.
 
     Args:
-        search: from sources (and `limits`) to candidates, as a `Decoder`; `forbidden` are ids that it never writes.
+        search: maps sources (and `limits`) to candidates, like a `BatchSearch`; it never writes its `forbidden` ids.
         sources: lists of ids.
-        limits: most tokens that the search may write for each.
+        limits: maximum number of tokens to write for each source.
     """
 
     def __init__(self, search, sources, limits):
@@ -195,36 +203,37 @@ class Probe:
         raise NotImplementedError
 
     def write_row(self, inputs, row, written):
-        """Put a source and what was written for it into a row of inputs (arrays of zeros, by name)."""
+        """Put a source and the tokens written for it into a row of inputs (arrays of zeros, by name)."""
         raise NotImplementedError
 
 
 class Validator:
-    """Scores a model while it is trained.
+    """Scores a model in training.
 
     Attributes:
-        engine: what `Task.evaluate` scores with.
+        predictor: the `Predictor` that `Task.evaluate` takes, with the model in training.
     """
 
-    engine = None
+    predictor: Any = None
 
     def __call__(self):
-        """Return the scores of the model now, and under `samples` texts to show."""
+        """Return the current scores of the model, and texts to show as `samples`."""
         raise NotImplementedError
 
     def refresh(self):
-        """Make the engine use the weights that the model has now."""
+        """Update the predictor to the model's current weights."""
+        self.predictor.refresh()
 
 
 def starting_point(config):
-    """Return the run that `train.start_from` names, and the config with its sizes in place of its own.
+    """Return the run that `train.init_from` names, and the config with that run's model settings.
 
-    Dropout, tied tables, the bias of the output and pooling stay the config's.
+    Dropout, tied tables, output bias and pooling stay as in the config.
     """
     from heedful.run import Run
 
-    before = Run.open(config.train.start_from).of_task("fill")
-    before.refuse_more_than_in(before.weights_path())  # or what is missing would be missed when the new run has begun
+    before = Run.open(config.train.init_from).of_task("fill")
+    before.refuse_larger_than(before.weights_path())  # report missing weights before the new run begins
     kept = ("dropout", "attention_dropout", "pooling", "tie", "output_bias", "untrained_head")
     own = {name: getattr(config.model, name) for name in kept}
     return before, dataclasses.replace(config, model=dataclasses.replace(before.config.model, **own))

@@ -1,7 +1,6 @@
 """Translation: an encoder-decoder model that writes a target text for each source text."""
 
 import dataclasses
-import functools
 import itertools
 import time
 
@@ -9,21 +8,13 @@ import numpy as np
 
 from heedful.cache import encoded_folder
 from heedful.config import PARTS
-from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import encode
-from heedful.data.examples import PackedPairs, TranslationExamples
-from heedful.data.packing import pack
-from heedful.data.phrasebook import phrasebook
-from heedful.data.puzzles import reverse_pairs
-from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, FIRST_ID, START_ID
-from heedful.tasks.task import SCORED_TOKENS, Probe, Task, Validator, starting_point
+from heedful.tasks.task import Probe, Task, Validator, starting_point
+from heedful.tasks.translation_data import corpora, examples_of, scored_pairs, train_tokenizers
 
-# What a shape costs to compile, in tokens that could be trained on meanwhile: about 7 seconds at 7,000 tokens/s.
-COMPILE_TOKENS = 50_000
-HELD_OUT = 2000  # sentences in the validation and test parts of a built-in corpus
 SAMPLES = 3  # translations shown at a validation
 
 
@@ -43,8 +34,10 @@ class Translate(Task):
     ensembles = decodes_to_score = True
 
     def check_config(self, config):
-        if config.train.best_by == "bleu" and not config.train.validate_sentences:
-            raise InputError("train.best_by = 'bleu' needs train.validate_sentences > 0; or choose best_by = 'loss'.")
+        if config.train.select_by == "bleu" and not config.train.validate_sentences:
+            raise InputError(
+                "train.select_by = 'bleu' needs train.validate_sentences > 0; or choose select_by = 'loss'."
+            )
         for part in PARTS:
             files = getattr(config.data, part)
             if len(files) > 2:
@@ -79,11 +72,11 @@ class Translate(Task):
                 "data.corpus = 'files' to take those."
             )
         config = self.plan_updates(config, config)
-        if not config.train.start_from:
+        if not config.train.init_from:
             return config, train_tokenizers(config, corpus)
         before, config = starting_point(config)
         if config.model.tie == "all":
-            raise InputError("train.start_from brings its own source vocabulary: set model.tie to 'target' or 'none'.")
+            raise InputError("train.init_from brings its own source vocabulary: set model.tie to 'target' or 'none'.")
         config = dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, joint=False))
         return config, (before.tokenizer, train_tokenizers(config, corpus, sides=(1,))[0])
 
@@ -104,36 +97,36 @@ class Translate(Task):
     def vocabulary_sizes(self, model):
         return [model.source_vocab_size, model.target_vocab_size]
 
-    def predictor(self, runs):
-        from heedful.generation.translator import Translator
+    def predictor(self, runs, decode=None):
+        from heedful.inference.translator import Translator
 
-        return Translator.from_runs(runs)
+        return Translator.from_runs(runs, decode)
 
     def validator(self, run, model, corpora, scored):
         return TranslationValidator(run, model, corpora["valid"], scored["valid"])
 
-    def evaluate(self, run, corpus, engine=None):
+    def evaluate(self, run, corpus, predictor=None):
         """Score a run on a parallel text; keep the result in its scores.json, and return it.
 
         Returns:
             bleu, chrf, exact, seconds and tokens per second of decoding, signatures, a 95 % interval; loss, perplexity
-            and accuracy of the model as trained, whatever it decodes in; and the provenance of `scores/passport.py`.
+            and accuracy in the training precision, whatever that of decoding; and the provenance of the scores.
         """
         from heedful.evaluation import TokenScores
-        from heedful.scores.passport import keep
-        from heedful.scores.units import text_metrics
+        from heedful.scores.metrics import text_metrics
+        from heedful.scores.provenance import keep
 
-        translator = engine or self.predictor([run])
+        translator = predictor or self.predictor([run])
         pairs = list(corpus)
         if not pairs:
             raise InputError(f"{corpus.name} is empty.")
         began = time.monotonic()
-        cut = []
+        cut: list[str] = []
         made, scores = translate_and_score(translator, pairs, cut.append)
         seconds = time.monotonic() - began
         tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(made))
         readable = scored_pairs(run, corpus)
-        scores |= TokenScores(translator.trained_model, readable)()
+        scores |= TokenScores(translator.model, readable)()
         scores |= {
             "sentences": len(pairs),
             "sources_cut": len(cut),
@@ -153,9 +146,9 @@ class Translate(Task):
             f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
         )
         if scores["sources_cut"]:
-            text += f", of which {scores['sources_cut']:,} were too long to be read to their end"
+            text += f", {scores['sources_cut']:,} of them with a truncated source"
         if left_out := scores["sentences"] - scores["sentences_of_loss"]:
-            text += f"; the perplexity is without {left_out:,} that are too long or empty"
+            text += f"; the perplexity excludes {left_out:,} that are too long or empty"
         return text
 
     def random_batch(self, run, random, rows, length):
@@ -178,16 +171,16 @@ class Translate(Task):
         return float((wrong | ends[:, None]).mean())
 
     def probe(self, run, model, decode, batch):
-        from heedful.generation.decoder import Decoder
+        from heedful.decoding.batch_search import BatchSearch
 
-        search = Decoder(model, decode, run.target_tokenizer, scored=True)
+        search = BatchSearch(model, decode, run.target_tokenizer, scored=True)
         sources = [row[row != 0].tolist()[: batch["source"].shape[1] - 1] for row in batch["source"]]
-        limits = [min(decode.max_length, search.most(len(source))) for source in sources]
+        limits = [min(decode.max_length, search.length_limit(len(source))) for source in sources]
         return TranslationProbe(search, sources, limits)
 
 
 class TranslationProbe(Probe):
-    """Sources that are translated, and translations that are read at once."""
+    """Sources to translate, and translations to score in one forward pass."""
 
     def first_scored(self, row):
         return 0
@@ -203,9 +196,9 @@ class TranslationValidator(Validator):
 
     def __init__(self, run, model, corpus, scored):
         from heedful.evaluation import TokenScores
-        from heedful.generation.translator import Translator
+        from heedful.inference.translator import Translator
 
-        self.engine = Translator(model, run.source_tokenizer, run.target_tokenizer, run.config.decode)
+        self.predictor = Translator(model, run.source_tokenizer, run.target_tokenizer, run.config.decode)
         self._pairs = list(itertools.islice(corpus, run.config.train.validate_sentences))
         self._token_scores = TokenScores(model, scored)
 
@@ -214,7 +207,7 @@ class TranslationValidator(Validator):
         del scores["tokens"]  # the same at every validation
         if self._pairs:
             self.refresh()
-            made, text_scores = translate_and_score(self.engine, self._pairs)
+            made, text_scores = translate_and_score(self.predictor, self._pairs)
             scores |= {name: text_scores[name] for name in ("bleu", "chrf")}
             scores["samples"] = [
                 f"{source}  ->  {hypothesis}   [{reference}]"
@@ -222,86 +215,11 @@ class TranslationValidator(Validator):
             ]
         return scores
 
-    def refresh(self):
-        self.engine.refresh()
-
-
-def corpora(config):
-    """Return the corpora of a run by part: train, valid, and test where there is one.
-
-    Raises:
-        InputError: files are missing; names them, and where such text comes from.
-    """
-    data = config.data
-    if data.corpus == "phrasebook":
-        sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT, "unseen": HELD_OUT}
-        return {part: _phrasebook(part, size) for part, size in sizes.items()}
-    if data.corpus == "reverse":
-        sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT}
-        return {
-            part: Corpus.from_pairs(
-                reverse_pairs(part, size, data.length, counted_in=data.repeats_counted_in), f"reverse/{part}"
-            )
-            for part, size in sizes.items()
-        }
-    if not data.train or not data.valid:
-        raise InputError("data.train and data.valid must name text files (or choose a built-in data.corpus).")
-    paths = {"train": data.train, "valid": data.valid} | ({"test": data.test} if data.test else {})
-    return {part: Corpus.from_files(files, data.origin) for part, files in paths.items()}
-
-
-@functools.lru_cache(maxsize=8)
-def _phrasebook(part, size):
-    """Return a part of the phrasebook; generating it takes seconds, and a training opens it twice."""
-    return Corpus.from_pairs(phrasebook(part, size), f"phrasebook/{part}")
-
-
-def train_tokenizers(config, corpus, sides=(0, 1)):
-    """Learn the vocabularies of both sides, or of some, from the training text; one object for all when joint."""
-    options = config.tokenizer.keywords()
-    if config.tokenizer.joint:
-        joint = Tokenizer.train(itertools.chain.from_iterable(corpus), **options)
-        return joint, joint
-    return tuple(Tokenizer.train((pair[side] for pair in corpus), **options) for side in sides)
-
-
-def examples_of(config, pairs):
-    """Return encoded training pairs as the examples that a config asks for."""
-    lengths = pairs.source.lengths + 1, pairs.target.lengths + 1  # one more for the end token
-    if not config.data.pack_tokens:
-        return TranslationExamples(pairs, plan_batches(config, lengths))
-    rows = pack(lengths[0].tolist(), config.data.pack_tokens, lengths[1].tolist())
-    filled = [np.add.reduceat(side[np.concatenate(rows)], np.cumsum([0, *map(len, rows[:-1])])) for side in lengths]
-    return PackedPairs(pairs, rows, plan_batches(config, filled))
-
-
-def plan_batches(config, lengths):
-    """Plan the batches of a run over the lengths of its rows: of the source, and of the target (N,)."""
-    data, train = config.data, config.train
-    # A shape is worth compiling when it saves that much padding over the whole training.
-    epoch_tokens = int(sum(side.sum() for side in lengths))
-    row_tokens = epoch_tokens / len(lengths[0])
-    batch_tokens = data.batch_sentences * row_tokens if data.batch_sentences else 2 * data.batch_tokens
-    trained_tokens = (data.planned_updates or train.updates) * train.accumulate * batch_tokens
-    price = COMPILE_TOKENS * epoch_tokens / max(trained_tokens, epoch_tokens)
-    return BatchPlan(
-        *lengths, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
-        shape_price=price, seed=train.seed,
-    )  # fmt: skip
-
-
-def scored_pairs(run, corpus, cache=None):
-    """Return the pairs of a corpus that a run's model can read as examples to score, in batches of few shapes."""
-    pairs = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length, cache)
-    lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
-    batch_tokens = min(run.config.data.batch_tokens, SCORED_TOKENS)
-    return TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3))
-
 
 def translate_and_score(translator, pairs, warn=None):
-    """Return (translations, text scores) of a list of (source, reference); case counts if the model can write it.
+    """Return (translations, text scores) of (source, reference) pairs; ignore case if the model writes only lower case.
 
-    `warn` is called with a message for each source that is longer than the model reads.
+    `warn` is called with a message for each source that exceeds the model's maximum length.
     """
     from heedful.evaluation import score_text
 
@@ -310,9 +228,9 @@ def translate_and_score(translator, pairs, warn=None):
 
 
 def not_next(text, labels, segments=None):
-    """Return where labels (B, T) are not the tokens that follow in a text (B, T); booleans (B, T)."""
+    """Return a mask (B, T) of the labels that are not the next token of the text (B, T)."""
     following = np.concatenate([text[:, 1:], np.zeros_like(text[:, :1])], axis=1)
     wrong = (labels != following) & (following != 0)
-    if segments is not None:  # the last token of a text is followed by its end, and then by another text
+    if segments is not None:  # the last label of a text is its end token, but the next token belongs to another text
         wrong[:, :-1] &= segments[:, 1:] == segments[:, :-1]
     return wrong

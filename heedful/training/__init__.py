@@ -1,1 +1,1 @@
-"""Loss, metrics, optimizer, and the trainer that puts them to work."""
+"""Loss, metrics, optimizer, and the trainer that uses them."""

@@ -9,18 +9,18 @@ from keras import ops
 from heedful import backend
 from heedful.layers.embeddings import writable
 
-PIECE = 256  # tokens; 256 x 8,000 logits (8 MB) still sit in the caches of a CPU: three times as fast as all at once
-LARGE = 1 << 14  # entries of a vocabulary, above which half as many tokens are as fast, and there is less to keep
+PIECE = 256  # tokens whose logits fit into a CPU's caches, see docs/performance.md
+LARGE = 1 << 14  # vocabulary size above which half as many tokens are as fast and take less memory
 
 
 @keras.saving.register_keras_serializable("heedful")
 class TokenCrossentropy(keras.losses.Loss):
-    """Label-smoothed cross-entropy of integer targets, averaged over the tokens that count.
+    """Label-smoothed cross-entropy of integer targets, averaged over the tokens with weight.
 
-    For `compile(loss=...)` on any model that returns logits; padding is left out through `sample_weight` or the mask
-    that our models publish. With smoothing e the target distribution is (1 - e) one-hot + e / V uniform (Szegedy et
-    al. 2016, section 7; e = 0.1 in Vaswani et al. 2017, section 5.4). V counts only words that may be written: in an
-    imported model the bias of some is `NEVER_WRITTEN`.
+    For `compile(loss=...)` on any model that returns logits; padding is excluded by `sample_weight` or by the mask
+    that our models attach. With smoothing e the target distribution is (1 - e) one-hot + e / V uniform (Szegedy et
+    al. 2016, section 7; e = 0.1 in Vaswani et al. 2017, section 5.4). V counts only words that may be generated: an
+    imported model can exclude others by the bias `NEVER_WRITTEN`.
 
     Args:
         label_smoothing: e, from 0 up to 1.
@@ -45,7 +45,7 @@ def token_losses(logits, targets):
     """Return, for logits (..., V) and integer targets (...), two losses in nats (...).
 
     The first is the negative log-likelihood of the target; the second the cross-entropy against a uniform
-    distribution over the words that may be written, which label smoothing mixes in.
+    distribution over the words that may be generated, which label smoothing mixes in.
     """
     normaliser = ops.logsumexp(logits, axis=-1)
     gold = ops.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
@@ -53,21 +53,21 @@ def token_losses(logits, targets):
 
 
 def _mean_of(logits, chosen):
-    """Return the mean over some words of logits (..., V); `chosen` is boolean, (V,) or (..., V)."""
+    """Return the mean of logits (..., V) over the `chosen` words, a boolean (V,) or (..., V)."""
     count = ops.sum(ops.cast(chosen, "float32"), axis=-1)
     return ops.sum(ops.where(chosen, logits, 0.0), axis=-1) / ops.maximum(count, 1.0)
 
 
 def tokens_a_piece(words):
-    """Return how many tokens of a vocabulary of that many words `projected_crossentropy` takes at once."""
+    """Return how many tokens `projected_crossentropy` processes at once, for a vocabulary of that many words."""
     return PIECE if words <= LARGE else PIECE // 2
 
 
 def projected_crossentropy(features, table, targets, weights, label_smoothing=0.0, piece=None, bias=None):
-    """Project features onto the vocabulary and sum the cross-entropy, without ever keeping all logits.
+    """Project features onto the vocabulary and sum the cross-entropy, without materializing all logits.
 
-    Equal to projecting, then `TokenCrossentropy`, but logits live for one piece of tokens only, and the gradient of a
-    piece is taken while its logits are at hand. Sums are float32 whatever the compute type.
+    Equivalent to a projection and `TokenCrossentropy`, but logits exist for one piece of tokens at a time, and the
+    gradient is computed along with them. Sums are float32 for any compute type.
 
     Args:
         features: (B, T, D) in the compute type.
@@ -75,16 +75,16 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
         targets: integer ids (B, T).
         weights: (B, T) float32; 0 leaves a token out.
         label_smoothing: from 0 up to 1.
-        piece: tokens a piece; None: as many as are fast.
+        piece: tokens per piece; None: `tokens_a_piece`.
         bias: of the output projection (V,), or None. Smoothing leaves out words whose bias is `NEVER_WRITTEN`.
 
     Returns:
-        float32 (4,), summed over tokens by weight: smoothed loss (the differentiable one), negative log-likelihood
-        in nats, count of right predictions, and the weights themselves.
+        float32 (4,), weighted sums over tokens: smoothed loss (the differentiable one), negative log-likelihood in
+        nats, correct predictions, and the weights themselves.
     """
     table = ops.cast(table, features.dtype)
     chosen = None if bias is None else writable(ops.cast(bias, "float32"))  # (V,)
-    if bias is not None:  # one more column of the table, read by a feature that is always 1
+    if bias is not None:  # as one more column of the table, for a feature that is always 1
         table = ops.concatenate([table, ops.cast(bias, table.dtype)[:, None]], axis=-1)
         features = ops.concatenate([features, ops.ones_like(features[..., :1])], axis=-1)
     width = features.shape[-1]
@@ -93,13 +93,19 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
     weights = ops.reshape(ops.cast(weights, "float32"), (-1,))
     tokens = features.shape[0]
     piece = piece or tokens_a_piece(table.shape[0])
-    if tokens is None or tokens <= piece:  # TensorFlow traces one graph for all lengths and has no static count
+    if tokens is None or tokens <= piece:  # TensorFlow traces one graph for all lengths, without a static count
         pieces = 1
     else:
         pieces = -(-tokens // piece)
         spare = pieces * piece - tokens
         features = ops.pad(features, ((0, spare), (0, 0)))
         targets, weights = ops.pad(targets, (0, spare)), ops.pad(weights, (0, spare))
+
+    return _summed(targets, weights, pieces, label_smoothing, chosen)(features, table)
+
+
+def _summed(targets, weights, pieces, label_smoothing, chosen):
+    """Return a function with a custom gradient from features (N, D) and table (V, D) to the four sums."""
 
     @ops.custom_gradient
     def summed(features, table):
@@ -109,16 +115,17 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
 
         def one(carry, item):
             sums, by_table = carry
-            new_sums, by_features, more = _piece(*item, table, label_smoothing, chosen)
+            features, targets, weights = item
+            new_sums, by_features, more = _piece(features, targets, weights, table, label_smoothing, chosen)
             return (sums + new_sums, by_table + more), by_features
 
         start = (ops.zeros((4,), "float32"), ops.zeros(table.shape[::-1], "float32"))
         (sums, by_table), by_features = backend.scan(one, start, inputs, pieces)
-        # In the gradient by the logits the target has a part of its own, -weight (1 - e). It is added on the far side
-        # of the products, where it is a row of the table or a feature, instead of in an array as large as V.
+        # The target's part of the gradient with respect to the logits, -weight (1 - e), is added after the products:
+        # there it is a row of the table or a feature vector, not an array of V columns.
         kept = ((1 - label_smoothing) * weights)[:, None]
         gold = ops.cast(ops.take(table, targets, axis=0), "float32")
-        by_features = ops.reshape(by_features, (-1, width)) - kept * gold
+        by_features = ops.reshape(by_features, (-1, features.shape[-1])) - kept * gold
         pulled = ops.segment_sum(kept * ops.cast(features, "float32"), targets, num_segments=table.shape[0])
         by_table = ops.transpose(by_table) - pulled
 
@@ -128,13 +135,13 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
 
         return sums, gradient
 
-    return summed(features, table)
+    return summed
 
 
 def _piece(features, targets, weights, table, label_smoothing, chosen):
-    """Return the four sums of one piece, and the gradients of the first by features (P, D) and, turned, table (D, V).
+    """Return the four sums of one piece, and the gradients of the first: features (P, D) and transposed table (D, V).
 
-    The gradients lack the part of the targets. Smoothing is over the `chosen` words (V,), all if that is None.
+    The gradients lack the targets' part. Smoothing is over the `chosen` words (V,), or over all if that is None.
     """
     logits = backend.multiply(features, ops.transpose(table))  # (P, V)
     top = ops.max(logits, axis=-1, keepdims=True)
@@ -147,7 +154,7 @@ def _piece(features, targets, weights, table, label_smoothing, chosen):
     smoothed = (1 - label_smoothing) * nll + label_smoothing * uniform
     right = gold >= top[:, 0]
     if backend.NAME != "jax" and keras.backend.standardize_dtype(features.dtype) == "bfloat16":
-        right = ops.equal(ops.argmax(logits, axis=-1), targets)  # rounded logits tie: the first of the largest counts
+        right = ops.equal(ops.argmax(logits, axis=-1), targets)  # rounded logits can tie: only the first maximum counts
     right = ops.cast(right, "float32")
     sums = ops.stack([ops.sum(weights * x) for x in (smoothed, nll, right, ops.ones_like(weights))])
     each = 1 / table.shape[0]

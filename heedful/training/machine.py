@@ -1,4 +1,4 @@
-"""What the machine can give to a training: the rate of its products, memory."""
+"""The machine's capacity for training: its rate of matrix products and its memory."""
 
 import contextlib
 import functools
@@ -11,20 +11,20 @@ from keras import ops
 
 from heedful import backend, memory
 
-# Dense products a second of well-known GPUs, in 10^12 operations: bfloat16 (V100, T4: float16), and float32 as JAX and
-# TensorFlow multiply it by default (TF32 where there is such a thing). From the makers' data sheets, without sparsity.
+# Peak dense TFLOP/s of well-known GPUs: bfloat16 (V100, T4: float16), and float32 as JAX and TensorFlow multiply it by
+# default (TF32 where supported). From the vendors' data sheets, without sparsity.
 GPUS = {
     "B200": (2250, 1125), "H200": (989, 494), "H100 PCIe": (756, 378), "H100": (989, 494), "GH200": (989, 494),
     "L40S": (362, 183), "L40": (181, 90.5), "L4": (121, 60), "A100": (312, 156), "A40": (150, 75), "A30": (165, 82),
     "A10": (125, 62.5), "V100": (125, 15.7), "T4": (65, 8.1), "RTX 4090": (165, 82.6), "RTX 3090": (71, 35.6),
 }  # fmt: skip
-SIZES = 2048, 1024, 1024  # of the product that is measured on a CPU: beyond its caches, 10 to 20 ms on two cores
+SIZES = 2048, 1024, 1024  # of the matrix product timed on a CPU: too large for its caches
 
 
 def product_rate(precision="float32"):
-    """Return how many operations a second the machine's matrix products make at best; None for an unknown GPU.
+    """Return the peak rate of matrix products in operations per second; None for an unknown GPU.
 
-    On a CPU that is measured, in a fifth of a second or less; for a GPU it is what its maker says (`GPUS`).
+    On a CPU it is measured, in a fifth of a second or less; for a GPU it is the vendor's figure (`GPUS`).
     """
     name = backend.device()
     if name != "cpu":
@@ -42,17 +42,17 @@ def product_rate(precision="float32"):
 
 
 def peak_memory():
-    """Return the most memory that was in use, in bytes: the accelerator's where there is one, or this process'."""
+    """Return the peak memory use in bytes: of the accelerator if there is one, else of this process."""
     if accelerator := backend.device_memory():
         return accelerator[0]
     return memory.peak()
 
 
 def memory_limit():
-    """Return how many bytes of memory can be in use: the accelerator's, or what this process may have of the machine's.
+    """Return the memory limit in bytes: of the accelerator, or of this process on the host.
 
-    Of the machine's that is what was free or could be freed when first asked, and no more than the limit of its control
-    group (version 2, as seen from inside a container).
+    On the host it is the memory that was available at the first call, including that of the process, but at most the
+    limit of its control group (version 2, as seen from inside a container).
     """
     if accelerator := backend.device_memory():
         return accelerator[1]
@@ -62,7 +62,7 @@ def memory_limit():
 @functools.cache
 def _host_memory():
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    with contextlib.suppress(OSError):  # what only Linux has
+    with contextlib.suppress(OSError):  # these files exist only on Linux
         available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
         own = int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
         limits += [int(available[1]) * 1024 + own] if available else []

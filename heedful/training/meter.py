@@ -1,4 +1,4 @@
-"""What is counted while training - tokens, time, padding, operations - and the progress bar that shows it."""
+"""Counters of a training (tokens, time, padding, operations), and its progress bar."""
 
 import collections
 import contextlib
@@ -8,29 +8,29 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from heedful.progress import note, progress_bar
-from heedful.training.demand import Demand
+from heedful.training.flops import FlopCounter
 from heedful.training.machine import peak_memory, product_rate
 
-SILENCE = 60.0  # seconds; in a log file, where a bar would be no help, a line comes after so many
+SILENCE = 60.0  # seconds between progress lines where no bar is shown, as in a log file
 TEXTS = ("source", "target", "ids")  # arrays of a batch that hold tokens
 
 
 class Meter:
-    """Counts real tokens (padding is none) and time; the first step of each shape is compile time.
+    """Counts tokens without padding, and time; the first step of each shape counts as compile time.
 
     Args:
-        model: that learns.
-        examples: what it learns from.
+        model: the model in training.
+        examples: its training examples.
         config: a `TrainConfig`.
     """
 
     def __init__(self, model, examples, config):
         self.examples, self.config = examples, config
         self._seen = set()
-        self._made = collections.deque()  # what is known of batches that were made and not yet learned from
-        self._demand = Demand(model)
-        self._whole = collections.Counter()
-        self._rate = None
+        self._made: collections.deque = collections.deque()  # figures of batches whose step is not done yet
+        self._demand = FlopCounter(model)
+        self._whole: collections.Counter = collections.Counter()
+        self._rate: float | None = None
         self.restart()
         self.bar = progress_bar(
             TextColumn("update"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
@@ -40,22 +40,19 @@ class Meter:
 
     @contextlib.contextmanager
     def shown(self, update):
-        """Show the progress from `update` on while open, on standard error.
-
-        That is a bar on a terminal, elsewhere a line from time to time.
-        """
+        """Show the progress from `update` on, on standard error: a bar on a terminal, elsewhere occasional lines."""
         self._told = time.monotonic()
         with self.bar:
             self.task = self.bar.add_task("", total=self.config.updates, completed=update, rate="")
             yield self
 
     def restart(self):
-        """Count anew."""
-        self._now = collections.Counter()
+        """Reset the counts of `figures` and `rate`."""
+        self._now: collections.Counter = collections.Counter()
 
     def watched(self, batches):
-        """Yield batches, and take the time that each takes to be made."""
-        self._made.clear()  # what an earlier stream had ready in advance
+        """Yield batches, and time how long each takes to prepare."""
+        self._made.clear()  # batches that an earlier stream had prefetched
         while True:
             began = time.monotonic()
             batch = next(batches)
@@ -79,7 +76,7 @@ class Meter:
         self._now.update(counts)
         self._whole.update(counts)
         if self.task is not None:
-            update, rate = (number + 1) // self.config.accumulate, f"{self.rate:,.0f} tokens/s"
+            update, rate = (number + 1) // self.config.accumulate_batches, f"{self.rate:,.0f} tokens/s"
             self.bar.update(self.task, completed=update, rate=rate)
             if self.bar.disable and time.monotonic() - self._told >= SILENCE:
                 note(f"update {update:6d} of {self.config.updates}  {rate}")
@@ -87,30 +84,30 @@ class Meter:
 
     @property
     def rate(self):
-        """Real tokens (of the target, in translation) per second, compilations left out."""
+        """Real tokens (of the target, in translation) per second, without compilation."""
         return _ratio(self._now, "tokens", "seconds")
 
     @property
     def counted(self):
-        """Whether anything but compilations was counted."""
+        """Whether anything but compilation was counted."""
         return bool(self._whole["tokens"])
 
     def figures(self):
-        """Return what goes into the log, counted since the last `restart`.
+        """Return the figures for the log, counted since the last `restart`.
 
-        Called between updates; what the machine's products can do is measured anew, and the best of it counts: on a
-        machine that is shared a single measurement may tell half.
+        Called between updates. It measures the machine's rate of matrix products again and keeps the highest rate: on
+        a shared machine a single measurement may be half of it.
         """
         rate = product_rate(self.config.precision)
         self._rate = max(self._rate or 0.0, rate) if rate else None
         return self._figures(self._now)
 
     def summary(self):
-        """Return a line about all that was counted."""
+        """Return one line that summarises all counts."""
         figures = self._figures(self._whole)
         machine = ""
-        if "product_share" in figures:
-            machine = f"{figures['product_share']:.0%} of the machine's {self._rate / 1e9:,.0f} GFLOP/s, "
+        if "mfu" in figures and self._rate:
+            machine = f"{figures['mfu']:.0%} of the machine's {self._rate / 1e9:,.0f} GFLOP/s, "
         return (
             f"{figures['tokens_per_second']:,.0f} tokens/s, {figures['padding_share']:.1%} padding, {machine}"
             f"{figures['data_share']:.1%} of the time for making batches, {figures['compile_seconds']:.0f} s "
@@ -121,7 +118,7 @@ class Meter:
         figures = {
             "compile_seconds": round(counts["compiling"], 2), "peak_memory_gib": round(peak_memory() / 2**30, 3),
         }  # fmt: skip
-        if not counts["tokens"]:  # nothing but first batches of their shapes: there is no rate
+        if not counts["tokens"]:  # only first batches of their shapes: no rate yet
             return figures
         figures |= {
             "tokens_per_second": round(_ratio(counts, "tokens", "seconds"), 1),
@@ -129,7 +126,7 @@ class Meter:
             "data_share": round(_ratio(counts, "making", "seconds"), 4),
         }
         if self._rate:
-            figures["product_share"] = round(_ratio(counts, "operations", "seconds") / self._rate, 4)
+            figures["mfu"] = round(_ratio(counts, "operations", "seconds") / self._rate, 4)
         return figures
 
 

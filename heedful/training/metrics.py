@@ -1,4 +1,4 @@
-"""Metrics over tokens that are right for any batching: a sum and a weight, divided once.
+"""Token metrics that do not depend on the batching: a sum and a weight, divided once.
 
 Axes: B batch, T length, V vocabulary.
 """
@@ -10,7 +10,7 @@ from heedful.training.loss import token_losses
 
 
 class TokenMean(keras.metrics.Metric):
-    """The mean of a quantity over all tokens seen: sum and weight are kept, and divided in `result`."""
+    """The mean of a quantity over all tokens seen: sum and weight are accumulated, and divided in `result`."""
 
     def __init__(self, name="token_mean", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -18,12 +18,12 @@ class TokenMean(keras.metrics.Metric):
         self.weight = self.add_variable((), "zeros", name="weight")
 
     def add(self, total, weight):
-        """Count a `total` that was summed over `weight` tokens."""
+        """Add a `total` that was summed over `weight` tokens."""
         self.total.assign_add(ops.cast(total, self.dtype))
         self.weight.assign_add(ops.cast(weight, self.dtype))
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Count targets (B, T) against logits (B, T, V): by `sample_weight` (B, T), and by the mask of the logits."""
+        """Count targets (B, T) against logits (B, T, V): weighted by `sample_weight` (B, T) and the logits' mask."""
         for add_to, of_token in ((self.total, self.values), (self.weight, _ones)):
             add_to.assign_add(_MaskedSum(of_token)(y_true, y_pred, sample_weight))
 
@@ -37,14 +37,14 @@ class TokenMean(keras.metrics.Metric):
 
 
 class _MaskedSum(keras.losses.Loss):
-    """The sum of a function of each token, weighed and masked as Keras weighs and masks losses.
+    """The sum of a function of each token, weighted and masked as Keras does for losses.
 
     Args:
         function: from targets (B, T) and float32 logits (B, T, V) to a number for each token (B, T).
     """
 
     def __init__(self, function):
-        super().__init__("masked_sum", reduction="sum", dtype="float32")  # also where a model computes in bfloat16
+        super().__init__("masked_sum", reduction="sum", dtype="float32")  # even if a model computes in bfloat16
         self.function = function
 
     def call(self, y_true, y_pred):
@@ -57,7 +57,7 @@ def _ones(targets, logits):
 
 @keras.saving.register_keras_serializable("heedful")
 class TokenAccuracy(TokenMean):
-    """Share of tokens whose most likely prediction is right. For `metrics=` or `weighted_metrics=`."""
+    """Share of tokens whose most likely prediction is correct. For `metrics=` or `weighted_metrics=`."""
 
     def __init__(self, name="accuracy", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -77,4 +77,4 @@ class Perplexity(TokenMean):
         return token_losses(logits, targets)[0]
 
     def result(self):
-        return ops.exp(ops.minimum(super().result(), 88.0))  # more float32 cannot hold
+        return ops.exp(ops.minimum(super().result(), 88.0))  # beyond this, exp overflows float32

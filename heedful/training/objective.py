@@ -1,17 +1,22 @@
-"""A model together with what it is trained for: the thing that `fit` fits.
+"""A model together with its training loss, as the Keras model that `fit` trains.
 
 Axes: B batch, T target length, D d_model, V vocabulary.
 """
 
+from collections.abc import Sequence
+
 import keras
+import numpy as np
 from keras import ops
 
+from heedful.config import TrainConfig
 from heedful.training.loss import projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
+from heedful.training.optimizer import Schedule, training_optimizer, training_schedule
 
 
 def batch_sums(model, batch, label_smoothing=0.0, training=False):
-    """Return the four sums (4,) of `projected_crossentropy` for what a model makes of a batch with its labels."""
+    """Return the four sums (4,) of `projected_crossentropy` for a model's predictions on a labelled batch."""
     features, output = model.features(batch, training=training), model.output_projection
     return projected_crossentropy(
         features, output.embeddings, batch["labels"], batch["weights"], label_smoothing, bias=output.bias
@@ -20,7 +25,7 @@ def batch_sums(model, batch, label_smoothing=0.0, training=False):
 
 @keras.saving.register_keras_serializable("heedful")
 class Objective(keras.Model):
-    """The training loss of a model, from features straight to summed cross-entropy.
+    """The training loss of a model, computed directly from its features as summed cross-entropy.
 
     Its input is a whole batch: what the model reads, `labels` and `weights` (B, T), and for training
     `update_tokens` (1,), the number of tokens of the update that the batch belongs to. Dividing by that, and not by
@@ -29,15 +34,15 @@ class Objective(keras.Model):
     Args:
         model: has `features(inputs, training)` -> (B, T, D) and `output_projection`.
         label_smoothing: from 0 up to 1.
-        micro_batches: batches that make one update; Keras takes the mean of their gradients.
+        micro_batches: batches per update; Keras takes the mean of their gradients.
     """
 
     def __init__(self, model, label_smoothing=0.0, micro_batches=1):
-        # float32, or Keras would round weights and token counts to the model's compute type
+        # float32, since Keras would otherwise round weights and token counts to the model's compute type
         super().__init__(name="objective", dtype="float32")
         self.model = model
         self.label_smoothing, self.micro_batches = label_smoothing, micro_batches
-        # The first is what validation measures too; the second is what is minimised.
+        # Validation measures the first one too; training minimises the second.
         self.loss_mean, self.smoothed_loss = TokenMean(name="loss"), TokenMean(name="smoothed_loss")
         self.accuracy, self.perplexity = TokenAccuracy(), Perplexity()
         self.built = True
@@ -50,7 +55,7 @@ class Objective(keras.Model):
         return batch_sums(self.model, batch, self.label_smoothing, training)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Return the loss whose gradient makes the update, and count the metrics."""
+        """Return the loss whose gradient is used for the update, and update the metrics."""
         smoothed, nll, right, tokens = (y_pred[i] for i in range(4))
         self.loss_mean.add(nll, tokens)
         self.smoothed_loss.add(smoothed, tokens)
@@ -76,3 +81,18 @@ class Objective(keras.Model):
     @classmethod
     def from_config(cls, config):
         return cls(**config | {"model": keras.saving.deserialize_keras_object(config["model"])})
+
+
+def training_objective(model, train: TrainConfig) -> tuple[Objective, Schedule]:
+    """Return the objective that trains a model as a config says, compiled, and its learning rate schedule."""
+    schedule = training_schedule(train, model.d_model)
+    objective = Objective(model, train.label_smoothing, train.accumulate_batches)
+    objective.compile(training_optimizer(train, schedule))
+    return objective, schedule
+
+
+def with_update_tokens(batches: Sequence[dict], tokens: float | None = None) -> list[dict]:
+    """Return the batches of one update with its number of tokens: their own, if none is given."""
+    tokens = sum(batch["weights"].sum() for batch in batches) if tokens is None else tokens
+    counted = np.array([max(1, tokens)], np.float32)
+    return [batch | {"update_tokens": counted} for batch in batches]

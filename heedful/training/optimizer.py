@@ -24,7 +24,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         d_model: for `paper`.
         updates: end of the cosine.
         final: learning rate at the end of the cosine.
-        micro_batches: calls that make one update; Keras counts calls when gradients accumulate.
+        micro_batches: calls per update; Keras counts calls when it accumulates gradients.
     """
 
     def __init__(self, kind, peak=1.0, warmup_updates=4000, d_model=512, updates=None, final=0.0, micro_batches=1):
@@ -37,7 +37,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         """Return the learning rate of the update after `step` earlier ones."""
-        # The first update is number 1: at 0 the paper's rate would be 0, and a whole update lost.
+        # The first update is number 1: at 0 the paper's rate would be 0, which wastes an update.
         update = ops.cast(step // self.micro_batches, "float32") + 1.0
         warmup = max(self.warmup_updates, 1)
         rising = ops.minimum(update / warmup, 1.0)
@@ -57,16 +57,16 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def training_schedule(train, d_model):
-    """Return the learning rate schedule that a `TrainConfig` asks for, for a model of width `d_model`."""
+    """Return the learning rate schedule of a `TrainConfig` for a model of width `d_model`."""
     return Schedule(
         train.schedule, train.learning_rate, train.warmup_updates, d_model, train.updates,
-        final=train.final_learning_rate, micro_batches=train.accumulate,
+        final=train.final_learning_rate, micro_batches=train.accumulate_batches,
     )  # fmt: skip
 
 
 def training_optimizer(train, schedule):
-    """Return the optimizer that a `TrainConfig` asks for."""
-    return adam(schedule, train.clip_norm, train.accumulate, train.weight_decay, train.beta_2)
+    """Return the optimizer of a `TrainConfig`."""
+    return adam(schedule, train.clip_norm, train.accumulate_batches, train.weight_decay, train.beta_2)
 
 
 def adam(schedule, clip_norm=None, micro_batches=1, weight_decay=0.0, beta_2=0.98):
@@ -75,9 +75,9 @@ def adam(schedule, clip_norm=None, micro_batches=1, weight_decay=0.0, beta_2=0.9
     Args:
         schedule: learning rate, a number or a `Schedule`.
         clip_norm: largest global norm of a gradient, or None.
-        micro_batches: batches whose gradients make one update.
-        weight_decay: decoupled decay of matrices (AdamW); biases and norms are left alone.
-        beta_2: memory of squared gradients.
+        micro_batches: batches per update.
+        weight_decay: decoupled decay of matrices (AdamW); biases and norms are not decayed.
+        beta_2: decay rate of the mean of squared gradients.
     """
     options = {"beta_1": 0.9, "beta_2": beta_2, "epsilon": 1e-9, "global_clipnorm": clip_norm or None}
     options["gradient_accumulation_steps"] = micro_batches if micro_batches > 1 else None
@@ -88,7 +88,7 @@ def adam(schedule, clip_norm=None, micro_batches=1, weight_decay=0.0, beta_2=0.9
 
 @keras.saving.register_keras_serializable("heedful")
 class MatrixDecayAdamW(keras.optimizers.AdamW):
-    """AdamW that decays matrices only, not biases and norms, also after it was saved and loaded."""
+    """AdamW that decays matrices only, not biases and norms, even after saving and loading."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

@@ -1,11 +1,11 @@
-"""Ctrl-C and SIGTERM while training: noted, so that the work stops where its state can be saved."""
+"""Handling of Ctrl-C and SIGTERM: training stops at a point where its state can be saved."""
 
 import contextlib
 import signal
 
 
 class Interrupted(Exception):
-    """Training was asked to stop by a signal, and has saved its state."""
+    """Training was stopped by a signal."""
 
     def __init__(self, signal_number, message):
         super().__init__(message)
@@ -13,13 +13,13 @@ class Interrupted(Exception):
 
 
 class Signals:
-    """While this is open, the first Ctrl-C or SIGTERM is noted in `received`; a second one stops at once."""
+    """A context that records the first Ctrl-C or SIGTERM in `received`; a second one raises `KeyboardInterrupt`."""
 
     def __enter__(self):
         self.received = None
         self._before = {}
         for number in (signal.SIGINT, signal.SIGTERM):
-            # Signals can be handled in the main thread only; elsewhere they stay with whoever runs that.
+            # Handlers can be set in the main thread only; in other threads the existing ones stay.
             with contextlib.suppress(ValueError):
                 self._before[number] = signal.signal(number, self._note)
         return self

@@ -10,14 +10,14 @@ from heedful.workflows.training import Training, require_free
 
 __all__ = ["Training", "default_folder", "plan", "require_free", "resume", "train"]
 
-# What stays as it is when a training is resumed, besides the tokenizer and the model, of which some may change.
-MADE_WITH = ("data.corpus", "data.labels", "data.planned_updates", "train.start_from", "train.freeze")
+# Settings that cannot change when a training is resumed, besides those of tokenizer and model except `MAY_CHANGE`.
+MADE_WITH = ("data.corpus", "data.labels", "data.planned_updates", "train.init_from", "train.freeze")
 DROPOUTS = ("model.dropout", "model.attention_dropout")
 MAY_CHANGE = (*DROPOUTS, "model.max_length")
 
 
 def default_folder(config):
-    """Return where a run goes that was given no folder: runs/NAME."""
+    """Return the default folder of a run: runs/NAME."""
     return Path("runs") / config.name
 
 
@@ -28,30 +28,30 @@ def train(config, path=None, report=print, force=False, origins=None, plan_minut
         path: the run folder; runs/NAME by default.
         report: called with each line for the user.
         force: whether a run in the folder may be overwritten.
-        origins: where settings came from, by their full names; the run keeps it.
-        plan_minutes: whether `train.updates` becomes what fits into `train.minutes`, if the schedule has an end.
+        origins: where settings came from, by their full names; stored in the run.
+        plan_minutes: whether to set `train.updates` to what fits into `train.minutes`, if the schedule has an end.
     """
     path = path or default_folder(config)
     return Training.create(config, path, report, force, origins, plan_minutes).train()
 
 
 def resume(path, report=print, config=None, verify=False, origins=None):
-    """Continue the training of a run folder, exactly as if it had never stopped; `verify` that first by a replay."""
+    """Continue the training of a run folder exactly as if it had never stopped; `verify` first checks it by replay."""
     run = Run.open(path)
     if config is not None and config != run.config:
         config = config.planned_as(run.config)
         _require_same(run, config)
         config = _with_new_minutes(run, config, report)
-        run = Run(path, config, *run.tokenizers())  # kept in the folder when the state has turned out to fit it
+        run = Run(path, config, *run.tokenizers())  # written to the folder once the state is known to fit it
     return Training(run, report).train(True, verify, origins)
 
 
 def _with_new_minutes(run, config, report):
-    """Plan the updates again where a training gets other minutes and its schedule has an end."""
+    """Plan the updates again if `train.minutes` has changed and the schedule has an end."""
     old, new = run.config.train, config.train
     if not new.schedule_ends or not new.minutes or new.minutes == old.minutes or new.updates != old.updates:
         return config
-    log = run.read_log()
+    log = run.log.read()
     if not log:
         return config
     config = continued_within_minutes(config, log)
@@ -60,7 +60,7 @@ def _with_new_minutes(run, config, report):
 
 
 def _require_same(run, config):
-    """Refuse a config with other settings of what a run was made with: its vocabulary, its model, its classes."""
+    """Refuse a config that changes what a run was created with: its vocabulary, its model, its classes."""
     run.of_task(config.task)
     old, new = settings.flat(run.config.planned_as(run.config)), settings.flat(config)
     for name in old:
@@ -69,8 +69,8 @@ def _require_same(run, config):
             raise InputError(f"{run.path} was made with {name} = {old[name]!r}, which has to stay: train a new run.")
         if name in DROPOUTS and bool(old[name]) != bool(new[name]):
             raise InputError(
-                f"{run.path} was made with {name} = {old[name]!r}, which cannot change from or to 0, for the draws are "
-                "part of its state: 1e-9 drops next to nothing."
+                f"{run.path} was made with {name} = {old[name]!r}, which cannot change from or to 0, since the random "
+                "draws are part of its state: 1e-9 drops almost nothing."
             )
 
 

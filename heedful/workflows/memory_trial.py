@@ -1,6 +1,6 @@
 """Measure the memory that batches of a run take: `python -m heedful.workflows.memory_trial RUN`.
 
-A process keeps the memory that it once took, so only a fresh one can tell; and if there is too little, only it dies.
+A process keeps the memory it once took, so a fresh one is needed; and if memory runs out, only that process dies.
 """
 
 import json
@@ -14,13 +14,13 @@ from heedful.workflows.training import Training
 
 
 def main(path):
-    """Rehearse a run; print the fields of a `Trial` as JSON."""
+    """Try updates of a run; print the fields of a `Trial` as JSON."""
     hold_memory()
     if backend.device() != "cpu" and backend.device_memory() is None:
-        sys.exit(f"{backend.NAME} does not tell how much memory {backend.device()} has: set data.batch_tokens.")
+        sys.exit(f"{backend.NAME} does not report how much memory {backend.device()} has: set data.batch_tokens.")
     run = Run.open(path)
     training = Training(run, report=lambda line: None)
-    used = training.rehearse().memory
+    used = training.estimate_cost().memory
     examples = training.examples
     tokens = max(rows * max(lengths) for rows, *lengths in map(examples.shape, examples.first_of_each_shape()))
     everything = examples.batches_per_epoch <= 1

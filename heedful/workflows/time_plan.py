@@ -1,20 +1,20 @@
-"""How many updates fit into the minutes that a training may take, so that its schedule ends in time."""
+"""Plan how many updates fit into `train.minutes`, so that the learning rate schedule ends in time."""
 
 import dataclasses
 import math
 import time
 
-from heedful.training.rehearsal import update_costs
+from heedful.training.cost_estimate import update_costs
 
-SHARE = 0.95  # of the minutes is planned for; the rest is for a machine that becomes slower
+SHARE = 0.95  # of the minutes to plan for; the rest allows for a machine that slows down
 TIMED = 12  # batches
 
 
 def fit_into_minutes(training):
     """Return the config of a training with as many updates as fit into `train.minutes`, but no more than it asks for.
 
-    Some updates and validations are tried on a model that is thrown away, and their time is part of the minutes. A
-    warm-up that would take more than half of the updates is shortened to half.
+    Updates and validations are timed on a throwaway model, and this time counts towards the minutes. A warm-up longer
+    than half of the updates is shortened to half.
 
     Args:
         training: a `Training` whose schedule has an end (`TrainConfig.schedule_ends`).
@@ -23,7 +23,7 @@ def fit_into_minutes(training):
     train, model = training.config.train, training.fresh_model()
     update, compiling = update_costs(training.run, model, training.examples, TIMED)
     validation = _validation_seconds(training.validator(model))
-    # The learning rates are part of the compiled programs: with other ones they are compiled anew.
+    # The learning rates are part of the compiled programs: new ones mean compiling again.
     spent = time.monotonic() - began + compiling + (validation if train.average > 1 else 0.0)
     found = updates_within(SHARE * 60 * train.minutes - spent, update, validation, train.validate_every)
     updates = min(train.updates, found)
@@ -40,13 +40,13 @@ def fit_into_minutes(training):
 
 
 def updates_within(seconds, update, validation, validate_every):
-    """Return how many updates fit into some time, at least one.
+    """Return how many updates fit into a given time, at least one.
 
     Args:
         seconds: the time available.
         update: seconds of an update.
-        validation: seconds of a validation; one comes after `validate_every` updates each, and one at the end.
-        validate_every: updates.
+        validation: seconds of a validation; one follows every `validate_every` updates, and one the last update.
+        validate_every: updates between validations.
     """
     intervals = int(max(seconds, 0) / (validate_every * update + validation))
     rest = int((seconds - intervals * (validate_every * update + validation) - validation) / update)
@@ -54,10 +54,10 @@ def updates_within(seconds, update, validation, validate_every):
 
 
 def continued_within_minutes(config, log):
-    """Return a config with as many updates as fit into its minutes, by the speed of the training so far.
+    """Return a config with as many updates as fit into its minutes, at the speed of the training so far.
 
     Args:
-        config: with other minutes than those that the run was planned for.
+        config: has other minutes than the run was planned for.
         log: entries of the run's log, at least one.
     """
     last = log[-1]
@@ -67,7 +67,7 @@ def continued_within_minutes(config, log):
 
 
 def _validation_seconds(validator):
-    """Return how long a validation takes: the second one, since programs are compiled in the first."""
+    """Return how long a validation takes: the second one, since the first one includes compilation."""
     seconds = []
     for _ in range(2):
         began = time.monotonic()

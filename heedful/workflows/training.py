@@ -1,4 +1,4 @@
-"""A training: a run folder is created, a model trained, its states kept, its test text scored."""
+"""A training from start to end: create the run folder, train, keep checkpoints, score the test text."""
 
 import dataclasses
 import json
@@ -14,19 +14,20 @@ from heedful.config import Config
 from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
 from heedful.errors import InputError
-from heedful.inspection import plot_curves
+from heedful.inspection.figures import draw_curves
 from heedful.plugins import find_task
-from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, load_matching, load_weights, refuse_links
+from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, refuse_links
 from heedful.selfcheck.check import require
-from heedful.storage import locked, read_sealed, write_text
-from heedful.training.rehearsal import FIRST, Trial, largest_batch, rehearse
+from heedful.storage import locked, read_checked, write_text
+from heedful.training.cost_estimate import FIRST, Trial, estimate_cost, largest_batch
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
+from heedful.weights import load_matching, load_weights
 from heedful.workflows.time_plan import fit_into_minutes
 
 PLANNED = "planned, to fit into train.minutes"  # the origin of a setting
-EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows: about a minute
-# What a training leaves in its run folder, and may delete there.
+EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows that are examined at most
+# Files that a training writes to its run folder, and may delete there.
 WRITTEN = (
     CONFIG, WEIGHTS, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", "log.jsonl", "samples.txt",
     "scores.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt", "curves.png", "state/*.safetensors",
@@ -35,14 +36,14 @@ WRITTEN = (
 
 
 def _written(folder):
-    """Return the files in a folder that a training leaves there, the config first: without it there is no run."""
+    """Return the files in a folder that a training writes, the config first: a folder without it is no run."""
     return [path for pattern in WRITTEN for path in folder.glob(pattern) if path.is_file()]
 
 
 def require_free(path, force=False):
     """Refuse a folder for a new run that holds a run, or files that it would overwrite, unless `force` is set.
 
-    Links in it that lead out of it are refused even then.
+    Links that lead out of the folder are refused even then.
     """
     refuse_links(path)
     there = [] if force else _written(path)
@@ -53,13 +54,13 @@ def require_free(path, force=False):
         )
     if there:
         raise InputError(
-            f"{path} holds no run, but {there[0].relative_to(path)}, which a training would write over. Choose "
+            f"{path} holds no run, but {there[0].relative_to(path)}, which a training would overwrite. Choose "
             "another folder with --run, or overwrite it with --force."
         )
 
 
 class Training:
-    """A run with everything that its training needs: corpora, examples, and the task that says what they are.
+    """A run with everything that its training needs: task, corpora and examples.
 
     Args:
         run: a `Run`.
@@ -74,29 +75,29 @@ class Training:
         self.scored = {
             part: self.task.scored_examples(run, self.corpora, part) for part in self.corpora if part != "train"
         }
-        for part, examples in self.scored.items():  # or a text without tokens would be noticed after all the work
-            if not any(batch["weights"].any() for batch in examples.finite()):
+        for part, examples in self.scored.items():  # report a text without tokens before the training
+            if not any(batch["weights"].any() for batch in examples.one_pass()):
                 raise InputError(f"{self.corpora[part].name} has no token that counts: there is nothing to score.")
         report(str(self.examples))
 
     @property
     def frozen(self):
-        """Beginnings of the names of weights that do not learn."""
+        """Name prefixes of the frozen weights."""
         return tuple(own for _, own in self.task.starts_from) if self.config.train.freeze else ()
 
     @classmethod
     def create(cls, config, path, report=print, force=False, origins=None, plan_minutes=True):
-        """Create a run folder; learn its tokenizers.
+        """Create a run folder, and train its tokenizers.
 
         Args:
             origins: where settings came from, by their full names.
-            plan_minutes: whether `train.updates` becomes what fits into `train.minutes`, if the schedule has an end.
+            plan_minutes: whether to set `train.updates` to what fits into `train.minutes`, if the schedule has an end.
 
         Raises:
             InputError: the folder holds a run already and `force` is not set; bad text.
         """
         path = Path(path)
-        if config.train.start_from and path.resolve() == Path(config.train.start_from).resolve():
+        if config.train.init_from and path.resolve() == Path(config.train.init_from).resolve():
             raise InputError(f"{path} is the run to start from: choose another folder with --run.")
         require_free(path, force)
         training = cls.prepared(config, path, report)  # reads all text, before anything is written or deleted
@@ -106,7 +107,7 @@ class Training:
             origins = (origins or {}) | dict.fromkeys(settings.changed(config, training.config), PLANNED)
         path.mkdir(parents=True, exist_ok=True)
         with locked(path):
-            for old in _written(path):  # only with `force` are there any
+            for old in _written(path):  # only with `force`
                 old.unlink()
             Run.create(path, training.config, *training.run.tokenizers(), origins=origins)
         return training
@@ -116,27 +117,27 @@ class Training:
         """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
         training = cls.prepared(config, Path(), report)
         report(backend.device_summary())
-        report(str(training.rehearse()))
+        report(str(training.estimate_cost()))
 
     @classmethod
     def prepared(cls, config, path, report=print):
-        """Return the training that a config describes, with tokenizers learned from its text; nothing is written."""
+        """Return the training of a config, with tokenizers trained on its text; write nothing."""
         config, tokenizers = _prepare(config, report)
         return cls(Run(path, config, *tokenizers), report)
 
-    def rehearse(self):
-        """Return the `Rehearsal` of the training, done with a fresh model."""
-        return rehearse(self.run, self.fresh_model(), self.examples)
+    def estimate_cost(self):
+        """Return the `CostEstimate` of the training, measured with a fresh model."""
+        return estimate_cost(self.run, self.fresh_model(), self.examples)
 
     def fresh_model(self):
-        """Return a model that has learned nothing, with the parts frozen that the config freezes."""
+        """Return an untrained model, frozen as the config says."""
         model = self.run.build_model()
         if self.config.train.freeze:
             model.freeze()
         return model
 
     def plan_minutes(self):
-        """Replace the number of updates by what fits into `train.minutes`; the planning is part of that time."""
+        """Set `train.updates` to what fits into `train.minutes`; the time for planning counts towards it."""
         began = time.monotonic()
         self.config = self.run.config = fit_into_minutes(self)
         self.seconds_spent = time.monotonic() - began
@@ -149,9 +150,9 @@ class Training:
         """Train, then draw the curves and score the test text, or the validation text where there is none.
 
         Args:
-            resume: continue from the last state; a run that never had one begins.
-            verify: before that, repeat the updates that led to that state, and compare.
-            origins: where settings came from that are new, by their full names.
+            resume: continue from the last state; a run without one starts from the beginning.
+            verify: first repeat the updates that led to that state, and compare.
+            origins: where new settings came from, by their full names.
 
         Raises:
             InputError: another process trains in the same folder; the self-check or the training failed.
@@ -166,11 +167,11 @@ class Training:
         if self.config.train.check and not resume:
             require(self.run, self.examples.batch(0), self.frozen, self.report)
         if resume:
-            self.run.refuse_more_than_kept()
+            self.run.refuse_larger_than()
         backend.set_seed(self.config.train.seed)
         model = self.fresh_model()
-        if self.config.train.start_from and not resume:
-            self._start_from(model, self.config.train.start_from)
+        if self.config.train.init_from and not resume:
+            self._start_from(model, self.config.train.init_from)
         self.report(f"model: {model.count_params():,} parameters")
         self.report(backend.device_summary())
         validator, fingerprint = self.validator(model), self.corpora["train"].fingerprint
@@ -190,10 +191,10 @@ class Training:
             self._draw_curves()
             raise
         self._draw_curves()
-        load_weights(model, read_sealed(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
+        load_weights(model, read_checked(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
         validator.refresh()
         for part in [part for part in self.corpora if part not in ("train", "valid")] or ["valid"]:
-            scores = self.task.evaluate(self.run, self.corpora[part], validator.engine)
+            scores = self.task.evaluate(self.run, self.corpora[part], validator.predictor)
             signature = next(iter(scores.get("signatures", {}).values()), "")
             self.report(f"{part}: {self.task.describe(scores)}" + (f"  ({signature})" if signature else ""))
         return self.run
@@ -209,10 +210,10 @@ class Training:
         write_text(self.run.path / EXAMINATION, lines)
 
     def _start_from(self, model, start):
-        """Put the encoder of a masked language model, the run `start`, into a fresh model."""
+        """Load the encoder of a masked language model, the run `start`, into a fresh model."""
         path = Run.open(start).weights_path()
         arrays = {}
-        for name, array in read_sealed(path)[0].items():
+        for name, array in read_checked(path)[0].items():
             for theirs, own in self.task.starts_from:
                 if name.startswith(theirs) and name != "embedding/bias":  # which belongs to the output
                     arrays[name.replace(theirs, own, 1)] = array
@@ -220,17 +221,17 @@ class Training:
         self.report(f"{count} weights taken over from {start}" + (", frozen" if self.config.train.freeze else ""))
 
     def _draw_curves(self):
-        log = self.run.read_log()
+        log = self.run.log.read()
         if not log:
             return
         try:
-            plot_curves(self.run.path / "curves.png", log)
-        except OSError as error:  # a picture must not cost a training
+            draw_curves(self.run.path / "curves.png", log)
+        except OSError as error:  # a failed plot must not fail the training
             self.report(f"The curves could not be drawn: {error}.")
 
 
 def _prepare(config, report):
-    """Return the config with what only the text and the memory can tell, and the tokenizers."""
+    """Return the config, completed with what depends on text and memory, and the tokenizers."""
     keep_compilations()
     task = find_task(config.task)
     config, tokenizers = task.prepare(config, task.find_corpora(config))
@@ -251,7 +252,7 @@ def _with_largest_batch(config, tokenizers):
             command = [sys.executable, "-m", "heedful.workflows.memory_trial", folder]
             made = subprocess.run(command, capture_output=True, text=True)
         if made.returncode == 1 and tokens == FIRST:
-            raise InputError(f"The memory could not be tried out: {' '.join(made.stderr.splitlines()[-1:])}")
+            raise InputError(f"The memory trial failed: {' '.join(made.stderr.splitlines()[-1:])}")
         return None if made.returncode else Trial(**json.loads(made.stdout.splitlines()[-1]))
 
     return sized(batch_tokens=largest_batch(attempt))

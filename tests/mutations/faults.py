@@ -1,14 +1,14 @@
-"""Faults as people plant them in Transformers, one patch of our own code each, with the check that must find it.
+"""Typical bugs in Transformers, each a patch of our own code, with the check that must find it.
 
-A fault is a function of pytest's `monkeypatch`; its docstring says what went wrong.
+A fault is a function that takes pytest's `monkeypatch`; its docstring describes the bug.
 """
 
 import keras
 from keras import ops
 
 from heedful.data import examples, masking
-from heedful.generation import search, strategies
-from heedful.layers import attention, blocks, inputs, masks
+from heedful.decoding import beam_search, search, strategies
+from heedful.layers import attention, blocks, cache, input_embedding, masks
 from heedful.models import causal_lm, masked_lm, transformer
 from heedful.training import loss, objective, optimizer
 
@@ -34,14 +34,14 @@ def wrap(monkeypatch, owner, name, change):
 @fault("future", "generate")
 def causal_mask_dropped(monkeypatch):
     """Every position of the target sees all others."""
-    wrap(monkeypatch, masks, "of_future", lambda original: lambda *args: ops.ones_like(original(*args)))
+    wrap(monkeypatch, masks, "causal", lambda original: lambda *args: ops.ones_like(original(*args)))
 
 
 @fault("future")
 @fault("future", "generate", positions="rotary")
 def causal_mask_one_too_far(monkeypatch):
-    """Each position sees the one behind it, whose token it is to say."""
-    wrap(monkeypatch, masks, "of_future", lambda original: lambda query, keys: original(query + 1, keys))
+    """Each position also sees the next one, whose token it must predict."""
+    wrap(monkeypatch, masks, "causal", lambda original: lambda query, keys: original(query + 1, keys))
 
 
 @fault("padding")
@@ -49,12 +49,12 @@ def causal_mask_one_too_far(monkeypatch):
 @fault("padding", "classify")
 def padding_mask_ignored(monkeypatch):
     """Padding is read like text."""
-    wrap(monkeypatch, masks, "of_padding", lambda original: lambda valid: ops.ones_like(original(valid)))
+    wrap(monkeypatch, masks, "padding", lambda original: lambda valid: ops.ones_like(original(valid)))
 
 
 @fault("padding")
-def padding_of_the_source_is_seen_by_the_target(monkeypatch):
-    """The encoder hides padding, cross-attention does not."""
+def source_padding_visible_to_cross_attention(monkeypatch):
+    """The encoder masks padding, but cross-attention does not."""
 
     def change(original):
         def encode(self, *args):
@@ -67,8 +67,8 @@ def padding_of_the_source_is_seen_by_the_target(monkeypatch):
 
 
 @fault("padding", "classify")
-def mean_over_padding(monkeypatch):
-    """The vector of a text is the mean of its tokens' and its padding's."""
+def mean_pooling_includes_padding(monkeypatch):
+    """The vector of a text is the mean over its tokens and its padding."""
     monkeypatch.setattr(masked_lm.TextEncoder, "pool", lambda self, ids, vectors, pooling: ops.mean(vectors, axis=1))
 
 
@@ -77,32 +77,32 @@ def source_and_target_swapped(monkeypatch):
     """The model reads what it should write."""
 
     def change(original):
-        def translation(*args):
+        def teacher_forcing_batch(*args):
             batch = original(*args)
             return batch | {"source": batch["target"], "target": batch["source"]}
 
-        return translation
+        return teacher_forcing_batch
 
-    wrap(monkeypatch, examples, "translation", change)
+    wrap(monkeypatch, examples, "teacher_forcing_batch", change)
 
 
 @fault("labels")
 def labels_not_shifted(monkeypatch):
-    """Each position is to say the token it has just read."""
+    """Each position must predict the token that it has just read."""
 
     def change(original):
-        def translation(*args):
+        def teacher_forcing_batch(*args):
             batch = original(*args)
             return batch | {"labels": batch["target"]}
 
-        return translation
+        return teacher_forcing_batch
 
-    wrap(monkeypatch, examples, "translation", change)
+    wrap(monkeypatch, examples, "teacher_forcing_batch", change)
 
 
 @fault("labels", "fill", many=True)
 def nothing_is_masked(monkeypatch):
-    """The tokens to be found stand there."""
+    """The tokens to predict stay visible in the input."""
     monkeypatch.setattr(masking, "MASKED", 0.0)
     monkeypatch.setattr(masking, "REPLACED", 0.0)
 
@@ -124,9 +124,9 @@ def _own_mean(self, x=None, y=None, y_pred=None, sample_weight=None, training=Tr
 
 
 @fault("pieces")
-@fault("pieces", accumulate=2)
+@fault("pieces", accumulate_batches=2)
 def mean_of_means(monkeypatch):
-    """Each batch is divided by its own tokens, not by those of the update."""
+    """The loss of each batch is divided by its own token count, not by that of the update."""
     monkeypatch.setattr(objective.Objective, "compute_loss", _own_mean)
 
 
@@ -135,7 +135,7 @@ def mean_of_means(monkeypatch):
 def cache_written_one_place_late(monkeypatch):
     """A token's keys and values are stored where the next one's belong."""
     wrap(
-        monkeypatch, attention.KeyValues, "write",
+        monkeypatch, cache.KeyValueCache, "write",
         lambda original: lambda self, place, keys, values: original(
             self, (place + 1) % self.keys.shape[-1] if keys.shape[1] == 1 else place, keys, values
         ),
@@ -143,10 +143,10 @@ def cache_written_one_place_late(monkeypatch):
 
 
 @fault("cached")
-def positions_stand_still_in_decoding(monkeypatch):
-    """Every token that is written takes itself for the first."""
+def every_decode_step_has_position_0(monkeypatch):
+    """Every generated token gets position 0."""
     wrap(
-        monkeypatch, transformer.Transformer, "step",
+        monkeypatch, transformer.Transformer, "decode_step",
         lambda original: lambda self, *args, positions, **kwargs: original(
             self, *args, positions=ops.zeros_like(positions), **kwargs
         ),
@@ -154,10 +154,10 @@ def positions_stand_still_in_decoding(monkeypatch):
 
 
 @fault("cached", "generate")
-def positions_restart_behind_the_prompt(monkeypatch):
-    """What is written behind a prompt is numbered from 0 again."""
+def positions_restart_after_the_prompt(monkeypatch):
+    """The positions of generated tokens start at 0 again after a prompt."""
     wrap(
-        monkeypatch, causal_lm.CausalLM, "step",
+        monkeypatch, causal_lm.CausalLM, "decode_step",
         lambda original: lambda self, ids, memory, *args, **kwargs: original(
             self, ids, memory._replace(lengths=ops.zeros_like(memory.lengths)), *args, **kwargs
         ),
@@ -165,19 +165,19 @@ def positions_restart_behind_the_prompt(monkeypatch):
 
 
 @fault("cached")
-def keys_and_values_of_the_memory_swapped(monkeypatch):
-    """The memory that is projected once has its keys where its values belong."""
+def cross_attention_keys_and_values_swapped(monkeypatch):
+    """The cached keys and values of the encoder's output are exchanged."""
 
     def project_memory(self, memory):
         keys, values = self._split_pair(self.key_value_projection(memory))
-        return attention.KeyValues.of(values, keys)
+        return cache.KeyValueCache.of(values, keys)
 
     monkeypatch.setattr(attention.MultiHeadAttention, "project_memory", project_memory)
 
 
 @fault("cached")
-def second_best_is_taken(monkeypatch):
-    """Greedy search takes the second likeliest token."""
+def greedy_search_takes_the_second_best_token(monkeypatch):
+    """Greedy search takes the second most probable token."""
 
     def second(logits):
         top = ops.max(logits, axis=-1, keepdims=True)
@@ -187,8 +187,8 @@ def second_best_is_taken(monkeypatch):
 
 
 @fault("cached")
-def a_slot_reads_what_its_predecessor_left(monkeypatch):
-    """The whole ring of a cache is visible, whatever stands there."""
+def stale_cache_entries_visible(monkeypatch):
+    """The whole ring buffer of the cache is visible, including stale entries."""
     wrap(
         monkeypatch, search, "_visible",
         lambda original: lambda ancestors, in_time: original(ancestors, ops.ones_like(in_time)),
@@ -197,8 +197,8 @@ def a_slot_reads_what_its_predecessor_left(monkeypatch):
 
 @fault("beams")
 @fault("beams", "generate")
-def a_beam_charges_what_has_ended(monkeypatch):
-    """A hypothesis that has ended loses more at every step."""
+def finished_hypotheses_keep_losing_score(monkeypatch):
+    """A finished hypothesis loses score at every further step."""
 
     def change(original):
         def extend(self, state, logits, step):
@@ -207,11 +207,11 @@ def a_beam_charges_what_has_ended(monkeypatch):
 
         return extend
 
-    wrap(monkeypatch, strategies.BeamSearch, "extend", change)
+    wrap(monkeypatch, beam_search.BeamSearch, "extend", change)
 
 
 @fault("beams")
-def beams_forget_who_wrote_what(monkeypatch):
+def beams_ignore_their_ancestors(monkeypatch):
     """Each hypothesis reads its own row of the cache, not its ancestors'."""
 
     def change(original):
@@ -222,12 +222,12 @@ def beams_forget_who_wrote_what(monkeypatch):
 
         return extend
 
-    wrap(monkeypatch, strategies.BeamSearch, "extend", change)
+    wrap(monkeypatch, beam_search.BeamSearch, "extend", change)
 
 
 @fault("gradients", frozen=True)
-def a_frozen_encoder_that_is_not(monkeypatch):
-    """The encoder is to stay as it is, and learns."""
+def frozen_encoder_is_trained(monkeypatch):
+    """The encoder should stay frozen, but learns."""
     monkeypatch.setattr(transformer.Transformer, "freeze", lambda self: None)
 
 
@@ -246,14 +246,14 @@ def the_output_projection_does_not_learn(monkeypatch):
 def attention_not_scaled(monkeypatch):
     """Scores are not divided by the square root of the head size."""
     wrap(
-        monkeypatch, attention.MultiHeadAttention, "_mix",
+        monkeypatch, attention.MultiHeadAttention, "_attend",
         lambda original: lambda self, query, *args: original(self, query * self.head_dim**0.5, *args),
     )  # fmt: skip
 
 
 @fault("attention", positions="rotary", num_heads=4, num_kv_heads=2)
-def only_keys_are_turned(monkeypatch):
-    """Rotary positions turn the keys, not the queries."""
+def rotary_rotates_keys_only(monkeypatch):
+    """Rotary positions rotate the keys, but not the queries."""
     wrap(
         monkeypatch, attention, "rotate",
         lambda original: lambda x, positions: x if x.shape[2] > 2 else original(x, positions),
@@ -262,7 +262,7 @@ def only_keys_are_turned(monkeypatch):
 
 @fault("attention", num_heads=4, num_kv_heads=2)
 def groups_of_heads_interleaved(monkeypatch):
-    """With fewer key heads, each query head reads from another's."""
+    """With fewer key/value heads, query heads read those of other groups."""
 
     def change(original):
         def mix(self, query, keys, values, visible, trace):
@@ -272,24 +272,24 @@ def groups_of_heads_interleaved(monkeypatch):
 
         return mix
 
-    wrap(monkeypatch, attention.MultiHeadAttention, "_mix", change)
+    wrap(monkeypatch, attention.MultiHeadAttention, "_attend", change)
 
 
 @fault("order")
 @fault("order", "fill")
-def positions_forgotten(monkeypatch):
-    """No vector says where its token stands."""
+def positions_not_added(monkeypatch):
+    """No position encoding is added to the embeddings."""
     wrap(
-        monkeypatch, inputs.SinusoidalPositions, "call",
+        monkeypatch, input_embedding.SinusoidalPositions, "call",
         lambda original: lambda self, x, positions=None: x,
     )  # fmt: skip
 
 
 @fault("alone")
 def texts_of_a_batch_mix(monkeypatch):
-    """A little of the batch's mean gets into every text."""
+    """A small share of the batch's mean leaks into every text."""
     wrap(
-        monkeypatch, blocks.Residual, "leave",
+        monkeypatch, blocks.Residual, "after",
         lambda original: lambda self, x, change: original(self, x, change)
         + 0.01 * ops.mean(x, axis=0, keepdims=True),
     )  # fmt: skip
@@ -297,7 +297,7 @@ def texts_of_a_batch_mix(monkeypatch):
 
 @fault("dropout")
 def dropout_is_never_on(monkeypatch):
-    """`training` gets lost on its way to the layers."""
+    """`training` is not passed on to the layers."""
     wrap(
         monkeypatch, transformer.Transformer, "features",
         lambda original: lambda self, inputs, training=None, trace=None: original(self, inputs, False, trace),
@@ -306,7 +306,7 @@ def dropout_is_never_on(monkeypatch):
 
 @fault("stored")
 def dropout_is_never_off(monkeypatch):
-    """Dropout works in translation too."""
+    """Dropout stays active in inference."""
     wrap(
         monkeypatch, transformer.Transformer, "features",
         lambda original: lambda self, inputs, training=None, trace=None: original(self, inputs, True, trace),
@@ -315,11 +315,11 @@ def dropout_is_never_off(monkeypatch):
 
 @fault("stored")
 def biases_are_not_loaded(monkeypatch):
-    """A loaded model has the biases that it was made with."""
-    from heedful import run
+    """A loaded model keeps the biases of its initialization."""
+    from heedful import weights
 
     wrap(
-        monkeypatch, run, "_assign",
+        monkeypatch, weights, "_assign",
         lambda original: lambda own, arrays, origin: original(
             {name: weight for name, weight in own.items() if not name.endswith("bias")}, arrays, origin
         ),
@@ -328,23 +328,23 @@ def biases_are_not_loaded(monkeypatch):
 
 @fault("documents", "generate", packed=True)
 def documents_of_a_row_see_each_other(monkeypatch):
-    """The mask of segments is all True."""
-    wrap(monkeypatch, masks, "of_segments", lambda original: lambda *segments: ops.ones_like(original(*segments)))
+    """The segment mask is all True."""
+    wrap(monkeypatch, masks, "same_segment", lambda original: lambda *segments: ops.ones_like(original(*segments)))
 
 
 @fault("pairs", "translate", shared=True)
 def targets_see_every_source_of_their_row(monkeypatch):
-    """The mask of segments between target and source is all True."""
+    """The segment mask between target and source is all True."""
     wrap(
-        monkeypatch, masks, "of_segments",
+        monkeypatch, masks, "same_segment",
         lambda original: lambda segments, keys=None: original(segments)
         if keys is None else ops.ones_like(original(segments, keys)),
     )  # fmt: skip
 
 
 @fault("pairs", "translate", shared=True)
-def positions_go_on_through_a_row(monkeypatch):
-    """The second sentence of a row begins where the first one ends."""
+def positions_continue_across_sentences_of_a_row(monkeypatch):
+    """The positions of a row's second sentence continue those of the first."""
     wrap(
         monkeypatch, transformer, "_packing",
         lambda original: lambda inputs, side: original(inputs, side)._replace(positions=None),
@@ -352,14 +352,14 @@ def positions_go_on_through_a_row(monkeypatch):
 
 
 @fault("start")
-def embeddings_begin_too_large(monkeypatch):
-    """The first weights of the tables are those of a layer that scales nothing."""
+def embeddings_initialized_too_large(monkeypatch):
+    """The embedding tables are initialized with far too large values."""
     monkeypatch.setattr(keras.initializers, "RandomNormal", lambda stddev: keras.initializers.TruncatedNormal(stddev=5))
 
 
 @fault("falls")
-def the_optimizer_climbs(monkeypatch):
-    """Updates go against the gradient's sign."""
+def the_learning_rate_is_negative(monkeypatch):
+    """Updates follow the gradient uphill."""
     wrap(
         monkeypatch, optimizer.Schedule, "__call__",
         lambda original: lambda self, step: -original(self, step),
@@ -367,8 +367,8 @@ def the_optimizer_climbs(monkeypatch):
 
 
 @fault("falls", "classify")
-def the_text_is_lost(monkeypatch):
-    """The classifier never gets to see what it classifies."""
+def classifier_features_are_zero(monkeypatch):
+    """The classifier does not see the text."""
 
     def change(original):
         def features(self, inputs, training=None, trace=None):

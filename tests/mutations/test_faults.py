@@ -1,4 +1,4 @@
-"""The self-check finds every planted fault by name, and none where there is none."""
+"""The self-check reports every planted fault by name, and none in a sound run."""
 
 import dataclasses
 
@@ -14,9 +14,9 @@ from tests.mutations.faults import FAULTS
 
 pytestmark = pytest.mark.any_backend
 
-# The settings that a fault's options stand for; others are the model's.
+# Command-line settings for options of a fault; all other options are settings of the model.
 SETTINGS = {
-    "accumulate": ["--train.accumulate", "2"],
+    "accumulate_batches": ["--train.accumulate_batches", "2"],
     "many": ["--data.mask_share", "0.6"],
     "frozen": ["--model.tie", "target", "--tokenizer.joint", "false"],
     "shared": ["--data.pack_tokens", "17"],
@@ -33,8 +33,8 @@ def checked(recipe_of, tmp_path):
         for name, value in options.items():
             config = override(config, SETTINGS.get(name, [f"--model.{name}", str(value).lower()]))
         config, tokenizers = find_task(task).prepare(config, find_task(task).find_corpora(config))
-        if "frozen" in options:  # checked without the run that it would start from: fresh weights are frozen too
-            config = dataclasses.replace(config, train=dataclasses.replace(config.train, freeze=True, start_from="run"))
+        if "frozen" in options:  # `init_from` is not loaded here: fresh weights are frozen too
+            config = dataclasses.replace(config, train=dataclasses.replace(config.train, freeze=True, init_from="run"))
         training = Training(Run(tmp_path / "run", config, *tokenizers), report=lambda line: None)
         return check(training.run, training.examples.batch(0), training.frozen, only=only)
 
@@ -44,9 +44,11 @@ def checked(recipe_of, tmp_path):
 @pytest.mark.parametrize(
     ("task", "options"),
     [
-        ("translate", {"frozen": True, "accumulate": True, "num_kv_heads": 1}),
-        pytest.param("translate", {"shared": True, "positions": "learned", "norm": "pre"}, marks=pytest.mark.slow),
-        ("generate", {"packed": True, "norm": "pre", "positions": "rotary", "tie": "none"}),
+        ("translate", {"frozen": True, "accumulate_batches": True, "num_kv_heads": 1}),
+        pytest.param(
+            "translate", {"shared": True, "positions": "learned", "norm_position": "pre"}, marks=pytest.mark.slow
+        ),
+        ("generate", {"packed": True, "norm_position": "pre", "positions": "rotary", "tie": "none"}),
         ("fill", {}),
         ("classify", {"positions": "learned", "dropout": 0.0, "bias": False}),
     ],
@@ -62,7 +64,7 @@ def test_a_sound_run_passes(checked, task, options):
 
 
 def each_fault():
-    """Yield the faults; where one is planted in several tasks, all but the first take their time."""
+    """Yield the faults as parameters; all but the first case of each fault are marked slow."""
     seen = set()
     for plant, name, task, options in FAULTS:
         marks = [pytest.mark.slow] if plant in seen else []
@@ -78,5 +80,5 @@ def test_every_fault_is_found(monkeypatch, checked, plant, name, task, options):
     assert str(finding).startswith(f"FAILED  {name}")
 
 
-def test_there_are_more_than_twenty():
+def test_there_are_more_than_twenty_faults():
     assert len({plant for plant, *_ in FAULTS}) > 20

@@ -12,7 +12,8 @@ from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed, plan_pieces
 from heedful.special_tokens import END_ID, START_ID
 from heedful.errors import InputError
-from heedful.scores.units import Metric
+from heedful.inference.predictor import Predictor
+from heedful.scores.metrics import Metric
 from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import TokenValidator, random_text
 from heedful.tasks.task import SCORED_TOKENS, Task
@@ -53,18 +54,18 @@ class Tag(Task):
 
         return Tagger(len(run.tokenizer), len(run.config.data.labels), **options)
 
-    def predictor(self, runs):
-        return runs[0].load_model()
+    def predictor(self, runs, decode=None):
+        return WordTagger.from_run(runs[0])
 
     def validator(self, run, model, corpora, scored):
-        return TokenValidator(model, scored["valid"])
+        return TokenValidator(WordTagger(model, run), scored["valid"])
 
-    def evaluate(self, run, corpus, engine=None):
+    def evaluate(self, run, corpus, predictor=None):
         from heedful import backend
-        from heedful.scores.passport import keep
+        from heedful.scores.provenance import keep
 
-        model, right, words = engine or run.load_model(), [], []
-        for batch in examples(run, corpus, SCORED_TOKENS, 3).finite():
+        model, right, words = (predictor or self.predictor([run])).model, [], []
+        for batch in examples(run, corpus, SCORED_TOKENS, 3).one_pass():
             found = backend.to_numpy(model({"ids": batch["ids"]})).argmax(-1) == batch["labels"]
             right += ((found * batch["weights"]).sum(1)).tolist()
             words += batch["weights"].sum(1).tolist()
@@ -84,6 +85,27 @@ class Tag(Task):
         real = np.isin(batch["ids"], (0, START_ID, END_ID), invert=True)
         known = batch["labels"] < len(run.config.data.labels)
         return float(((batch["weights"] > 0) != real).mean() + (~known).mean())
+
+
+class WordTagger(Predictor):
+    """Tags the words of lines; words are separated by blanks."""
+
+    def __init__(self, model, run):
+        self.model, self.tokenizer, self.data = model, run.tokenizer, run.config.data
+
+    @classmethod
+    def from_run(cls, run, decode=None):
+        return cls(run.load_model(), run)
+
+    def predict_stream(self, texts, warn=None, **options):
+        """Yield for each line a list of (word, tag)."""
+        from heedful import backend
+
+        for text in texts:
+            words = text.split()[: self.data.max_tokens - 2]
+            ids = [START_ID, *(ids[0] for ids in self.tokenizer.encode_batch(words)), END_ID]
+            found = backend.to_numpy(self.model({"ids": np.array([ids])}))[0, 1:-1].argmax(-1)
+            yield [(word, self.data.labels[tag]) for word, tag in zip(words, found, strict=True)]
 
 
 class TaggedExamples(PlannedExamples):

@@ -1,8 +1,10 @@
-"""What people use today, each as an update on a batch: the same sizes, loss and optimizer, written as its makers do.
+"""Other toolkits, each as an update on a batch: the same sizes, loss and optimizer, written as its authors do.
 
-Where a peer is not what ours is, its docstring says so. A peer is imported when it is measured; it is installed where
-all of its `MODULES` are.
+The docstring of each peer names its differences from ours. A peer counts as installed if all of its `MODULES` are;
+it is imported only when it is measured.
 """
+
+from typing import Any
 
 from heedful.bench.peers.eole import Eole
 from heedful.bench.peers.hugging_face import HuggingFace
@@ -10,7 +12,7 @@ from heedful.bench.peers.joeynmt import JoeyNMT
 from heedful.bench.peers.keras_hub import KerasHub
 from heedful.bench.peers.torch_loop import TorchLoop, TutorialLoop
 
-PEERS = {
+PEERS: dict[str, Any] = {
     "torch": TorchLoop,
     "tutorial_loop": TutorialLoop,
     "transformers": HuggingFace,

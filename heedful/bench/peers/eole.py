@@ -4,8 +4,8 @@ from heedful.bench.peers.on_torch import OnTorch
 
 
 class Eole(OnTorch):
-    """Eole's model and loss, divided by tokens as in its recipes. As usual there norms stand in front of each part,
-    and projections have no biases, except the one onto the vocabulary.
+    """Eole's model and loss, divided by tokens as in its recipes. Its defaults apply: pre-norm, and projections
+    without biases, except the one to the vocabulary.
     """
 
     MODULES = ("eole", "torch")
@@ -31,7 +31,7 @@ class Eole(OnTorch):
         }
         config = TrainConfig(data={}, src_vocab="", tgt_vocab="", share_vocab=True, model=shape, training=learning)
         specials = {"pad_token": Tokens.PAD, "unk_token": Tokens.UNK, "bos_token": Tokens.BOS, "eos_token": Tokens.EOS}
-        words = [*specials.values(), *map(str, range(len(specials), work.vocab_size))]  # specials in our order
+        words = [*specials.values(), *map(str, range(len(specials), work.vocab_size))]  # special tokens in our order
         ids = {word: number for number, word in enumerate(words)}
         vocabularies = {"src": ids, "tgt": ids, "specials": specials}
         model = EncoderDecoderModel.for_training(config.model, vocabularies, config.training)
@@ -41,7 +41,7 @@ class Eole(OnTorch):
     def loss_of(self, source, target, labels):
         import torch
 
-        whole = torch.cat([target[:, :1], labels], dim=1)  # it shifts the target itself
+        whole = torch.cat([target[:, :1], labels], dim=1)  # Eole shifts the target itself
         lengths, no_names = (source != 0).sum(dim=1), [""] * len(source)
         out, attention, _ = self.model(source, whole, lengths)
         batch = {"src": source, "tgt": whole, "srclen": lengths, "cid": no_names, "cid_line_number": no_names}

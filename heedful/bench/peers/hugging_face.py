@@ -1,4 +1,4 @@
-"""Marian of Hugging Face's transformers."""
+"""Marian from Hugging Face Transformers."""
 
 from heedful.bench.peers.on_torch import OnTorch
 

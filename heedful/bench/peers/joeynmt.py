@@ -6,7 +6,7 @@ from heedful.bench.peers.on_torch import OnTorch
 class JoeyNMT(OnTorch):
     """JoeyNMT's model, batch and loss, divided by tokens as in its configurations of Transformers.
 
-    It drops inside the feed-forward too.
+    It also has dropout inside the feed-forward.
     """
 
     MODULES = ("joeynmt", "torch")
@@ -32,7 +32,7 @@ class JoeyNMT(OnTorch):
         }  # fmt: skip
         tied = {"tied_embeddings": True, "tied_softmax": True}
         model = build_model({"encoder": side, "decoder": side, **tied}, vocabulary, vocabulary)
-        for layer in model.modules():  # no weight of attention is dropped, as in ours
+        for layer in model.modules():  # no dropout on attention weights, as in ours
             if isinstance(layer, MultiHeadedAttention):
                 layer.dropout.p = 0.0
         model.loss_function = "crossentropy", work.train.label_smoothing
@@ -43,9 +43,9 @@ class JoeyNMT(OnTorch):
         from joeynmt.batch import Batch
 
         vocabulary = self.model.trg_vocab
-        # Its first two ids are the unknown token and padding, ours padding and the unknown token.
+        # Its ids 0 and 1 are the unknown token and padding; ours are padding and the unknown token.
         source, target, labels = (torch.where(ids < 2, 1 - ids, ids) for ids in (source, target, labels))
-        whole = torch.cat([target[:, :1], labels], dim=1)  # it shifts the target itself
+        whole = torch.cat([target[:, :1], labels], dim=1)  # JoeyNMT shifts the target itself
         batch = Batch(
             src=source, src_length=(source != vocabulary.pad_index).sum(dim=1), src_prompt_mask=None, trg=whole,
             trg_prompt_mask=None, indices=torch.arange(len(source)), device=torch.device("cpu"),

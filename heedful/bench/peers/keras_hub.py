@@ -2,9 +2,9 @@
 
 
 class KerasHub:
-    """The layers of KerasHub in a Keras model, on TensorFlow, where they are fastest on a CPU; shapes as planned.
+    """The layers of KerasHub in a Keras model on TensorFlow, their fastest backend on a CPU; batches as planned.
 
-    It smooths no labels, and drops weights of attention too.
+    It has no label smoothing, and also drops attention weights.
     """
 
     MODULES = ("keras_hub", "tensorflow")
@@ -36,15 +36,15 @@ class KerasHub:
             decoder = keras_hub.layers.TransformerDecoder(sizes.d_ff, **options)
             write = decoder(write, read, encoder_padding_mask=here)
         self.model = keras.Model([source, target], embedding(write, reverse=True))
-        # Keras smooths only one-hot labels, which would cost another (B, T, V): so here none is smoothed.
+        # Keras smooths only one-hot labels, which would take another (B, T, V) array.
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         self.model.compile(keras.optimizers.Adam(1e-3, beta_2=0.98), loss)
 
     def padded(self, batch):
-        """Return a batch as planned."""
+        """Return the batch unchanged."""
         return batch
 
     def update(self, batch):
-        """Learn from a batch; return the loss."""
+        """Update the model on a batch; return the loss."""
         inputs = {name: batch[name] for name in ("source", "target")}
         return float(self.model.train_on_batch(inputs, batch["labels"], sample_weight=batch["weights"]))

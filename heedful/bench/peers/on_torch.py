@@ -1,4 +1,4 @@
-"""What every peer that runs on PyTorch is, around its own model: padding, optimizer, update."""
+"""What all peers on PyTorch share: padding, optimizer, update."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,14 +6,14 @@ import numpy as np
 
 
 class OnTorch:
-    """A model of PyTorch that learns; every batch is padded to its longest sentence.
+    """A PyTorch model in training; every batch is padded to its longest sentence.
 
-    A peer makes its model and hands it to `_train`; it tells `logits`, or, where it has a loss of its own, `loss_of`.
+    A peer creates its model and passes it to `_train`. It defines `logits` or, if it has its own loss, `loss_of`.
     """
 
     MODULES: Sequence[str] = ("torch",)
     ENVIRONMENT: Mapping[str, str] = {}
-    BATCHES = "single"  # which of the work's batches it learns from
+    BATCHES = "single"  # the field of `Work` with its batches
 
     def _train(self, model, train):
         import torch
@@ -30,7 +30,7 @@ class OnTorch:
         return {name: batch[name][:, :length].astype(np.int64) for name, length in cut.items()}
 
     def update(self, batch):
-        """Learn from a padded batch; return the loss."""
+        """Update the model on a padded batch; return the loss."""
         import torch
 
         self.optimizer.zero_grad()
@@ -41,7 +41,7 @@ class OnTorch:
         return loss.item()
 
     def loss_of(self, source, target, labels):
-        """Return the loss of a batch (B, S), (B, T), (B, T), a mean over labels that are not padding."""
+        """Return the mean loss over the labels (B, T) that are not padding; source is (B, S), target (B, T)."""
         logits = self.logits(source, target)
         return self.loss(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 

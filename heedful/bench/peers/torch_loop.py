@@ -4,7 +4,7 @@ from heedful.bench.peers.on_torch import OnTorch
 
 
 class TorchLoop(OnTorch):
-    """`torch.nn.Transformer` between an embedding and its transpose."""
+    """`torch.nn.Transformer` with tied embeddings."""
 
     def __init__(self, work):
         import torch
@@ -39,7 +39,7 @@ class TorchLoop(OnTorch):
                 return out @ self.embedding.weight.T
 
         model = Plain()
-        for layer in model.modules():  # no weight of attention and nothing inside a feed-forward is dropped, as in ours
+        for layer in model.modules():  # no dropout on attention weights or inside feed-forwards, as in ours
             if isinstance(layer, nn.MultiheadAttention):
                 layer.dropout = 0.0
             elif isinstance(layer, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
@@ -51,6 +51,6 @@ class TorchLoop(OnTorch):
 
 
 class TutorialLoop(TorchLoop):
-    """The same loop on the tutorials' batches: pairs at random, whatever their lengths."""
+    """The same loop on batches as in the tutorials: random pairs of any length."""
 
     BATCHES = "random"

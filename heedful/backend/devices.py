@@ -1,0 +1,87 @@
+"""The Keras backend and the devices that it sees."""
+
+import importlib.util
+import os
+
+from heedful.errors import InputError
+
+BACKENDS = ("jax", "tensorflow", "torch")
+_CHOSEN = os.environ.get("KERAS_BACKEND", "jax")
+if _CHOSEN not in BACKENDS:  # importing Keras would raise a traceback
+    raise InputError(f"KERAS_BACKEND = {_CHOSEN} is none of {', '.join(BACKENDS)}.")
+if importlib.util.find_spec(_CHOSEN) is None:
+    raise InputError(f"KERAS_BACKEND = {_CHOSEN} is not installed: pip install 'heedful[{_CHOSEN}]'.")
+
+import keras  # noqa: E402
+
+NAME = keras.backend.backend()
+
+
+def jax_on_cpu():
+    """Return whether the backend is JAX on a CPU."""
+    if NAME != "jax":
+        return False
+    import jax
+
+    return jax.default_backend() == "cpu"
+
+
+def cores():
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def workers():
+    """Return how many compiled programs to run in parallel: one per core with JAX on a CPU, otherwise one.
+
+    XLA parallelizes only large operations on a CPU; torch and TensorFlow use all cores by themselves.
+    """
+    return cores() if jax_on_cpu() else 1
+
+
+def device():
+    """Return the name of the device that computes, such as `cpu` or `NVIDIA H100`."""
+    if NAME == "jax":
+        import jax
+
+        return jax.devices()[0].device_kind
+    if NAME == "torch":
+        import torch
+
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    import tensorflow
+
+    devices = tensorflow.config.list_physical_devices("GPU")
+    details = tensorflow.config.experimental.get_device_details(devices[0]) if devices else {}
+    return details.get("device_name", "cpu")
+
+
+def device_count():
+    """Return how many devices of the kind in use the backend sees; `placement` decides which of them are used."""
+    if NAME == "jax":
+        import jax
+
+        return len(jax.devices())
+    if NAME == "torch":
+        import torch
+
+        return max(torch.cuda.device_count(), 1)
+    import tensorflow
+
+    return max(len(tensorflow.config.list_physical_devices("GPU")), 1)
+
+
+def device_memory():
+    """Return (peak bytes in use, total bytes) of the accelerator, or None if they are not known."""
+    if NAME == "jax":
+        import jax
+
+        counts = jax.devices()[0].memory_stats()
+        return (counts["peak_bytes_in_use"], counts["bytes_limit"]) if counts else None
+    if NAME == "torch":
+        import torch
+
+        if not torch.cuda.is_available():
+            return None
+        return torch.cuda.max_memory_allocated(), torch.cuda.mem_get_info()[1]
+    return None  # TensorFlow reports the peak use, but not the total

@@ -1,0 +1,88 @@
+"""The checkpoints of a run folder: files with the exact state of a training after some update."""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heedful.config.format_1 import progress_from_format_1
+from heedful.errors import InputError
+from heedful.storage import own_file, read_checked, with_checksum, write_atomically
+from heedful.weights import numbers_in
+
+FOLDER = "state"
+PROGRESS = {"update", "seconds", "best", "best_update", "waited", "data"}  # the least that a checkpoint says of it
+
+
+class CheckpointFiles:
+    """The checkpoints in a run folder.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+
+    def paths(self) -> list[Path]:
+        """Return the files, oldest first; none if there is no such folder."""
+        return sorted((self.folder / FOLDER).glob("[0-9]" * 8 + ".safetensors"))
+
+    def any_written(self) -> bool:
+        """Return whether any file was written, a damaged one included."""
+        return any((self.folder / FOLDER).glob("*"))
+
+    def save(self, arrays: Mapping[str, np.ndarray], progress: dict[str, Any], keep: int, every: int = 1) -> Path:
+        """Write a checkpoint after `progress["update"]` updates, and delete old ones.
+
+        This one stays, and the last `keep` whose update is a multiple of `every`: one that a signal has caused does not
+        count, for the last ones are averaged.
+        """
+        path = self.folder / FOLDER / f"{progress['update']:08d}.safetensors"
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, with_checksum(arrays, {"progress": json.dumps(progress)}))
+        regular = [state for state in self.paths() if int(state.stem) % every == 0]
+        for old in {*self.paths()} - {path, *regular[-keep:]}:
+            old.unlink()
+        return path
+
+    def read(self, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return (arrays, progress) of one of `paths`; `InputError` where it is damaged or no checkpoint."""
+        arrays, metadata = read_checked(own_file(self.folder, path.relative_to(self.folder)))
+        try:
+            progress = json.loads(metadata["progress"])
+        except (KeyError, ValueError, RecursionError):
+            progress = None
+        if not isinstance(progress, dict) or not progress.keys() >= PROGRESS:
+            raise InputError(f"{path} is no training state: it tells no progress.")
+        return arrays, progress_from_format_1(progress)
+
+    def read_last(self, report: Callable[[str], Any] = print) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return (arrays, progress) of the newest checkpoint that is whole; damaged ones are reported and skipped.
+
+        Raises:
+            InputError: there is none.
+        """
+        for path in reversed(self.paths()):
+            try:
+                return self.read(path)
+            except InputError as error:
+                report(f"{path} cannot be used ({error}); falling back to the state before it.")
+                path.rename(path.with_suffix(".damaged"))  # it no longer counts as one of those to keep
+        raise self._none()
+
+    def largest(self) -> tuple[int, Path]:
+        """Return the number of numbers in the checkpoint that has most of them, and its path; `InputError` if none."""
+        found = []
+        for path in self.paths():
+            with contextlib.suppress(InputError):  # `read_last` reports damaged ones
+                found.append((numbers_in(own_file(self.folder, path.relative_to(self.folder))), path))
+        if not found:
+            raise self._none()
+        return max(found)
+
+    def _none(self):
+        return InputError(f"{self.folder} holds no training state to resume from.")

@@ -1,0 +1,46 @@
+"""The commands of the command line: a module for each, with its arguments (`add_arguments`) and its work (`run`).
+
+A module is imported only when its command is called, and what takes long to import only when it runs.
+"""
+
+import importlib
+from types import ModuleType
+
+# Groups of commands, each command with one line of help.
+GROUPS = (
+    ("train", (
+        ("quickstart", "train on the built-in Portuguese-English corpus, translate, show attention"),
+        ("train", "train a run from a recipe, or resume one"),
+        ("check", "check that a run reads, writes and learns correctly: masks, caches, gradients, ..."),
+    )),
+    ("use", (
+        ("translate", "translate lines: one line out for each line in"),
+        ("generate", "continue prompts with a language model"),
+        ("fill", "predict the token at each [MASK] of a text"),
+        ("classify", "write a class for each line"),
+        ("embed", "write a vector for each line: numbers separated by tabs"),
+    )),
+    ("inspect", (
+        ("evaluate", "score a run: BLEU and chrF, loss and bits per byte, or accuracy and F1"),
+        ("compare", "compare the scores of runs: intervals, differences, and whether they could be chance"),
+        ("inspect", "draw attention maps, the positional encoding, the learning rate"),
+        ("explain", "explain a setting: heedful explain train.learning_rate"),
+        ("diff", "list the settings in which two runs or recipes differ"),
+    )),
+    ("data", (
+        ("doctor", "examine text: what is misaligned, repeated, in the wrong language, broken, leaked, ..."),
+    )),
+    ("ship", (
+        ("export", "write a run for another engine, and check that it translates as heedful does"),
+        ("import", "create a run from a pretrained BERT, GPT-2 or Marian"),
+        ("bench train", "compare training speed and memory with other toolkits"),
+        ("bench decode", "compare decoding speed with CTranslate2"),
+    )),
+)  # fmt: skip
+HELP = {name: text for _, commands in GROUPS for name, text in commands}
+
+
+def module_of(command: str) -> ModuleType:
+    """Import the module of a command."""
+    name = "import_" if command == "import" else command.replace(" ", "_")
+    return importlib.import_module(f"heedful.commands.{name}")

@@ -1,0 +1,52 @@
+"""What several commands use to parse their arguments."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+TEXTS: dict[str, Any] = {
+    "nargs": "*", "default": [], "type": Path, "metavar": "FILE",
+    "help": "text files, plain or .gz (default: standard input)",
+}  # fmt: skip
+
+
+def add_run(parser: argparse.ArgumentParser, text: str = "run folder") -> None:
+    """Add the argument that names a run folder."""
+    parser.add_argument("run", type=Path, help=text)
+
+
+def add_json(parser: argparse.ArgumentParser, text: str = "print JSON for machines") -> None:
+    """Add the option for output in JSON."""
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def count(text: str) -> int:
+    """Parse a whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Accepts positional arguments anywhere among options; Python 3.11 by itself accepts them before options only."""
+
+    _intermixed = False
+
+    def parse_known_args(self, args=None, namespace=None):
+        if self._intermixed:
+            return super().parse_known_args(args, namespace)
+        self.usage = self._usage()
+        if "--" in (args or ()):  # everything after it is text
+            return super().parse_known_args(args, namespace)
+        self._intermixed = True  # the next call calls this method again
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixed = False
+
+    def _usage(self):
+        """Return the usage with options last: an option with several values would take positional arguments too."""
+        forms: dict[Any, str] = {None: "{0}", "?": "[{0}]", "*": "[{0} ...]", "+": "{0} [{0} ...]"}
+        named = [action for action in self._actions if not action.option_strings]
+        parts = [forms[action.nargs].format(action.metavar or action.dest.upper()) for action in named]
+        return " ".join([self.prog, *parts, "[options]"])

@@ -1,0 +1,50 @@
+"""heedful check: check that a run reads, writes and learns correctly."""
+
+import json
+import time
+
+from heedful.commands.arguments import add_json, add_run
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    add_run(parser)
+    add_json(parser)
+    parser.epilog = "Exit code 1 if a check fails. Training runs the same checks before its first update (train.check)."
+
+
+def run(options):
+    """Run the command; return 1 if a check has failed."""
+    from heedful.commands.terminal import tell
+    from heedful.run import WEIGHTS, Run
+    from heedful.selfcheck.check import check
+
+    run = Run.open(options.run)
+    batch, frozen = _examples(run)
+    trained = (run.path / WEIGHTS).is_file()
+    if not trained and run.checkpoints.paths():
+        run.refuse_larger_than()  # a fresh model is built as the config says
+    began = time.monotonic()
+    report = None if options.json else lambda finding: tell(str(finding))
+    findings = check(run, batch, frozen, trained, report)
+    failed = [finding for finding in findings if not finding.passed]
+    if options.json:
+        print(json.dumps([finding.as_dict() for finding in findings], indent=2))
+    else:
+        weights = "the run's own weights" if trained else "fresh weights"
+        tell(
+            f"{len(findings) - len(failed)} of {len(findings)} checks passed, on {weights}, "
+            f"in {time.monotonic() - began:.0f} s"
+        )
+    return 1 if failed else 0
+
+
+def _examples(run):
+    """Return a batch of a run's text, or of random tokens if it names no text, and the names of frozen weights."""
+    from heedful.selfcheck.random_batch import random_batch
+    from heedful.workflows import Training
+
+    if run.config.data.corpus == "files" and not run.config.data.train:
+        return random_batch(run), ()
+    training = Training(run, report=lambda line: None)
+    return training.examples.batch(0), training.frozen

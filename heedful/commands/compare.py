@@ -1,0 +1,37 @@
+"""heedful compare: compare the scores of runs."""
+
+import json
+from pathlib import Path
+
+from heedful.commands.arguments import add_json
+from heedful.plugins import metric_names
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+    parser.add_argument("--metric", help=f"{', '.join(metric_names())} (default: the usual one of the task)")
+    add_json(parser)
+    parser.epilog = (
+        "Runs that differ in nothing but the seed are one row. Runs that were not scored alike are refused: on\n"
+        "another text, with other settings of decoding, or with other signatures."
+    )
+
+
+def run(options):
+    """Run the command."""
+    from heedful.errors import InputError
+    from heedful.plugins import find_metric
+    from heedful.run import Run
+    from heedful.scores.comparison import compare
+
+    if options.metric:
+        find_metric(options.metric)  # an unknown one is reported before the runs are read
+    if len({path.resolve() for path in options.runs}) < len(options.runs):
+        raise InputError("A run is named twice.")
+    comparison = compare([Run.open(path) for path in options.runs], options.metric)
+    if options.json:
+        print(json.dumps(comparison.as_dict(), ensure_ascii=False))
+        return
+    for line in comparison.lines():
+        print(line)

@@ -1,0 +1,24 @@
+"""heedful diff: list the settings in which two runs or recipes differ."""
+
+from heedful import settings
+from heedful.commands.explain import read_config
+from heedful.commands.terminal import say
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    parser.add_argument("first", help="a run folder or a recipe")
+    parser.add_argument("second", help="another one")
+
+
+def run(options):
+    """Run the command."""
+    configs = map(read_config, (options.first, options.second))
+    first, second = (settings.flat(config.planned_as(config)) for config in configs)
+    names = [name for name in first if first[name] != second[name]]
+    width = max((len(name) for name in names), default=0)
+    for name in names:
+        say(f"{name:{width}s}  {first[name]!r}  ->  {second[name]!r}")
+    if not names:
+        say("no difference")
+    return 0

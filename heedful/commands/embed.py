@@ -1,0 +1,32 @@
+"""heedful embed: write a vector for each line."""
+
+import sys
+
+from heedful.commands.arguments import TEXTS, add_run
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    add_run(parser, "a run of task fill")
+    parser.add_argument("files", **TEXTS)
+    parser.add_argument(
+        "--pooling", default="mean", help="mean: of the vectors of all tokens; first: the vector of the first token"
+    )
+
+
+def run(options):
+    """Run the command."""
+    from heedful.cache import keep_compilations
+    from heedful.commands import terminal
+    from heedful.inference.text_embedder import TextEmbedder
+    from heedful.run import Run
+
+    run = Run.open(options.run).of_task("fill")
+    keep_compilations()
+    terminal.note_idle_devices()
+    cut: list[str] = []
+    embedder = TextEmbedder.from_run(run)
+    for vector in embedder.predict_stream(terminal.read(options.files), cut.append, pooling=options.pooling):
+        print("\t".join(f"{value:.6g}" for value in vector))
+        sys.stdout.flush()
+    terminal.warn_of_cut_lines(len(cut))

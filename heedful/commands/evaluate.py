@@ -1,0 +1,55 @@
+"""heedful evaluate: score a run of any task."""
+
+import json
+
+from heedful import settings
+from heedful.commands.arguments import add_json, add_run
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    add_run(parser)
+    parser.add_argument(
+        "files", nargs="*", default=[], metavar="FILE",
+        help="text in the form of the training text (default: the test text of the run)",
+    )  # fmt: skip
+    add_json(parser)
+    settings.add_options(parser, "decode")
+
+
+def run(options):
+    """Run the command."""
+    from heedful.cache import keep_compilations
+    from heedful.commands import terminal
+    from heedful.errors import InputError
+    from heedful.run import Run
+
+    run = Run.open(options.run)
+    corpus, task, decode = test_corpus(run, options.files), run.task, None
+    keep_compilations()
+    terminal.note_idle_devices()
+    if task.decodes_to_score:
+        decode = settings.given_options(run.config, "decode", options)
+    elif any(name.startswith("decode.") and value is not None for name, value in vars(options).items()):
+        raise InputError(f"Nothing is decoded to score a run of task {task.name!r}: leave the settings out.")
+    scores = task.evaluate(run, corpus, task.predictor([run], decode))
+    if options.json:
+        print(json.dumps(scores, ensure_ascii=False))
+        return
+    for name, score in scores.items():
+        if isinstance(score, (int, float)):
+            print(f"{name:26s}{score:.4f}" if isinstance(score, float) else f"{name:26s}{score:,}")
+    for name, signature in scores.get("signatures", {}).items():
+        print(f"{name + ' signature':26s}{signature}")
+    print(task.describe(scores))
+
+
+def test_corpus(run, files):
+    """Return the text in `files`, as the run's task reads it, or the test text of the run."""
+    from heedful.errors import InputError
+
+    if files:
+        return run.task.open_text(run.config, files)
+    if run.config.data.corpus == "files" and not run.config.data.train:
+        raise InputError(f"{run.path} names no text: give the files to score it on.")
+    return run.task.text_to_score(run.task.find_corpora(run.config))

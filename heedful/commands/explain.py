@@ -1,0 +1,60 @@
+"""heedful explain: explain a setting, and say where the value of a run came from."""
+
+import difflib
+from pathlib import Path
+
+from heedful import settings
+from heedful.commands.terminal import say
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    parser.add_argument("setting", help="SECTION.KEY, or a section for all of its settings")
+    parser.add_argument("where", nargs="?", help="a run folder or a recipe, whose value is shown too")
+
+
+def run(options):
+    """Run the command."""
+    from heedful.errors import InputError
+
+    known = settings.meanings()
+    chosen = [name for name in known if name == options.setting or name.startswith(f"{options.setting}.")]
+    if not chosen:
+        near = difflib.get_close_matches(options.setting, known, 3, 0.5)
+        advice = f"did you mean {' or '.join(near)}?" if near else "heedful train --help lists them all."
+        raise InputError(f"There is no setting {options.setting!r}: {advice}")
+    values, origins = _values(options.where) if options.where else ({}, {})
+    for name in chosen:
+        kind, default, text = known[name]
+        say(f"{name}: {kind}, by default {default!r}")
+        if text:
+            say(f"    {text}")
+        if options.where:
+            came = origins.get(name) or ("the default" if values[name] == default else "set by the run itself")
+            say(f"    in {options.where}: {values[name]!r}, {came}")
+    return 0
+
+
+def _values(where):
+    """Return the settings of a run or a recipe, and where they came from, by their full names."""
+    from heedful.recipes import find_recipe
+    from heedful.run import CONFIG, Run
+
+    values = settings.flat(read_config(where))
+    if (Path(where) / CONFIG).is_file():
+        return values, Run.open(where).origins()
+    return values, settings.origins(find_recipe(where), [])
+
+
+def read_config(name):
+    """Return the config of a run folder, a recipe file, or a recipe that comes with the package.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    from heedful.config import Config
+    from heedful.recipes import find_recipe
+    from heedful.run import CONFIG
+
+    path = Path(name) / CONFIG
+    return Config.from_json(path) if path.is_file() else Config.from_toml(find_recipe(name))

@@ -1,0 +1,39 @@
+"""heedful generate: continue prompts with a language model."""
+
+from heedful import settings
+from heedful.commands.arguments import add_run
+from heedful.config import OF_SOURCE
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    add_run(parser)
+    parser.add_argument(
+        "prompts", nargs="*", default=[], metavar="PROMPT", help="texts to continue (default: lines of standard input)"
+    )
+    parser.add_argument(
+        "--scores", action="store_true",
+        help="write the log-probability of each text, in nats, before it (with a beam divided by a length penalty)",
+    )  # fmt: skip
+    settings.add_options(parser, "decode", without=OF_SOURCE)
+
+
+def run(options):
+    """Run the command."""
+    from heedful.cache import keep_compilations
+    from heedful.commands import terminal
+    from heedful.inference.generator import Generator
+    from heedful.run import Run
+
+    run = Run.open(options.run).of_task("generate")
+    decode = settings.given_options(run.config, "decode", options)
+    prompts = options.prompts or list(terminal.read([]))
+    keep_compilations()
+    terminal.note_idle_devices()
+    generator = Generator.from_run(run, decode)
+    several = len(prompts) > 1 or decode.n_best > 1
+    for number, found in enumerate(generator.candidates(prompts, terminal.warn, scored=options.scores), start=1):
+        for text, score in found:
+            if several or options.scores:
+                print(f"--- {number}" + (f"\t{score:.4f}" if options.scores else ""))
+            print(text)

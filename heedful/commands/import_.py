@@ -1,0 +1,29 @@
+"""heedful import: create a run from a pretrained model."""
+
+from pathlib import Path
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "source",
+        help="a folder in the layout of Hugging Face, the name of a model on the hub, or a .keras file of our models",
+    )
+    parser.add_argument("run", type=Path, help="the new run folder")
+    parser.add_argument(
+        "--tokenizer", nargs="+", type=Path, default=[], metavar="FILE",
+        help="for a .keras file: tokenizer.json, or two of them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trust", action="store_true", help="let Keras load a .keras or .h5 file, which can run its author's code"
+    )
+
+
+def run(options):
+    """Run the command."""
+    from heedful.commands.terminal import say
+    from heedful.pretrained import import_model
+
+    run = import_model(options.source, options.run, options.tokenizer, options.trust)
+    command = "embed" if run.config.model.untrained_head else run.config.task
+    say(f"{run.path}: {len(run.tokenizer):,} tokens; try: heedful {command} {run.path} ...")

@@ -1,0 +1,58 @@
+"""heedful inspect: draw attention maps, the positional encoding, the learning rate."""
+
+from pathlib import Path
+
+from heedful.commands.arguments import add_run, count
+
+KINDS = ("encoder self", "decoder self", "cross")
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    add_run(parser)
+    parser.add_argument("sentence", nargs="?", help="a source sentence")
+    parser.add_argument("--target", help="its translation (default: the model's own)")
+    parser.add_argument("--layer", type=count, help="layer, from 1 (default: all)")
+    parser.add_argument("--head", type=count, help="one head, from 1 (default: all on a sheet)")
+    parser.add_argument("--kind", choices=KINDS, help="default: all three")
+    parser.add_argument("--positions", action="store_true", help="draw the positional encoding")
+    parser.add_argument("--schedule", action="store_true", help="draw the learning rate")
+    parser.add_argument("--out", type=Path, help="folder for the figures (default: RUN/figures)")
+
+
+def run(options):
+    """Run the command."""
+    from heedful.errors import InputError
+    from heedful.inspection import figures
+    from heedful.inspection.positions import position_encoding
+    from heedful.run import Run
+    from heedful.training.optimizer import training_schedule
+
+    run = Run.open(options.run)
+    if not (options.sentence or options.positions or options.schedule):
+        raise InputError("Give a sentence, --positions or --schedule.")
+    if not options.sentence and (options.target or options.layer or options.head or options.kind):
+        raise InputError("--target, --layer, --head and --kind say what to draw of a sentence: give one.")
+    out = options.out or run.path / "figures"
+    if options.positions:
+        print(figures.draw_positions(out / "positions.png", position_encoding(run)))
+    if options.schedule:
+        train = run.config.train
+        schedule = training_schedule(train, run.config.model.d_model)
+        print(figures.draw_schedule(out / "schedule.png", schedule, train.updates))
+    if options.sentence:
+        _draw_attention(run.of_task("translate"), options, out)
+
+
+def _draw_attention(run, options, out):
+    """Draw the attention of a sentence and its translation, a sheet for each kind and layer that is asked for."""
+    from heedful.inference.translator import Translator
+    from heedful.inspection.figures import draw_attention
+    from heedful.inspection.translation import TranslationInspection
+
+    maps = TranslationInspection.of(Translator.from_run(run), options.sentence, options.target)
+    print(maps.translation)
+    for kind in [options.kind] if options.kind else KINDS:
+        for layer in [options.layer] if options.layer else range(1, maps.num_layers + 1):
+            name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
+            print(draw_attention(out / f"{name}.png", maps, kind, layer, options.head))

@@ -1,0 +1,83 @@
+"""Text from files and standard input; messages on standard output and standard error."""
+
+import os
+import stat
+import sys
+
+from heedful.data.corpus import read_lines, resolve, without_ends
+from heedful.errors import InputError
+from heedful.line_stream import LineStream
+from heedful.progress import note
+
+
+def read(files):
+    """Return an iterator of the lines of files, or of standard input if there are none.
+
+    Relative paths are looked up here and in HEEDFUL_DATA.
+
+    Raises:
+        InputError: a file is missing; while reading, text is not UTF-8.
+    """
+    found = [resolve(file) for file in files]
+    for file, path in zip(files, found, strict=True):
+        if not path.exists():
+            raise InputError(f"{file} does not exist.")
+    return (line for path in found for line in read_lines(path)) if files else _standard_input()
+
+
+def _standard_input():
+    if sys.stdin is None:
+        raise InputError("There is no standard input to read.")
+    try:
+        # A file object of its own: a thread that is blocked in the usual one crashes Python when the process ends.
+        file = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - open as long as the process is
+    except OSError:
+        return _decoded(sys.stdin.buffer)  # a replacement without a file descriptor
+    at_once = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    return _decoded(file) if at_once else LineStream(_decoded(file))
+
+
+def _decoded(file):
+    for number, raw in enumerate(without_ends(file), start=1):
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input is not UTF-8: line {number}, byte {error.start}.") from error
+
+
+def one_line(text):
+    """Return a text without line feeds, which the written text may contain."""
+    return " ".join(text.split("\n"))
+
+
+def say(text):
+    """Print a text for the user on standard output at once."""
+    print(text, flush=True)
+
+
+def tell(text):
+    """Report progress on standard output; if that is closed, the work continues."""
+    try:
+        say(text)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        warn("standard output is closed; the work continues.")
+
+
+def note_idle_devices():
+    """Report devices that are not used on standard error."""
+    from heedful import backend  # here, since it loads Keras, and some commands do without
+
+    if backend.device_count() > 1:
+        note(f"heedful: {backend.device_summary()}")
+
+
+def warn(text):
+    """Warn the user, on standard error."""
+    note(f"heedful: warning: {text}")
+
+
+def warn_of_cut_lines(count):
+    """Warn that of so many lines the model has read only a part."""
+    if count:
+        warn(f"{count} lines have more tokens than the model reads: only their beginning was read.")

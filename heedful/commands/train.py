@@ -1,0 +1,127 @@
+"""heedful train: train a run from a recipe, or resume one."""
+
+import signal
+from pathlib import Path
+
+from heedful import settings
+from heedful.plugins import task_names
+from heedful.recipes import find_recipe, recipe_names
+
+TAKES_SETTINGS = True
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    parser.add_argument("recipe", nargs="?", help=f"a TOML file, or one of {', '.join(recipe_names())}")
+    parser.add_argument("--run", type=Path, help="run folder (default: runs/NAME)")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, exactly")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, metavar="SEED", help="train once with each seed, into RUN-seedN, and compare"
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="with --resume: repeat the last updates first, and compare bit for bit"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite a run folder that holds a run")
+    parser.add_argument("--plan", action="store_true", help="print vocabulary, batch shapes, time and memory, and stop")
+    listing = "settings (also keys of a recipe): --SECTION.KEY VALUE\n" + "\n".join(settings.describe())
+    parser.epilog = f"{listing}\n\ntasks (the key `task` of a recipe): {', '.join(task_names())}"
+
+
+def run(options):
+    """Run the command."""
+    from heedful import workflows
+    from heedful.commands.terminal import tell
+    from heedful.errors import InputError
+
+    if bool(options.recipe) == bool(options.resume):
+        raise InputError("Name a recipe to train, or a run folder after --resume.")
+    if options.seeds and (options.resume or options.plan or len(set(options.seeds)) < len(options.seeds)):
+        raise InputError("--seeds takes different seeds, and goes with neither --resume nor --plan.")
+    if options.resume:
+        return _resume(options)
+    if options.verify:
+        raise InputError("--verify repeats what a run has done: it goes with --resume.")
+    recipe = find_recipe(options.recipe)
+    config = settings.of_recipe(recipe, options.overrides)
+    if options.plan:
+        return workflows.plan(config, tell)
+    origins, folder = settings.origins(recipe, options.overrides), options.run or workflows.default_folder(config)
+    if options.seeds:
+        return _train_seeds(options, config, origins, folder)
+    return stoppable(lambda: workflows.train(config, folder, tell, options.force, origins), folder)
+
+
+def stoppable(work, folder):
+    """Do the work of a training; return 0, or after a signal the exit code that shells expect."""
+    from heedful.checkpoint_files import CheckpointFiles
+    from heedful.progress import note
+    from heedful.run import CONFIG
+    from heedful.training.signals import Interrupted
+
+    received = []
+
+    def leave(number, frame):
+        received.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)  # as Ctrl-C; during updates `Signals` saves the state first
+    try:
+        work()
+    except Interrupted as stop:
+        note(f"heedful: {stop}")
+        return 128 + stop.signal_number
+    except KeyboardInterrupt:
+        last = CheckpointFiles(folder).paths()[-1:]
+        kept = f"{last[0]} is kept" if last else "no update was made yet"
+        advice = f". Continue with: heedful train --resume {folder}" if (folder / CONFIG).is_file() else ""
+        note(f"heedful: stopped at once; {kept}{advice}")
+        return 128 + (received or [signal.SIGINT])[0]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def _resume(options):
+    from heedful import workflows
+    from heedful.commands.terminal import tell
+    from heedful.errors import InputError
+    from heedful.run import Run
+
+    if options.plan or options.run or options.force:
+        raise InputError("--resume continues in the folder that it names: with neither --plan, --run nor --force.")
+    if options.verify and options.overrides:
+        raise InputError("--verify uses the settings that the run has: change none in the same call.")
+    config = settings.override(Run.open(options.resume).config, options.overrides)
+    origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
+    return stoppable(lambda: workflows.resume(options.resume, tell, config, options.verify, origins), options.resume)
+
+
+def _train_seeds(options, config, origins, folder):
+    """Train once with each seed, into a folder with the seed after its name, and compare."""
+    from heedful import workflows
+    from heedful.commands.terminal import tell
+    from heedful.errors import InputError
+    from heedful.run import Run
+    from heedful.scores.comparison import compare
+
+    folder = folder.resolve() if folder.name in ("", "..") else folder
+    if not folder.name:
+        raise InputError(f"--seeds trains into FOLDER-seedN, and {folder} has no name: choose another --run.")
+    folders = [folder.with_name(f"{folder.name}-seed{seed}") for seed in options.seeds]
+    for seed, place in zip(options.seeds, folders, strict=True):  # all of them before the first training
+        _seeded(config, seed)  # which may refuse the seed
+        workflows.require_free(place, options.force)
+    for seed, place in zip(options.seeds, folders, strict=True):
+        seeded, first = _seeded(config, seed), place == folders[0]
+        tell(f"seed {seed}: {place}")
+        own = origins | {"train.seed": "command line, --seeds"}
+        if code := stoppable(lambda: workflows.train(seeded, place, tell, options.force, own, first), place):  # noqa: B023
+            return code
+        config = Run.open(place).config  # what the first training has measured counts for all
+    for line in compare([Run.open(place) for place in folders]).lines():
+        tell(line)
+    return 0
+
+
+def _seeded(config, seed):
+    return settings.override(config, ["--train.seed", str(seed)])

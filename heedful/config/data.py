@@ -1,0 +1,112 @@
+"""The sections [data] and [tokenizer] of a config."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from heedful.errors import InputError
+from heedful.validation import at_least, at_most, positive, share
+
+PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where the text comes from and how it becomes batches."""
+
+    corpus: Literal["files", "phrasebook", "reverse"] = "files"
+    """Text files, or a built-in corpus: the Portuguese-English phrasebook, or the reversal puzzle."""
+    train: tuple[str, ...] = ()
+    """Training text, plain or .gz. translate: source file and target file, or one .tsv file. classify: a label, a
+    tab or a space, and a text on each line. generate, fill: any number of files."""
+    valid: tuple[str, ...] = ()
+    """Validation text, in the same form."""
+    test: tuple[str, ...] = ()
+    """Test text, in the same form. It is never read during training, and scored at the end."""
+    origin: str = ""
+    """Where such text can be found; printed when a file is missing."""
+    held_out: float = 0.1
+    """generate, fill, classify: without validation files, the share of the training text, at its end, that is used for
+    validation."""
+    documents: Literal["whole", "lines", "paragraphs", "labelled"] = "whole"
+    """generate, fill: what a document is: a whole file, a line, a paragraph between blank lines, or a line without its
+    label."""
+    packing: Literal["stream", "documents"] = "stream"
+    """generate: cut windows from one stream of all text, or pack documents into rows, where they cannot attend to each
+    other."""
+    pack_tokens: int = 0
+    """translate: tokens, on each side, of the rows into which pairs are packed; pairs in one row cannot attend to each
+    other. Longer pairs have rows of their own. 0: no packing."""
+    mask_share: float = 0.15
+    """fill: share of the tokens that are masked."""
+    whole_words: bool = False
+    """fill: mask all subwords of a word, or none."""
+    labels: tuple[str, ...] = ()
+    """classify: the classes. Empty: those of the training text."""
+    sentences: int = 40_000
+    """Sentences in the training part of a built-in corpus."""
+    length: int = 10
+    """Length of a sequence of the `reverse` puzzle."""
+    repeats_counted_in: Literal["input", "output"] = "input"
+    """`reverse`: X replaces every even occurrence of a token, counted in the order of the input, as in the annotated
+    Transformer tutorial, or of the reversed output, as in heedful 0.1.0."""
+    max_tokens: int = 100
+    """Length limit in tokens. translate: pairs with a longer source or target are left out. generate: tokens of a
+    window or row. fill, classify: longer texts are cut."""
+    batch_tokens: int | Literal["auto"] = 4096
+    """Tokens in a batch, padding included, counted on the longer side. auto: as many as fit into memory."""
+    batch_sentences: int = 0
+    """Sentences (or packed rows) in a batch. 0: use `batch_tokens` instead."""
+    max_shapes: int = 10
+    """Largest number of different batch shapes; each is compiled once."""
+    planned_updates: int = 0
+    """translate: number of updates for which the batch shapes are chosen, since more shapes pay off in a long training.
+    0: that of train.updates when the run is created. A run keeps the number, so it keeps its batches when it is made
+    longer."""
+
+    def __post_init__(self):
+        positive(self, "sentences", "length", "max_tokens", "max_shapes")
+        at_most(self, sentences=10**7, length=10**4, max_tokens=10**6, max_shapes=10**3)
+        if self.batch_tokens != "auto":
+            positive(self, "batch_tokens")
+            at_most(self, batch_tokens=10**7)
+        elif self.batch_sentences:
+            raise InputError("batch_tokens = 'auto' leaves nothing to batch_sentences: set one of them.")
+        at_most(self, batch_sentences=10**6)
+        at_least(self, 0, "batch_sentences", "pack_tokens")
+        at_most(self, pack_tokens=10**5)
+        at_least(self, 0, "planned_updates")
+        if len(set(self.labels)) < len(self.labels):
+            raise InputError("labels names a class twice.")
+        share(self, "held_out", "mask_share")
+        if not self.mask_share:
+            raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text is converted to token ids."""
+
+    kind: Literal["bpe", "wordpiece", "unigram", "word", "char"] = "bpe"
+    """bpe and unigram work on bytes and reproduce any text exactly; wordpiece splits as BERT does; word: words and
+    punctuation marks; char: characters."""
+    vocab_size: int = 8000
+    """Largest number of entries in a vocabulary, special tokens included."""
+    joint: bool = True
+    """translate: whether both languages share one vocabulary."""
+    lowercase: bool = False
+    """Convert text to lower case first (wordpiece strips accents too, as BERT does)."""
+    prefix_space: bool = False
+    """bpe, unigram: read each line as if it began with a space, so that its first word has the same token as within a
+    line. For tasks that read whole texts (translate, classify)."""
+    clean_up_spaces: bool = True
+    """wordpiece: remove the spaces before punctuation marks and within English contractions from decoded text. Set it
+    to false for text that has such spaces itself."""
+
+    def __post_init__(self):
+        positive(self, "vocab_size")
+        at_most(self, vocab_size=10**7)
+
+    def keywords(self) -> dict[str, Any]:
+        """Return what a vocabulary is learned with, as `Tokenizer.train` takes it."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "joint"}

@@ -1,0 +1,52 @@
+"""Configs of format 1, which heedful 0.1.0 wrote: their names and rules in terms of today."""
+
+import warnings
+from typing import Any
+
+from heedful.architecture import FORMAT_1 as MODEL
+from heedful.architecture import from_format_1 as model_from_format_1
+from heedful.errors import InputWarning
+
+TRAIN = {"start_from": "init_from", "best_by": "select_by", "accumulate": "accumulate_batches"}
+RENAMED = {f"train.{old}": f"train.{new}" for old, new in TRAIN.items()}
+RENAMED |= {f"model.{old}": f"model.{new}" for old, new in MODEL.items() if old != "norm"}  # which means the kind now
+
+
+def translated(table: dict[str, Any], origin: object, trained: bool = False) -> dict[str, Any]:
+    """Return the table of a config of format 1 as one of today; a table of another format stays as it is.
+
+    Args:
+        table: without `format`, it may use the names of today.
+        origin: for a warning.
+        trained: whether it is the config of a run; heedful 0.1.0 trained the `reverse` puzzle with another rule.
+    """
+    if table.get("format", 1) != 1:
+        return table
+    table = {name: dict(values) if isinstance(values, dict) else values for name, values in table.items()}
+    for section, values in table.items():
+        if isinstance(values, dict) and section == "train":
+            table[section] = {TRAIN.get(name, name): value for name, value in values.items()}
+        elif isinstance(values, dict) and section == "model":
+            table[section] = model_from_format_1(values)
+    table.pop("format", None)
+    if trained:
+        _name_old_rule(table.get("data"), origin)
+    return table
+
+
+def progress_from_format_1(progress: dict[str, Any]) -> dict[str, Any]:
+    """Return the progress of a training state with names of today."""
+    return {TRAIN.get(name, name): value for name, value in progress.items()}
+
+
+def _name_old_rule(data, origin):
+    """Add to the section [data] of a `reverse` run the rule that it has learned."""
+    if not isinstance(data, dict) or data.get("corpus") != "reverse" or "repeats_counted_in" in data:
+        return
+    data["repeats_counted_in"] = "output"
+    warnings.warn(
+        f"{origin}: this run learned the puzzle of heedful 0.1.0, which counts repeats in the order of the output "
+        "(data.repeats_counted_in = 'output'); the tutorial counts them in the order of the input.",
+        InputWarning,
+        stacklevel=4,
+    )

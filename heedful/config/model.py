@@ -1,0 +1,63 @@
+"""The section [model] of a config."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from heedful.architecture import Architecture
+from heedful.errors import InputError
+from heedful.validation import at_most, positive, share
+
+SIZED = ("num_layers", "d_model", "num_heads", "d_ff")  # the settings that a named size sets
+SIZES = {
+    "toy": (2, 128, 8, 256),
+    "tiny": (4, 128, 4, 256),
+    "tutorial": (4, 128, 8, 512),
+    "base": (6, 512, 8, 2048),
+    "big": (6, 1024, 16, 4096),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Architecture):
+    """The architecture of a run's model. Sizes that are not given are those of `size`."""
+
+    size: Literal["toy", "tiny", "tutorial", "base", "big"] = "tutorial"
+    """Name of a set of sizes: num_layers, d_model, num_heads and d_ff."""
+    # None until __post_init__ puts the number of `size` there
+    num_layers: int = None  # type: ignore[assignment]
+    d_model: int = None  # type: ignore[assignment]
+    num_heads: int = None  # type: ignore[assignment]
+    d_ff: int = None  # type: ignore[assignment]
+    pooling: Literal["mean", "first"] = "mean"
+    """classify: from the mean of all tokens' vectors, or from the first one's."""
+    untrained_head: bool = False
+    """fill: whether the head that predicts masked tokens is untrained, as in an imported encoder that has none: it can
+    embed texts and start other trainings, but not fill gaps."""
+
+    def __post_init__(self):
+        for name, value in zip(SIZED, SIZES[self.size], strict=True):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon")
+        at_most(self, num_layers=10**4, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
+        share(self, "dropout", "attention_dropout")
+        if self.d_model % self.num_heads:
+            below = self.d_model // self.num_heads * self.num_heads
+            choices = [str(size) for size in (below, below + self.num_heads) if size]
+            raise InputError(
+                f"d_model ({self.d_model}) must be a multiple of num_heads ({self.num_heads}): "
+                f"try {' or '.join(choices)}."
+            )
+        if self.num_kv_heads is not None and (self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads):
+            raise InputError(f"num_heads ({self.num_heads}) must be a multiple of num_kv_heads ({self.num_kv_heads}).")
+        if self.positions.startswith("sinusoidal") and self.d_model % 2:
+            raise InputError(f"d_model ({self.d_model}) must be even for sinusoidal positions.")
+        if self.positions == "rotary" and self.d_model // self.num_heads % 2:
+            raise InputError(
+                f"d_model / num_heads ({self.d_model // self.num_heads}) must be even for rotary positions."
+            )
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the fields of the `Architecture`, as keyword arguments of a model."""
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(Architecture)}

@@ -1,0 +1,112 @@
+"""The whole config of a run, its files, and its earlier formats."""
+
+import dataclasses
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heedful.config import format_1
+from heedful.config.data import DataConfig, TokenizerConfig
+from heedful.config.decode import DecodeConfig
+from heedful.config.model import ModelConfig
+from heedful.config.train import TrainConfig
+from heedful.errors import InputError
+from heedful.plugins import find_task
+from heedful.validation import from_dict, read_json
+
+FORMAT = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A complete run."""
+
+    format: int = FORMAT
+    """Version of this format; a newer one is refused."""
+    task: str = "translate"
+    """What the model is for: `translate` (encoder-decoder), `generate` (decoder-only), `fill` (encoder-only),
+    `classify` (an encoder with classes), or a task of another package."""
+    name: str = "run"
+    """The run folder is runs/NAME unless --run says otherwise."""
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def __post_init__(self):
+        if self.format > FORMAT:
+            raise InputError(
+                f"This run has format {self.format}; this version of heedful reads up to {FORMAT}. Upgrade heedful."
+            )
+        if self.model.tie == "all" and not self.tokenizer.joint:
+            raise InputError("model.tie = 'all' needs one vocabulary: set tokenizer.joint = true, or tie = 'target'.")
+        task = find_task(self.task)
+        if self.train.select_by is None:
+            train = dataclasses.replace(self.train, select_by=task.default_selection(self))
+            object.__setattr__(self, "train", train)
+        if self.train.select_by not in task.selected_by:
+            raise InputError(
+                f"train.select_by = {self.train.select_by!r} is no score of task = {self.task!r}, which has "
+                f"{', '.join(task.selected_by)}."
+            )
+        if self.data.corpus not in task.corpora:
+            raise InputError(
+                f"The built-in corpus {self.data.corpus!r} is not for task = {self.task!r}; name files in data.train."
+            )
+        if self.tokenizer.prefix_space and not task.whole_texts:
+            raise InputError(
+                f"tokenizer.prefix_space is for tasks that read whole texts: those of task = {self.task!r} are cut "
+                "anywhere."
+            )
+        task.check_config(self)
+        if task.limits_length(self) and self.data.max_tokens > self.model.max_length:
+            raise InputError(
+                f"data.max_tokens ({self.data.max_tokens}) cannot exceed model.max_length ({self.model.max_length})."
+            )
+        if self.train.init_from and not task.starts_from:
+            raise InputError(f"train.init_from is not for task = {self.task!r}: nothing of another run fits its model.")
+        if self.train.freeze and not self.train.init_from:
+            raise InputError("train.freeze needs train.init_from: without it there is nothing to freeze.")
+
+    def planned_as(self, other: "Config") -> "Config":
+        """Return this config with its batches planned as those of `other`, unless it has a plan of its own."""
+        return find_task(self.task).plan_updates(self, other)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> "Config":
+        """Read a recipe.
+
+        Raises:
+            InputError: the file is missing, is no TOML, or holds an unknown key or a value out of range.
+        """
+        return from_dict(cls, read_recipe(path), str(path))
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> "Config":
+        """Read the `config.json` of a run folder; errors as in `from_toml`."""
+        table = read_json(path)
+        if isinstance(table, dict) and isinstance(table.get("format"), int) and table["format"] > FORMAT:
+            table = {"format": table["format"]}  # reported instead of its keys, which may be new
+        return from_dict(
+            cls, format_1.translated(table, path, trained=True) if isinstance(table, dict) else table, str(path)
+        )
+
+    def to_json(self) -> str:
+        """Return the whole config as JSON text, defaults included."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+
+def read_recipe(path: str | Path) -> dict[str, Any]:
+    """Return the unchecked content of a recipe: its sections by name, and its `name`, by default that of the file."""
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8: byte {error.start}.") from error
+    except (ValueError, RecursionError) as error:  # too many digits or brackets, besides invalid TOML
+        raise InputError(f"{path} is not valid TOML: {error}.") from error
+    return {"name": Path(path).stem} | format_1.translated(table, path)

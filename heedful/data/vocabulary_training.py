@@ -1,0 +1,107 @@
+"""Untrained tokenizers of each kind, and the trainers of their vocabularies, on the `tokenizers` library."""
+
+import json
+from collections import Counter
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from heedful.special_tokens import UNKNOWN
+
+
+def untrained(kind, lowercase, options, lines, clean_up_spaces):
+    """Return a tokenizer of a kind, and its trainer.
+
+    Args:
+        kind: `bpe`, `wordpiece`, `unigram`, `word` or `char`.
+        lowercase: lower-case first.
+        options: of the trainer.
+        lines: the text, which the trainer of `wordpiece` reads once more.
+        clean_up_spaces: of `wordpiece`, see `Tokenizer.train`.
+    """
+    if kind == "wordpiece":
+        inner = wordpiece(lowercase, clean_up_spaces)
+        return inner, _wordpiece_trainer(inner, lines, options)
+    return {"bpe": _bpe, "unigram": _unigram, "word": _word, "char": _char}[kind](lowercase, options)
+
+
+def _bpe(lowercase, options):
+    inner = _byte_level(tokenizers.Tokenizer(models.BPE()), lowercase)
+    return inner, trainers.BpeTrainer(initial_alphabet=_alphabet(), **options)
+
+
+def _unigram(lowercase, options):
+    # On the byte-level alphabet: every text has pieces, so nothing is unknown and the round trip is exact.
+    inner = _byte_level(tokenizers.Tokenizer(models.Unigram()), lowercase)
+    return inner, trainers.UnigramTrainer(unk_token=UNKNOWN, initial_alphabet=_alphabet(), **options)
+
+
+def wordpiece(lowercase, clean_up_spaces=True):
+    inner = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=lowercase)
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    inner.decoder = decoders.WordPiece(cleanup=clean_up_spaces)
+    return inner
+
+
+def _wordpiece_trainer(inner, lines, options):
+    """Return a trainer that learns the same vocabulary from the same lines each time.
+
+    The library numbers letters within words in the order of a hash table, another one each time, and what it merges
+    depends on these numbers. As special tokens they are numbered beforehand.
+    """
+    letters: Counter[str] = Counter()
+    within = set()
+    for line in lines:
+        for word, _ in inner.pre_tokenizer.pre_tokenize_str(inner.normalizer.normalize_str(line)):
+            letters.update(word)
+            within.update(word[1:])
+    # Each letter has two entries, at the beginning of a word and within; the rarest have to go.
+    room = (options["vocab_size"] - len(options["special_tokens"])) // 2
+    kept = {letter for letter, _ in letters.most_common(room)}
+    special = [*options["special_tokens"], *(f"##{letter}" for letter in sorted(within & kept))]
+    alphabet = {"initial_alphabet": sorted(kept), "limit_alphabet": len(kept)}
+    return trainers.WordPieceTrainer(**options | alphabet | {"special_tokens": special})
+
+
+def with_special(inner, special):
+    """Return a tokenizer in which only these tokens are special."""
+    data = json.loads(inner.to_str())
+    data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] in special]
+    return tokenizers.Tokenizer.from_str(json.dumps(data))
+
+
+def _word(lowercase, options):
+    inner = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()  # words, and what stands between them
+    return inner, trainers.WordLevelTrainer(**options)
+
+
+def _char(lowercase, options):
+    inner = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
+    inner.decoder = decoders.Fuse()
+    return inner, trainers.WordLevelTrainer(**options)
+
+
+def _byte_level(inner, lowercase):
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    return inner
+
+
+def read_with_space(inner):
+    """Make a byte-level tokenizer add a space before each text, and remove it from decoded text."""
+    before = [inner.normalizer] if inner.normalizer else []
+    inner.normalizer = normalizers.Sequence([*before, normalizers.Prepend(" ")])
+    inner.decoder = decoders.Sequence([inner.decoder, decoders.Strip(" ", left=1, right=0)])
+
+
+def _alphabet():
+    return sorted(pre_tokenizers.ByteLevel.alphabet())

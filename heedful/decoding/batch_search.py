@@ -1,0 +1,270 @@
+"""Token ids in, token ids out: sources are sorted by length, searched in few shapes, and their results put in order.
+
+Axes: W sentences of one call of the search, S source length, K hypotheses, P results.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from heedful import backend
+from heedful.config import DecodeConfig
+from heedful.data.encoded import Ragged
+from heedful.data.examples import source_ids
+from heedful.data.lengths import next_power_of_two, round_up, run_by_length
+from heedful.decoding.beam_search import BeamSearch
+from heedful.decoding.candidates import Candidate, forbidden_ids, require_room, until_end
+from heedful.decoding.constraints import TokenConstraints
+from heedful.decoding.search import advance, first_state, new_setup, search, unfinished
+from heedful.decoding.shared_state import SharedState
+from heedful.decoding.strategies import Greedy, Sampling
+from heedful.errors import InputError
+from heedful.special_tokens import END_ID, START_ID
+
+QUEUE = 4  # most sentences of one call for each slot: with more, slots are idle less often at its end
+ALIKE = 2 / 3  # least ratio of the shortest source of a call to the longest one, unless few sentences are left
+STEP = 4  # source lengths and capacities are rounded up to multiples of this
+
+
+class BatchSearch:
+    """Searches for the best continuations of many sources. Threads may share it.
+
+    Args:
+        model: an encoder-decoder model, or an `Ensemble` of several, in the precision of `decode`; `PromptSearch` is
+            for language models.
+        decode: the settings.
+        tokenizer: of the target side; names the forbidden tokens and the size of the vocabulary.
+        scored: whether greedy search sums scores too; the other strategies always do.
+        shared: of other searches with the same models; None: nothing is shared.
+
+    Raises:
+        InputError: a beam larger than the vocabulary, or an unknown forbidden token.
+    """
+
+    def __init__(self, model, decode: DecodeConfig, tokenizer, scored: bool = False, shared: SharedState | None = None):
+        self.model, self.decode, self.scored = model, decode, scored
+        self.forbidden = forbidden_ids(decode, tokenizer)
+        self.shared = shared or SharedState()
+
+    def __call__(
+        self, sources: Sequence[list[int]], numbers: Sequence[int] | None = None,
+        prefixes: Sequence[list[int]] | None = None, limits: Sequence[int] | None = None,
+    ) -> list[list[Candidate]]:  # fmt: skip
+        """Continue every source.
+
+        Args:
+            sources: lists of ids, without end tokens, none empty.
+            numbers: of the sentences, which the random numbers of sampling depend on; by default 0, 1, ...
+            prefixes: lists of ids that the results must begin with.
+            limits: most tokens of each result, where that is less than `length_limit`.
+
+        Returns:
+            For each source its `n_best` candidates, best first.
+
+        Raises:
+            InputError: a prefix is as long as its result may be.
+        """
+        queries = [
+            self._query(
+                ids,
+                index if numbers is None else numbers[index],
+                prefixes[index] if prefixes else [],
+                limits[index] if limits else None,
+            )
+            for index, ids in enumerate(sources)
+        ]
+        for query in queries:
+            require_room(query.prefix, query.limit, None if numbers is None else query.number)
+        results = self._run_all(queries)
+        longer = [index for index, candidates in enumerate(results) if candidates is None]
+        self.shared.observe(len(queries), len(longer))
+        for index, candidates in zip(longer, self._run_all([queries[i] for i in longer], whole=True), strict=True):
+            results[index] = candidates
+        return results
+
+    def stream(self, source: list[int], number: int = 0, prefix: Sequence[int] = ()) -> Iterator[int]:
+        """Yield the ids of one result, without the end token, each as soon as it is chosen.
+
+        Args:
+            source, number, prefix: as of the call of a search, for one source.
+
+        Raises:
+            InputError: the settings ask for a beam or several results, of which no token is final before the end.
+        """
+        if self.decode.beam_size > 1 or self.decode.n_best > 1:
+            raise InputError("A beam, or several results, cannot be streamed: set beam_size = 1 and n_best = 1.")
+        query = self._query(source, number, list(prefix))
+        require_room(query.prefix, query.limit)
+        arguments, capacity = self._arguments([query], whole=True, slots=1)
+        begin = self._program("begin", capacity, arguments)
+        step = self._program("advance", capacity, arguments)
+        state = begin(*arguments.values())
+        for _ in range(query.limit):
+            state, token, goes_on = step(state, *arguments.values())
+            token = int(backend.to_numpy(token))
+            if token == END_ID:
+                return
+            yield token
+            if not backend.to_numpy(goes_on):
+                return
+
+    def length_limit(self, length: int) -> int:
+        """Return the most tokens of the result of a source of `length` tokens."""
+        return self.decode.length_limit(length, self.model.max_length)
+
+    def _query(self, ids, number, prefix, limit=None):
+        most = self.length_limit(len(ids))
+        return _Query(ids, number, prefix, most if limit is None else min(most, limit))
+
+    def _run_all(self, queries, whole=False):
+        """Return the candidates of each query, or None if it needs more tokens than expected."""
+        workers, slots = backend.workers(), self.decode.batch_size
+        most = min(QUEUE * slots, math.ceil(len(queries) / workers))
+        lengths = [len(query.source) for query in queries]
+        run = functools.partial(self._run, queries, whole=whole)
+        return run_by_length(lengths, lambda order: _parts(order, lengths, most, slots), run, workers)
+
+    def _run(self, queries, chosen, whole):
+        """Return the candidates of the chosen queries; with `whole` at the largest capacity, else at the expected."""
+        queries = [queries[index] for index in chosen]
+        arguments, capacity = self._arguments(queries, whole, QUEUE * self.decode.batch_size)
+        found = self._program("search", capacity, arguments)(*arguments.values())
+        tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in found)
+        return [
+            [Candidate(until_end(ids), float(score)) for ids, score in zip(tokens[row], scores[row], strict=True)]
+            if complete[row]
+            else None
+            for row in range(len(queries))
+        ]
+
+    def _arguments(self, queries, whole, slots):
+        """Return the arguments of the compiled search by name, and its capacity."""
+        count = next_power_of_two(len(queries), slots)
+        lengths = np.array([len(query.source) for query in queries])
+        rows = np.where(np.arange(count) < len(queries), np.arange(count), -1)
+        limits = padded([query.limit for query in queries], count)
+        source, first = self._read(queries, rows)
+        arguments = {"source": source, "first": first, "limits": limits}
+        least = np.maximum(self.decode.min_length, np.ceil(self.decode.min_ratio * lengths))
+        if least.any():
+            arguments["min_lengths"] = padded(np.minimum(least, limits[: len(queries)]), count + 1)
+        prefix = max(len(query.prefix) for query in queries)
+        limit = int(limits.max())
+        capacity = limit if whole else self._capacity(source.shape[1] + prefix, limit)
+        if prefix:
+            prefixes = Ragged.of([query.prefix for query in queries])
+            arguments["prefix"] = prefixes.padded(np.append(rows, -1), round_up(prefix, STEP))
+        if self.decode.sample:
+            arguments["randoms"] = self._randoms(queries, count, capacity)
+        return arguments, capacity
+
+    def _read(self, queries, rows):
+        """Return the argument of `prefill` (W, S), and the token that each sentence reads first (W,)."""
+        longest = round_up(max(len(query.source) for query in queries) + 1, STEP, self.model.max_length)
+        sources = Ragged.of([query.source for query in queries])
+        return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
+
+    def _capacity(self, read, limit):
+        """Return the capacity for results of up to `limit` tokens where `read` tokens are read."""
+        return min(round_up(read * self.shared.growth + 4, STEP), limit)
+
+    def _program(self, kind, capacity, arguments):
+        """Return a compiled program: `search`, or for streaming `begin` and `advance`, one step."""
+        names, shapes = tuple(arguments), tuple(array.shape for array in arguments.values())
+        key = kind, self.model, _program_settings(self.decode), self.forbidden, self.scored, capacity, names, shapes
+
+        def create():
+            functions = {"search": self._search, "begin": self._begin, "advance": self._advance}
+            return backend.compiled(functools.partial(functions[kind], capacity, names), self.model, loop=True)
+
+        return self.shared.programs.get(key, create)
+
+    def _search(self, capacity, names, *values):
+        given = dict(zip(names, values, strict=True))
+        inputs, slots = (given["source"], given["first"], given["limits"]), self.decode.batch_size
+        strategy, constraints = self._strategy(given.get("randoms")), self._constraints(given)
+        return tuple(search(self.model, *inputs, strategy, constraints, slots=slots, capacity=capacity))
+
+    def _begin(self, capacity, names, *values):
+        given = dict(zip(names, values, strict=True))
+        return first_state(self._setup(self.model.prefill(given["source"]), capacity, given))
+
+    def _advance(self, capacity, names, state, *values):
+        setup = self._setup(state.memory, capacity, dict(zip(names, values, strict=True)))
+        state = advance(setup, state)
+        return state, state.hypotheses.last[0, 0], unfinished(setup, state)
+
+    def _setup(self, memory, capacity, given):
+        strategy, constraints = self._strategy(given.get("randoms")), self._constraints(given)
+        return new_setup(self.model, memory, given["first"], given["limits"], strategy, constraints, capacity=capacity)
+
+    def _constraints(self, given):
+        return TokenConstraints(
+            END_ID, self.forbidden, given.get("min_lengths"), given.get("prefix"), self.decode.repetition_penalty,
+            self.decode.no_repeat_ngram,
+        )  # fmt: skip
+
+    def _strategy(self, randoms):
+        decode = self.decode
+        lengths: dict[str, Any] = {"length_penalty": decode.length_penalty, "length_norm": decode.length_norm}
+        if decode.sample:
+            return Sampling(
+                END_ID, scored=True, numbers=randoms, width=decode.n_best, temperature=decode.temperature,
+                top_k=decode.top_k, top_p=decode.top_p, min_p=decode.min_p, **lengths,
+            )  # fmt: skip
+        if decode.beam_size == 1:
+            return Greedy(END_ID, self.scored, **lengths)
+        return BeamSearch(
+            END_ID, decode.beam_size, decode.n_best, coverage_penalty=decode.coverage_penalty, stop=decode.stop,
+            **lengths,
+        )  # fmt: skip
+
+    def _randoms(self, queries, count, capacity):
+        """Return a uniform number for each token that may be drawn: (W + 1, K, C).
+
+        They depend on the seed and on the number of the sentence only (a counter-based generator, keyed by both).
+        """
+        numbers = np.zeros((count + 1, self.decode.n_best, capacity), np.float32)
+        for row, query in enumerate(queries):
+            key = np.array([self.decode.seed, query.number], np.uint64)
+            draws = np.random.Generator(np.random.Philox(key=key)).random((capacity, self.decode.n_best), np.float32)
+            numbers[row] = draws.T
+        return numbers
+
+
+class _Query(NamedTuple):
+    """A source, and what its results must be like."""
+
+    source: list
+    number: int
+    prefix: list
+    limit: int
+
+
+def _program_settings(decode):
+    """Return settings without those that a compiled search gets as arguments, or does not depend on."""
+    plain = DecodeConfig()
+    free = ("seed", "min_length", "min_ratio", "max_length", "max_ratio", "max_extra", "forbidden", "precision")
+    return dataclasses.replace(decode, **{name: getattr(plain, name) for name in free})
+
+
+def _parts(order, lengths, most, least):
+    """Cut indices, longest source first, into parts of up to `most`; of fewer, but `least`, where lengths differ."""
+    start = 0
+    while start < len(order):
+        size = most
+        while size // 2 >= least and lengths[order[start:][:size][-1]] < ALIKE * lengths[order[start]]:
+            size //= 2
+        yield order[start : start + size]
+        start += size
+
+
+def padded(numbers, count):
+    """Return int32 numbers, padded with zeros to `count`."""
+    padded = np.zeros(count, np.int32)
+    padded[: len(numbers)] = numbers
+    return padded

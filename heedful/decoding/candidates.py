@@ -1,0 +1,50 @@
+"""The results of a search as lists of ids, and what a search refuses."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from heedful.config import DecodeConfig
+from heedful.errors import InputError
+from heedful.special_tokens import END_ID
+
+
+class Candidate(NamedTuple):
+    """One result for one source."""
+
+    ids: list[int]
+    """Without the end token."""
+    score: float
+    """In nats, normalised by length."""
+
+
+def forbidden_ids(decode: DecodeConfig, tokenizer) -> tuple[int, ...]:
+    """Return the ids of the tokens that are never written.
+
+    Raises:
+        InputError: one is not in the vocabulary, or the vocabulary is smaller than the beam.
+    """
+    if decode.beam_size >= len(tokenizer):
+        raise InputError(f"beam_size ({decode.beam_size}) must be below the vocabulary's {len(tokenizer)} entries.")
+    ids = {token: tokenizer.lookup(token) for token in decode.forbidden}
+    if unknown := [token for token, found in ids.items() if found is None]:
+        raise InputError(f"decode.forbidden: {unknown[0]!r} is not a token of the vocabulary.")
+    return tuple(ids.values())
+
+
+def require_room(prefix: Sequence[int], limit: int, number: int | None = None) -> None:
+    """Refuse a source, line `number`, whose result may have `limit` tokens if its prefix leaves none to write."""
+    of_line = "" if number is None else f" of line {number}"
+    if prefix and len(prefix) >= limit:
+        raise InputError(
+            f"The prefix{of_line} has {len(prefix)} tokens; this source's translation may have at most {limit}."
+        )
+    if limit < 1:
+        raise InputError(f"The settings leave no room for a translation{of_line}: see max_length and max_ratio.")
+
+
+def until_end(ids: np.ndarray) -> list[int]:
+    """Return the ids before the end token or padding."""
+    stop = np.flatnonzero((ids == END_ID) | (ids == 0))
+    return ids[: stop[0]].tolist() if len(stop) else ids.tolist()

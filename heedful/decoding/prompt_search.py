@@ -1,0 +1,35 @@
+"""A search for language models: prompts in, continuations out."""
+
+from heedful.config import DecodeConfig
+from heedful.data.encoded import Ragged
+from heedful.data.lengths import round_up
+from heedful.decoding.batch_search import STEP, BatchSearch, padded
+from heedful.decoding.shared_state import SharedState
+
+
+class PromptSearch(BatchSearch):
+    """A search for language models: its sources are prompts, and its results continue them.
+
+    Padding, unknown tokens and start tokens are never written, since none of them is text.
+
+    Args:
+        model: a `CausalLM`.
+        decode: the settings; `max_length` is the number of tokens to write.
+        tokenizer, scored, shared: as of `BatchSearch`.
+    """
+
+    def __init__(self, model, decode: DecodeConfig, tokenizer, scored: bool = False, shared: SharedState | None = None):
+        super().__init__(model, decode, tokenizer, scored, shared)
+        self.forbidden = (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id, *self.forbidden)
+
+    def length_limit(self, length: int) -> int:
+        """Return the most tokens that may follow a prompt of `length` tokens: the last one written is never read."""
+        return min(self.decode.max_length, self.model.max_length - length + 1)
+
+    def _read(self, queries, rows):
+        longest = min(round_up(max(len(query.source) for query in queries), STEP), self.model.max_length)
+        before = Ragged.of([query.source[:-1] for query in queries])
+        return before.padded(rows, longest), padded([query.source[-1] for query in queries], len(rows))
+
+    def _capacity(self, read, limit):
+        return round_up(limit, 2 * STEP)

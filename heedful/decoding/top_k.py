@@ -1,0 +1,66 @@
+"""The best words of a vocabulary, and the sum over it, in forms that XLA compiles well for a CPU.
+
+There, XLA sorts a whole row for its best entries, and reduces rows in small pieces; it reduces columns with vector
+instructions. So the vocabulary is cut into groups that are columns of a table, and each step reduces the groups first.
+
+Axes: V vocabulary, G groups, M members of a group.
+"""
+
+from keras import ops
+
+from heedful import backend
+
+MEMBERS = 16
+SMALL = 2048  # vocabularies up to this size are not grouped
+NEVER = -1e30  # in place of minus infinity, which would give NaN in sums
+
+
+def top_k(scores, k):
+    """Return the `k` largest of `scores` (..., V) and their indices, largest first; ties are in no fixed order.
+
+    The k largest lie in the k groups with the largest maxima, so only those groups are searched.
+    """
+    size = scores.shape[-1]
+    groups = size // MEMBERS
+    if backend.NAME != "jax" or size <= SMALL or k >= groups:
+        values, places = backend.apart(ops.top_k(scores, k))
+        return values, ops.cast(places, "int32")
+    table, rest = _grouped(scores)
+    chosen_groups = top_k(ops.max(table, axis=-2), k)[1]  # (..., k)
+    members = ops.take_along_axis(table, chosen_groups[..., None, :], axis=-1)  # (..., M, k)
+    candidates = ops.reshape(members, (*members.shape[:-2], MEMBERS * k))
+    values, found = top_k(ops.concatenate([candidates, rest], axis=-1), k)
+    group = ops.take_along_axis(chosen_groups, found % k, axis=-1)
+    places = (found // k) * groups + group
+    return values, ops.where(found < MEMBERS * k, places, found + MEMBERS * (groups - k))
+
+
+def argmax(scores):
+    """Return the index of the largest of `scores` (..., V)."""
+    if backend.NAME != "jax" or scores.shape[-1] <= SMALL:
+        return ops.cast(ops.argmax(scores, axis=-1), "int32")
+    table, rest = _grouped(scores)
+    group = ops.cast(ops.argmax(ops.max(table, axis=-2), axis=-1), "int32")[..., None]  # (..., 1)
+    members = ops.take_along_axis(table, group[..., None, :], axis=-1)[..., 0]  # (..., M)
+    found = ops.cast(ops.argmax(ops.concatenate([members, rest], axis=-1), axis=-1), "int32")
+    groups = table.shape[-1]
+    return ops.where(found < MEMBERS, found * groups + group[..., 0], found + MEMBERS * (groups - 1))
+
+
+def log_normaliser(logits):
+    """Return the logarithm of the sum of exponentials of `logits` (..., V)."""
+    if backend.NAME != "jax" or logits.shape[-1] <= SMALL:
+        return ops.logsumexp(logits, axis=-1)
+    table, rest = _grouped(logits)
+    best = backend.apart(ops.max(table, axis=-2))
+    top = ops.max(ops.concatenate([best, rest], axis=-1), axis=-1, keepdims=True)
+    sums = backend.apart(ops.sum(ops.exp(table - top[..., None, :]), axis=-2))
+    return top[..., 0] + ops.log(ops.sum(ops.concatenate([sums, ops.exp(rest - top)], axis=-1), axis=-1))
+
+
+def _grouped(scores):
+    """Cut (..., V) into (..., M, G), where member m of group g is entry m x G + g, and the rest of fewer than M."""
+    size = scores.shape[-1]
+    groups = size // MEMBERS
+    table = ops.reshape(scores[..., : MEMBERS * groups], (*scores.shape[:-1], MEMBERS, groups))
+    return table, scores[..., MEMBERS * groups :]

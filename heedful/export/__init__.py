@@ -1,0 +1,1 @@
+"""Trained runs for other engines, and the comparison of their results with ours."""

@@ -1,0 +1,166 @@
+"""A trained run as a CTranslate2 model, built through CTranslate2's own specification classes.
+
+Axes: S positions, D d_model, V vocabulary.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from heedful import backend
+from heedful.errors import InputError
+from heedful.export.ctranslate2_search import ORIGIN, ctranslate2, exported_weights
+from heedful.layers import sinusoid
+
+QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
+PARITY = "parity.json"  # the comparison of both engines
+OWN_FILES = ("model.bin", "config.json", ORIGIN, PARITY)  # besides vocabularies
+
+
+def export(run, folder: str | Path, quantization: str = "float32") -> Path:
+    """Write a `Run` as a CTranslate2 model into `folder`.
+
+    Raises:
+        InputError: CTranslate2 is not installed, cannot express an option of the model, or does not know the
+            quantization; or the folder holds something else.
+    """
+    engine = ctranslate2()
+    folder = Path(folder)
+    require_quantization(quantization)
+    refuse_foreign(folder)
+    specification = specify(run, engine)
+    specification.validate()
+    specification.optimize(quantization=None if quantization == "float32" else quantization)
+    aside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        specification.save(str(aside))
+        (aside / ORIGIN).write_text(json.dumps({"weights": run.weights_fingerprint()}) + "\n", encoding="utf-8")
+        move(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return folder
+
+
+def require_quantization(name: str) -> None:
+    """Refuse a quantization that CTranslate2 does not have."""
+    if name not in QUANTIZATIONS:
+        raise InputError(f"Unknown quantization {name!r}: choose one of {', '.join(QUANTIZATIONS)}.")
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Refuse a folder with files that no export has written."""
+    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    foreign = [name for name in names if name not in OWN_FILES and not name.endswith("_vocabulary.json")]
+    if names and (foreign or exported_weights(folder) is None):
+        raise InputError(
+            f"{folder} holds {(foreign or names)[0]}, which heedful has not exported: choose another folder."
+        )
+
+
+def move(exported: Path, folder: Path) -> None:
+    """Move an exported model to a folder, in place of an earlier one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    exported.rename(folder)
+
+
+def specify(run, engine):
+    """Return the `TransformerSpec` of a run's trained model, vocabularies included."""
+    specs = engine.specs
+    config, model = run.config.model, run.load_model()
+    activations = {
+        "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "geglu": "GELU", "swiglu": "SWISH",
+    }  # fmt: skip
+    options = {
+        "pre_norm": config.norm_position == "pre",
+        "activation": getattr(specs.common_spec.Activation, activations[config.activation]),
+        "ffn_glu": config.activation.endswith("glu"),
+        "rms_norm": config.norm == "rms",
+        "layernorm_embedding": config.embedding_norm,
+        "num_heads_kv": config.num_kv_heads if config.num_kv_heads not in (None, config.num_heads) else None,
+    }
+    if config.positions == "rotary":
+        options |= {"rotary_dim": 0, "rotary_interleave": False}
+    sizes = config.num_layers, config.num_heads
+    specification = specs.TransformerSpec(
+        specs.transformer_spec.TransformerEncoderSpec(*sizes, **options),
+        specs.transformer_spec.TransformerDecoderSpec(*sizes, **options),
+    )
+    _fill_side(specification.encoder, model, "source")
+    _fill_side(specification.decoder, model, "target")
+    specification.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
+    specification.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
+    specification.decoder.projection.weight = _array(model.output_projection.embeddings)
+    if model.output_projection.bias is not None:
+        specification.decoder.projection.bias = _array(model.output_projection.bias)
+    specification.encoder.scale_embeddings = specification.decoder.scale_embeddings = config.embedding_scale
+    for spec, block in zip(specification.encoder.layer, model.encoder.blocks, strict=True):
+        _fill_block(spec, block)
+    for spec, block in zip(specification.decoder.layer, model.decoder.blocks, strict=True):
+        _fill_block(spec, block)
+        attention = block.cross_attention
+        projections = attention.query_projection, attention.key_value_projection, attention.output_projection
+        for linear, projection in zip(spec.attention.linear, projections, strict=True):
+            _fill_linear(linear, projection)
+        _fill_norm(spec.attention.layer_norm, block.cross_residual.norm)
+    for tokenizer, register in (
+        (run.source_tokenizer, specification.register_source_vocabulary),
+        (run.target_tokenizer, specification.register_target_vocabulary),
+    ):
+        register([tokenizer.lookup(i) for i in range(len(tokenizer))])
+    tokens = {"unk_token": "[UNK]", "bos_token": "[START]", "eos_token": "[END]", "decoder_start_token": "[START]"}
+    for name, value in (tokens | {"add_source_eos": True, "layer_norm_epsilon": config.norm_epsilon}).items():
+        setattr(specification.config, name, value)
+    return specification
+
+
+def _fill_side(spec, model, side):
+    text_input = getattr(model, f"{side}_input")
+    if (positions := text_input.positions) is not None:
+        length = model.max_length + 1
+        learned = getattr(positions, "embeddings", None)
+        if learned is not None:
+            table = _array(learned)
+        else:
+            table = np.asarray(backend.to_numpy(sinusoid(np.arange(length), model.d_model, positions.concatenated)))
+        spec.position_encodings.encodings = table
+    if text_input.norm is not None:
+        _fill_norm(spec.layernorm_embedding, text_input.norm)
+    stack = model.encoder if side == "source" else model.decoder
+    if stack.final_norm is not None:
+        _fill_norm(spec.layer_norm, stack.final_norm)
+
+
+def _fill_block(spec, block):
+    attention = block.attention
+    projections = attention.joint_projection, attention.output_projection
+    for linear, projection in zip(spec.self_attention.linear, projections, strict=True):
+        _fill_linear(linear, projection)
+    _fill_norm(spec.self_attention.layer_norm, block.attention_residual.norm)
+    _fill_linear(spec.ffn.linear_0, block.feed_forward.inner)
+    _fill_linear(spec.ffn.linear_1, block.feed_forward.outer)
+    if block.feed_forward.gate:
+        _fill_linear(spec.ffn.linear_0_noact, block.feed_forward.gate)
+    _fill_norm(spec.ffn.layer_norm, block.feed_forward_residual.norm)
+
+
+def _fill_linear(spec, projection):
+    spec.weight = np.ascontiguousarray(_array(projection.kernel).T)
+    if projection.use_bias:
+        spec.bias = _array(projection.bias)
+
+
+def _fill_norm(spec, norm):
+    if isinstance(norm, keras.layers.RMSNormalization):
+        spec.gamma = _array(norm.scale)
+        return
+    spec.gamma = _array(norm.gamma)
+    spec.beta = _array(norm.beta) if norm.center else np.zeros_like(spec.gamma)
+
+
+def _array(variable):
+    return np.asarray(backend.to_numpy(variable), np.float32)

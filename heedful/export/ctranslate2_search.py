@@ -1,0 +1,156 @@
+"""CTranslate2 in place of our own search: the same call, lists of ids in, candidates out."""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+
+from heedful import backend
+from heedful.decoding.candidates import Candidate, forbidden_ids, require_room
+from heedful.errors import InputError
+from heedful.inference.line_translator import LineTranslator
+from heedful.validation import read_json
+
+EXPORTED = "ctranslate2"  # where in a run folder the exported model lies
+ORIGIN = "heedful.json"  # says from which weights
+
+
+def ctranslate2_translator(run, decode=None, folder=None, **options):
+    """Return a `LineTranslator` of a `Run` that searches with CTranslate2; `options` as of `CTranslate2Search`."""
+    folder = folder or run.path / EXPORTED
+
+    def new_decoder(decode, scored):
+        return CTranslate2Search(run, folder, decode, scored, **options)
+
+    decode = decode or run.config.decode
+    return LineTranslator(new_decoder, run.source_tokenizer, run.target_tokenizer, decode, run.config.model.max_length)
+
+
+def exported_weights(folder):
+    """Return the fingerprint of the weights from which a model was exported, or None if it is unknown."""
+    path = Path(folder) / ORIGIN
+    told = read_json(path) if path.is_file() else None
+    return told.get("weights") if isinstance(told, dict) else None
+
+
+def ctranslate2():
+    """Return the module.
+
+    Raises:
+        InputError: it is not installed; says how to install it.
+    """
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise InputError("CTranslate2 is not installed: pip install 'heedful[ctranslate2]'.") from error
+    return ctranslate2
+
+
+class CTranslate2Search:
+    """Runs the searches of CTranslate2 on an exported model; called as a `BatchSearch` is, without limits of its own.
+
+    CTranslate2 has one limit of length for a whole batch, its own rule for when a beam has found enough, and does not
+    count the end token when it chooses among results of different lengths, so with a length penalty a few translations
+    differ from ours. The scores that come back are divided as ours are, but with a coverage penalty, which is divided
+    too, and for an empty result of a beam, whose score is minus infinity.
+
+    Args:
+        run: the `Run` that was exported; its tokenizers name the ids.
+        folder: the exported model.
+        decode: a `DecodeConfig`.
+        scored: whether scores are asked for.
+        compute_type: as CTranslate2 names it; `default` keeps the type of the weights.
+        threads: (workers, threads of each); by default a worker for each core.
+
+    Raises:
+        InputError: there is no exported model, it was made of other weights, or a setting that CTranslate2 does not
+            know.
+    """
+
+    def __init__(self, run, folder, decode, scored=False, compute_type="default", threads=None):
+        engine = ctranslate2()
+        if not (Path(folder) / "model.bin").is_file():
+            raise InputError(
+                f"{folder} holds no CTranslate2 model: make one with heedful export {run.path} --to ctranslate2."
+            )
+        if exported_weights(folder) != run.weights_fingerprint():
+            raise InputError(
+                f"{folder} was made of other weights than {run.path} has now: make it anew with "
+                f"heedful export {run.path} --to ctranslate2."
+            )
+        normalised = (decode.beam_size > 1 or scored) and decode.length_penalty > 0
+        missing = {
+            "decode.min_p": decode.min_p > 0,
+            "decode.length_norm = 'gnmt'": normalised and decode.length_norm == "gnmt",
+            "decode.min_ratio": decode.min_ratio > 0,
+            "decode.top_k = 1 with n_best above 1": decode.sample and decode.top_k == 1 and decode.n_best > 1,
+            f"decode.stop = {decode.stop!r}": decode.beam_size > 1 and decode.stop != "attainable",
+            f"decode.precision = {decode.precision!r} (export with --quantization instead)": decode.precision
+            not in ("as_trained", "float32"),
+        }
+        for name, wanted in missing.items():
+            if wanted:
+                raise InputError(f"CTranslate2 has no {name}: leave it out, or translate with our own engine.")
+        forbidden_ids(decode, run.target_tokenizer)  # or the error would not be one of our messages
+        self.run, self.decode, self.scored = run, decode, scored
+        # Who draws first would be chance with more than one worker.
+        workers, each = threads or (1 if decode.sample else backend.cores(), 1)
+        self._new_translator = functools.partial(
+            engine.Translator, str(folder), device="cpu", inter_threads=workers, intra_threads=each,
+            compute_type=compute_type,
+        )  # fmt: skip
+        # One that draws takes up a seed when it draws first, and no other ever after: each call has its own.
+        self.translator = None if decode.sample else self._new_translator()
+
+    def __call__(self, sources, numbers=None, prefixes=None):
+        """Continue every source; as of `BatchSearch`, but samples depend on the seed and the first number."""
+        if not sources:
+            return []
+        decode, tokenizer = self.decode, self.run.target_tokenizer
+        limits = [decode.length_limit(len(ids), self.run.config.model.max_length) for ids in sources]
+        for index, limit in enumerate(limits):
+            require_room(prefixes[index] if prefixes else [], limit, numbers[index] if numbers else None)
+        # Of a greedy search they cost a pass over the vocabulary at each step, which ours leaves out then too.
+        scored = self.scored or decode.beam_size > 1 or decode.sample
+        options = {
+            "beam_size": decode.beam_size,
+            "num_hypotheses": decode.n_best,
+            "length_penalty": decode.length_penalty if decode.beam_size > 1 else 0.0,
+            "coverage_penalty": decode.coverage_penalty if decode.beam_size > 1 else 0.0,
+            "repetition_penalty": decode.repetition_penalty,
+            "no_repeat_ngram_size": decode.no_repeat_ngram,
+            "suppress_sequences": [[token] for token in decode.forbidden] or None,
+            "min_decoding_length": min(decode.min_length, max(limits)),
+            "max_decoding_length": max(limits),
+            "max_input_length": 0,
+            "return_scores": scored,
+            "max_batch_size": decode.batch_size,
+        }
+        if decode.sample:
+            entropy = [decode.seed, numbers[0] if numbers else 0]
+            ctranslate2().set_random_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+            options |= {
+                "sampling_topk": min(decode.top_k, len(tokenizer)),
+                "sampling_topp": decode.top_p,
+                "sampling_temperature": decode.temperature,
+            }
+        if prefixes:
+            options["target_prefix"] = [[tokenizer.lookup(token) for token in prefix] for prefix in prefixes]
+        spelled = [[self.run.source_tokenizer.lookup(token) for token in ids] for ids in sources]
+        found = (self.translator or self._new_translator()).translate_batch(spelled, **options)
+        return [self._candidates(result, max(limits)) for result in found]
+
+    def _candidates(self, result, limit):
+        """Return the `Candidate`s of a result of up to `limit` tokens, best first."""
+        texts = [[self.run.target_tokenizer.lookup(token) for token in tokens] for tokens in result.hypotheses]
+        if not result.scores:
+            return [Candidate(ids, 0.0) for ids in texts]
+        pairs = zip(texts, result.scores, strict=True)
+        found = [Candidate(ids, self._normalised(score, len(ids), limit)) for ids, score in pairs]
+        return sorted(found, key=lambda candidate: -candidate.score)
+
+    def _normalised(self, score, length, limit):
+        """Divide a score by the length with its end token, if it has one, where CTranslate2 leaves that out."""
+        divided_by = length if self.decode.beam_size > 1 else 1
+        whole = length + (length < limit)
+        return score * (divided_by / whole) ** self.decode.length_penalty if divided_by else score

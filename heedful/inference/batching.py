@@ -1,0 +1,45 @@
+"""A compiled function over texts of any length and number.
+
+Axes: B texts of a batch, T length with start and end token.
+"""
+
+import numpy as np
+
+from heedful import backend
+from heedful.data.encoded import Ragged
+from heedful.data.examples import enclosed
+from heedful.data.lengths import cut, next_power_of_two, round_up, run_by_length
+
+STEP = 8  # lengths are rounded up to multiples of this
+
+
+class BatchedProgram:
+    """Runs `function(ids (B, T))` over lists of ids, and returns the rows of its results in their order.
+
+    Args:
+        function: from ids to an array whose first axis is B.
+        model: whose weights it reads.
+        length: longest text with start and end token; the rest of a longer one is not read.
+        batch_size: B.
+    """
+
+    def __init__(self, function, model, length, batch_size=64):
+        self.length, self.batch_size = length, batch_size
+        self._program = backend.compiled(function, model)
+
+    def __call__(self, texts, warn=None):
+        """Return one row for each list of ids in `texts`; `warn` is called for each that is cut."""
+        most = self.length - 2
+        for number, ids in enumerate(texts, start=1):
+            if len(ids) > most and warn:
+                warn(f"text {number} has {len(ids)} tokens; only the first {most} are read.")
+        texts = [ids[:most] for ids in texts]
+
+        def run(chosen):
+            size = next_power_of_two(len(chosen), self.batch_size)
+            length = round_up(len(texts[chosen[0]]) + 2, STEP, self.length)
+            rows = np.where(np.arange(size) < len(chosen), np.arange(size), -1)
+            ids = enclosed(Ragged.of([texts[index] for index in chosen]), rows, length)
+            return backend.to_numpy(self._program(ids))[: len(chosen)]
+
+        return run_by_length([len(ids) for ids in texts], lambda order: cut(order, self.batch_size), run)

@@ -1,0 +1,208 @@
+"""Prompts in, text out: a language model with its tokenizer."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from heedful.config import OF_SOURCE, DecodeConfig
+from heedful.decoding.prompt_search import PromptSearch
+from heedful.decoding.shared_state import SharedState
+from heedful.errors import InputError
+from heedful.inference.predictor import Predictor, ScoredText, Warn
+from heedful.inference.token_stream import new_text
+from heedful.models.precisions import Precisions
+from heedful.special_tokens import END, START_ID
+from heedful.validation import require_text, require_texts
+
+DEFAULT_LENGTH = 200  # tokens to write by default
+ROUNDS = 1 << 32  # the random stream of a text: its number in the lower half, the round in the upper half
+
+
+class Generator(Predictor):
+    """Continues texts.
+
+    A text that outgrows the model's context is written in rounds: the first until the context is full, each further one
+    after the last half of it.
+
+    Args:
+        model: a `CausalLM`.
+        tokenizer: the one it was trained with.
+        decode: the settings of every call that gives no others; `max_length` is the number of tokens to write (0: 200).
+        starts: whether the model was trained on documents that begin with the start token.
+    """
+
+    def __init__(self, model, tokenizer, decode: DecodeConfig | None = None, starts: bool = False):
+        self.model, self.tokenizer, self.decode, self.starts = model, tokenizer, decode or DecodeConfig(), starts
+        self._precisions, self._shared = Precisions(model), SharedState()
+
+    @classmethod
+    def from_run(cls, run, decode: DecodeConfig | None = None) -> "Generator":
+        """Load the model of a `Run`; `decode` replaces the settings of the run."""
+        starts = run.config.data.packing == "documents"
+        return cls(run.load_model(), run.tokenizer, decode or run.config.decode, starts)
+
+    def refresh(self) -> None:
+        self._precisions.refresh()
+
+    def generate(self, prompts, warn: Warn | None = None, **options):
+        """Continue a text, or each of a list of texts; return it, or them, with the continuation.
+
+        Args:
+            prompts: a text gives a text, a list a list.
+            warn: called with a message for each prompt that is empty, or longer than the model reads.
+            options: settings of `DecodeConfig` for this call, such as `max_length=50`.
+        """
+        if isinstance(prompts, str):
+            return self.candidates([prompts], warn, **options)[0][0].text
+        return [candidates[0].text for candidates in self.candidates(prompts, warn, **options)]
+
+    def predict_stream(self, texts, warn: Warn | None = None, scored: bool = False, **options):
+        """Yield for each prompt its `n_best` texts, as of `candidates`. All prompts are read before the first text."""
+        yield from self.candidates(texts, warn, scored, **options)
+
+    def candidates(
+        self, prompts: Iterable[str], warn: Warn | None = None, scored: bool = False, **options
+    ) -> list[list[ScoredText]]:
+        """Return for each prompt its `n_best` texts, best first.
+
+        Scores are in nats, with a beam divided by a penalty for the length as the settings say. The score of a text
+        that was written in rounds is the sum over them.
+
+        Raises:
+            InputError: an empty prompt for a model that needs one (with `warn` such a prompt stays as it is), or
+                settings that do not fit.
+        """
+        prompts = list(require_texts(prompts))
+        decode = self._for_call(options)
+        texts = [_Text(number, self._read(prompt, number, warn)) for number, prompt in enumerate(prompts, start=1)]
+        self._require_context(decode, max((len(text.prompt) for text in texts), default=0) + decode.max_length - 1)
+        for text in texts:
+            if not text.prompt:  # a warning has said so
+                text.candidates, text.ended = [([], 0.0)] * decode.n_best, True
+        turn = 0
+        while waiting := [text for text in texts if not text.ended]:
+            self._write_round(waiting, decode, scored, turn)
+            turn += 1
+        return [
+            [ScoredText(prompt + self._following(text.prompt, ids), score) for ids, score in text.candidates]
+            for prompt, text in zip(prompts, texts, strict=True)
+        ]
+
+    def stream_tokens(self, prompt: str, warn: Warn | None = None, **options) -> Iterator[str]:
+        """Yield the continuation of one prompt piece by piece, each as soon as its token is chosen.
+
+        Args:
+            prompt, warn: as of `generate`.
+            options: as of `generate`. Tokens are chosen greedily or sampled: a beam of the settings is ignored.
+        """
+        decode = self._for_call({"beam_size": 1, "n_best": 1} | options)
+        ids = self._read(require_text(prompt), 1, warn)
+        self._require_context(decode, len(ids) + decode.max_length - 1)
+        if ids:
+            yield from new_text(self.tokenizer, self._stream_ids(_Text(1, ids), decode), ids)
+
+    def _stream_ids(self, text, decode):
+        turn = 0
+        while not text.ended:
+            source, amount = self._round(text, decode, turn)
+            search = self._search(_round_settings(text, decode, amount, max_length=amount), scored=False)
+            ids = []
+            for token in search.stream(source, text.number + ROUNDS * turn):
+                ids.append(token)
+                yield token
+            text.add([(ids, 0.0)], amount, decode.max_length)
+            turn += 1
+
+    def _search(self, decode, scored):
+        return PromptSearch(self._precisions[decode.precision], decode, self.tokenizer, scored, self._shared)
+
+    def _for_call(self, options):
+        """Return the settings with `options` for one call, as a language model uses them."""
+        decode = self.decode.for_call(**options)
+        asked = {name: name in options for name in OF_SOURCE} | {"coverage_penalty": decode.coverage_penalty > 0}
+        if of_source := [name for name in OF_SOURCE if asked[name]]:
+            raise InputError(f"{of_source[0]} is about a source; a language model has none.")
+        if decode.sample or decode.beam_size == 1:  # the score of a text written in rounds is a sum
+            decode = dataclasses.replace(decode, length_penalty=0.0)
+        return dataclasses.replace(decode, max_length=decode.max_length or max(DEFAULT_LENGTH, decode.min_length))
+
+    def _require_context(self, decode, longest):
+        """Refuse settings that do not work in rounds, if the `longest` prompt and its text exceed the context."""
+        at_once = {"n_best": decode.n_best > 1, "no_repeat_ngram": decode.no_repeat_ngram > 0,
+                   "repetition_penalty": decode.repetition_penalty != 1}  # fmt: skip
+        wanted = [name for name, asked in at_once.items() if asked]
+        if longest > self.model.max_length and wanted:
+            raise InputError(
+                f"decode.{wanted[0]} needs prompt and text to fit into the model's {self.model.max_length} tokens; "
+                f"they have up to {longest}."
+            )
+
+    def _round(self, text, decode, turn):
+        """Return what the model reads in a round, and how many tokens it may write."""
+        context = self.model.max_length
+        source = text.prompt[-context:] if turn == 0 else text.whole[-(context - context // 2) :]
+        return source, min(decode.max_length - len(text.ids), context - len(source) + 1)
+
+    def _write_round(self, texts, decode, scored, turn):
+        """Write until each of these texts has ended or its context is full."""
+        rounds = [self._round(text, decode, turn) for text in texts]
+        groups: dict[DecodeConfig, list[int]] = {}
+        for index, (text, (_, amount)) in enumerate(zip(texts, rounds, strict=True)):
+            groups.setdefault(_round_settings(text, decode, amount), []).append(index)
+        for settings, chosen in groups.items():
+            found = self._search(settings, scored)(
+                [rounds[index][0] for index in chosen],
+                [texts[index].number + ROUNDS * turn for index in chosen],
+                limits=[rounds[index][1] for index in chosen],
+            )
+            for index, candidates in zip(chosen, found, strict=True):
+                texts[index].add(candidates, rounds[index][1], decode.max_length)
+
+    def _read(self, prompt, number, warn):
+        ids = self.tokenizer.encode(prompt)
+        if not ids and not self.starts:
+            if warn is None:
+                raise InputError(f"Prompt {number} is empty: this model continues text, so give it some.")
+            warn(f"prompt {number} is empty: this model continues text, and has none to continue.")
+        if self.starts:
+            ids = [START_ID, *ids]
+        if len(ids) > self.model.max_length and warn:
+            warn(
+                f"prompt {number} has {len(ids)} tokens, more than the model's context of {self.model.max_length}: "
+                "only its end is read."
+            )
+        return ids
+
+    def _following(self, prompt, ids):
+        """Return the text of `ids` as it follows the prompt, with the space between them if there is one."""
+        before = self.tokenizer.decode(prompt)
+        whole = self.tokenizer.decode([*prompt, *ids])
+        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(ids)
+
+
+class _Text:
+    """A prompt and the text that has been written after it so far."""
+
+    def __init__(self, number, prompt):
+        self.number, self.prompt = number, prompt
+        self.ids, self.score, self.candidates, self.ended = [], 0.0, [], False
+
+    @property
+    def whole(self):
+        """Prompt and text."""
+        return [*self.prompt, *self.ids]
+
+    def add(self, candidates, amount, most):
+        """Append the results of a round that could write `amount` tokens; the text may have `most` in all."""
+        ids, score = candidates[0]
+        self.candidates = [(self.ids + more, self.score + more_score) for more, more_score in candidates]
+        self.ended = len(ids) < amount or len(self.ids) + len(ids) >= most
+        self.ids, self.score = self.ids + ids, self.score + score
+
+
+def _round_settings(text, decode, amount, **more):
+    """Return the settings of a round that may write `amount` tokens."""
+    # A text that must be longer than after this round may not end in it.
+    ends = len(text.ids) + amount > decode.min_length
+    least = max(0, decode.min_length - len(text.ids)) if ends else 0
+    forbidden = decode.forbidden if ends else (*decode.forbidden, END)
+    return dataclasses.replace(decode, min_length=least, min_ratio=0.0, forbidden=forbidden, **more)

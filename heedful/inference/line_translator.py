@@ -1,0 +1,117 @@
+"""Lines in, translations out: lines are tokenized, decoded by any search, and come back in their order."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+from heedful.config import DecodeConfig
+from heedful.errors import InputError
+from heedful.inference.predictor import Predictor, ScoredText, Warn
+from heedful.line_stream import line_batches
+from heedful.validation import require_texts
+
+WINDOW = 50  # batches read ahead, so that sentences of like length can be decoded together
+
+
+class LineTranslator(Predictor):
+    """Translates lines of text with a search: our own, see `Translator`, or that of another engine.
+
+    Args:
+        new_search: from a `DecodeConfig`, and whether greedy search sums scores, to a search that is called as a
+            `BatchSearch` is.
+        source_tokenizer, target_tokenizer: of the model.
+        decode: the settings of every call that gives no others.
+        max_length: most tokens that the model reads, its end token included.
+    """
+
+    def __init__(self, new_search: Callable, source_tokenizer, target_tokenizer, decode: DecodeConfig, max_length: int):
+        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
+        self.decode, self.max_length = decode, max_length
+        self._new_search = new_search
+
+    def translate(self, lines, warn: Warn | None = None, **options):
+        """Translate a text, or a list of lines.
+
+        Args:
+            lines: a text gives a text; an iterable of lines gives a list of as many lines. A line without text, or with
+                white space only, gives an empty one.
+            warn: called with a message for each line that is longer than the model reads.
+            options: settings of `DecodeConfig` for this call, such as `beam_size=4`.
+        """
+        if isinstance(lines, str):
+            return next(self.stream([lines], warn, **options))
+        return list(self.stream(lines, warn, **options))
+
+    def stream(self, lines: Iterable[str], warn: Warn | None = None, **options) -> Iterator[str]:
+        """Yield a translation for each line, in order; some batches are read ahead."""
+        for candidates in self.predict_stream(lines, warn, **options):
+            yield candidates[0].text
+
+    def n_best(self, lines: Iterable[str], warn: Warn | None = None, **options) -> list[list[ScoredText]]:
+        """Return for each line its `n_best` translations with scores, best first; one for an empty line."""
+        return self.predict(lines, warn, scored=True, **options)
+
+    def predict_stream(
+        self, texts, warn: Warn | None = None, scored: bool = False, prefixes: Iterable[str] | None = None, **options
+    ) -> Iterator[list[ScoredText]]:
+        """Yield for each line its `n_best` translations, best first.
+
+        Args:
+            texts: lines, as of `translate`. For an iterator that knows which lines have arrived, see `line_batches`, no
+                later line is awaited, unless tokens are sampled.
+            warn, options: as of `translate`.
+            scored: have greedy search sum scores too; otherwise they are 0.
+            prefixes: for each line the beginning of its translation, which may end within a word. White space at its
+                end is ignored, unless it is a token of its own, as where tokens are characters.
+
+        Raises:
+            InputError: there are fewer prefixes than lines, or one is too long.
+        """
+        search = self._search(scored, **options)
+        given = prefixes is not None
+        lines, prefixes = iter(require_texts(texts)), itertools.repeat("") if prefixes is None else iter(prefixes)
+        first = 1
+        sampled = search.decode.sample  # samples must not depend on when other lines arrive
+        for window in line_batches(lines, WINDOW * search.decode.batch_size, whole=sampled):
+            begun = list(itertools.islice(prefixes, len(window)))
+            if len(begun) < len(window):
+                raise InputError(f"There are {first - 1 + len(begun)} prefixes, and more lines than that.")
+            yield from self._translate_window(search, window, begun, first, warn)
+            first += len(window)
+        if given and warn and next(prefixes, None) is not None:
+            warn(f"there are more prefixes than lines, which are {first - 1}.")
+
+    def decode_ids(self, sources: list[list[int]], **options) -> list[list[int]]:
+        """Translate lists of source ids, without end tokens, to lists of target ids."""
+        return [candidates[0].ids for candidates in self._search(**options)(sources)]
+
+    def _translate_window(self, search, lines, prefixes, first, warn):
+        sources = self._read(lines, first, warn)
+        waiting = [index for index, ids in enumerate(sources) if ids]
+        begun = self._encode_prefixes([prefixes[index] for index in waiting])
+        found = search(
+            [sources[index] for index in waiting], [first + index for index in waiting], begun if any(begun) else None
+        )
+        results = [[ScoredText("", 0.0)] for _ in lines]
+        for index, candidates in zip(waiting, found, strict=True):
+            results[index] = [ScoredText(self.target_tokenizer.decode(ids), score) for ids, score in candidates]
+        return results
+
+    def _read(self, lines, first=1, warn=None):
+        """Return the source ids of lines, cut to what the model reads."""
+        most = self.max_length - 1  # without the end token
+        # White space alone is no text, though some tokenizers have tokens for it.
+        sources = self.source_tokenizer.encode_batch(line if line.strip() else "" for line in lines)
+        for index, ids in enumerate(sources):
+            if len(ids) > most:
+                if warn:
+                    warn(f"line {first + index} has {len(ids)} tokens; only the first {most} are translated.")
+                sources[index] = ids[:most]
+        return sources
+
+    def _search(self, scored=False, **options):
+        return self._new_search(self.decode.for_call(**options), scored)
+
+    def _encode_prefixes(self, prefixes):
+        """Return the ids of prefixes, without white space at the end where the next token carries it."""
+        carried = self.target_tokenizer.carries_spaces
+        return self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)

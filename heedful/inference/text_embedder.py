@@ -1,0 +1,63 @@
+"""Texts in, vectors out: an encoder with its tokenizer.
+
+Axes: N texts, D d_model.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from keras import ops
+
+from heedful.config import DecodeConfig
+from heedful.errors import InputError
+from heedful.inference.batching import BatchedProgram
+from heedful.inference.predictor import Predictor, Warn, as_array
+from heedful.line_stream import line_batches
+from heedful.models.masked_lm import POOLINGS
+from heedful.validation import require_texts
+
+WINDOW = 1024  # texts embedded together
+
+
+class TextEmbedder(Predictor):
+    """Turns texts into vectors.
+
+    Args:
+        model: a `MaskedLM` or `Classifier`.
+        tokenizer: the one it was trained with.
+    """
+
+    def __init__(self, model, tokenizer):
+        self.model, self.tokenizer = model, tokenizer
+        self._program = functools.cache(self._new_program)
+
+    @classmethod
+    def from_run(cls, run, decode: DecodeConfig | None = None) -> "TextEmbedder":
+        return cls(run.load_model(), run.tokenizer)
+
+    def predict_stream(self, texts, warn: Warn | None = None, pooling: str = "mean", **options) -> Iterator[np.ndarray]:
+        """Yield the vector (D,) of each text. `pooling` as of `embed`."""
+        for window in line_batches(iter(texts), WINDOW):
+            yield from self.embed(window, pooling, warn)
+
+    def embed(self, texts: Iterable[str], pooling: str = "mean", warn: Warn | None = None) -> np.ndarray:
+        """Return a vector for each text (N, D).
+
+        Args:
+            texts: a list of texts.
+            pooling: `mean`, the mean of the vectors of all tokens, or `first`, the vector of the start token.
+            warn: called with a message for each text that is longer than the model reads.
+        """
+        if pooling not in POOLINGS:
+            raise InputError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
+        rows = self._program(pooling)(self.tokenizer.encode_batch(require_texts(texts)), warn)
+        return as_array(rows, self.model.d_model)
+
+    def _new_program(self, pooling):
+        model = self.model
+
+        def pooled(ids):
+            return model.pool(ids, ops.cast(model.encode(ids), "float32"), pooling)
+
+        return BatchedProgram(pooled, model, model.max_length)

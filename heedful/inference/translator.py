@@ -1,0 +1,128 @@
+"""A translator that holds its model: translations, scores of given ones, and alternatives."""
+
+import functools
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from heedful.config import DecodeConfig
+from heedful.decoding.batch_search import BatchSearch
+from heedful.decoding.candidates import require_room
+from heedful.decoding.shared_state import SharedState
+from heedful.errors import InputError
+from heedful.inference.line_translator import LineTranslator
+from heedful.inference.predictor import Alternative, Warn
+from heedful.inference.scoring import Scorer
+from heedful.inference.token_stream import new_text
+from heedful.models.ensemble import Ensemble
+from heedful.models.precisions import Precisions
+from heedful.special_tokens import END_ID
+from heedful.validation import require_text, require_texts
+
+
+class Translator(LineTranslator):
+    """Translates lines of text with a trained encoder-decoder model, and scores given translations.
+
+    Args:
+        model: a `Transformer`, or an `Ensemble`.
+        source_tokenizer, target_tokenizer: those it was trained with.
+        decode: the settings of every call that gives no others.
+    """
+
+    def __init__(self, model, source_tokenizer, target_tokenizer, decode: DecodeConfig | None = None):
+        precisions, shared = Precisions(model), SharedState()
+
+        def new_search(decode, scored):
+            return BatchSearch(precisions[decode.precision], decode, target_tokenizer, scored, shared)
+
+        super().__init__(new_search, source_tokenizer, target_tokenizer, decode or DecodeConfig(), model.max_length)
+        self.model, self._precisions = model, precisions
+        self._scorer = functools.cache(lambda model: Scorer(model, self.decode.batch_size))
+
+    @property
+    def decoding_model(self):
+        """The model in the precision of the settings."""
+        return self._precisions[self.decode.precision]
+
+    def refresh(self) -> None:
+        self._precisions.refresh()
+
+    @classmethod
+    def from_run(cls, run, decode: DecodeConfig | None = None) -> "Translator":
+        """Load the model of a `Run`; `decode` replaces the settings of the run."""
+        return cls.from_runs([run], decode)
+
+    @classmethod
+    def from_runs(cls, runs, decode: DecodeConfig | None = None) -> "Translator":
+        """Load the models of one or several `Run`s; several vote on each token."""
+        first = runs[0]
+        for run in runs[1:]:
+            if run.fingerprints() != first.fingerprints():
+                raise InputError(f"{first.path} and {run.path} have different vocabularies: they cannot vote.")
+        models = [run.load_model() for run in runs]
+        model = models[0] if len(models) == 1 else Ensemble(models)
+        return cls(model, first.source_tokenizer, first.target_tokenizer, decode or first.config.decode)
+
+    def score(self, lines: Iterable[str], references: Iterable[str], warn: Warn | None = None) -> list[np.ndarray]:
+        """Return the log-probability in nats of each token of each reference, the end token last.
+
+        `warn` is called with a message for each line that is longer than the model reads.
+
+        Raises:
+            InputError: there are not as many references as lines, or one is longer than what the model writes.
+        """
+        sources = self._read(require_texts(lines), 1, warn)
+        targets = self.target_tokenizer.encode_batch(require_texts(references))
+        if len(sources) != len(targets):
+            raise InputError(f"There are {len(sources)} lines, and {len(targets)} references.")
+        for number, ids in enumerate(targets, start=1):
+            if len(ids) >= self.max_length:
+                raise InputError(f"Reference {number} has {len(ids)} tokens; the model writes {self.max_length - 1}.")
+        return self._scorer(self.decoding_model)(sources, targets)
+
+    def alternatives(
+        self, line: str, prefix: str = "", count: int = 5, warn: Warn | None = None, **options
+    ) -> list[Alternative]:
+        """Return the most likely tokens after `prefix` in the translation of `line`, and how each continues.
+
+        Args:
+            line: a text.
+            prefix: the beginning of the translation, see `predict_stream`.
+            count: how many alternatives.
+            warn, options: as of `translate`.
+        """
+        source, search = self._read([require_text(line)], 1, warn)[0], self._search(**options)
+        if not source:
+            raise InputError("There is no text to translate.")
+        [begun] = self._encode_prefixes([prefix])
+        limit = search.length_limit(len(source))
+        require_room(begun, limit)
+        scores = self._scorer(search.model).next_token(source, begun)
+        left_out = (END_ID, *search.forbidden)
+        best = [int(token) for token in np.argsort(-scores) if token not in left_out][:count]
+        found = [[*begun, token] for token in best]
+        if len(begun) + 1 < limit:  # something can follow
+            found = [candidates[0].ids for candidates in search([source] * len(best), prefixes=found)]
+        texts = map(self.target_tokenizer.decode, found)
+        pieces = self.target_tokenizer.pieces(best)
+        return [
+            Alternative(piece, float(scores[token]), text)
+            for piece, token, text in zip(pieces, best, texts, strict=True)
+        ]
+
+    def stream_tokens(self, line: str, warn: Warn | None = None, prefix: str = "", **options) -> Iterator[str]:
+        """Yield the translation of one line piece by piece, each as soon as its token is chosen.
+
+        Args:
+            line: a text.
+            warn: called with a message if the line is longer than the model reads.
+            prefix: the beginning of the translation, see `predict_stream`.
+            options: as of `translate`. Tokens are chosen greedily or sampled: a beam of the settings is ignored, since
+                none of its tokens is final before the end.
+        """
+        ids = self._read([require_text(line)], 1, warn)[0]
+        if not ids:
+            return
+        [begun] = self._encode_prefixes([prefix])
+        greedy = {"beam_size": 1, "n_best": 1}
+        yield from new_text(self.target_tokenizer, self._search(**greedy | options).stream(ids, 1, begun))

@@ -1,0 +1,1 @@
+"""Inside a run: what a model reads and how sure it is as data, and the figures that show it."""

@@ -1,0 +1,27 @@
+"""The positional encoding of a run as an array."""
+
+import numpy as np
+
+from heedful import backend
+from heedful.errors import InputError
+from heedful.layers import sinusoid
+from heedful.weights import weights_by_name
+
+POSITIONS = 128
+LEARNED = "positions/embeddings"  # end of the name of a learned table
+
+
+def position_encoding(run) -> np.ndarray:
+    """Return what the model of a run adds to its first 128 tokens for their positions: (positions, d_model).
+
+    Raises:
+        InputError: it adds nothing, but rotates queries and keys; or it learns its positions and has not been trained.
+    """
+    config = run.config.model
+    if config.positions == "rotary":
+        raise InputError("Rotary positions have no encoding to draw: they turn queries and keys.")
+    if config.positions == "learned":
+        tables = [array for name, array in weights_by_name(run.load_model()).items() if name.endswith(LEARNED)]
+        return tables[0][:POSITIONS]
+    concatenated = config.positions == "sinusoidal_concatenated"
+    return np.asarray(backend.to_numpy(sinusoid(np.arange(POSITIONS), config.d_model, concatenated)))

@@ -1,0 +1,80 @@
+"""The style of all figures, in one place: readable at half size, and by colour-blind readers."""
+
+import contextlib
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+from heedful.storage import write_atomically
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # distinct for colour-blind readers (Okabe and Ito 2008)
+SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
+STYLE: dict[Any, Any] = {
+    "font.size": 14, "axes.titlesize": 15, "grid.alpha": 0.3, "lines.linewidth": 2.2, "legend.frameon": False,
+    "axes.spines.top": False, "axes.spines.right": False,
+}  # fmt: skip
+DPI = 110
+THOUSANDS = StrMethodFormatter("{x:,.9g}")
+TOKEN_SIZE = 11  # of tokens on an axis
+
+
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    """Apply the style to figures that are drawn while this is open."""
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def panels(count: int, across: int, size: tuple[float, float]):
+    """Return a figure with `count` axes of a size in inches, at most `across` in a row, and the axes."""
+    across = min(max(count, 1), across)
+    down = max(math.ceil(count / across), 1)
+    figure = Figure((size[0] * across, size[1] * down), layout="constrained")
+    axes = list(figure.subplots(down, across, squeeze=False).flat)
+    for axis in axes[count:]:
+        axis.axis("off")
+    return figure, axes[:count]
+
+
+def plot_lines(axis, lines, title="", xlabel="update", ylabel="", from_zero=False, marker=None) -> None:
+    """Draw lines on an axis.
+
+    Args:
+        lines: for each its label, and its points (x, y); one without points is left out.
+        from_zero: whether the vertical axis begins at 0.
+    """
+    for color, (label, points) in zip(COLORS, lines, strict=False):
+        if points:
+            axis.plot(*np.transpose(points), marker=marker, markersize=4, color=color, label=label)
+    axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axis.grid(visible=True)
+    if from_zero:
+        axis.set_ylim(bottom=0)
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    for scale in (axis.xaxis, axis.yaxis):
+        scale.set_major_formatter(THOUSANDS)
+    if len(lines) > 1:
+        axis.legend()
+
+
+def name_ticks(axis, rows, columns, size=TOKEN_SIZE) -> None:
+    """Write names at the rows and columns of a picture."""
+    axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=size, parse_math=False)
+    axis.set_yticks(range(len(rows)), rows, fontsize=size, parse_math=False)
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write a figure in the format that its name ends with; return its path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:] or "png", bbox_inches="tight", dpi=DPI)
+    write_atomically(path, drawn.getvalue())
+    return path

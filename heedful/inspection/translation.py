@@ -1,0 +1,117 @@
+"""A translation taken apart: attention of every layer and head, the probability of every token, its alternatives.
+
+Axes: L layers, N heads, T target length, S source length, V vocabulary.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heedful import backend
+from heedful.errors import InputError
+from heedful.inference.predictor import ScoredToken
+from heedful.layers import Trace
+from heedful.models.ensemble import Ensemble
+from heedful.special_tokens import END_ID, START_ID
+
+KINDS = ("encoder self", "decoder self", "cross")
+PATHS = {
+    "encoder self": "encoder/block_{}/self_attention",
+    "decoder self": "decoder/block_{}/self_attention",
+    "cross": "decoder/block_{}/cross_attention",
+}
+ALTERNATIVES = 5  # candidates that are kept for each position
+
+
+@dataclass(frozen=True)
+class TranslationInspection:
+    """What a model did to translate one sentence: plain data, also as JSON (`as_dict`)."""
+
+    translation: str
+    source_tokens: list[str]
+    """With the end token."""
+    read_tokens: list[str]
+    """What the decoder reads: the start token, then the translation."""
+    written_tokens: list[str]
+    """What the decoder writes: the translation, then the end token."""
+    log_probabilities: list[float]
+    """Of each written token, in nats."""
+    alternatives: list[list[ScoredToken]]
+    """For each written token the most likely tokens at its position, most likely first."""
+    attention: dict[str, np.ndarray]
+    """Weights (L, N, T, S) by kind: `encoder self`, `decoder self`, `cross`."""
+
+    @classmethod
+    def of(cls, translator, source: str, target: str | None = None) -> "TranslationInspection":
+        """Inspect one sentence.
+
+        Args:
+            translator: a `Translator` of a single model.
+            source: a text.
+            target: its translation; None: that of the translator.
+
+        Raises:
+            InputError: several models, which have no attention in common, or an empty sentence.
+        """
+        if isinstance(translator.model, Ensemble):
+            raise InputError("Several models have no attention in common: look into each by itself.")
+        most = translator.model.max_length - 1
+        source_ids = translator.source_tokenizer.encode(source)[:most]
+        if not source_ids:
+            raise InputError("There is nothing to look at in an empty sentence.")
+        if target is None:
+            target_ids = translator.decode_ids([source_ids])[0]  # as long as the model writes, if it finds no end
+        else:
+            target_ids = translator.target_tokenizer.encode(target)
+        target_ids = target_ids[:most]
+        source_ids, read, written = [*source_ids, END_ID], [START_ID, *target_ids], [*target_ids, END_ID]
+        trace = Trace()
+        logits = translator.decoding_model((np.array([source_ids]), np.array([read])), trace=trace)
+        scores = _log_softmax(np.asarray(backend.to_numpy(logits), np.float64)[0])  # (T, V)
+        pieces = translator.target_tokenizer.pieces
+        layers = range(translator.model.num_layers)
+        return cls(
+            translation=translator.target_tokenizer.decode(target_ids),
+            source_tokens=translator.source_tokenizer.pieces(source_ids),
+            read_tokens=pieces(read),
+            written_tokens=pieces(written),
+            log_probabilities=scores[np.arange(len(written)), written].tolist(),
+            alternatives=[_best(row, pieces) for row in scores],
+            attention={
+                kind: np.stack([np.asarray(backend.to_numpy(trace[path.format(layer)]))[0] for layer in layers])
+                for kind, path in PATHS.items()
+            },
+        )
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers each side has."""
+        return len(self.attention["cross"])
+
+    def heads(self, kind: str, layer: int) -> tuple[np.ndarray, list[str], list[str]]:
+        """Return the weights (N, T, S) of a layer, counted from 1, and the tokens of their rows and columns."""
+        if kind not in KINDS:
+            raise InputError(f"Unknown kind of attention {kind!r}: choose one of {', '.join(KINDS)}.")
+        if not 1 <= layer <= self.num_layers:
+            raise InputError(f"There is no layer {layer}: the model has layers 1 to {self.num_layers}.")
+        rows = self.source_tokens if kind == "encoder self" else self.written_tokens
+        columns = self.read_tokens if kind == "decoder self" else self.source_tokens
+        return self.attention[kind][layer - 1], rows, columns
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as lists, texts and numbers, for JSON."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain["alternatives"] = [[candidate._asdict() for candidate in row] for row in self.alternatives]
+        return plain | {"attention": {kind: weights.tolist() for kind, weights in self.attention.items()}}
+
+
+def _log_softmax(logits):
+    top = logits - logits.max(axis=-1, keepdims=True)
+    return top - np.log(np.exp(top).sum(axis=-1, keepdims=True))
+
+
+def _best(scores, pieces):
+    best = np.argsort(-scores)[:ALTERNATIVES]
+    return [ScoredToken(piece, float(np.exp(scores[token]))) for piece, token in zip(pieces(best), best, strict=True)]

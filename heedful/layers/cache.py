@@ -1,0 +1,88 @@
+"""The key/value cache of generation: keys and values are projected once, and read by every later query.
+
+Axes: B batch, T query length, S key length, N query heads, K key heads (K divides N), H head size.
+"""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from heedful.layers.softmax import softmax
+
+
+class KeyValueCache(NamedTuple):
+    """Projected keys (B K, H, S) and values (B K, S, H).
+
+    This layout is chosen for XLA on a CPU: both products of attention run along rows of memory, and B and K are one
+    axis, as XLA multiplies them. docs/performance.md gives the measurements.
+    """
+
+    keys: Any
+    values: Any
+
+    @classmethod
+    def of(cls, keys, values):
+        """Create a cache of keys and values (B, S, K, H)."""
+        length, size = keys.shape[1], keys.shape[3]
+        return cls(
+            ops.reshape(ops.transpose(keys, (0, 2, 3, 1)), (-1, size, length)),
+            ops.reshape(ops.swapaxes(values, 1, 2), (-1, length, size)),
+        )
+
+    def write(self, place, keys, values):
+        """Return the cache with keys and values (B, T, K, H) stored from `place` on."""
+        new = KeyValueCache.of(keys, values)
+        return KeyValueCache(
+            ops.slice_update(self.keys, (0, 0, place), new.keys),
+            ops.slice_update(self.values, (0, place, 0), new.values),
+        )
+
+    def attend(self, query, key_heads, visible=None):
+        """Return the attended values (B, T, N, H) for `query` (B, T, N, H), and the weights (B, N, T, S).
+
+        Args:
+            query: (B, T, N, H).
+            key_heads: K.
+            visible: boolean, broadcastable to (B, N, T, S), or None.
+        """
+        weights = softmax(self.scores(query, key_heads), visible)
+        return self.mix(weights, key_heads), weights
+
+    def scores(self, query, key_heads):
+        """Return the float32 scores (B, N, T, S) of the keys for `query` (B, T, N, H).
+
+        The N / K queries that share a key head are rows of one matrix product; keys are never repeated.
+        """
+        length, heads, size = query.shape[1:]
+        query = ops.reshape(ops.swapaxes(query, 1, 2), (-1, heads // key_heads * length, size))
+        scores = ops.matmul(query * size**-0.5, self.keys)  # (B K, N / K x T, S)
+        return ops.cast(ops.reshape(scores, (-1, heads, length, self.keys.shape[-1])), "float32")
+
+    def mix(self, weights, key_heads):
+        """Return the values mixed by `weights` (B, N, T, S): (B, T, N, H)."""
+        heads, length, source_length = weights.shape[1:]
+        read = ops.cast(weights, self.values.dtype)
+        read = ops.reshape(read, (-1, heads // key_heads * length, source_length))
+        mixed = ops.reshape(ops.matmul(read, self.values), (-1, heads, length, self.values.shape[-1]))
+        return ops.swapaxes(mixed, 1, 2)
+
+
+class PrefixedCache(NamedTuple):
+    """A cache in two parts: the prompt, which all hypotheses of a text share, and what each has written since.
+
+    To attention it is one cache, in which the S positions of the prompt come first; `visible` covers both parts.
+    """
+
+    prompt: KeyValueCache
+    past: KeyValueCache
+
+    def write(self, place, keys, values):
+        """Return the cache with keys and values (B, T, K, H) stored from `place` of the past on."""
+        return self._replace(past=self.past.write(place, keys, values))
+
+    def attend(self, query, key_heads, visible=None):
+        """As `KeyValueCache.attend`, over both parts."""
+        weights = softmax(ops.concatenate([part.scores(query, key_heads) for part in self], axis=-1), visible)
+        length = self.prompt.values.shape[1]
+        mixed = self.prompt.mix(weights[..., :length], key_heads)
+        return mixed + self.past.mix(weights[..., length:], key_heads), weights

@@ -1,0 +1,73 @@
+"""From ids to what the first block reads.
+
+Axes: B batch, T length, D d_model.
+"""
+
+import dataclasses
+
+import keras
+
+from heedful.layers.dropout import Dropout
+from heedful.layers.norms import Norm
+from heedful.layers.positions import LearnedPositions, SinusoidalPositions
+
+POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "rotary")
+
+
+@keras.saving.register_keras_serializable("heedful")
+class InputEmbedding(keras.layers.Layer):
+    """Embed ids, tell their positions, normalise if wanted, and drop some.
+
+    Args:
+        embedding: a `TokenEmbedding`, which others may share.
+        positions: `sinusoidal` (interleaved, as in the paper), `sinusoidal_concatenated` (TensorFlow tutorial),
+            `learned`, or `rotary`, which is left to attention.
+        max_length: longest text, for learned positions.
+        dropout: share of the result dropped in training.
+        new_norm: the `Norm` that makes the norm, or None: no norm.
+    """
+
+    def __init__(self, embedding, positions="sinusoidal", max_length=256, dropout=0.0, new_norm=None, **kwargs):
+        super().__init__(**kwargs)
+        if positions not in POSITIONS:
+            raise ValueError(f"Unknown positions {positions!r}: choose one of {', '.join(POSITIONS)}.")
+        self.arguments = {"positions": positions, "max_length": max_length, "dropout": dropout}
+        policy = self.dtype_policy
+        self.embedding = embedding
+        self.positions = None
+        if positions == "learned":
+            self.positions = LearnedPositions(embedding.d_model, max_length, name="positions", dtype=policy)
+        elif positions != "rotary":
+            concatenated = positions == "sinusoidal_concatenated"
+            self.positions = SinusoidalPositions(embedding.d_model, concatenated, name="positions", dtype=policy)
+        self.new_norm = new_norm
+        self.norm = new_norm("norm", policy) if new_norm else None
+        self.dropout = Dropout(dropout, name="dropout", dtype=policy)
+
+    def build(self, input_shape=None):
+        for part in (self.embedding, self.positions, self.norm):
+            if part is not None and not part.built:
+                part.build((None, None, self.embedding.d_model))
+
+    def call(self, ids, positions=None, training=None):
+        """Map ids (B, T) at `positions`, (T,) or (B, T), to (B, T, D); the positions are 0 to T - 1 if not given."""
+        x = self.embedding(ids)
+        if self.positions is not None:
+            x = self.positions(x, positions=positions)
+        return self.dropout(self.norm(x) if self.norm else x, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.embedding.d_model)
+
+    def get_config(self):
+        """Return the arguments; a model that is loaded from them has a table of its own for each `InputEmbedding`."""
+        return super().get_config() | self.arguments | {
+            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "new_norm": dataclasses.asdict(self.new_norm) if self.new_norm else None,
+        }  # fmt: skip
+
+    @classmethod
+    def from_config(cls, config):
+        embedding = keras.saving.deserialize_keras_object(config["embedding"])
+        norm = config["new_norm"] and Norm(**config["new_norm"])
+        return cls(**config | {"embedding": embedding, "new_norm": norm})

@@ -1,0 +1,13 @@
+"""The softmax of attention and of sampling."""
+
+from keras import ops
+
+HIDDEN = -1e30  # the score of what is not visible: its weight is exactly 0
+
+
+def softmax(scores, visible=None):
+    """Turn float32 scores (..., S) into weights that sum to 1; a weight that is not `visible` is exactly 0."""
+    if visible is not None:
+        scores = ops.where(visible, scores, HIDDEN)
+    exponentials = ops.exp(scores - ops.max(scores, axis=-1, keepdims=True))
+    return exponentials / ops.sum(exponentials, axis=-1, keepdims=True)

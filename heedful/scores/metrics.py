@@ -1,0 +1,97 @@
+"""Metrics as functions of summed counts of sentences or texts, so that scores can be resampled.
+
+Axes: N units (sentences, texts, batches of a language model), C counts of each.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import sacrebleu
+
+from heedful.plugins import find_metric, metric_names
+
+DRAWS, SEED = 1000, 12345  # as in sacrebleu
+FEWEST = 30  # fewest units for which bootstrap samples are meaningful
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score as a function of summed counts, which can be computed for any sample of a text.
+
+    Another package adds one with the entry point `heedful.metrics: NAME = "package.module:METRIC"`.
+
+    Args:
+        of: function from counts (C,) to the score.
+        counts: number of counts per unit.
+        digits: decimal places to show.
+        of_texts: for a metric of translations: function from hypotheses, references and whether to ignore case to the
+            counts of each sentence (N, C). `evaluate` computes every such metric.
+        empty: whether to keep units whose second count is 0.
+    """
+
+    of: Callable
+    counts: int
+    digits: int
+    of_texts: Callable | None = None
+    empty: bool = False
+
+
+def text_metrics():
+    """Return the metrics of translations by name."""
+    found = {name: find_metric(name) for name in metric_names()}
+    return {name: metric for name, metric in found.items() if metric.of_texts}
+
+
+def bleu_units(hypotheses, references, lowercase=False):
+    """Return the counts of each sentence for BLEU (N, 10)."""
+    metric = sacrebleu.BLEU(lowercase=lowercase, effective_order=True)  # changes no counts, avoids a warning
+    found = (metric.sentence_score(made, [wanted]) for made, wanted in zip(hypotheses, references, strict=True))
+    return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found], float)
+
+
+def _bleu(sums):
+    correct, total = sums[:4].astype(int).tolist(), sums[4:8].astype(int).tolist()
+    return sacrebleu.BLEU.compute_bleu(correct, total, int(sums[8]), int(sums[9]), smooth_method="exp").score
+
+
+# matching n-grams, all n-grams, length, length of the reference
+BLEU = Metric(_bleu, 10, 2, bleu_units, empty=True)
+ACCURACY = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # correct, total
+LOSS = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # nats, tokens
+BITS_PER_BYTE = Metric(lambda sums: sums[0] / math.log(2) / sums[1], 2, 4)  # nats, bytes
+
+
+def draws(count, number=DRAWS, seed=SEED):
+    """Yield, for each of `number` bootstrap samples of `count` units, how often it has each unit (N,)."""
+    random = np.random.default_rng(seed)
+    for _ in range(number):
+        yield np.bincount(random.integers(count, size=count), minlength=count)
+
+
+def sample_scores(metric, units):
+    """Return the score of each bootstrap sample (number,); equal numbers of units have equal samples."""
+    return np.array([find_metric(metric).of(times @ units) for times in draws(len(units))])
+
+
+def interval(metric, units):
+    """Return the bounds between which 95 % of bootstrap samples score (Koehn 2004); None for too few units.
+
+    Args:
+        metric: name of a metric.
+        units: counts (N, C).
+    """
+    return bounds(sample_scores(metric, units)) if len(units) >= FEWEST else None
+
+
+def bounds(sampled):
+    """Return the bounds of the middle 95 % of sampled scores."""
+    low, high = np.percentile(sampled, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def p_value(difference, sampled):
+    """Return the two-sided p-value of a difference, from the differences of paired samples."""
+    beyond = np.abs(sampled - sampled.mean()) >= abs(difference)
+    return float((beyond.sum() + 1) / (len(sampled) + 1))

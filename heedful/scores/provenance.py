@@ -1,0 +1,133 @@
+"""The provenance of a score: text, weights, settings, seeds, software, machine."""
+
+import dataclasses
+import importlib.metadata
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from heedful import __version__, backend
+from heedful.errors import InputError
+from heedful.plugins import find_metric, metric_names
+from heedful.scores.metrics import interval
+from heedful.storage import if_allowed, locked, own_file, read_checked, with_checksum, write_atomically, write_text
+from heedful.validation import read_json
+
+SCORES, OUTPUTS = "scores.json", "outputs"
+LIBRARIES = ("keras", "jax", "tensorflow", "torch", "numpy", "sacrebleu", "tokenizers")
+
+
+def keep(run, corpus, scores, units, texts=(), decode=None):
+    """Complete scores with their provenance, and add them to the run's scores.json; return them.
+
+    Args:
+        run: a `Run`.
+        corpus: the text that was scored.
+        scores: by name.
+        units: by name of a metric, the counts (N, C) from which it is computed. Kept in `outputs/`.
+        texts: what the model wrote, one line per unit. Kept in `outputs/` too.
+        decode: the `DecodeConfig`, if text was decoded.
+    """
+    units = {name: counts if find_metric(name).empty else counts[counts[:, 1] > 0] for name, counts in units.items()}
+    scores |= {"intervals": {metric: interval(metric, counts) for metric, counts in units.items()}}
+    scores |= provenance(run, corpus, decode)
+    with if_allowed("the scores are not kept"):
+        _write(run, corpus, scores, units, texts)
+    return scores
+
+
+def _write(run, corpus, scores, units, texts):
+    """Add scores to scores.json, and their counts and texts to `outputs/`; record where those are."""
+    folder = run.path / OUTPUTS
+    folder.mkdir(exist_ok=True)
+    with locked(folder, wait=True):  # another evaluation of this run may be writing too
+        earlier = read(run)
+        number = f"{1 + max((int(path.stem) for path in folder.glob('[0-9]*.safetensors')), default=0):04d}"
+        scores |= {"outputs": f"{OUTPUTS}/{number}"}
+        write_atomically(
+            folder / f"{number}.safetensors", with_checksum(units, {"data_fingerprint": corpus.fingerprint})
+        )
+        if texts:
+            lines = "".join(" ".join(text.split("\n")) + "\n" for text in texts)
+            write_text(folder / f"{number}.txt", lines)
+        table = json.dumps([*earlier, scores], indent=2, ensure_ascii=False, allow_nan=False)
+        write_text(run.path / SCORES, f"{table}\n")
+
+
+def read(run):
+    """Return all scores of a run, oldest first; `InputError` if the file holds no list of scores."""
+    path = run.path / SCORES
+    found = read_json(own_file(run.path, SCORES)) if path.exists() else []
+    if not isinstance(found, list) or not all(isinstance(scores, dict) for scores in found):
+        raise InputError(f"{path} is not a list of scores.")
+    return found
+
+
+def newest_scores(run):
+    """Return the newest scores of a run by the name of their text."""
+    return {scores["data"]: scores for scores in read(run) if "data" in scores}
+
+
+def is_comparable(scores):
+    """Return whether scores name their text and the file of their counts."""
+    return all(isinstance(scores.get(name), str) for name in ("data", "data_fingerprint", "outputs"))
+
+
+def provenance(run, corpus, decode=None):
+    """Return the provenance of a score of a run on a text."""
+    found = {
+        "data": corpus.name,
+        "data_fingerprint": corpus.fingerprint,
+        "tokenizer_fingerprints": run.fingerprints(),
+        "weights_fingerprint": run.weights_fingerprint(),
+        "train_seed": run.config.train.seed,
+        "precision": run.config.train.precision,
+        "examples": run.task.scored_settings(run.config),
+        "version": __version__,
+        "backend": backend.NAME,
+        "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
+        "python": platform.python_version(),
+        "hardware": hardware(),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    return found | ({"decode": dataclasses.asdict(decode)} if decode else {})
+
+
+def hardware():
+    """Return processor, usable cores and device."""
+    return f"{_processor()}, {backend.cores()} cores, {backend.device()}"
+
+
+def _processor():
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        return platform.processor() or platform.machine()  # not Linux
+    return platform.machine()
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def units_of(run, scores):
+    """Return the counts of a score (N, C), by name of a metric.
+
+    Raises:
+        InputError: they are missing, damaged, or of another text.
+    """
+    path = own_file(run.path, f"{scores['outputs']}.safetensors")
+    arrays, metadata = read_checked(path)
+    if metadata.get("data_fingerprint") != scores["data_fingerprint"]:
+        raise InputError(f"{path} does not belong to the scores that name it: evaluate {run.path} again.")
+    return {name: np.asarray(counts) for name, counts in arrays.items() if name in metric_names()}

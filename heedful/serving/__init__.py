@@ -1,1 +1,0 @@
-"""Ways out of the house: other engines that run a trained model, checked against our own."""

@@ -1,0 +1,93 @@
+"""The data of translation: corpora, vocabularies, and encoded pairs in batches."""
+
+import functools
+import itertools
+
+import numpy as np
+
+from heedful.data.batches import BatchPlan
+from heedful.data.corpus import Corpus
+from heedful.data.encoded import encode
+from heedful.data.examples import PackedPairs, TranslationExamples
+from heedful.data.packing import pack
+from heedful.data.phrasebook import phrasebook
+from heedful.data.puzzles import reverse_pairs
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.tasks.task import SCORED_TOKENS
+
+# Cost of compiling one shape, in tokens that could be trained on in that time: about 7 seconds at 7,000 tokens/s.
+COMPILE_TOKENS = 50_000
+HELD_OUT = 2000  # sentences in the validation and test parts of a built-in corpus
+
+
+def corpora(config):
+    """Return the corpora of a run by part: train, valid, and test where there is one.
+
+    Raises:
+        InputError: files are missing; the message names them, and where such text comes from.
+    """
+    data = config.data
+    if data.corpus == "phrasebook":
+        sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT, "unseen": HELD_OUT}
+        return {part: _phrasebook(part, size) for part, size in sizes.items()}
+    if data.corpus == "reverse":
+        sizes = {"train": data.sentences, "valid": HELD_OUT, "test": HELD_OUT}
+        return {
+            part: Corpus.from_pairs(
+                reverse_pairs(part, size, data.length, counted_in=data.repeats_counted_in), f"reverse/{part}"
+            )
+            for part, size in sizes.items()
+        }
+    if not data.train or not data.valid:
+        raise InputError("data.train and data.valid must name text files (or choose a built-in data.corpus).")
+    paths = {"train": data.train, "valid": data.valid} | ({"test": data.test} if data.test else {})
+    return {part: Corpus.from_files(files, data.origin) for part, files in paths.items()}
+
+
+@functools.lru_cache(maxsize=8)
+def _phrasebook(part, size):
+    """Return a part of the phrasebook; generating it takes seconds, and a training opens it twice."""
+    return Corpus.from_pairs(phrasebook(part, size), f"phrasebook/{part}")
+
+
+def train_tokenizers(config, corpus, sides=(0, 1)):
+    """Train the tokenizers of both sides, or of `sides`, on the training text; return one object twice if joint."""
+    options = config.tokenizer.keywords()
+    if config.tokenizer.joint:
+        joint = Tokenizer.train(itertools.chain.from_iterable(corpus), **options)
+        return joint, joint
+    return tuple(Tokenizer.train((pair[side] for pair in corpus), **options) for side in sides)
+
+
+def examples_of(config, pairs):
+    """Return encoded training pairs as examples in the form that a config sets."""
+    lengths = pairs.source.lengths + 1, pairs.target.lengths + 1  # one more for the end token
+    if not config.data.pack_tokens:
+        return TranslationExamples(pairs, plan_batches(config, lengths))
+    rows = pack(lengths[0].tolist(), config.data.pack_tokens, lengths[1].tolist())
+    filled = [np.add.reduceat(side[np.concatenate(rows)], np.cumsum([0, *map(len, rows[:-1])])) for side in lengths]
+    return PackedPairs(pairs, rows, plan_batches(config, filled))
+
+
+def plan_batches(config, lengths):
+    """Plan the batches of a run over the lengths of its rows: of the source, and of the target (N,)."""
+    data, train = config.data, config.train
+    # A shape is worth compiling when it saves that much padding over the whole training.
+    epoch_tokens = int(sum(side.sum() for side in lengths))
+    row_tokens = epoch_tokens / len(lengths[0])
+    batch_tokens = data.batch_sentences * row_tokens if data.batch_sentences else 2 * data.batch_tokens
+    trained_tokens = (data.planned_updates or train.updates) * train.accumulate_batches * batch_tokens
+    price = COMPILE_TOKENS * epoch_tokens / max(trained_tokens, epoch_tokens)
+    return BatchPlan(
+        *lengths, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
+        shape_price=price, seed=train.seed,
+    )  # fmt: skip
+
+
+def scored_pairs(run, corpus, cache=None):
+    """Return, as examples to score, those pairs of a corpus that fit a run's model, in batches of few shapes."""
+    pairs = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length, cache)
+    lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
+    batch_tokens = min(run.config.data.batch_tokens, SCORED_TOKENS)
+    return TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3))

@@ -1,0 +1,128 @@
+"""A search over many sources: shapes, repeated searches, cached programs, and threads."""
+
+import gc
+import itertools
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import heedful
+from heedful.backend.program_cache import ProgramCache
+from heedful.config import DecodeConfig
+from heedful.data.tokenizer import Tokenizer
+from heedful.decoding.batch_search import BatchSearch, _parts
+from heedful.decoding.shared_state import FEW, SharedState
+from heedful.inference.translator import Translator
+
+
+@pytest.fixture
+def tokenizer(corpus):
+    return Tokenizer.train(itertools.chain.from_iterable(corpus), "word", 60)
+
+
+@pytest.fixture
+def model(tokenizer):
+    sizes = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19}
+    return heedful.Transformer(len(tokenizer), len(tokenizer), tie="none", **sizes)
+
+
+@pytest.mark.parametrize("beam_size", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_results_longer_than_expected_are_searched_again(model, tokenizer, rng, beam_size):
+    """Guards the few results that exceed the expected length, and the order of all results."""
+    sources = [rng.integers(4, len(tokenizer), length).tolist() for length in rng.integers(1, 15, 17)]
+    decode = DecodeConfig(beam_size=beam_size, batch_size=4, max_ratio=4.0)
+    little, much = (BatchSearch(model, decode, tokenizer) for _ in range(2))
+    little.shared.growth, much.shared.growth = 0.0, 100.0
+    assert little(sources) == much(sources)
+    assert max(len(candidates[0].ids) for candidates in much(sources)) > 4  # more than the small capacity
+
+
+@pytest.mark.any_backend
+def test_each_call_gets_sources_of_similar_length():
+    lengths = [40, 30, 29, 20, 19, 18, 17, 16, 15, 14, 13, 12, 2]
+    parts = [[lengths[index] for index in part] for part in _parts(list(range(13)), lengths, most=8, least=2)]
+    assert parts == [[40, 30], [29, 20], [19, 18, 17, 16], [15, 14, 13, 12], [2]]
+
+
+@pytest.mark.any_backend
+def test_a_few_long_results_do_not_change_shapes():
+    """Guards a service of single sentences: one long result must not cause compilations for all."""
+    shared = SharedState()
+    for _ in range(FEW - 1):
+        shared.observe(1, 1)
+    assert shared.growth == 1.0
+    shared.observe(1, 1)
+    growth = shared.growth
+    assert growth > 1.0  # if all results are long, each would need a second search
+    shared.observe(100 * FEW, FEW)
+    assert shared.growth == growth
+
+
+@pytest.mark.any_backend
+def test_another_seed_or_length_reuses_the_program(model, tokenizer):
+    shared = SharedState()
+    texts = set()
+    for settings in (
+        {"seed": 1, "min_length": 1},
+        {"seed": 2, "min_length": 2},
+        {"seed": 3, "max_extra": 9, "min_length": 1},
+    ):
+        search = BatchSearch(model, DecodeConfig(sample=True, max_length=4, **settings), tokenizer, shared=shared)
+        texts.add(str(search([[5, 6, 7]])))
+    assert len(shared.programs) == 1
+    assert len(texts) > 1
+
+
+@pytest.mark.any_backend
+def test_sixteen_threads_get_the_results_of_one(model, tokenizer, rng):
+    """Each thread has its own settings, some of which share programs; results equal those of sequential calls."""
+    words = "o a gato vaca rei menina bebe come vê água pão leite".split()
+    texts = [[" ".join(rng.choice(words, n)) for n in rng.integers(1, 7, 5)] for _ in range(16)]
+    options = [{"beam_size": 1 + index % 2, "min_length": 1 + index % 3} for index in range(16)]
+    alone = Translator(model, tokenizer, tokenizer)
+    wanted = [alone.n_best(lines, **settings) for lines, settings in zip(texts, options, strict=True)]
+    shared = Translator(model, tokenizer, tokenizer)
+    with ThreadPoolExecutor(16) as pool:
+        for _ in range(3):  # the first round compiles the programs, later rounds reuse them
+            found = list(pool.map(lambda lines, settings: shared.n_best(lines, **settings), texts, options))
+            assert [[[text for text, _ in line] for line in lines] for lines in found] == [
+                [[text for text, _ in line] for line in lines] for lines in wanted
+            ]
+            for lines, others in zip(found, wanted, strict=True):
+                for line, other in zip(lines, others, strict=True):
+                    assert [score for _, score in line] == pytest.approx([score for _, score in other], abs=1e-5)
+
+
+@pytest.mark.any_backend
+def test_the_program_cache_drops_the_least_recently_used_program():
+    """Guards a server's memory against a client that requests new settings every time."""
+    programs, created = ProgramCache(size=3), []
+
+    def program(name):
+        def create():
+            created.append(name)
+            return lambda: name
+
+        return programs.get(name, create)
+
+    kept = [weakref.ref(program(name)) for name in "abc"]
+    assert program("a")() == "a"
+    assert [program(name)() for name in "dae"] == list("dae")
+    gc.collect()
+    assert len(programs) == 3
+    assert [reference() is None for reference in kept] == [False, True, True]
+    assert created == list("abcde")
+    assert program("b")() == "b"
+    assert created == list("abcdeb")
+
+
+@pytest.mark.any_backend
+def test_a_translator_keeps_a_bounded_number_of_programs(model, tokenizer, monkeypatch):
+    monkeypatch.setattr("heedful.backend.program_cache.ProgramCache.__init__.__defaults__", (2,))
+    search = {}
+    shared = SharedState()
+    for temperature in (0.5, 0.7, 0.9):
+        decode = DecodeConfig(sample=True, temperature=temperature)
+        search[temperature] = BatchSearch(model, decode, tokenizer, shared=shared)([[5, 6]])
+    assert len(shared.programs) == 2

@@ -1,0 +1,327 @@
+"""The translator: neighbours change nothing, lines keep their order, and what can be asked of a translation."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import heedful
+from heedful import backend
+from heedful.config import DecodeConfig
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.inference.translator import Translator
+from heedful.inspection.translation import TranslationInspection
+from heedful.models.ensemble import Ensemble
+from heedful.special_tokens import END_ID, START_ID
+
+
+@pytest.fixture
+def tokenizer(corpus):
+    return Tokenizer.train(itertools.chain.from_iterable(corpus), "word", 60)
+
+
+HIDDEN = ("[PAD]", "[UNK]", "[START]")  # no text shows them, and weights that have learned nothing write them
+
+
+def small(tokenizer, **options):
+    sizes = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19}
+    return heedful.Transformer(len(tokenizer), len(tokenizer), tie="none", **sizes, **options)
+
+
+def leaning(tokenizer, by, **options):
+    """Return a model that ends sooner, or later, by what is added to the logit of the end token; it hides `HIDDEN`."""
+    model, ids = small(tokenizer, output_bias=True, **options), np.arange(len(tokenizer))
+    model.output_projection.bias.assign(np.where(ids < END_ID, -1e9, np.where(ids == END_ID, by, 0.0)))
+    return model
+
+
+@pytest.fixture
+def model(tokenizer):
+    return small(tokenizer)
+
+
+@pytest.fixture
+def lines(rng):
+    words = "o a gato vaca rei menina bebe come vê água pão leite".split()
+    return [" ".join(rng.choice(words, n)) for n in rng.integers(0, 8, 23)]
+
+
+SEARCHES = [
+    pytest.param({}, marks=pytest.mark.slow),  # a beam does all that greedy search does
+    {"beam_size": 3, "min_length": 2},
+    {"sample": True, "top_p": 0.9, "seed": 7},
+]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("options", SEARCHES, ids=["greedy", "beam", "sampling"])
+def test_neighbours_and_order_change_nothing(model, tokenizer, lines, options):
+    """The same translation alone, in any batch size and in any order; empty lines stay empty."""
+    results = {}
+    for batch_size in (2, 64):
+        translator = Translator(model, tokenizer, tokenizer, DecodeConfig(batch_size=batch_size, **options))
+        results[batch_size] = translator.translate(lines)
+    assert results[2] == results[64]
+    if options.get("sample"):  # random numbers belong to the place of a line
+        assert translator.translate(lines, seed=8) != results[2]
+        return
+    assert translator.translate(lines[::-1]) == results[2][::-1]
+    assert len(set(results[2])) > 3
+    assert all((out == "") for line, out in zip(lines, results[2], strict=True) if not line)
+    assert translator.translate(lines[1]) == results[2][1]
+
+
+@pytest.fixture
+def translator(model, tokenizer):
+    return Translator(model, tokenizer, tokenizer)
+
+
+def test_n_best_is_sorted_and_scored(tokenizer, lines):
+    """Each score is the log-probability that scoring the text afterwards finds."""
+    translator = Translator(leaning(tokenizer, 4.0), tokenizer, tokenizer)
+    made = translator.n_best(lines, beam_size=4, n_best=3, length_penalty=0.0)
+    for line, candidates in zip(lines, made, strict=True):
+        if not line:
+            assert candidates == [("", 0.0)]
+            continue
+        scores = [score for _, score in candidates]
+        assert len(candidates) == 3
+        assert scores == sorted(scores, reverse=True)
+    search = translator._search(False, beam_size=4, n_best=3, length_penalty=0.0)
+    sources = [tokenizer.encode(line) for line in lines if line]
+    found = [
+        (source, *candidate)
+        for source, candidates in zip(sources, search(sources), strict=True)
+        for candidate in candidates
+        if len(candidate.ids) < search.length_limit(len(source))  # it has an end token, which is scored too
+    ]
+    assert len(found) > 5
+    scored = translator._scorer(translator.decoding_model)(
+        [source for source, _, _ in found], [ids for _, ids, _ in found]
+    )
+    np.testing.assert_allclose([tokens.sum() for tokens in scored], [score for *_, score in found], atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 3}, {"sample": True}])
+def test_nothing_is_shorter_than_its_least_length(translator, options):
+    """Where that is also the most, and where a short source may not have as many: then as many as it may."""
+    sources = [translator.source_tokenizer.encode(line) for line in ("o gato bebe água", "a vaca")]
+    for settings, lengths in (
+        ({"min_length": 5, "max_length": 5}, [5, 5]),
+        ({"min_length": 1, "max_length": 1}, [1, 1]),
+        ({"min_length": 12, "max_ratio": 2.0, "max_extra": 4}, [12, 8]),
+    ):
+        found = translator._search(forbidden=HIDDEN, **settings, **options)(sources)
+        assert [len(candidates[0].ids) for candidates in found] == lengths
+
+
+def test_score_names_every_token(translator, tokenizer, model, numpy):
+    scores = translator.score(["o gato", "a vaca come"], ["the cat", ""])
+    assert [len(x) for x in scores] == [3, 1]
+    source, target = [*tokenizer.encode("o gato"), 3], [2, *tokenizer.encode("the cat")]
+    logits = numpy(model((np.array([source]), np.array([target]))))[0].astype("float64")
+    want = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+    np.testing.assert_allclose(scores[0], want[np.arange(3), [*target[1:], 3]], atol=1e-4)
+
+
+def test_prefixes_begin_the_translation(translator):
+    made = list(translator.predict_stream(["o gato", "a vaca"], prefixes=["the king", ""]))
+    assert made[0][0][0].startswith("the king")
+    assert made[1][0][0] == translator.translate("a vaca")
+    with pytest.raises(
+        InputError, match="The prefix of line 1 has 4 tokens; this source's translation may have at most 3"
+    ):
+        list(translator.predict_stream(["o gato"], prefixes=["the king sees bread"], max_length=3))
+
+
+def test_alternatives_begin_with_different_tokens(translator):
+    found = translator.alternatives("o gato bebe", prefix="the", count=4)
+    assert len({piece for piece, _, _ in found}) == 4
+    assert [score for _, score, _ in found] == sorted((score for _, score, _ in found), reverse=True)
+    assert all(text.split()[0] == "the" for _, _, text in found)
+    assert found[0][1] < 0
+
+
+def test_alternatives_may_be_the_last_token(translator):
+    options = {"prefix": "the cat", "count": 4, "forbidden": HIDDEN}
+    found = translator.alternatives("o gato bebe", max_length=3, **options)
+    longer = translator.alternatives("o gato bebe", **options)
+    assert found == [(token, score, " ".join(text.split()[:3])) for token, score, text in longer]
+    with pytest.raises(InputError, match="The prefix has 2 tokens; this source's translation may have at most 2"):
+        translator.alternatives("o gato bebe", max_length=2, **options)
+
+
+STREAMED = {"greedy": {}, "sampled": {"sample": True, "top_p": 0.9, "seed": 3}, "constrained": {
+    "min_length": 7, "forbidden": HIDDEN, "no_repeat_ngram": 2}}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", STREAMED.values(), ids=STREAMED)
+def test_streamed_tokens_are_the_whole_translation(translator, lines, options):
+    """Streaming keeps to the settings too: heedful 0.1.0 always streamed a plain greedy search."""
+    line = max(lines, key=len)
+    pieces = list(translator.stream_tokens(line, prefix="the", **options))
+    [[whole]] = translator.predict_stream([line], prefixes=["the"], **options)
+    assert len(pieces) > 3
+    assert "".join(pieces) == whole.text
+
+
+def test_a_beam_cannot_be_streamed(translator):
+    """The beam of the settings is ignored, one that is asked for is refused."""
+    beams = Translator(translator.model, *[translator.target_tokenizer] * 2, DecodeConfig(beam_size=3))
+    assert "".join(beams.stream_tokens("o gato bebe")) == translator.translate("o gato bebe")
+    with pytest.raises(InputError, match="A beam, or several results, cannot be streamed"):
+        list(beams.stream_tokens("o gato bebe", beam_size=3))
+
+
+def test_tokens_one_by_one_of_a_text_as_long_as_the_model_reads(tokenizer):
+    size = len(tokenizer)
+    model = heedful.Transformer(
+        size, size, num_layers=1, d_model=8, num_heads=2, d_ff=8, positions="learned", max_length=10
+    )
+    translator = Translator(model, tokenizer, tokenizer)
+    assert "".join(translator.stream_tokens("o gato " * 9)) == translator.translate("o gato " * 9)
+
+
+def test_greedy_scores_are_divided_as_those_of_beams(translator, lines):
+    lines = [line for line in lines if line]
+    settings = {"length_penalty": 0.0}, {"length_penalty": 1.0}, {"length_penalty": 0.6, "length_norm": "gnmt"}
+    found = [[best[0] for best in translator.n_best(lines, forbidden=HIDDEN, **options)] for options in settings]
+    for (text, plain), (_, average), (_, gnmt) in zip(*found, strict=True):
+        length = round(plain / average)
+        assert length - len(text.split()) in (0, 1)  # the end token counts, where there is one
+        assert average == pytest.approx(plain / length, rel=1e-5)
+        assert gnmt == pytest.approx(plain / ((5 + length) / 6) ** 0.6, rel=1e-5)
+
+
+def test_samples_come_best_first(translator, lines):
+    for candidates in translator.n_best([line for line in lines if line], sample=True, n_best=4):
+        scores = [score for _, score in candidates]
+        assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_prefix_goes_before_other_rules(translator, beam_size):
+    begun = "the cat the cat the cat"
+    rules = {"no_repeat_ngram": 2, "forbidden": ("cat",), "min_length": 9, "beam_size": beam_size}
+    made = list(translator.predict_stream(["o gato bebe"], prefixes=[begun], max_length=12, **rules))
+    words = made[0][0][0].split()
+    assert words[:6] == begun.split()
+    assert "cat" not in words[6:]
+    assert len(words) >= 9
+
+
+def test_alternatives_are_none_that_are_forbidden(translator):
+    found = [piece for piece, _, _ in translator.alternatives("o gato bebe", count=3)]
+    others = [piece for piece, _, _ in translator.alternatives("o gato bebe", count=3, forbidden=(found[0],))]
+    assert found[0] not in others
+    assert others[:2] == found[1:]
+    with pytest.raises(InputError, match="There is no text to translate"):
+        translator.alternatives(" ")
+
+
+def test_a_text_is_not_taken_for_its_letters(translator):
+    for method in (translator.n_best, lambda text: translator.score(text, ["the cat"])):
+        with pytest.raises(InputError, match=r"takes a list of texts; put a single text into brackets"):
+            method("o gato")
+    with pytest.raises(InputError, match="There are 1 lines, and 2 references"):
+        translator.score(["o gato"], ["the cat", "a cat"])
+    with pytest.raises(InputError, match="Reference 1 has 40 tokens; the model writes 18"):
+        translator.score(["o gato"], ["the cat " * 20])
+
+
+def test_settings_that_would_do_nothing_are_refused(translator):
+    """Guards against a temperature that somebody tunes while the search is greedy."""
+    for option in ("temperature", "top_k", "top_p", "min_p"):
+        with pytest.raises(InputError, match=f"{option} says how to draw tokens: it goes with sample"):
+            translator.translate("o gato", **{option: 0.5})
+    for option in ({"coverage_penalty": 0.2}, {"stop": "width"}):
+        with pytest.raises(InputError, match="is for beam search: it goes with a beam_size above 1"):
+            translator.translate("o gato", **option)
+
+
+def test_what_takes_one_text_takes_no_list(translator):
+    for method in (translator.alternatives, lambda line: list(translator.stream_tokens(line))):
+        with pytest.raises(InputError, match="takes a single text, not list"):
+            method(["o gato"])
+
+
+def test_several_models_have_no_attention_to_draw(model, tokenizer):
+    with pytest.raises(InputError, match="have no attention in common"):
+        TranslationInspection.of(Translator(Ensemble([model, model]), tokenizer, tokenizer), "o gato")
+
+
+def test_attention_of_a_translation_without_an_end_is_drawn(tokenizer):
+    """Guards against one more token than there are learned positions."""
+    model = leaning(tokenizer, -1e9, positions="learned")
+    translator = Translator(model, tokenizer, tokenizer)
+    assert len(translator.decode_ids([tokenizer.encode("o gato " * 4)])[0]) == 19
+    maps = TranslationInspection.of(translator, "o gato " * 4)
+    assert maps.heads("decoder self", 1)[0].shape == (6, 19, 19)
+
+
+def test_a_space_at_the_end_of_a_prefix_belongs_to_the_next_word(corpus):
+    """Guards against a lone space, which no model of byte-level tokens has seen before a word."""
+    text = [target for _, target in corpus]
+    for kind, size, same in (("bpe", 300, True), ("word", 60, True), ("char", 60, False)):
+        tokenizer = Tokenizer.train(text, kind, size)
+        translator = Translator(small(tokenizer), tokenizer, tokenizer)
+        assert (translator._encode_prefixes(["the cat "]) == translator._encode_prefixes(["the cat"])) is same
+    spaced = Tokenizer.train(text, "bpe", 300, prefix_space=True)
+    assert spaced.carries_spaces
+
+
+def test_alternatives_are_of_the_precision_that_is_asked_for(translator):
+    plain = translator.alternatives("o gato bebe", prefix="the")
+    rounded = translator.alternatives("o gato bebe", prefix="the", precision="bfloat16")
+    assert plain[0][1] != rounded[0][1]
+    assert plain[0][1] == pytest.approx(rounded[0][1], abs=0.1)
+    source, begun = translator.source_tokenizer.encode("o gato bebe"), translator.target_tokenizer.encode("the")
+    logits = backend.to_numpy(translator.model((np.array([[*source, END_ID]]), np.array([[START_ID, *begun]]))))[0, -1]
+    probabilities = logits - np.logaddexp.reduce(logits)
+    for piece, score, _ in plain:
+        assert score == pytest.approx(probabilities[translator.target_tokenizer.lookup(piece)], abs=1e-4)
+
+
+def test_white_space_is_no_text():
+    spaced = Tokenizer.train(["o gato bebe"], "bpe", 300)
+    model = heedful.Transformer(len(spaced), len(spaced), num_layers=1, d_model=8, num_heads=2, d_ff=8, max_length=20)
+    translator = Translator(model, spaced, spaced, DecodeConfig(min_length=2))
+    blank = [" ", "\t", " \n"]
+    assert all(map(spaced.encode, blank))
+    assert translator.translate(blank) == ["", "", ""]
+    assert [list(translator.stream_tokens(line)) for line in ("", " ")] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 60}, "beam_size .60. must be below the vocabulary's"),
+        ({"forbidden": ("wolf",)}, "'wolf' is not a token of the vocabulary"),
+        ({"min_length": 9, "max_length": 8}, "min_length .9. cannot exceed max_length .8."),
+        ({"min_ratio": 3.0}, "min_ratio .3.0. cannot exceed max_ratio"),
+        ({"n_best": 3}, "n_best .3. cannot exceed beam_size .1."),
+        ({"sample": True, "beam_size": 2}, "Sampling has no beam"),
+        ({"top_p": 0.0}, "top_p .0.0. must be above 0"),
+    ],
+)
+def test_mistakes(translator, options, message):
+    with pytest.raises(InputError, match=message):
+        translator.translate("o gato", **options)
+
+
+def test_long_lines_are_cut_with_a_warning_that_names_them(model, tokenizer):
+    translator, warnings = Translator(model, tokenizer, tokenizer), []
+    long = " ".join(["gato"] * 40)
+    out = translator.translate(["o gato", long, ""], warnings.append)
+    assert warnings == ["line 2 has 40 tokens; only the first 18 are translated."]
+    assert out[1] == translator.translate(" ".join(["gato"] * 18))
+
+
+def test_stream_reads_ahead_but_not_everything(model, tokenizer):
+    """Guards memory: a pipe of any length must come out while it goes in."""
+    translator = Translator(model, tokenizer, tokenizer, DecodeConfig(batch_size=1))
+    source = iter(["o gato"] * 1000)
+    stream = translator.stream(source)
+    next(stream)
+    assert len(list(source)) > 900

@@ -1,4 +1,4 @@
-"""`heedful bench decode` as a script: decoding speed beside CTranslate2; the same options."""
+"""Run `heedful bench decode`, which compares decoding speed with CTranslate2; takes the same options."""
 
 import sys
 

@@ -1,15 +1,15 @@
-"""Plant faults in real text and see which of them the doctor finds; and its speed and memory on a large text.
+"""Plant faults in real text and count those that the doctor finds, or measure its speed and memory.
 
     HEEDFUL_DATA=data python benchmarks/doctor.py [--share 0.01] [--seed 1]
     python benchmarks/doctor.py --large 1.0
 
-The first form takes Multi30k German-English and the Python documentation Portuguese-English, and changes that share of
-the rows for each kind: stretches of 5 to 60 rows whose target is one row late, rows that repeat an earlier one, rows
-with an empty side, rows with a target in another language (French, or the source's), rows of the test text. It prints
-recall (planted rows that are found) and precision (found rows that were planted) by kind; what is empty, repeated or
-overlapping in the text as it came is found rightly and not counted. The last line has the lowest of each.
+The first form takes Multi30k German-English and the Python documentation Portuguese-English, and changes the given
+share of rows for each kind of fault: stretches of 5 to 60 rows whose target is one row late, rows that repeat an
+earlier one, rows with an empty side, rows with a target in another language (French, or the source's), rows of the test
+text. It prints recall (planted rows that are found) and precision (found rows that were planted) by kind; rows that
+were empty, repeated or overlapping before are not counted. The last line has the lowest recall and precision.
 
-The second form writes a parallel text of so many gigabytes (both sides together), and times `heedful doctor` on it.
+The second form times `heedful doctor` on a generated parallel text of that many gigabytes, both sides together.
 """
 
 import argparse
@@ -32,11 +32,11 @@ TEXTS = {
     "Python documentation": ["pydocs_pt_en/{}.pt.gz", "pydocs_pt_en/{}.en.gz", "test"],
 }
 OTHER_LANGUAGE = "multi30k/train.fr.gz"
-EXACT = ("empty", "duplicate", "overlap")  # of these kinds, what is found in the text as it came is true
+EXACT = ("empty", "duplicate", "overlap")  # findings of these kinds in the original text are correct
 
 
 def plant(pairs, test, others, share, draw):
-    """Return a copy of `pairs` with faults in it, and the rows of each kind."""
+    """Return a copy of `pairs` with faults, and the faulty rows by kind."""
     rows, count = list(pairs), int(len(pairs) * share)
     planted = {kind: set() for kind in ("misaligned", "duplicate", "empty", "language", "overlap")}
     taken = set()
@@ -125,7 +125,7 @@ def large(gigabytes):
 
 
 def main():
-    """Run one of the two."""
+    """Run the benchmark that the options select."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=0.01)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,9 +1,9 @@
-"""The self-check on random valid configurations of all tasks: how often does it cry wolf, and how long does it take?
+"""Run the self-check on random valid configurations of all tasks; count its false alarms and measure its time.
 
     KERAS_BACKEND=jax python benchmarks/false_alarms.py [--configurations 50] [--seed 1]
 
 Each configuration draws its task, sizes, every option of the model, the tokenizer, dropout, accumulation and the
-precision; the text is the built-in phrasebook. The last line counts the configurations of which a check failed.
+precision; the text is the built-in phrasebook. The last line counts the configurations with a failed check.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Throw inputs at every command: any bytes as text, broken recipes, settings, run folders and arguments.
+"""Fuzz every command: arbitrary bytes as text, broken recipes, settings, run folders and arguments.
 
     python benchmarks/fuzzing.py [--inputs 10000] [--seed 1]
 
-Draws with hypothesis, as `tests/test_fuzz.py` says, the same inputs for a seed; what fails is shown in its smallest
-form. The last line counts the commands that were run, those that were refused, and the properties that failed: by a
-traceback, a hang of two minutes, an exit code that no command has, or a file of the user's that was changed.
+Hypothesis draws the inputs that `tests/test_fuzz.py` defines, the same ones for the same seed, and shrinks those that
+fail. The last line counts the inputs, those that were refused, and the properties that failed: by a traceback, a hang
+of two minutes, an unknown exit code, or a changed file of the user.
 """
 
 import argparse
@@ -20,12 +20,12 @@ class Failures:
         self.count = 0
 
     def pytest_runtest_logreport(self, report):
-        """Note a failure."""
+        """Count a failure."""
         self.count += report.failed
 
 
 def main():
-    """Run the tests on so many inputs, and count."""
+    """Run the fuzz tests and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)

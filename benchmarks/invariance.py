@@ -1,17 +1,17 @@
-"""Translations must not depend on batch size, neighbours or order: count those that do, greedy and with a beam of 4.
+"""Count the translations that do not depend on batch size, neighbours or order, greedy and with a beam of 4.
 
     HEEDFUL_DATA=... python benchmarks/invariance.py RUN [--sentences 1000] [--precision float32]
 
-RUN is a trained multi30k-de-en run; text is multi30k test_2016_flickr. Weights are multiplied in float32, for which
-heedful promises it, unless told otherwise. Prints the number of identical translations for each search, all of them on
-the last line.
+RUN is a trained multi30k-de-en run; the text is test_2016_flickr of Multi30k. Products are in float32 by default, the
+precision for which heedful guarantees identical translations. The last line has the number of identical translations
+for each search.
 """
 
 import argparse
 import random
 from pathlib import Path
 
-from heedful.memory import hold_memory
+from heedful.memory import keep_freed_memory
 
 
 def main():
@@ -20,7 +20,7 @@ def main():
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--precision", default="float32", help="float32, bfloat16, int8 or as_trained")
     options = parser.parse_args()
-    hold_memory()
+    keep_freed_memory()
     import heedful
     from heedful.cache import keep_compilations
     from heedful.data.corpus import read_lines, resolve

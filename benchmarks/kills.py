@@ -1,15 +1,15 @@
-"""Kill trainings at counted moments, resume them, and compare with trainings that were never killed.
+"""Kill trainings at random moments, resume them, and compare with trainings that were never killed.
 
     python benchmarks/kills.py [--kills 200] [--seed 1]
 
 Trainings of every family, with accumulation, averaging, early stopping, packed documents and a frozen encoder, are
-killed with SIGKILL - when a program is compiled, in an update, while validating, at the four moments of each file's
-writing, at an interval's end - and resumed, until they come to their end. At last SIGTERM is sent in each phase, and
-the time until the process has left is taken. The last line says in how many trainings weights, optimizer, seeds,
-progress, log or samples at the end have another SHA-256 than those of a training that was never killed, and the most
-updates that a kill has cost.
+killed with SIGKILL - when a program is compiled, in an update, while validating, at four points of each file's
+writing, at an interval's end - and resumed, until they are complete. Then SIGTERM is sent in each phase, and the time
+until the process exits is measured. The last line counts the trainings whose final weights, optimizer, seeds, progress,
+log or samples differ in their SHA-256 from those of a training that was never killed, and gives the most updates that a
+kill has cost.
 
-Each training is a process of its own, forked from one that has loaded the libraries but not used them.
+Each training runs in a process of its own, forked from one that has imported the libraries but not used them.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # programs that compile fast
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # shorter compilation
 
 from heedful import cli, storage
 from heedful.data.phrasebook import phrasebook
@@ -78,11 +78,11 @@ LINES = (
     '[data]\ntrain = ["{text}"]\nheld_out = 0.2\ndocuments = "{documents}"\nmax_tokens = 16\nbatch_sentences = 4\n'
     "max_shapes = 1\n"
 )
-# What trains: task, data, and more settings of [train].
+# For each training: task, data, and more settings of [train].
 TRAININGS = {
     "translation, accumulated and averaged": ("translate", PAIRS, "accumulate_batches = 2\naverage = 2\nkeep = 3\n"),
     "translation, stopping early": (
-        "translate", PAIRS, 'patience = 2\nbest_by = "loss"\nschedule = "inverse_square_root"\n',
+        "translate", PAIRS, 'patience = 2\nselect_by = "loss"\nschedule = "inverse_square_root"\n',
     ),
     "language model, stream": ("generate", LINES.replace("{documents}", "whole"), 'schedule = "cosine"\n'),
     "language model, packed": ("generate", LINES.replace("{documents}", "lines") + 'packing = "documents"\n', ""),
@@ -93,17 +93,17 @@ TRAININGS = {
 
 
 class Shared:
-    """What a killed process leaves to its parent: the updates it has made, and when it was sent a signal."""
+    """Memory shared with the parent: how many updates a killed process has run, and when it was sent a signal."""
 
     def __init__(self):
         self._memory = mmap.mmap(-1, 64)
 
     def write(self, place, value):
-        """Keep a number at a place."""
+        """Store a number at `place`."""
         struct.pack_into("d", self._memory, 8 * place, value)
 
     def read(self, place):
-        """Return the number at a place."""
+        """Return the number at `place`."""
         return struct.unpack_from("d", self._memory, 8 * place)[0]
 
 
@@ -111,7 +111,7 @@ UPDATES, SENT = range(2)
 
 
 def watch(tick, shared):
-    """Let every moment of interest call `tick(name)`; in a process that is about to train."""
+    """Patch this process to call `tick(name)` at every moment of interest."""
     import jax.monitoring
 
     def around(owner, name, before=None, after=None):
@@ -154,7 +154,7 @@ def watch(tick, shared):
 
 
 def run(arguments, shared, number=signal.SIGKILL, moment=None, count=0):
-    """Run the command line in a process of its own, which sends itself a signal at the `count`-th such moment.
+    """Run the command line in a child process, which sends itself signal `number` at the `count`-th `moment`.
 
     Returns:
         the exit code as a shell gives it, and how often each moment came.
@@ -191,10 +191,10 @@ def run(arguments, shared, number=signal.SIGKILL, moment=None, count=0):
 
 
 def fingerprint(folder):
-    """Return the SHA-256 of each thing that a training has come to."""
+    """Return the SHA-256 of each result of a training."""
     made = Run.open(folder)
     arrays, progress = made.checkpoints.read_last()
-    del progress["seconds"]  # the rest is exact
+    del progress["seconds"]  # the rest is reproducible
     log = [(entry["update"], entry["loss"], entry["valid_loss"]) for entry in made.log.read()]
     things = {
         "state": storage.checksum(arrays, {}).encode(),
@@ -207,7 +207,7 @@ def fingerprint(folder):
 
 
 def differing(one, other):
-    """Return the names of what differs between two fingerprints."""
+    """Return the names of the results that differ between two fingerprints."""
     return [name for name in one if one[name] != other[name]]
 
 
@@ -234,11 +234,11 @@ def recipes(folder):
 
 
 def kill(recipe, folder, moments, kills, draw, shared):
-    """Train in `folder`, killed `kills` times at most; return how many kills there were, and the most updates lost."""
+    """Train in `folder`, killed at most `kills` times; return the number of kills and the most updates lost."""
     arguments, done, lost = ["train", recipe, "--run", folder], 0, 0
     while True:
         moment = draw.choice(MOMENTS)
-        # Later lives are shorter: the moment is drawn from the first half of those of a whole life.
+        # A resumed training is shorter: the moment is drawn from the first half of those of a whole one.
         count = draw.randint(1, max(1, moments.get(moment, 1) // (2 if done else 1))) if done < kills else 0
         shared.write(UPDATES, 0)
         code, _ = run(arguments, shared, signal.SIGKILL, moment, count)
@@ -255,7 +255,7 @@ def kill(recipe, folder, moments, kills, draw, shared):
 
 
 def main():
-    """Kill, resume, compare; then stop in every phase."""
+    """Kill, resume and compare; then send SIGTERM in every phase."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
@@ -317,7 +317,7 @@ def stop_everywhere(recipe, folder, wholes, shared):
             again = ["--resume", stopped] if made else [recipe, "--run", stopped, *checked, "--force"]
             code, _ = run(["train", *again], shared)
             assert code == 0, f"{phase}: resuming gave exit code {code}"
-            # An interval that was stopped is logged with the mean loss of its second part.
+            # An interrupted interval is logged with the mean loss of its second part only.
             assert set(differing(fingerprint(stopped), wanted)) <= {"log"}, f"{phase}: another end"
         if seconds:
             print(

@@ -1,10 +1,10 @@
-"""Training speed of the recipe shakespeare-char-cpu beside a plain PyTorch loop of the same model, alternating.
+"""Compare the training speed of recipe shakespeare-char-cpu with that of a plain PyTorch loop of the same model.
 
     HEEDFUL_DATA=... python benchmarks/language_model.py [--rounds 5] [--updates 200]
 
-Same text, sizes (pre-norm, rotary positions, GELU, tied table, no biases, no dropout), batches, AdamW and clipping,
-both in float32 with all cores; both wait for each update. Compilation is left out. Each round runs each
-engine in a process of its own; the last line gives the ratio of the medians.
+Both have the same text, sizes, architecture (pre-norm, rotary positions, GELU, tied embeddings, no biases, no dropout),
+batches, AdamW and clipping, run in float32 on all cores, and wait for each update. Compile time is excluded. Each round
+runs both engines, each in a process of its own; the last line gives the ratio of the medians.
 """
 
 import argparse
@@ -14,9 +14,9 @@ import subprocess
 import sys
 import time
 
-from heedful.memory import hold_memory
+from heedful.memory import keep_freed_memory
 
-WARM_UPS = 20  # updates before time counts
+WARM_UPS = 20  # untimed updates
 
 
 def prepare(options):
@@ -35,7 +35,7 @@ def prepare(options):
 
 def heedful_speed(options):
     """Return tokens per second of `fit` as the trainer runs it."""
-    hold_memory()
+    keep_freed_memory()
     import heedful
     from heedful.training.cost_estimate import step_seconds
     from heedful.training.objective import Objective
@@ -50,7 +50,7 @@ def heedful_speed(options):
 
 def torch_speed(options):
     """Return tokens per second of the loop that a PyTorch user would write."""
-    hold_memory()
+    keep_freed_memory()
     import torch
     import torch.nn.functional as functional
     from torch import nn
@@ -122,7 +122,7 @@ ENGINES = {"heedful": heedful_speed, "torch": torch_speed}
 
 
 def main():
-    """Measure, or, called with --engine, measure one engine once."""
+    """Compare the engines, or with --engine measure one of them once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--updates", type=int, default=200)

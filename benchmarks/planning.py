@@ -1,9 +1,9 @@
-"""Padding of the planned batches of Multi30k, and how long it takes to plan those of a million pairs.
+"""Measure the padding of the planned batches of Multi30k, and the time to plan those of a million pairs.
 
     HEEDFUL_DATA=... python benchmarks/planning.py [--pairs 1000000] [--pack-tokens 40]
 
-The lengths of the million are drawn: lognormal with a median of 20 tokens, targets about as long as their sources. The
-last line gives the padding of Multi30k with pairs in rows of their own and packed, and the seconds for the million.
+The million pairs have random lengths: lognormal with a median of 20 tokens, targets about as long as their sources. The
+last line gives the padding of Multi30k with one pair per row and packed, and the seconds for the million pairs.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def planned(pairs, pack_tokens):
 
 
 def drawn(count):
-    """Return pairs of drawn lengths, up to 200 tokens; their ids are all 0."""
+    """Return pairs of random lengths, up to 200 tokens; all ids are 0."""
     rng = np.random.default_rng(1)
     source = np.clip(np.exp(rng.normal(np.log(20), 0.6, count)), 1, 199).astype(int)
     target = np.clip(source * np.exp(rng.normal(0, 0.2, count)), 1, 199).astype(int)
@@ -43,7 +43,7 @@ def drawn(count):
 
 
 def main():
-    """Plan, and print."""
+    """Plan batches, and print their padding and the time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1_000_000)
     parser.add_argument("--pack-tokens", type=int, default=40)

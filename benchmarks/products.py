@@ -1,12 +1,12 @@
-"""How much of an update's time its matrix products take when nothing else is done: what any other saving leaves.
+"""Measure how much of an update's time its matrix products take on their own: no other saving can go below it.
 
     HEEDFUL_DATA=... python benchmarks/products.py [--size tutorial] [--batch-tokens 4096] [--rounds 9]
 
-Each kind of product of an update of multi30k-de-en, with as many rows as there, is a program of its own: of all kernels
-forward, the gradients of what they read, their own gradients, and the three products of the loss, a piece after the
-other. They alternate with whole updates, and with the same products in torch where it is installed, which has another
-library for them; all are medians. JAX only. The last line compares them. Settings of data, tokenizer and precision may
-follow, as for `heedful train`.
+Each kind of product in an update of multi30k-de-en is a program of its own, with the same number of rows: the forward
+products of all kernels, the gradients of their inputs, the gradients of the kernels, and the three products of the
+loss, piece by piece. They alternate with whole updates and, where torch is installed, with the same products in torch,
+which uses another library. All times are medians. JAX only. The last line compares them. Settings of data, tokenizer
+and precision may follow, as for `heedful train`.
 """
 
 import argparse
@@ -16,11 +16,11 @@ import statistics
 import time
 from collections import Counter
 
-from heedful.memory import hold_memory
+from heedful.memory import keep_freed_memory
 
 
 def kernel_products(model, batch, dtype):
-    """Return the name of each kind of product with kernels, and a function that makes them all and its arguments."""
+    """Return a function for each kind of product with kernels, its arguments and its operations."""
     import jax
     import numpy as np
 
@@ -46,7 +46,7 @@ def kernel_products(model, batch, dtype):
 
     def by_read(kernels, upstream):
         def gradient(kernel, y):
-            empty = jax.numpy.zeros((y.shape[0], kernel.shape[0]), dtype)  # the gradient does not hang on it
+            empty = jax.numpy.zeros((y.shape[0], kernel.shape[0]), dtype)  # the gradient does not depend on it
             return jax.vjp(lambda x: backend.affine(x, kernel), empty)[1](y)[0]
 
         return [gradient(*pair) for pair in zip(kernels, upstream, strict=True)]
@@ -61,22 +61,22 @@ def kernel_products(model, batch, dtype):
     operations = sum(2 * x.shape[0] * y.size for x, y in zip(read, kernels, strict=True))
     return {
         "kernels, forward": (forward, (read, kernels), operations),
-        "gradients of what they read": (by_read, (kernels, upstream), operations),
+        "gradients of inputs": (by_read, (kernels, upstream), operations),
         "gradients of kernels": (by_kernels, (read, upstream), operations),
     }
 
 
 def loss_products(model, batch, dtype):
-    """Return the same of the products with the table of words, in pieces as the loss makes them."""
+    """Return the same for the products with the embedding table, in pieces as the loss computes them."""
     import jax
     import numpy as np
 
     from heedful import backend
-    from heedful.training.loss import tokens_a_piece
+    from heedful.training.loss import tokens_per_chunk
 
     rng = np.random.default_rng(2)
     words, width = model.output_projection.embeddings.shape
-    piece_tokens = tokens_a_piece(words)
+    piece_tokens = tokens_per_chunk(words)
     pieces = -(-batch["labels"].size // piece_tokens)
     features = jax.numpy.asarray(rng.standard_normal((pieces, piece_tokens, width), np.float32), dtype)
     table = jax.numpy.asarray(rng.standard_normal((words, width), np.float32), dtype)
@@ -92,7 +92,7 @@ def loss_products(model, batch, dtype):
 
 
 def torch_products():
-    """Return what makes the products of each kind in torch; arguments as of those here."""
+    """Return a torch function for each kind of product, with the arguments of the JAX function."""
 
     def forward(read, kernels):
         return [x @ kernel for x, kernel in zip(read, kernels, strict=True)]
@@ -113,14 +113,14 @@ def torch_products():
 
     return {
         "kernels, forward": forward,
-        "gradients of what they read": by_read,
+        "gradients of inputs": by_read,
         "gradients of kernels": by_kernels,
         "products of the loss": loss,
     }
 
 
 def training(options, arguments):
-    """Return a model, a batch of the commonest shape, the type of its products, and what times an update."""
+    """Return a model, a batch of the most common shape, the products' dtype, and a function that times an update."""
     from heedful.bench.measure import new_objective
     from heedful.bench.preparation import prepare
     from heedful.training.cost_estimate import step_seconds
@@ -133,20 +133,20 @@ def training(options, arguments):
 
     def update():
         seconds = step_seconds(objective, map(work.packed.batch, numbers), 4)
-        return statistics.median(seconds[1:])  # the first one begins `fit`
+        return statistics.median(seconds[1:])  # the first includes the start of `fit`
 
     dtype = "float32" if work.train.precision == "float32" else "bfloat16"
     return objective.model, work.packed.batch(next(numbers)), dtype, update
 
 
 def main():
-    """Measure, and print."""
+    """Measure everything, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="tutorial")
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=9)
     options, arguments = parser.parse_known_args()
-    hold_memory()
+    keep_freed_memory()
     import jax
 
     from heedful.training.machine import product_rate
@@ -184,7 +184,7 @@ def main():
 
 
 def called(function, arguments, wait=lambda result: None):
-    """Return what calls a function, waits for its result and returns the seconds."""
+    """Return a function that calls `function`, waits for its result and returns the seconds."""
 
     def measure():
         began = time.perf_counter()

@@ -1,9 +1,9 @@
-"""BLEU of a run of multi30k-en-de-tiny as papers on Multi30k count it, beside what sacrebleu makes of the same text.
+"""Compute BLEU of a multi30k-en-de-tiny run as papers on Multi30k do, and sacrebleu's BLEU of the same text.
 
     HEEDFUL_DATA=... python benchmarks/published.py RUN
 
-There the text that is compared is lower-cased and tokenised as by Moses (here by `pip install sacremoses`), and the
-references as well: BLEU of the tokens as they are. A published transformer_tiny reached 41.02 on test_2016_flickr.
+The papers lower-case and Moses-tokenise both translations and references (here with sacremoses, from PyPI), and compute
+BLEU of these tokens. A published transformer_tiny reached 41.02 on test_2016_flickr.
 """
 
 import argparse
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import sacrebleu
 
-from heedful.memory import hold_memory
+from heedful.memory import keep_freed_memory
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     options = parser.parse_args()
-    hold_memory()
+    keep_freed_memory()
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     import heedful

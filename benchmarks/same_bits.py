@@ -78,7 +78,7 @@ def state(run, update):
 
 
 def scores(tree, folder, run):
-    """Return the lines of `evaluate` but for those that tell a time."""
+    """Return the lines of `evaluate` except those that report times."""
     lines = heedful(tree, folder, "evaluate", run).splitlines()
     return [line for line in lines if not line.startswith(("seconds", "output_tokens"))]
 

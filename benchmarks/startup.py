@@ -1,4 +1,4 @@
-"""How long `heedful --help` takes: the median of ten runs, printed on the last line.
+"""Measure how long `heedful --help` takes; print the median of ten runs.
 
 python benchmarks/startup.py
 """

@@ -1,10 +1,10 @@
-"""BLEU over minutes of the plain PyTorch loop that `heedful bench train` compares with, on the text of a recipe.
+"""Measure BLEU over training time of the plain PyTorch loop of `heedful bench train`, on the text of a recipe.
 
     HEEDFUL_DATA=... python benchmarks/torch_curve.py --minutes 10
 
-Size tutorial, tied tables, batches of 1,024 tokens of like length, the paper's schedule with 1,000 updates of warm-up.
-Only updates count as time: not the scoring between them, greedy, on the recipe's first 200 validation sentences. At the
-end all test sentences are scored.
+The model has size tutorial and tied embeddings. Batches hold 1,024 tokens of similar lengths; the schedule is that of
+the paper, with 1,000 updates of warm-up. Only updates count as time. Between them the first 200 validation sentences
+are scored, greedy; at the end, all test sentences.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SENTENCES, WARMUP, TOGETHER = 200, 1000, 100
 
 @torch.inference_mode()
 def translate(model, tokenizer, lines, longest):
-    """Translate lines greedily, TOGETHER at a time; each step reads the whole prefix again."""
+    """Translate lines greedily, TOGETHER at a time; each step recomputes the whole prefix."""
     model.eval()
     made = []
     for start in range(0, len(lines), TOGETHER):
@@ -49,7 +49,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="multi30k-de-en")
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--scored", type=int, default=5, help="how often it is scored on the way (default: 5)")
+    parser.add_argument("--scored", type=int, default=5, help="number of scorings during training (default: 5)")
     parser.add_argument("--dropout", type=float, default=0.1, help="(default: 0.1)")
     options = parser.parse_args()
     settings = ["--model.dropout", str(options.dropout)]

@@ -1,4 +1,4 @@
-"""`heedful bench train` as a script: training speed beside its peers; the same options."""
+"""Run `heedful bench train`, which compares training speed with other libraries; takes the same options."""
 
 import sys
 

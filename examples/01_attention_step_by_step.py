@@ -2,8 +2,8 @@
 # # Attention, step by step
 #
 # Attention is a soft dictionary lookup. A dictionary has keys and values; a query asks for one key and gets its value.
-# In attention nothing matches exactly, so every key answers a little, in proportion to how much it is like the query.
-# This page does the lookup with numbers small enough for a pencil, and ends with the layer that models are built of.
+# In attention no key matches exactly, so every key contributes a little: more, the more similar it is to the query.
+# This page does the lookup with numbers small enough to check by hand, and ends with the layer that models use.
 
 # %%
 from pathlib import Path
@@ -22,8 +22,8 @@ PICTURES.mkdir(exist_ok=True)
 # %% [markdown]
 # ## One query, three keys
 #
-# Keys and query are vectors of two numbers. The score of a key is its dot product with the query, divided by the root
-# of the size: without that, large vectors would give large scores, and the softmax would see the best key only.
+# Keys and query are vectors of two numbers. The score of a key is its dot product with the query, divided by the
+# square root of the size: otherwise large vectors would give large scores, and only the best key would count.
 
 # %%
 keys = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -32,12 +32,12 @@ query = np.array([2.0, 0.0])
 
 scores = keys @ query / np.sqrt(2)
 weights = np.exp(scores) / np.exp(scores).sum()
-print("scores ", scores.round(3))  # 1.414, 0, 1.414: the first and the third key are alike to this query
+print("scores ", scores.round(3))  # 1.414, 0, 1.414: the first and the third key match this query equally
 print("weights", weights.round(3))
 print("result ", (weights @ values).round(3))
 
 # %% [markdown]
-# The same by the function of the package. It works on whole batches: (batch, positions, heads, size of a head).
+# The function of the package gives the same. It works on whole batches: (batch, positions, heads, head size).
 
 # %%
 by_package = attention_weights(query[None, None, None], keys[None, :, None])
@@ -56,9 +56,9 @@ for length in (0.0, 1.0, 10.0):
 # %% [markdown]
 # ## Masks: who may look where
 #
-# A mask is a table of booleans, one row for each query and one column for each key; True means *may look*. What may
-# not be seen gets the weight 0, exactly, and the others share its part. Two masks are all that a Transformer needs:
-# padding at the end of short sentences is not read, and a writer does not see the words it has yet to write.
+# A mask is a table of booleans, one row for each query and one column for each key; True means *may look*. A masked
+# key gets a weight of exactly 0, and the others share its part. A Transformer needs only two masks: one hides the
+# padding at the end of short sentences, the other hides words that are still to be generated.
 
 # %%
 padding = masks.padding(np.array([[True, True, True, False, False]]))
@@ -78,14 +78,14 @@ vectors = rng.normal(size=(1, 5, 1, 4)).astype("float32")
 seen = ops.convert_to_numpy(attention_weights(vectors, vectors, both))[0, 0]
 print(seen.round(2))
 assert (seen[np.triu_indices(5, 1)] == 0).all()  # nothing above the diagonal
-assert (seen[:, 3:] == 0).all()  # nothing of the padding
+assert (seen[:, 3:] == 0).all()  # no padding
 
 # %% [markdown]
 # ## Many heads
 #
 # One lookup gives one mixture of the values. A layer with several heads projects its input into several small spaces,
-# looks up in each, and projects what it found back. Two heads of size 4 cost as much as one of size 8, and can look at
-# two places at once. A `Trace` keeps what each head looked at.
+# attends in each, and projects the results back. Two heads of size 4 cost as much as one of size 8, and can look at
+# two places at once. A `Trace` keeps the weights of each head.
 
 # %%
 layer = MultiHeadAttention(d_model=8, num_heads=2, name="attention")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Translation with plain Keras
 #
-# The layers of heedful are Keras layers. This page builds a small translator of them with nothing but Keras around:
+# The layers of heedful are Keras layers. This page builds a small translator from them with plain Keras:
 # a `Sequential` encoder, a decoder in the functional style, `compile` and `fit`. Then it does the same with the
 # finished `heedful.Transformer`, which is what `heedful train` uses.
 
@@ -27,7 +27,7 @@ keras.utils.set_random_seed(1)
 # %% [markdown]
 # ## Text
 #
-# The phrasebook is a grammar that writes Portuguese sentences with their English translation, as many as one likes.
+# The phrasebook is a grammar that generates any number of Portuguese sentences with their English translations.
 
 # %%
 pairs = list(phrasebook("train", SENTENCES))
@@ -48,9 +48,9 @@ labels = padded([pair[1] for pair in pairs], behind=[END_ID])  # ... and what co
 # %% [markdown]
 # ## Encoder and decoder
 #
-# A block maps vectors to vectors; only where it is given a cache, in generation, it returns the next one too. Masks
-# are arguments. A `Sequential` model hands no second argument on, so this encoder reads padding too, which costs a
-# little quality; the decoder gets all its masks, and the finished model below leaves nothing out.
+# A block maps vectors to vectors; with a cache, during generation, it also returns the updated cache. Masks are
+# arguments. A `Sequential` model does not pass them on, so this encoder also reads padding, which costs a little
+# quality. The decoder gets all its masks, and the finished model below uses all of them.
 
 # %%
 WIDTH, HEADS, INNER = 64, 4, 128
@@ -95,8 +95,8 @@ assert history["loss"][-1] < history["loss"][0]
 # %% [markdown]
 # ## The finished model
 #
-# The same with `heedful.Transformer`: it publishes a mask with its logits, so Keras' own losses leave padding out by
-# themselves, and it has what a translator needs besides training: `begin` and `step` for the search.
+# The same with `heedful.Transformer`: it publishes a mask with its logits, so Keras' own losses ignore padding, and
+# it has the methods that decoding needs: `prefill` and `decode_step`.
 
 # %%
 model = heedful.Transformer(

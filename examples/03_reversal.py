@@ -20,7 +20,7 @@ PICTURES = Path("pictures")
 # %% [markdown]
 # ## What a run is
 #
-# A `Config` says everything: where the text comes from, how it becomes ids, the sizes of the model, how it learns. The
+# A `Config` holds everything: where the text comes from, how it becomes ids, the model's sizes, how it is trained. The
 # same settings are the keys of a recipe, and the options of `heedful train`.
 
 # %%
@@ -37,7 +37,7 @@ config = Config(
 run = heedful.train(config, "runs/reversal", force=True)
 
 # %% [markdown]
-# The learning rate rises for a hundred updates and falls from there on, with the square root of their number.
+# The learning rate rises for a hundred updates, then falls with the inverse square root of their number.
 
 # %%
 schedule = training_schedule(config.train, config.model.d_model)
@@ -57,7 +57,7 @@ if UPDATES >= 1000:
     assert made == digits[::-1]
 
 # %% [markdown]
-# Each row of the picture is the writing of one digit, each column a digit that was read.
+# Each row of the picture is a generated digit, each column a digit of the source.
 
 # %%
 inspection = TranslationInspection.of(translator, digits)

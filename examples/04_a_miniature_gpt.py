@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A miniature GPT
 #
-# A language model answers one question: given the text so far, what comes next? Asked again and again it writes. This
-# page trains one on characters, looks at how it chooses, and at what changes when it is made to choose otherwise.
+# A language model answers one question: given the text so far, what comes next? Asked repeatedly, it writes text.
+# This page trains one on characters, shows how it chooses the next one, and how sampling settings change the choice.
 
 # %%
 import os
@@ -23,7 +23,7 @@ PICTURES.mkdir(exist_ok=True)
 # %% [markdown]
 # ## Text
 #
-# Any text will do: put the path of your own here. By itself this page reads the English side of the phrasebook.
+# Any text will do: set EXAMPLE_TEXT to the path of your own. The default is the English side of the phrasebook.
 
 # %%
 text = Path(os.environ.get("EXAMPLE_TEXT", "phrases.txt"))
@@ -34,9 +34,9 @@ print(text.read_text(encoding="utf-8")[:200])
 # %% [markdown]
 # ## Model and training
 #
-# The model is a row of the same blocks that an encoder has, with one difference: no position sees what comes after it.
-# So a window of 64 characters is 64 lessons at once, each with one character more to go by. At every validation the
-# model writes a sample that begins with `prompt`; it sees what it has just written.
+# The model is a stack of the same blocks as an encoder, with one difference: no position attends to later ones. So a
+# window of 64 characters is 64 training examples at once, each with one more character of context. At every validation
+# the model generates a sample that begins with `prompt`.
 
 # %%
 config = Config(
@@ -58,8 +58,8 @@ run = heedful.train(config, "runs/miniature-gpt", force=True)
 # %% [markdown]
 # ## How it chooses
 #
-# For each next character the model gives a probability. Greedy writing takes the likeliest; sampling draws, and a
-# temperature below 1 makes likely characters likelier still.
+# For each next character the model gives a probability. Greedy search takes the likeliest; sampling draws one,
+# and a temperature below 1 makes likely characters likelier still.
 
 # %%
 generator = heedful.load("runs/miniature-gpt")
@@ -85,11 +85,11 @@ axis.legend()
 figure.savefig(PICTURES / "next_character.png")
 
 # %% [markdown]
-# ## Longer than its sight
+# ## Longer than the context
 #
-# The model sees 64 characters. A longer text is written in rounds; each reads the end of what is there once more.
+# The context is 64 characters. A longer text is generated in rounds; each first reads the end of the text so far.
 
 # %%
 story = generator.generate(prompt, sample=True, temperature=0.7, max_length=300)
 print(story)
-assert len(story) == len(prompt) + 300  # one character a token
+assert len(story) == len(prompt) + 300  # a token is a character

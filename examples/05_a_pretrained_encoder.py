@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A pretrained encoder
 #
-# Labels are dear, text is cheap. An encoder that has learned to fill gaps in plain text knows which words keep company
-# before it sees the first label. This page trains one, asks it, and builds two things on top of it: a classifier, and
-# a translator whose source side it is.
+# Labels are expensive, text is cheap. An encoder that has learned to fill gaps in plain text knows which words occur
+# together before it sees the first label. This page trains one, queries it, and builds a classifier and a translator
+# on top of it.
 
 # %%
 import os
@@ -23,7 +23,7 @@ SCHEDULE = {"schedule": "cosine", "learning_rate": 2e-3, "warmup_updates": 50, "
 # %% [markdown]
 # ## Filling gaps
 #
-# Of each sentence some words are hidden, and the model says what stood there. It reads in both directions.
+# Some words of each sentence are masked, and the model predicts them. It reads in both directions.
 
 # %%
 pairs = list(phrasebook("train", SENTENCES))
@@ -45,7 +45,7 @@ for gap in ("o gato [MASK] leite .", "a menina come um [MASK] ."):
 # %% [markdown]
 # ## Sentences as vectors
 #
-# The mean of a sentence's vectors says what it is about: sentences with much in common lie close together.
+# The mean of a sentence's vectors represents its content: similar sentences lie close together.
 
 # %%
 texts = ["o gato bebe leite.", "o gato bebe água.", "as meninas leram os livros."]
@@ -73,7 +73,7 @@ labeller = heedful.load("runs/negation")
 print(labeller.classify(["o gato não bebe leite.", "o gato bebe leite."]))
 
 # %% [markdown]
-# The confusions of the test sentences are drawn in runs/negation/figures/confusion.png.
+# The confusion matrix of the test sentences is drawn in runs/negation/figures/confusion.png.
 
 # %%
 assert Path("runs/negation/figures/confusion.png").exists()
@@ -97,5 +97,5 @@ run = heedful.train(translation, "runs/on-top", force=True)
 model = run.load_model()
 model.freeze()
 learning = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
-print(f"{learning:,} of {model.count_params():,} numbers have learned")
+print(f"{learning:,} of {model.count_params():,} parameters were trained")
 print(heedful.load("runs/on-top").translate("O gato bebe leite."))

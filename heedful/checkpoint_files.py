@@ -1,4 +1,4 @@
-"""The checkpoints of a run folder: files with the exact state of a training after some update."""
+"""The checkpoints of a run folder: files with the exact training state after some update."""
 
 import contextlib
 import json
@@ -10,18 +10,18 @@ import numpy as np
 
 from heedful.config.format_1 import progress_from_format_1
 from heedful.errors import InputError
-from heedful.storage import own_file, read_checked, with_checksum, write_atomically
-from heedful.weights import numbers_in
+from heedful.storage import plain_file, read_checked, with_checksum, write_atomically
+from heedful.weights import count_elements
 
 FOLDER = "state"
-PROGRESS = {"update", "seconds", "best", "best_update", "waited", "data"}  # the least that a checkpoint says of it
+PROGRESS = {"update", "seconds", "best", "best_update", "waited", "data"}  # keys that every checkpoint has
 
 
 class CheckpointFiles:
     """The checkpoints in a run folder.
 
     Args:
-        folder: of the run.
+        folder: the run folder.
     """
 
     def __init__(self, folder: str | Path):
@@ -38,8 +38,8 @@ class CheckpointFiles:
     def save(self, arrays: Mapping[str, np.ndarray], progress: dict[str, Any], keep: int, every: int = 1) -> Path:
         """Write a checkpoint after `progress["update"]` updates, and delete old ones.
 
-        This one stays, and the last `keep` whose update is a multiple of `every`: one that a signal has caused does not
-        count, for the last ones are averaged.
+        The new checkpoint is kept, and the last `keep` whose update is a multiple of `every`. A checkpoint saved on a
+        signal does not count, because the last ones are averaged.
         """
         path = self.folder / FOLDER / f"{progress['update']:08d}.safetensors"
         path.parent.mkdir(exist_ok=True)
@@ -50,18 +50,18 @@ class CheckpointFiles:
         return path
 
     def read(self, path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return (arrays, progress) of one of `paths`; `InputError` where it is damaged or no checkpoint."""
-        arrays, metadata = read_checked(own_file(self.folder, path.relative_to(self.folder)))
+        """Return (arrays, progress) of one of `paths`; raise `InputError` if it is damaged or not a checkpoint."""
+        arrays, metadata = read_checked(plain_file(self.folder, path.relative_to(self.folder)))
         try:
             progress = json.loads(metadata["progress"])
         except (KeyError, ValueError, RecursionError):
             progress = None
         if not isinstance(progress, dict) or not progress.keys() >= PROGRESS:
-            raise InputError(f"{path} is no training state: it tells no progress.")
+            raise InputError(f"{path} is not a training state: it contains no progress.")
         return arrays, progress_from_format_1(progress)
 
     def read_last(self, report: Callable[[str], Any] = print) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return (arrays, progress) of the newest checkpoint that is whole; damaged ones are reported and skipped.
+        """Return (arrays, progress) of the newest intact checkpoint; damaged ones are reported and skipped.
 
         Raises:
             InputError: there is none.
@@ -71,15 +71,15 @@ class CheckpointFiles:
                 return self.read(path)
             except InputError as error:
                 report(f"{path} cannot be used ({error}); falling back to the state before it.")
-                path.rename(path.with_suffix(".damaged"))  # it no longer counts as one of those to keep
+                path.rename(path.with_suffix(".damaged"))  # so that it does not count towards `keep`
         raise self._none()
 
     def largest(self) -> tuple[int, Path]:
-        """Return the number of numbers in the checkpoint that has most of them, and its path; `InputError` if none."""
+        """Return the element count and the path of the largest checkpoint; raise `InputError` if there is none."""
         found = []
         for path in self.paths():
             with contextlib.suppress(InputError):  # `read_last` reports damaged ones
-                found.append((numbers_in(own_file(self.folder, path.relative_to(self.folder))), path))
+                found.append((count_elements(plain_file(self.folder, path.relative_to(self.folder))), path))
         if not found:
             raise self._none()
         return max(found)

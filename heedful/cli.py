@@ -25,14 +25,14 @@ environment:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; return its exit code, 2 for an error of the user, 128 + N for signal N."""
+    """Run a command; return its exit code, 2 for a user error, 128 + N for signal N."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     usual = warnings.showwarning
     warnings.showwarning = functools.partial(_show_warning, usual)
     try:
         _prepare_output()
         code = _run(arguments)
-        sys.stdout.flush()  # while errors of writing are still reported below
+        sys.stdout.flush()  # here, so that write errors are reported below
         return code
     except InputError as error:
         print(f"heedful: {error}", file=sys.stderr)
@@ -81,7 +81,7 @@ def _run(arguments):
         print(f"heedful {__version__}")
         return 0
     from heedful import settings
-    from heedful.memory import hold_memory
+    from heedful.memory import keep_freed_memory
 
     command = _command(arguments)
     if command is None:  # the help of a group of commands, such as `bench`
@@ -89,10 +89,10 @@ def _run(arguments):
         print("".join(f"{f'heedful {name}':24s}{HELP[name]}\n" for name in names), end="")
         return 0 if arguments[1:] in (["-h"], ["--help"]) else 2
     rest, module = arguments[len(command.split()) :], module_of(command)
-    rest, overrides = settings.take(rest) if getattr(module, "TAKES_SETTINGS", False) else (rest, [])
+    rest, overrides = settings.split_arguments(rest) if getattr(module, "TAKES_SETTINGS", False) else (rest, [])
     options = command_parser(command).parse_args(rest)
     options.overrides = overrides
-    hold_memory()
+    keep_freed_memory()
     return module.run(options) or 0
 
 
@@ -110,17 +110,17 @@ def _command(arguments):
 
 
 def _prepare_output():
-    """Write UTF-8, as text is read."""
+    """Set standard output to UTF-8, the encoding of all input."""
     if sys.stderr is None:  # closed: its messages would go to standard output
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process lives
     if sys.stdout is None:
         raise InputError("There is no standard output to write to.")
     if hasattr(sys.stdout, "reconfigure"):  # a test may have replaced it by something simpler
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # names of files may be any bytes
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # file names may be any bytes
 
 
 def _show_warning(usual, message, category, *place, **more):
-    """Print our own warnings as one line, without the place in our code."""
+    """Print our own warnings as one line, without a source location."""
     if issubclass(category, InputWarning):
         print(f"heedful: warning: {message}", file=sys.stderr)
     else:

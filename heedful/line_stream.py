@@ -1,4 +1,4 @@
-"""Lines that arrive over time: they are processed as they come, without waiting for a full batch."""
+"""Lines that arrive over time, and are processed without waiting for a full batch."""
 
 import queue
 import threading
@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 MOST_WAITING = 10_000  # lines read ahead
-NEXT_LINE = 0.05  # seconds to wait for a further line of a batch
-LONGEST_WAIT = 0.5  # seconds after which a batch is processed although further lines come
-POLL = 1.0  # seconds of one wait for the next line
+NEXT_LINE = 0.05  # seconds to wait for another line of a batch
+LONGEST_WAIT = 0.5  # seconds after which a batch is processed even if more lines arrive
+POLL = 1.0  # seconds per wait for the next line
 _END = object()
 
 
 def line_batches(lines: Iterator[str], most: int, whole: bool = False) -> Iterator[list[str]]:
     """Cut an iterator of lines into lists of up to `most`.
 
-    An iterator with a method `arrived(seconds)`, such as `LineStream`, is not awaited: a list ends when no further line
+    With an iterator that has a method `arrived(seconds)`, such as `LineStream`, a list also ends when no further line
     arrives soon, or when its first line has waited long enough, unless lists must be `whole`.
     """
     arrived = None if whole else getattr(lines, "arrived", None)
@@ -34,15 +34,15 @@ def line_batches(lines: Iterator[str], most: int, whole: bool = False) -> Iterat
 
 
 class LineStream:
-    """An iterator over the items of another one that may block; a thread reads ahead.
+    """An iterator over another, possibly blocking one, which a thread reads ahead.
 
     The thread starts when the first item is requested. It may still be blocked when the process ends, so its source
-    should be a file object of its own.
+    should be a file object that nothing else uses.
     """
 
     def __init__(self, items: Iterable[str]):
         self._queue: queue.Queue = queue.Queue(MOST_WAITING)
-        self._next: list[Any] = []  # at most one item, which `arrived` has found
+        self._next: list[Any] = []  # at most one item, fetched by `arrived`
         self._thread = threading.Thread(target=self._read, args=(items,), daemon=True)
 
     def _read(self, items):
@@ -66,7 +66,7 @@ class LineStream:
         return item
 
     def arrived(self, seconds: float) -> bool:
-        """Return whether the next item, or the end, is there or arrives within so many seconds."""
+        """Return whether the next item, or the end, is available within `seconds`."""
         if self._thread.ident is None:
             self._thread.start()
         if not self._next:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 # The names M_... of <malloc.h>
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
-_held: list[ctypes.CDLL] = []  # glibc, once `hold_memory` has configured it
+_held: list[ctypes.CDLL] = []  # glibc, once `keep_freed_memory` has configured it
 
 
-def hold_memory():
+def keep_freed_memory():
     """Keep freed memory in the process instead of returning it to Linux after every update.
 
     Each compiled update allocates its activations again. By default glibc maps fresh pages for them, and the kernel
@@ -48,8 +48,8 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def give_back():
-    """Return the currently free memory to Linux, once; do nothing without `hold_memory`.
+def release_free_memory():
+    """Return the currently free memory to Linux, once; do nothing without `keep_freed_memory`.
 
     Compiling fragments the heap: it leaves many small gaps, and allocates from the large free block that updates used
     before, so later updates need another block. Once returned, the gaps cost nothing.

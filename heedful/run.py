@@ -1,4 +1,4 @@
-"""A run folder: config, tokenizers and weights. Its checkpoints and its log are files of their own."""
+"""A run folder: config, tokenizers and weights. `CheckpointFiles` and `TrainingLog` handle its other files."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from heedful.errors import InputError
 from heedful.plugins import find_task
 from heedful.storage import (
     inside,
-    own_file,
+    plain_file,
     read_checksum,
     read_with_checksum,
     with_checksum,
@@ -23,7 +23,7 @@ from heedful.storage import (
 )
 from heedful.training_log import TrainingLog
 from heedful.validation import read_json
-from heedful.weights import load_weights, numbers_in, refuse_larger_model, weights_by_name
+from heedful.weights import count_elements, load_weights, refuse_larger_model, weights_by_name
 
 CONFIG, WEIGHTS, ORIGINS = "config.json", "model.safetensors", "origins.json"
 SOURCE, TARGET, ONE = "source.tokenizer.json", "target.tokenizer.json", "tokenizer.json"
@@ -37,15 +37,15 @@ class Run:
     Args:
         path: the folder.
         config: its config.
-        source_tokenizer: of what is read; the only one where the task is not translation.
-        target_tokenizer: of what is written; None: the same.
+        source_tokenizer: tokenizer of the input; the only one unless the task is translation.
+        target_tokenizer: tokenizer of the output; None: the same.
     """
 
     def __init__(
         self, path: str | Path, config: Config, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer | None = None
     ):
         if config.data.batch_tokens == "auto":
-            raise InputError("data.batch_tokens = 'auto' is for a new training; a run has the number that came of it.")
+            raise InputError("data.batch_tokens = 'auto' is for a new training; the config of a run needs a number.")
         self.path, self.config = Path(path), config
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer or source_tokenizer
         self.checkpoints, self.log = CheckpointFiles(self.path), TrainingLog(self.path)
@@ -66,12 +66,12 @@ class Run:
         cls, path: str | Path, config: Config, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer | None = None,
         *, origins: Mapping[str, str] | None = None, weights: Mapping[str, np.ndarray] | None = None,
     ) -> "Run":  # fmt: skip
-        """Write a new folder; return its `Run`.
+        """Create a run folder; return its `Run`.
 
         Args:
-            path, config, source_tokenizer, target_tokenizer: as of `Run`.
-            origins: for settings by their full names, where their values came from.
-            weights: arrays by name, of a model that is trained already.
+            path, config, source_tokenizer, target_tokenizer: see `Run`.
+            origins: where the values of settings came from, by full setting name.
+            weights: weights of a trained model, arrays by name.
         """
         run = cls(path, config, source_tokenizer, target_tokenizer)
         refuse_links(run.path)
@@ -82,7 +82,7 @@ class Run:
         run.add_origins(origins or {})
         if weights is not None:
             run.save_weights(weights)
-        write_text(run.path / CONFIG, config.to_json())  # last: with it the folder is a run
+        write_text(run.path / CONFIG, config.to_json())  # last: it marks the folder as a run
         return run
 
     @classmethod
@@ -90,7 +90,7 @@ class Run:
         """Read config and tokenizers of a run folder.
 
         Raises:
-            InputError: it is missing, incomplete or of a newer format, or something in it leads out of it.
+            InputError: it is missing, incomplete or of a newer format, or a link in it leads out of it.
         """
         path = Path(path)
         if not path.is_dir():
@@ -98,18 +98,18 @@ class Run:
         if not (path / CONFIG).is_file():
             raise InputError(f"{path} is not a complete run folder: {CONFIG} missing.")
         refuse_links(path)
-        config = Config.from_json(own_file(path, CONFIG))
+        config = Config.from_json(plain_file(path, CONFIG))
         names = _tokenizer_files(config)
         if missing := [name for name in names if not (path / name).is_file()]:
             raise InputError(f"{path} is not a complete run folder: {', '.join(missing)} missing.")
-        source = Tokenizer.load(own_file(path, names[0]))
+        source = Tokenizer.load(plain_file(path, names[0]))
         target = source
         if not config.tokenizer.joint and len(names) > 1:
-            target = Tokenizer.load(own_file(path, names[1]))
+            target = Tokenizer.load(plain_file(path, names[1]))
         return cls(path, config, source, target)
 
     def of_task(self, *tasks: str) -> "Run":
-        """Return the run if it is of one of `tasks`; `InputError` names its task."""
+        """Return the run if its task is one of `tasks`; raise `InputError` if not."""
         task = self.config.task
         if task not in tasks:
             raise InputError(f"{self.path} is a run of task {task!r}; this needs one of task {' or '.join(tasks)}.")
@@ -127,18 +127,18 @@ class Run:
         ]
 
     def weights_fingerprint(self) -> str:
-        """Return the SHA-256 fingerprint of the trained weights: of those that `load_model` has read, if it was called.
+        """Return the SHA-256 fingerprint of the trained weights: those that `load_model` read, if it was called.
 
-        A training may have saved better ones since; `InputError` where there are none yet.
+        Training may have saved better weights since. Raises `InputError` if there are none yet.
         """
         return self._loaded or read_checksum(self.weights_path())[:16]
 
     def weights_path(self) -> Path:
-        """Return the path of `model.safetensors`; `InputError` where there is none yet."""
+        """Return the path of `model.safetensors`; raise `InputError` if it does not exist yet."""
         path = self.path / WEIGHTS
         if not path.is_file():
             raise InputError(f"{self.path} has no {WEIGHTS} yet: train it first, or resume with --resume {self.path}.")
-        return own_file(self.path, WEIGHTS)
+        return plain_file(self.path, WEIGHTS)
 
     def build_model(self):
         """Return the run's model with fresh weights, in the precision of its config."""
@@ -160,8 +160,8 @@ class Run:
         return model
 
     def refuse_larger_than(self, path: Path | None = None) -> None:
-        """Refuse a config whose model would need far more memory than its file: `path`, or the largest checkpoint."""
-        numbers, path = self.checkpoints.largest() if path is None else (numbers_in(path), path)
+        """Raise `InputError` if the model would be far larger than its file: `path`, or the largest checkpoint."""
+        numbers, path = self.checkpoints.largest() if path is None else (count_elements(path), path)
         refuse_larger_model(self.config.model, max(map(len, self.tokenizers())), numbers, path)
 
     def save_weights(self, values: Mapping[str, np.ndarray]) -> None:
@@ -174,12 +174,12 @@ class Run:
         self.save_weights(weights_by_name(model))
 
     def origins(self) -> dict[str, str]:
-        """Return, for settings by their full names, where their values came from; without those that are unknown."""
+        """Return where the values of settings came from, by full setting name; unknown origins are omitted."""
         if not (self.path / ORIGINS).exists():
             return {}
-        found = read_json(own_file(self.path, ORIGINS))
+        found = read_json(plain_file(self.path, ORIGINS))
         if not isinstance(found, dict) or not all(isinstance(origin, str) for origin in found.values()):
-            raise InputError(f"{self.path / ORIGINS} is no table of texts.")
+            raise InputError(f"{self.path / ORIGINS} is not a JSON object of strings.")
         return found
 
     def add_origins(self, origins: Mapping[str, str]) -> None:
@@ -188,12 +188,12 @@ class Run:
         write_text(self.path / ORIGINS, content)
 
     def never_saved(self) -> bool:
-        """Return whether the run was created, but stopped before its first checkpoint: it can begin again."""
+        """Return whether the run stopped before its first checkpoint, so that it can start again."""
         return not self.checkpoints.any_written() and not (self.path / WEIGHTS).exists()
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a run folder with a subfolder that is a link out of it: files there would be overwritten or renamed."""
+    """Raise `InputError` if a subfolder of a run is a link out of it: files there would be overwritten or renamed."""
     for name in FOLDERS:
         inside(folder, name)
 

@@ -10,7 +10,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from heedful.config import SIZED, Config, read_recipe
+from heedful.config import SET_BY_SIZE, Config, read_recipe
 from heedful.config.format_1 import RENAMED
 from heedful.errors import InputError
 from heedful.validation import from_dict
@@ -38,7 +38,7 @@ def of_recipe(path, arguments):
 def _overridden(table, arguments):
     given = list(_pairs(arguments))
     if "--model.size" in dict(given):
-        for name in SIZED:
+        for name in SET_BY_SIZE:
             table.get("model", {}).pop(name, None)  # a new size sets these
     for flag, text in given:
         *sections, key = flag.removeprefix("--").split(".")
@@ -82,7 +82,7 @@ def origins(recipe, arguments):
         names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
         found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
     given = {flag.removeprefix("--"): "command line" for flag, _ in _pairs(arguments)}
-    sizes = [f"model.{name}" for name in SIZED]
+    sizes = [f"model.{name}" for name in SET_BY_SIZE]
     if "model.size" in given:  # replaces the recipe's sizes
         found = {name: origin for name, origin in found.items() if name not in sizes}
     found |= given
@@ -92,7 +92,7 @@ def origins(recipe, arguments):
     return found
 
 
-def take(arguments):
+def split_arguments(arguments):
     """Split the arguments of a command into its options and its settings (`--section.key value`, `--name value`)."""
     own: list[str] = []
     overrides: list[str] = []

@@ -64,7 +64,7 @@ def inside(folder, name):
     return path
 
 
-def own_file(folder, name):
+def plain_file(folder, name):
     """Return the path of an existing plain file in a folder.
 
     Raises:
@@ -89,7 +89,7 @@ def shapes(path):
 
 
 @contextlib.contextmanager
-def if_allowed(what):
+def warn_if_forbidden(what):
     """Warn with the text `what` instead of failing if writing is not permitted, such as in another user's run."""
     try:
         yield

@@ -152,7 +152,7 @@ def at_most(config, **bounds: float) -> None:
             raise InputError(f"{name} ({value}) must be at most {bound}.")
 
 
-def share(config, *names: str) -> None:
+def fraction(config, *names: str) -> None:
     """Refuse a config unless each of its settings `names` is at least 0 and less than 1."""
     for name in names:
         if not 0 <= getattr(config, name) < 1:

@@ -16,7 +16,7 @@ from heedful.storage import name_in_model, shapes
 
 def weights_by_name(model) -> dict[str, np.ndarray]:
     """Return the weights of a model as float32 arrays by name."""
-    from heedful import backend  # here, since it loads Keras, and some commands do without
+    from heedful import backend  # imported here because it loads Keras, which some commands do not need
 
     return {
         name: np.asarray(backend.to_numpy(variable), np.float32) for name, variable in _variables_by_name(model).items()
@@ -27,7 +27,7 @@ def load_weights(model, arrays: Mapping[str, np.ndarray], origin: object) -> Non
     """Assign arrays by name to the weights of a model.
 
     Raises:
-        InputError: names or shapes differ from those of the model, or a value is not finite; names `origin`.
+        InputError: names or shapes differ from those of the model, or a value is not finite; the error names `origin`.
     """
     own = _variables_by_name(model)
     for title, names in (("lacks", own.keys() - arrays.keys()), ("has unknown", arrays.keys() - own.keys())):
@@ -51,13 +51,13 @@ def load_matching(model, arrays: Mapping[str, np.ndarray], origin: object, prefi
     return len(own)
 
 
-def numbers_in(path: Path) -> int:
-    """Return how many numbers the arrays of a safetensors file have, by its header."""
+def count_elements(path: Path) -> int:
+    """Return the number of array elements in a safetensors file, from its header."""
     return sum(math.prod(shape) for shape in shapes(path).values())
 
 
 def refuse_larger_model(config: ModelConfig, vocabulary: int, numbers: int, origin: object) -> None:
-    """Refuse a config whose model would have far more weights than a file holds `numbers`, before it is built."""
+    """Raise `InputError` before building a model that would have more parameters than the `numbers` in a file."""
     places = config.max_length if config.positions == "learned" else 0
     least = config.num_layers * 2 * config.d_model * (config.d_model + config.d_ff)
     least += (vocabulary + places) * config.d_model

@@ -4,7 +4,7 @@ import keras
 
 
 def gradients(function, *arrays):
-    """Return the value and its gradients on any backend."""
+    """Return the value of a function and its gradients by each array."""
     backend = keras.backend.backend()
     if backend == "jax":
         import jax

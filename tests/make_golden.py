@@ -1,4 +1,4 @@
-"""Write golden.npz: logits and loss of small models, made on JAX, for every backend to agree with.
+"""Write golden.npz: logits and losses of small models on JAX, which every backend must reproduce.
 
 Run `KERAS_BACKEND=jax python -m tests.make_golden` after a change that is meant to change the numbers.
 """
@@ -35,7 +35,7 @@ def outputs(options):
 
 
 def one_sided_outputs():
-    """Return logits and summed losses of a language model on packed rows and of a masked one, as `outputs` does."""
+    """Return logits and summed losses of a causal LM on packed rows and of a masked LM, as `outputs` does."""
     rng = np.random.default_rng(6)
     options = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "positions": "learned", "output_bias": True}
     results = []
@@ -59,4 +59,4 @@ if __name__ == "__main__":
     for name, options in MODELS.items():
         arrays[f"{name}/logits"], arrays[f"{name}/sums"] = outputs(options)
     np.savez(PATH, **arrays)
-    print(f"{PATH} made on {keras.backend.backend()}")
+    print(f"{PATH} written with {keras.backend.backend()}")

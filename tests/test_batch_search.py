@@ -33,7 +33,7 @@ def test_results_longer_than_expected_are_searched_again(model, tokenizer, rng, 
     sources = [rng.integers(4, len(tokenizer), length).tolist() for length in rng.integers(1, 15, 17)]
     decode = DecodeConfig(beam_size=beam_size, batch_size=4, max_ratio=4.0)
     little, much = (BatchSearch(model, decode, tokenizer) for _ in range(2))
-    little.shared.growth, much.shared.growth = 0.0, 100.0
+    little.shared.length_ratio, much.shared.length_ratio = 0.0, 100.0
     assert little(sources) == much(sources)
     assert max(len(candidates[0].ids) for candidates in much(sources)) > 4  # more than the small capacity
 
@@ -51,12 +51,12 @@ def test_a_few_long_results_do_not_change_shapes():
     shared = SharedState()
     for _ in range(FEW - 1):
         shared.observe(1, 1)
-    assert shared.growth == 1.0
+    assert shared.length_ratio == 1.0
     shared.observe(1, 1)
-    growth = shared.growth
-    assert growth > 1.0  # if all results are long, each would need a second search
+    length_ratio = shared.length_ratio
+    assert length_ratio > 1.0  # if all results are long, each would need a second search
     shared.observe(100 * FEW, FEW)
-    assert shared.growth == growth
+    assert shared.length_ratio == length_ratio
 
 
 @pytest.mark.any_backend

@@ -96,6 +96,7 @@ def test_an_old_reversal_run_keeps_its_counting_rule(tmp_path):
     assert config.data.repeats_counted_in == "input"
     table = json.loads(config.to_json())
     del table["data"]["repeats_counted_in"]
+    table["format"] = 1
     (tmp_path / "config.json").write_text(json.dumps(table))
     with pytest.warns(InputWarning, match="counts repeats in the order of the output"):
         old = Config.from_json(tmp_path / "config.json")

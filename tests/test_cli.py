@@ -117,7 +117,7 @@ def test_translate_follows_its_decoding_options(cli, run, tmp_path):
     assert b'"beam_size": 2' in cli("evaluate", run, "--beam-size", 2, "--json").stdout
 
     assert "beam_size (600) must be below" in complaint(cli("translate", run, "--beam-size", 600, stdin=lines))
-    assert "top_k says how to draw tokens" in complaint(cli("translate", run, "--top-k", 5, stdin=lines))
+    assert "top_k applies to sampling only" in complaint(cli("translate", run, "--top-k", 5, stdin=lines))
     many = cli("translate", run, "--prefixes", tmp_path / "begun", "--min-length", 4, stdin="o gato bebe\n")
     assert b"warning: there are more prefixes than lines, which are 1." in many.stderr
     contradiction = cli("translate", run, "--min-length", 9, "--max-length", 3, stdin=lines)
@@ -417,7 +417,7 @@ def test_explain_says_meaning_default_and_value(recipe, cli):
     done = cli("explain", "train.learning_rate", recipe)
     lines = done.stdout.decode().splitlines()
     assert lines[0] == "train.learning_rate: float, by default 1.0"
-    assert lines[1].strip().startswith("Highest learning rate")
+    assert lines[1].strip().startswith("Peak learning rate")
     assert lines[2].endswith("translate.toml: 0.01, recipe translate.toml")
     assert cli("explain", "train.seed", recipe).stdout.decode().splitlines()[-1].endswith(": 1, the default")
     section = cli("explain", "tokenizer").stdout

@@ -9,7 +9,7 @@ import pytest
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.doctor.alignment import Associations, _words, stretches
-from heedful.doctor.characters import CHARACTERS, count_kinds, unmangled, without_unseen
+from heedful.doctor.characters import CHARACTERS, count_kinds, fix_mojibake, without_unseen
 from heedful.doctor.cleaning import clean
 from heedful.doctor.examination import examine
 from heedful.doctor.repeats import Repeats
@@ -240,7 +240,7 @@ def test_kinds_are_counted_line_by_line():
     ],
 )
 def test_a_capital_before_punctuation_is_not_mojibake(right):
-    assert unmangled(right) == right
+    assert fix_mojibake(right) == right
 
 
 @pytest.mark.parametrize(
@@ -264,9 +264,9 @@ def test_text_decoded_as_windows_1252_is_repaired(right):
         for character in right
     )
     if "\ufffd" not in wrong:  # Windows-1252 has no character for some bytes: Latin-1 has
-        assert unmangled(wrong) == right
-    assert unmangled(right) == right
-    assert unmangled(right.encode().decode("latin-1")) == right
+        assert fix_mojibake(wrong) == right
+    assert fix_mojibake(right) == right
+    assert fix_mojibake(right.encode().decode("latin-1")) == right
 
 
 def test_invisible_characters_are_removed():
@@ -338,8 +338,8 @@ def test_the_cleaned_copy_is_clean(good, tmp_path, names):
     assert kinds(examine(copy)) == {}
     report = (out / "report.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[:3] for line in report] == [
-        ["4", "taken out", "duplicate"], ["6", "taken out", "empty"], ["9", "mended", "unseen"],
-        ["12", "mended", "mangled, unseen"],
+        ["4", "removed", "duplicate"], ["6", "removed", "empty"], ["9", "repaired", "unseen"],
+        ["12", "repaired", "mangled, unseen"],
     ]  # fmt: skip
     ignoring = examine(text)
     ignoring.findings = [found for found in ignoring.findings if found.kind != "unseen"]
@@ -359,7 +359,7 @@ def test_the_command_reports_cleans_and_refuses(cli, good, tmp_path, recipe_of):
     assert told["findings"][0]["notes"] == {"601": "as line 1"}
     assert b"nothing found" in cli("doctor", *paths, "--ignore", "duplicate").stdout
     fixed = cli("doctor", *paths, "--fix", tmp_path / "out")
-    assert b"600 rows as they were, 0 mended, 1 taken out" in fixed.stdout
+    assert b"600 rows as they were, 0 repaired, 1 removed" in fixed.stdout
     assert len((tmp_path / "out" / "my.en").read_text(encoding="utf-8").splitlines()) == 600
 
     paths[0].write_bytes(b"caf\xe9\n" + paths[0].read_bytes())

@@ -170,10 +170,10 @@ def test_mistakes_in_exports_are_explained(make_run, tmp_path):
     for unknown in ({"sample": True, "min_p": 0.1}, {"precision": "int8"}, {"beam_size": 2, "stop": "width"},
                     {"sample": True, "n_best": 2, "top_k": 1}):  # fmt: skip
         decode = dataclasses.replace(run.config.decode, **unknown)
-        with pytest.raises(InputError, match=rf"CTranslate2 has no decode.{list(unknown)[-1]}"):
+        with pytest.raises(InputError, match=rf"CTranslate2 does not support decode.{list(unknown)[-1]}"):
             CTranslate2Search(run, tmp_path / "ct2", decode)
     translator = ctranslate2_translator(run, folder=tmp_path / "ct2")
-    with pytest.raises(InputError, match=r"CTranslate2 has no decode\.length_norm = 'gnmt'"):
+    with pytest.raises(InputError, match=r"CTranslate2 does not support decode\.length_norm = 'gnmt'"):
         translator.n_best(["o gato"], length_norm="gnmt")
     with pytest.raises(InputError, match="'wolf' is not a token of the vocabulary"):
         translator.translate("o gato", forbidden=("wolf",))
@@ -185,5 +185,5 @@ def test_mistakes_in_exports_are_explained(make_run, tmp_path):
     assert len(translator.translate(["o gato"], sample=True, top_k=9000)) == 1
     export(run, tmp_path / "ct2")  # its own folder may be written again
     run.save_model(run.build_model())
-    with pytest.raises(InputError, match="was made of other weights"):
+    with pytest.raises(InputError, match="was exported from other weights"):
         CTranslate2Search(run, tmp_path / "ct2", run.config.decode)

@@ -1,4 +1,4 @@
-"""The encoder-only models: what may be read, filling gaps, vectors, classes."""
+"""Encoder-only models: attention to both sides, filling gaps, sentence vectors and classes."""
 
 import keras
 import numpy as np
@@ -36,7 +36,7 @@ def ids(rng):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_padding_cannot_be_read_and_neighbours_change_nothing(options, ids, numpy):
+def test_padding_and_batch_neighbours_do_not_change_the_logits(options, ids, numpy):
     model = heedful.MaskedLM(31, **SIZES, **options)
     logits = numpy(model(ids))
     assert logits.shape == (5, 11, 31)
@@ -44,11 +44,11 @@ def test_padding_cannot_be_read_and_neighbours_change_nothing(options, ids, nump
     np.testing.assert_allclose(numpy(model(np.pad(ids, ((0, 0), (0, 3)))))[:, :11], logits, atol=1e-5)
     changed = ids.copy()
     changed[:, 5] = np.where(changed[:, 5] == 4, 5, 4)
-    assert np.abs(numpy(model(changed))[:, 1] - logits[:, 1]).max() > 1e-4  # it reads what comes after
+    assert np.abs(numpy(model(changed))[:, 1] - logits[:, 1]).max() > 1e-4  # later tokens are attended to
 
 
-def test_only_the_masked_places_are_projected(ids, numpy):
-    """The loss of a batch is that of the full logits at its masked places."""
+def test_loss_equals_that_of_the_full_logits_at_masked_positions(ids, numpy):
+    """Guards the shortcut of projecting only the masked positions."""
     model = heedful.MaskedLM(31, **SIZES, output_bias=True)
     places = np.array([[1, 3], [2, 0], [5, 4], [10, 9], [7, 7]])
     labels = np.take_along_axis(ids, places, axis=1)
@@ -61,7 +61,7 @@ def test_only_the_masked_places_are_projected(ids, numpy):
 
 
 @pytest.mark.parametrize("make", [lambda: heedful.MaskedLM(31, **SIZES), lambda: heedful.Classifier(31, 3, **SIZES)])
-def test_fit_save_load(make, ids, tmp_path):
+def test_a_fitted_model_predicts_the_same_after_loading(make, ids, tmp_path):
     model = make()
     labels = ids if isinstance(model, heedful.MaskedLM) else np.arange(5) % 3
     model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -73,7 +73,7 @@ def test_fit_save_load(make, ids, tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
-def test_a_text_alone_has_the_class_it_has_in_a_batch(pooling, tokenizer, numpy):
+def test_classes_do_not_depend_on_the_batch(pooling, tokenizer, numpy):
     model = heedful.Classifier(len(tokenizer), 3, pooling=pooling, **SIZES)
     labeller = TextClassifier(model, tokenizer, ("a", "b", "c"), 29)
     texts = ["o gato bebe", "a vaca", "", "o rei vê a vaca o rei come pão", "a menina"]
@@ -84,8 +84,8 @@ def test_a_text_alone_has_the_class_it_has_in_a_batch(pooling, tokenizer, numpy)
     np.testing.assert_allclose(together.sum(1), 1, atol=1e-5)
 
 
-def test_a_frozen_encoder_stays_as_it_is(ids):
-    """Bitwise, after an optimizer with momentum and decay; what stands on it learns; dropout below is off."""
+def test_training_leaves_a_frozen_encoder_unchanged(ids):
+    """Checks bitwise, with momentum and weight decay; the head learns, and the encoder's dropout is off."""
     model = heedful.Classifier(31, 3, **SIZES, dropout=0.5)
     model.freeze()
     frozen = {weight.path: np.array(weight) for weight in model.non_trainable_weights}
@@ -111,7 +111,7 @@ def filler(tokenizer):
     return MaskFiller(heedful.MaskedLM(len(tokenizer), **SIZES), tokenizer)
 
 
-def test_fill_gives_the_likeliest_tokens_of_each_gap(filler, tokenizer, numpy):
+def test_fill_returns_the_likeliest_tokens_of_each_gap(filler, tokenizer, numpy):
     text, gaps = filler.fill("o [MASK] vê a [MASK]", count=3)
     ids = [2, *tokenizer.encode("o"), 4, *tokenizer.encode("vê a"), 4, 3]
     logits = numpy(filler.model(np.array([ids])))[0]
@@ -137,8 +137,8 @@ def test_fill_keeps_the_space_before_a_gap_with_byte_level_tokens(corpus):
 
 
 @pytest.mark.any_backend
-def test_fill_leaves_the_rest_of_the_text_as_it_is(corpus):
-    """Guards against words that are lost because the vocabulary lacks them, or their capital letters."""
+def test_fill_leaves_the_rest_of_the_text_unchanged(corpus):
+    """Guards against losing words that the vocabulary lacks, or capital letters."""
     for kind in ("word", "wordpiece"):
         lower = Tokenizer.train((source for source, _ in corpus), kind, 60, lowercase=True, mask=True)
         text, [candidates] = MaskFiller(heedful.MaskedLM(len(lower), **SIZES), lower).fill("O  GATO [MASK] 中, 😀")
@@ -148,7 +148,7 @@ def test_fill_leaves_the_rest_of_the_text_as_it_is(corpus):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("pooling", ["mean", "first"])
-def test_vectors_do_not_hang_on_the_batch(filler, pooling, tokenizer, numpy):
+def test_vectors_do_not_depend_on_the_batch(filler, pooling, tokenizer, numpy):
     texts = ["o gato bebe", "a vaca", "o rei vê a vaca o rei come pão"]
     together = filler.embed(texts, pooling)
     assert together.shape == (3, 24)
@@ -159,7 +159,7 @@ def test_vectors_do_not_hang_on_the_batch(filler, pooling, tokenizer, numpy):
 
 
 @pytest.mark.any_backend
-def test_vectors_of_a_model_in_bfloat16_are_means_in_float32(tokenizer):
+def test_a_bfloat16_model_averages_its_vectors_in_float32(tokenizer):
     filler = MaskFiller(heedful.MaskedLM(len(tokenizer), dtype="mixed_bfloat16", **SIZES), tokenizer)
     vectors = filler.embed(["o gato bebe", "a vaca"])
     assert vectors.dtype == np.float32
@@ -167,7 +167,7 @@ def test_vectors_of_a_model_in_bfloat16_are_means_in_float32(tokenizer):
 
 
 @pytest.mark.any_backend
-def test_mistakes_have_one_line(filler):
+def test_invalid_arguments_are_refused_with_a_reason(filler):
     with pytest.raises(InputError, match=r"write \[MASK\] where a token is missing"):
         filler.fill("o gato")
     with pytest.raises(InputError, match=r"count .0. must be from 1 to"):

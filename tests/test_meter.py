@@ -1,4 +1,4 @@
-"""The meters: operations, padding and time are those of the batches that were learned from."""
+"""The meters: operations, padding and time are those of the batches that were trained on."""
 
 import numpy as np
 import pytest
@@ -23,8 +23,8 @@ def ids(*lengths):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize(("activation", "matrices"), [("relu", 2), ("swiglu", 3)])
-def test_operations_of_a_translator(activation, matrices):
-    """Six a weight and real token: the encoder's on source tokens, keys and values of the memory too."""
+def test_operations_of_a_translator_equal_a_count_by_hand(activation, matrices):
+    """Six operations per weight and real token; source tokens also pass the decoder's key/value projections."""
     model = heedful.Transformer(31, 37, **SIZES, activation=activation, num_kv_heads=1)
     attention, keys_values, inner = 2 * 10 * 10, 2 * 10 * 2, matrices * 10 * 7
     read = 3 * (attention + keys_values + inner) + 3 * keys_values
@@ -38,7 +38,7 @@ def test_operations_of_a_translator(activation, matrices):
 
 
 @pytest.mark.any_backend
-def test_operations_of_one_sided_models():
+def test_operations_of_one_sided_models_equal_a_count_by_hand():
     block = 4 * 10 * 10 + 2 * 10 * 7
     batch = {"ids": ids(3, 11), "weights": ids(3, 10) / 5}
     assert FlopCounter(heedful.CausalLM(31, **SIZES)).of(batch) == 6 * (14 * 3 * block + 13 * 310)
@@ -48,8 +48,8 @@ def test_operations_of_one_sided_models():
 
 
 @pytest.mark.any_backend
-def test_what_is_counted_of_a_training(tmp_path):
-    """Every batch but the first of each shape counts, with its padding, tokens and operations."""
+def test_all_batches_but_the_first_of_each_shape_are_counted(tmp_path):
+    """Guards padding, tokens, operations and MFU against compile time, which the first batch of a shape includes."""
     training = Training.create(Config.from_toml(write_recipe(tmp_path)), tmp_path / "run", lambda line: None)
     model, examples = training.run.build_model(), training.examples
     meter = Meter(model, examples, training.run.config.train)
@@ -69,13 +69,13 @@ def test_what_is_counted_of_a_training(tmp_path):
     operations = sum(FlopCounter(model).of(batches[number]) for number in counted) / len(counted) / 0.5
     assert figures["mfu"] == round(operations / meter._rate, 4)
     meter.restart()
-    assert set(meter.figures()) == {"compile_seconds", "peak_memory_gib"}  # a rate of nothing is none, and not 0
+    assert set(meter.figures()) == {"compile_seconds", "peak_memory_gib"}  # without batches no rate is reported
     assert meter.counted
     assert f"{figures['padding_share']:.1%} padding" in meter.summary()
 
 
 @pytest.mark.any_backend
-def test_a_training_logs_what_it_measured(recipe, tmp_path):
+def test_training_logs_padding_data_time_and_memory(recipe, tmp_path):
     said = []
     workflows.train(Config.from_toml(recipe), tmp_path / "run", said.append)
     entries = Run.open(tmp_path / "run").log.read()
@@ -86,7 +86,7 @@ def test_a_training_logs_what_it_measured(recipe, tmp_path):
     assert any(line.startswith("updates: ") and "padding" in line and "GiB" in line for line in said)
 
 
-def test_the_machine_is_measured_or_looked_up(monkeypatch):
+def test_peak_flops_are_measured_on_a_cpu_and_looked_up_on_a_gpu(monkeypatch):
     monkeypatch.setattr(machine, "SIZES", (512, 512, 512))
     assert 1e9 < product_rate() < 1e15
     assert 2**27 < peak_memory() < 2**42

@@ -1,4 +1,4 @@
-"""Windows, packed documents, masked tokens, labels: what one-sided models learn from."""
+"""Training data of one-sided models: windows, packed documents, masked tokens and labels."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from heedful.errors import InputError
 pytestmark = pytest.mark.any_backend
 
 
-def test_every_epoch_reads_each_window_once_and_batches_hang_on_their_number_alone():
+def test_every_epoch_reads_each_window_once_and_batches_are_reproducible():
     stream = np.arange(4, 120)
     windows = Windows(stream, 7, 4, seed=3)
     read = [windows.batch(n) for n in range(12)]
@@ -41,7 +41,7 @@ def test_validation_predicts_every_token_once(size):
     assert sorted(labels) == list(stream[1:])
 
 
-def test_packing_loses_nothing_and_is_tight(rng):
+def test_packing_keeps_every_piece_and_wastes_little_room(rng):
     sizes = rng.integers(1, 65, 3000).tolist()
     rows = pack(sizes, 64)
     assert sorted(piece for row in rows for piece in row) == list(range(3000))
@@ -58,7 +58,7 @@ def encoded(texts, tokenizer):
     return encode_texts(Corpus(lambda: texts, "x", "texts"), tokenizer)
 
 
-def test_packed_documents_end_and_long_ones_go_on(tokenizer):
+def test_packed_documents_keep_every_token_and_end_once(tokenizer):
     texts = encoded(["o gato bebe", "", "a vaca come " * 9], tokenizer)
     assert texts.empty == 1
     packed = PackedDocuments(texts, 8, 3)
@@ -116,7 +116,7 @@ def masked(tokenizer):
     return make
 
 
-def test_masks_are_a_share_of_the_tokens_and_mostly_hidden(masked, tokenizer):
+def test_masking_chooses_the_given_share_and_hides_80_percent_of_it(masked, tokenizer):
     examples = masked()
     chosen = hidden = same = 0
     for number in range(40):
@@ -151,8 +151,8 @@ def test_validation_masks_the_same_places_every_time(masked):
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_whole_words_are_masked_or_left(kind, corpus):
-    """Every piece of a chosen word is among the labels, or none; chosen words differ; their share is what was asked."""
+def test_words_are_masked_as_a_whole_or_not_at_all(kind, corpus):
+    """All pieces of a word are masked, or none; the chosen words vary, and their share is near the given one."""
     tokenizer = Tokenizer.train((s for s, _ in corpus), kind, 45 if kind == "wordpiece" else 290, mask=True)
     texts = ["o gato vê a menina", "a vaca bebe água", "o rei come pão", "a menina bebe leite"] * 20
     pieces = in_pieces(encoded(texts, tokenizer).ids, 33)
@@ -193,7 +193,7 @@ def test_a_long_document_is_encoded_in_slices_with_the_same_ids(monkeypatch, tok
         assert [list(ids) for ids in found.ids] == [trained.encode(text), trained.encode("a"), trained.encode(text)]
 
 
-def test_labelled_lines(tmp_path, tokenizer):
+def test_labelled_lines_are_read_and_bad_ones_are_refused(tmp_path, tokenizer):
     (tmp_path / "tabs.txt").write_text("good\to gato bebe\nbad\ta vaca\n", encoding="utf-8")
     (tmp_path / "spaces.txt").write_text("good o gato bebe\n", encoding="utf-8")
     corpus = read_labelled([tmp_path / "tabs.txt", tmp_path / "spaces.txt"])

@@ -28,8 +28,8 @@ ON_ALL = "generate"  # the other tasks train and resume by the same code
 @pytest.mark.parametrize(
     "task", [task if task == ON_ALL else pytest.param(task, marks=pytest.mark.slow) for task in KINDS]
 )
-def test_2n_updates_equal_n_and_n_more(recipe, tmp_path, task):
-    """Difference 0.0, dropout on, for every task."""
+def test_n_updates_and_n_after_resuming_equal_2n_updates(recipe, tmp_path, task):
+    """Checks the training state bitwise, with dropout on, for every task."""
     config = Config.from_toml(recipe(task))
     whole = workflows.train(config, tmp_path / "whole", quiet)
     workflows.train(override(config, ["--train.updates", "3"]), tmp_path / "parts", quiet)
@@ -62,7 +62,7 @@ def test_a_language_model_from_recipe_to_text(recipe, cli, packing, tmp_path):
     assert isinstance(heedful.load("run"), heedful.Generator)
     if packing == "stream":
         (tmp_path / "one.txt").write_text("a\n")
-        assert b"There is nothing to score" in cli("evaluate", "run", "one.txt").stderr  # nothing stands before it
+        assert b"There is nothing to score" in cli("evaluate", "run", "one.txt").stderr  # no token precedes it
         gaps = cli("generate", "run", "--max-length", 5, stdin="the\n\na\n")
         assert gaps.returncode == 0
         assert gaps.stdout.decode().splitlines()[2:4] == ["--- 2", ""]
@@ -131,7 +131,7 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
 
 @pytest.mark.any_backend
 def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files):
-    """Its encoder is bitwise that of the masked model after training, and reads with that model's tokenizer."""
+    """After training, the encoder is bitwise that of the masked model, and the source tokenizer is the same."""
     words = workflows.train(Config.from_toml(recipe("fill")), tmp_path / "words", quiet)
     small = tmp_path / "small.toml"
     small.write_text(SMALL.format(*text_files[::-1]).replace('tie = "all"', 'tie = "target"'))
@@ -160,7 +160,7 @@ def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files)
 
 
 @pytest.mark.any_backend
-def test_learns_the_classes_by_heart(recipe, tmp_path):
+def test_a_classifier_can_memorise_its_training_text(recipe, tmp_path):
     options = [
         "--train.updates",
         "120",
@@ -178,8 +178,8 @@ def test_learns_the_classes_by_heart(recipe, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_what_is_not_a_runs_own_is_left_alone(recipe, tmp_path, cli):
-    """Guards a folder that somebody keeps other things in, and the config of a run that a resume did not fit."""
+def test_foreign_files_and_refused_changes_leave_a_folder_as_it_was(recipe, tmp_path, cli):
+    """Guards a user's other files in the folder, and the config of a run after a refused resume."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes.txt").write_text("keep me")
     assert cli("train", recipe("fill"), "--run", "run").returncode == 0
@@ -196,7 +196,7 @@ def test_what_is_not_a_runs_own_is_left_alone(recipe, tmp_path, cli):
 
 
 @pytest.mark.any_backend
-def test_a_prompt_without_tokens_does_not_end_a_training(recipe, tmp_path):
+def test_training_continues_if_the_sample_prompt_has_no_tokens(recipe, tmp_path):
     options = [
         "--tokenizer.kind",
         "word",
@@ -213,8 +213,8 @@ def test_a_prompt_without_tokens_does_not_end_a_training(recipe, tmp_path):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("part", ["valid", "test"])
-def test_unfit_text_is_told_before_anything_is_lost(recipe, tmp_path, part):
-    """Guards against an old run that `force` has deleted, and a whole training, for a text that cannot be scored."""
+def test_text_that_cannot_be_scored_is_refused_before_training(recipe, tmp_path, part):
+    """Guards against deleting an old run with `force`, or training to the end, before bad text is noticed."""
     for name, text in {"empty": "", "one": "\n", "mute": "c\tthe cat"}.items():
         (tmp_path / f"{name}.txt").write_text(text)
     cases = [(task, "empty", r"empty\.txt is empty") for task in ("generate", "fill", "classify")]
@@ -230,7 +230,7 @@ def test_unfit_text_is_told_before_anything_is_lost(recipe, tmp_path, part):
 
 
 @pytest.mark.any_backend
-def test_a_text_sorted_by_class_is_not_cut_into_other_classes(recipe, tmp_path):
+def test_holding_out_from_a_text_sorted_by_class_is_refused(recipe, tmp_path):
     path = tmp_path / "sorted.tsv"
     path.write_text("".join(f"{label}\ttext {n}\n" for label in ("bad", "good") for n in range(50)), encoding="utf-8")
     config = override(Config.from_toml(recipe("classify")), ["--data.train", f'["{path}"]'])
@@ -244,8 +244,8 @@ def test_a_text_sorted_by_class_is_not_cut_into_other_classes(recipe, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_bits_per_byte_are_of_texts_that_tokens_give_back(recipe, tmp_path, cli):
-    """Else a vocabulary of few words would win: what it does not know costs nothing."""
+def test_bits_per_byte_are_reported_only_for_lossless_tokenizers(recipe, tmp_path, cli):
+    """Guards against a small vocabulary that wins because unknown tokens cost nothing."""
     for kind in ("char", "word"):
         options = ["--train.updates", "1", "--tokenizer.kind", kind, "--tokenizer.vocab_size", "20"]
         run = workflows.train(override(Config.from_toml(recipe("generate")), options), tmp_path / kind, quiet)
@@ -256,13 +256,13 @@ def test_bits_per_byte_are_of_texts_that_tokens_give_back(recipe, tmp_path, cli)
     assert compare([run]).metric == "loss"
 
 
-def test_mistakes(recipe, tmp_path):
+def test_invalid_settings_and_texts_are_refused(recipe, tmp_path):
     config = Config.from_toml(recipe("generate"))
     for options, message in (
         (["--data.max_tokens", "17"], r"data.max_tokens .17. cannot exceed model.max_length .16."),
         (
             ["--train.select_by", "bleu"],
-            "train.select_by = 'bleu' is no score of task = 'generate', which has loss, accuracy",
+            "train.select_by = 'bleu' is not a score of task = 'generate', which has loss, accuracy",
         ),
         (["--data.corpus", "reverse"], "The built-in corpus 'reverse' is not for task = 'generate'"),
         (["--train.freeze", "true"], "train.freeze needs train.init_from"),

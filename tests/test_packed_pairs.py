@@ -1,4 +1,4 @@
-"""Pairs that share rows: nothing is lost, nothing sees its neighbours, and training is what it is without."""
+"""Packed pairs: none is lost, none attends to its neighbours, and the loss equals that of unpacked pairs."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ SIZES = {"num_layers": 2, "d_model": 12, "num_heads": 3, "d_ff": 14, "max_length
 
 
 @pytest.mark.any_backend
-def test_two_sided_packing_loses_nothing_and_is_tight(rng):
+def test_packing_keeps_every_pair_and_wastes_little_room(rng):
     source = rng.integers(1, 45, 5000)
     target = np.clip(source + rng.integers(-6, 7, 5000), 1, 60)
     rows = pack(source.tolist(), 40, target.tolist())
@@ -43,7 +43,7 @@ def packed(pairs, recipe):
     return examples_of(override(Config.from_toml(recipe), ["--data.pack_tokens", "17"]), pairs)
 
 
-def apart(batch):
+def unpack_pairs(batch):
     """Yield (source, target, labels) of each pair of a packed batch."""
     for row in range(len(batch["labels"])):
         for number in range(1, batch["target_segments"][row].max() + 1):
@@ -56,8 +56,8 @@ def apart(batch):
 
 
 @pytest.mark.any_backend
-def test_every_pair_comes_once_as_it_is_alone(packed, pairs):
-    """The same ids as `teacher_forcing_batch` makes of each pair, in `finite` once and in an epoch of `batch` too."""
+def test_one_pass_yields_every_pair_once_and_unchanged(packed, pairs):
+    """Each pair has the ids that it has in an unpacked batch of its own."""
     assert isinstance(packed, PackedPairs)
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
     single = TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=1, max_shapes=20))
@@ -66,7 +66,7 @@ def test_every_pair_comes_once_as_it_is_alone(packed, pairs):
         for batch in single.one_pass()
     )
     batches = list(packed.one_pass())
-    assert sorted(pair for batch in batches for pair in apart(batch)) == wanted
+    assert sorted(pair for batch in batches for pair in unpack_pairs(batch)) == wanted
     for batch in batches:
         assert (batch["weights"] == (batch["labels"] != 0)).all()
         assert batch["source"].dtype == batch["target_segments"].dtype == np.int32
@@ -78,8 +78,8 @@ def test_every_pair_comes_once_as_it_is_alone(packed, pairs):
 @pytest.mark.parametrize(
     "positions", ["sinusoidal", *(pytest.param(kind, marks=pytest.mark.any_backend) for kind in ("learned", "rotary"))]
 )
-def test_a_packed_batch_loses_what_its_pairs_lose_alone(packed, pairs, positions, numpy):
-    """All four sums, and the gradient's source: every pair once in both."""
+def test_packed_and_unpacked_pairs_have_the_same_loss(packed, pairs, positions, numpy):
+    """Compares all sums of `batch_sums` over one pass, in which every pair comes once."""
     model = heedful.Transformer(60, 60, **SIZES, positions=positions)
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
     plain = TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=100, max_shapes=2))
@@ -87,8 +87,8 @@ def test_a_packed_batch_loses_what_its_pairs_lose_alone(packed, pairs, positions
     np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
-def test_no_pair_sees_its_neighbours(packed, numpy):
-    """Another first pair in each row: the logits of the second stay, bit for bit or nearly."""
+def test_no_pair_attends_to_its_neighbours(packed, numpy):
+    """Changing the first pair of each row leaves the logits of the others unchanged, up to rounding."""
     model = heedful.Transformer(60, 60, **SIZES)
     batch = next(batch for batch in packed.one_pass() if (batch["target_segments"] == 2).any())
     inputs = {name: array for name, array in batch.items() if name not in ("labels", "weights")}
@@ -102,9 +102,9 @@ def test_no_pair_sees_its_neighbours(packed, numpy):
     assert np.abs(after[first] - before[first]).max() > 0.01
 
 
-@pytest.mark.slow  # resuming is the same code for all examples, and batch n is held to be the same batch above
+@pytest.mark.slow  # resuming is the same code for all kinds of examples
 def test_a_packed_training_learns_and_resumes_exactly(recipe, tmp_path):
-    """Difference 0.0 of six updates and of three and three."""
+    """Three updates, and three after resuming, give bitwise the state of six."""
     said = []
     options = ["--data.pack_tokens", "17", "--train.updates"]
     config = override(Config.from_toml(recipe), [*options, "6"])

@@ -1,4 +1,4 @@
-"""Tasks and metrics of other packages: the package in examples/tagging, installed beside heedful."""
+"""Tasks and metrics of other packages: tested with the package in examples/tagging."""
 
 import json
 import os
@@ -45,8 +45,8 @@ tensorboard = false
 """
 
 
-def test_the_tasks_of_heedful_are_complete():
-    """Each task implements every abstract method of `Task`; `probe` only if it writes text."""
+def test_built_in_tasks_implement_every_abstract_method():
+    """Only tasks that generate text need `probe`."""
     assert task_names()[:4] == ("translate", "generate", "fill", "classify")
     for name in task_names()[:4]:
         task = find_task(name)
@@ -59,7 +59,7 @@ def test_the_tasks_of_heedful_are_complete():
         assert all(metric in metric_names() for metric in task.compared_by)
 
 
-def test_an_unknown_name_lists_those_that_there_are():
+def test_an_unknown_task_or_metric_is_refused_with_the_known_names():
     with pytest.raises(InputError, match="There is no task 'sing': choose one of translate, generate, fill, classify"):
         find_task("sing")
     with pytest.raises(InputError, match="There is no metric 'blue': choose one of bleu, accuracy"):
@@ -68,7 +68,7 @@ def test_an_unknown_name_lists_those_that_there_are():
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder with the package as pip installs it."""
+    """Return a folder into which pip has installed the package."""
     folder = tmp_path_factory.mktemp("packages")
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     copy = tmp_path_factory.mktemp("source") / "tagging"
@@ -78,7 +78,7 @@ def installed(tmp_path_factory):
 
 
 def test_a_package_adds_a_task_and_a_metric(installed, tmp_path):
-    """It trains, is checked, evaluated and compared, and `--help` names it, without an edit of heedful."""
+    """The task trains, and is checked, evaluated, compared and listed in `--help`, without changes to heedful."""
     path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "KERAS_BACKEND": "jax"}
 

@@ -1,4 +1,4 @@
-"""Models of `transformers`, built with random weights, saved, imported: the same numbers and the same text."""
+"""Models of `transformers` with random weights give the same numbers and text after they are imported."""
 
 import io
 import json
@@ -37,7 +37,7 @@ def write_tokenizer(path, model, special, normalizer=None):
 
 @pytest.fixture
 def bert(tmp_path):
-    """Its special tokens stand where BERT's stand: not where ours do."""
+    """Return a small BERT; its special tokens have other ids than ours."""
     folder = tmp_path / "bert"
     tokens = ["[PAD]", "[unused1]", "the", "cat", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS[2:], "\u2028", "##s"]
     config = transformers.BertConfig(
@@ -84,20 +84,20 @@ def marian(tmp_path):
 
 @pytest.fixture
 def opus(tmp_path):
-    """A Marian as opus-mt publishes them: a SentencePiece model for each side, one vocabulary that they do not know."""
+    """Return a Marian in the layout of opus-mt: a SentencePiece model for each side, and a joint vocab.json."""
     folder = tmp_path / "opus"
     pieces = write_sentencepiece(folder)
     vocab = {token: index for index, token in enumerate(["</s>", "<unk>", ">>eng<<", *sorted(pieces), "<pad>"])}
     (folder / "vocab.json").write_text(json.dumps(vocab))
     model = small_marian(len(vocab), 64)
     model.save_pretrained(folder)
-    with warnings.catch_warnings(action="ignore"):  # it likes to have sacremoses, for what it is not asked to do here
+    with warnings.catch_warnings(action="ignore"):  # it recommends sacremoses, which is not needed here
         tokenizer = transformers.MarianTokenizer(*(str(folder / name) for name in (*SPM, "vocab.json")))
     return folder, model, tokenizer
 
 
 def small_marian(size, length):
-    """Return a Marian for `size` tokens, the first the end and the last padding, and texts of `length` tokens."""
+    """Return a Marian for texts of `length` tokens; id 0 is the end token and `size - 1` is padding."""
     config = transformers.MarianConfig(
         vocab_size=size, d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=6,
         decoder_attention_heads=6, encoder_ffn_dim=20, decoder_ffn_dim=20, max_position_embeddings=length,
@@ -128,23 +128,23 @@ def write_sentencepiece(folder, **options):
 
 
 def randomised(model):
-    """Give a model weights large enough that every mistake shows; norms and biases too."""
+    """Add noise to all weights, norms and biases included, large enough that every mistake shows."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.requires_grad:  # not Marian's table of sines
+            if parameter.requires_grad:  # not Marian's sinusoidal positions
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
     return model.eval()
 
 
 def foreign_ids(run, lookup, names, tokenizer=None):
-    """Return for each of our ids that of the original."""
+    """Return the original's id for each of our ids."""
     tokenizer = tokenizer or run.tokenizer
     tokens = map(tokenizer.lookup, range(len(tokenizer)))
     return [lookup(names.get(token, token)) for token in tokens]
 
 
-def test_bert_fills_as_its_original(bert, tmp_path, numpy):
+def test_an_imported_bert_fills_gaps_like_the_original(bert, tmp_path, numpy):
     folder, original, tokens = bert
     run = import_model(folder, tmp_path / "run")
     filler = heedful.load(run.path)
@@ -167,20 +167,20 @@ def test_bert_fills_as_its_original(bert, tmp_path, numpy):
         if tokens[i] not in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     ]
     assert [token for token, _ in gaps[0]] == [tokens[i] for i in allowed[:3]]
-    assert text.split()[:2] == ["The", "cat"]  # as it was given
+    assert text.split()[:2] == ["The", "cat"]  # unchanged
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["marian", "bert", "gpt2"])
 def test_an_imported_model_passes_the_self_check(kind, request, tmp_path):
-    """On random tokens, since it comes without text."""
+    """The check uses random tokens, because an imported model has no text."""
     run = import_model(request.getfixturevalue(kind)[0], tmp_path / "run")
     findings = check(run, random_batch(run), trained=True)
     assert [str(finding) for finding in findings if not finding.passed] == []
     assert len(findings) > 9
 
 
-def test_gpt2_writes_as_its_original(gpt2, tmp_path, numpy):
+def test_an_imported_gpt2_generates_like_the_original(gpt2, tmp_path, numpy):
     folder, original, inner = gpt2
     run = import_model(folder, tmp_path / "run")
     generator = heedful.load(run.path)
@@ -200,7 +200,7 @@ def test_gpt2_writes_as_its_original(gpt2, tmp_path, numpy):
     assert generator.generate(prompt, max_length=count) == inner.decode([i for i in written if i != 258])
 
 
-def test_marian_translates_as_its_original(marian, tmp_path, numpy):
+def test_an_imported_marian_translates_like_the_original(marian, tmp_path, numpy):
     folder, original, inner = marian
     run = import_model(folder, tmp_path / "run")
     translator = heedful.load(run.path)
@@ -218,7 +218,7 @@ def test_marian_translates_as_its_original(marian, tmp_path, numpy):
         memory = numpy(translator.model.encode(ids)[0])
         np.testing.assert_allclose(memory, output.encoder_last_hidden_state.numpy(), atol=1e-4)
         found = numpy(translator.model((ids, target)))
-        keep = [i for i in range(len(order)) if i not in (0, 2)]  # padding and start are never written
+        keep = [i for i in range(len(order)) if i not in (0, 2)]  # padding and start are never generated
         np.testing.assert_allclose(found[..., keep], output.logits.numpy()[..., np.take(order, keep)], atol=1e-4)
         want = inner.decode([i for i in made[1:] if i not in (0, len(order) - 2)])
         assert translator.translate(line, max_length=17, max_ratio=100.0) == want
@@ -231,7 +231,7 @@ UNUSUAL = [
 ]  # fmt: skip
 
 
-def test_sentencepiece_splits_as_it_does(opus, tmp_path):
+def test_an_imported_sentencepiece_tokenizer_matches_the_original(opus, tmp_path):
     folder, _, original = opus
     run = import_model(folder, tmp_path / "run")
     names = {"[END]": "</s>", "[PAD]": "<pad>", "[UNK]": "<unk>", "[START]": None}
@@ -239,21 +239,21 @@ def test_sentencepiece_splits_as_it_does(opus, tmp_path):
     for side, ours, lines in sides:
         order = foreign_ids(run, original.get_vocab().get, names, ours)
         for line in [*lines, *UNUSUAL]:
-            theirs = original(**{side: line}).input_ids[:-1]  # without the end
+            theirs = original(**{side: line}).input_ids[:-1]  # without the end token
             ids = ours.encode(line)
             assert [order[i] for i in ids] == theirs
-            if side == "text_target" and 1 not in ids:  # ours leaves out what is unknown
+            if side == "text_target" and 1 not in ids:  # ours drops unknown tokens
                 assert ours.decode(ids) == original.decode(theirs, use_source_tokenizer=False)
 
 
-def test_special_tokens_in_a_text_are_text(opus, tmp_path):
+def test_special_tokens_written_in_a_text_are_plain_text(opus, tmp_path):
     run = import_model(opus[0], tmp_path / "run")
     assert run.source_tokenizer.lookup("[") is None
     for tokenizer in run.tokenizers():
         assert {0, 2, 3}.isdisjoint(tokenizer.encode("[PAD] o gato[END][START]the [MASK]"))
 
 
-def test_an_opus_model_translates_as_its_original(opus, tmp_path):
+def test_an_imported_opus_model_translates_like_the_original(opus, tmp_path):
     folder, original, tokenizer = opus
     translator = heedful.load(import_model(folder, tmp_path / "run").path)
     for line in [source for source, _ in phrasebook("test", 5)] + [">>eng<< a rainha"]:
@@ -264,7 +264,7 @@ def test_an_opus_model_translates_as_its_original(opus, tmp_path):
         assert translator.translate(line, max_length=17, max_ratio=100.0) == want
 
 
-def test_other_sentencepiece_models_are_refused(opus, tmp_path):
+def test_unsupported_sentencepiece_models_are_refused(opus, tmp_path):
     folder = opus[0]
     vocabulary = (folder / "vocab.json").read_text()
     (folder / "vocab.json").write_text(json.dumps({"</s>": 0, "<unk>": 2}))
@@ -286,7 +286,7 @@ def test_other_sentencepiece_models_are_refused(opus, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_bert_with_the_old_names_of_its_norms(bert, tmp_path):
+def test_a_bert_with_gamma_and_beta_in_its_norms_is_imported(bert, tmp_path):
     def rename(arrays):
         for name in list(arrays):
             if "LayerNorm" in name:
@@ -307,21 +307,24 @@ def change_tensors(folder, change):
     ("change", "message"),
     [
         (lambda a: a.pop("transformer.h.1.ln_1.bias"), "lacks the tensor 'transformer.h.1.ln_1.bias'"),
-        (lambda a: a.update({"transformer.h.2.x": np.ones(2)}), "no place in such a model: 'transformer.h.2.x'"),
+        (
+            lambda a: a.update({"transformer.h.2.x": np.ones(2)}),
+            "a tensor that such a model does not use: 'transformer.h.2.x'",
+        ),
         (
             lambda a: a.update({"transformer.ln_f.bias": np.ones(7, "float32")}),
             r"'transformer.ln_f.bias' has the shape \(7,\), expected \(24,\)",
         ),
     ],
 )
-def test_wrong_tensors_are_named(gpt2, tmp_path, change, message):
+def test_missing_unknown_and_misshapen_tensors_are_named(gpt2, tmp_path, change, message):
     change_tensors(gpt2[0], change)
     with pytest.raises(InputError, match=message):
         import_model(gpt2[0], tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_mistakes_have_one_line(gpt2, tmp_path, cli):
+def test_unsupported_models_and_occupied_folders_are_refused(gpt2, tmp_path, cli):
     folder = gpt2[0]
     config = json.loads((folder / "config.json").read_text())
     result = cli("import", folder, tmp_path / "run")
@@ -353,8 +356,8 @@ def test_mistakes_have_one_line(gpt2, tmp_path, cli):
         import_model(folder, tmp_path / "other")
 
 
-def test_a_run_without_weights_is_none(gpt2, tmp_path, monkeypatch):
-    """Guards against a full disk, after which the folder would be taken for a run that is to be trained."""
+def test_an_import_that_fails_leaves_no_run(gpt2, tmp_path, monkeypatch):
+    """Guards against a full disk: a folder without weights would be taken for a run that was never trained."""
 
     def full(self, values):
         raise OSError("No space left")
@@ -377,7 +380,7 @@ def test_a_run_without_weights_is_none(gpt2, tmp_path, monkeypatch):
         ("tokenizer.json", '{"model": {"vocab": {}}}', "is malformed: ValueError"),
     ],
 )
-def test_odd_folders_are_refused(bert, tmp_path, name, content, message):
+def test_malformed_and_unsupported_files_are_refused(bert, tmp_path, name, content, message):
     path = bert[0] / name
     if isinstance(content, dict):
         content = json.dumps(json.loads(path.read_text(encoding="utf-8")) | content)

@@ -1,4 +1,4 @@
-"""Matrix products, however a backend makes them, are matrix products, and so are their gradients."""
+"""Matrix products and their gradients are correct on every backend."""
 
 import numpy as np
 import pytest
@@ -7,12 +7,12 @@ from keras import ops
 from heedful import backend
 from tests.gradients import gradients
 
-ERROR = {"float32": 1e-5, "bfloat16": 2**-7}  # of results, for the largest of them
+ERROR = {"float32": 1e-5, "bfloat16": 2**-7}  # relative to the largest result
 
 
 @pytest.fixture
 def rounded(normal):
-    """Random arrays that bfloat16 holds exactly: what differs then is the product."""
+    """Draw random arrays that bfloat16 represents exactly, so only the product can differ."""
     return lambda *shape: np.round(16 * normal(*shape)).clip(-64, 64) / 16
 
 
@@ -23,7 +23,7 @@ def near(found, wanted, dtype):
 @pytest.mark.parametrize("dtype", ERROR)
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 37])
-def test_an_affine_map_and_its_gradients(rounded, dtype, with_bias, rows):
+def test_an_affine_map_and_its_gradients_equal_those_of_numpy(rounded, dtype, with_bias, rows):
     x, kernel, upstream = rounded(rows, 26), rounded(26, 11), rounded(rows, 11)
     bias = [rounded(11)] if with_bias else []
 
@@ -42,7 +42,7 @@ def test_an_affine_map_and_its_gradients(rounded, dtype, with_bias, rows):
 
 
 @pytest.mark.parametrize("dtype", ERROR)
-def test_wide_sums(rounded, dtype, numpy):
+def test_products_are_returned_in_float32(rounded, dtype, numpy):
     x, y, z = rounded(301, 26), rounded(26, 11), rounded(301, 11)
     narrow = [ops.cast(array, dtype) for array in (x, y, z)]
     made, turned = backend.multiply(*narrow[:2]), backend.multiply_transposed(narrow[0], narrow[2])
@@ -51,8 +51,8 @@ def test_wide_sums(rounded, dtype, numpy):
         near(numpy(found), wanted, "float32" if backend.NAME == "jax" else dtype)
 
 
-@pytest.mark.skipif(backend.NAME != "jax", reason="what is derived on JAX")
-def test_bfloat16_takes_a_path_of_its_own_on_a_cpu(rounded):
+@pytest.mark.skipif(backend.NAME != "jax", reason="inspects a jaxpr")
+def test_only_bfloat16_has_a_custom_gradient_on_a_cpu(rounded):
     import jax
 
     x, kernel = rounded(37, 26), rounded(26, 11)
@@ -65,11 +65,11 @@ def test_bfloat16_takes_a_path_of_its_own_on_a_cpu(rounded):
     assert "custom_vjp_call" not in traced("float32")
 
 
-@pytest.mark.skipif(backend.NAME != "jax", reason="what XLA makes of it")
-def test_whatever_comes_after_a_product_of_bfloat16_does_not_break_it(rounded, optimized):
-    """XLA has no kernel for such a product that lies column by column, which is how a transposition likes it.
+@pytest.mark.skipif(backend.NAME != "jax", reason="depends on XLA")
+def test_a_bfloat16_product_can_be_transposed(rounded, optimized):
+    """XLA prefers a column-major product before a transposition, but has no bfloat16 kernel for that.
 
-    Only processors with units for bfloat16 take the path on which that fails.
+    Only processors with bfloat16 instructions take the path that fails.
     """
     import jax
 

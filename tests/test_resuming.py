@@ -1,4 +1,4 @@
-"""Going on with a training: without a trace of the break, after a signal, a kill, a full disk, damage."""
+"""Resuming a training after a signal, a kill, a full disk or damage leaves no trace of the interruption."""
 
 import json
 import os
@@ -30,15 +30,15 @@ def assert_same_state(one, other):
     first, second = last_arrays(one), last_arrays(other)
     assert first.keys() == second.keys()
     seeds = [array for name, array in first.items() if "seed" in name]
-    assert len(seeds) == 7  # dropout seeds are part of the state, and have moved: dropout was on
+    assert len(seeds) == 7  # the state includes dropout seeds, which have advanced: dropout was on
     assert all(seed[1] >= 6 for seed in seeds)
     for name in first:
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
-    """Difference 0.0, dropout on: weights, optimizer, dropout seeds and data order all continue."""
+def test_n_updates_and_n_after_resuming_equal_2n_updates(config, tmp_path, accumulate):
+    """Checks bitwise, with dropout on, that weights, optimizer, dropout seeds and data order all continue."""
     config = change(config, "--train.accumulate_batches", str(accumulate), "--train.label_smoothing", "0.1")
     whole = workflows.train(config, tmp_path / "whole", quiet)
     workflows.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
@@ -49,8 +49,8 @@ def test_2n_updates_equal_n_and_n_more(config, tmp_path, accumulate):
 
 
 @pytest.mark.any_backend
-def test_resuming_forgets_what_came_after_the_state(whole):
-    """A kill between two states: the log must not tell the lost updates twice."""
+def test_resuming_drops_log_entries_after_the_last_state(whole):
+    """Guards against logging the lost updates twice after a kill between two states."""
     want = last_arrays(whole)
     whole.checkpoints.paths()[-1].unlink()
     resumed = workflows.resume(whole.path, quiet)
@@ -62,21 +62,21 @@ def test_resuming_forgets_what_came_after_the_state(whole):
 
 
 @pytest.mark.any_backend
-def test_a_run_without_a_state_begins_anew(config, tmp_path, whole):
-    """A kill between the making of the folder and the first state must not leave a run that nothing can continue."""
+def test_resuming_a_run_that_was_never_saved_starts_from_update_0(config, tmp_path, whole):
+    """Guards against a run that cannot be resumed after a kill between its creation and its first state."""
     made = Training.create(config, tmp_path / "made", quiet)
     assert made.run.never_saved()
     assert_same_state(whole, workflows.resume(tmp_path / "made", quiet))
     for state in whole.checkpoints.paths():
         state.write_bytes(b"damaged")
     with pytest.raises(InputError, match="holds no training state to resume from"):
-        workflows.resume(whole.path, quiet)  # something was lost: that is to be said
+        workflows.resume(whole.path, quiet)  # states were lost, which must be reported
 
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("gone", ["files", "folder"])
-def test_weights_without_a_state_are_not_trained_over(whole, gone):
-    """Checkpoints are large: people delete them before they pass a run on."""
+def test_resuming_weights_without_a_state_is_refused(whole, gone):
+    """Checkpoints are large, so users delete them before they share a run."""
     for state in whole.checkpoints.paths():
         state.unlink()
     if gone == "folder":
@@ -88,8 +88,8 @@ def test_weights_without_a_state_are_not_trained_over(whole, gone):
 
 
 @pytest.mark.any_backend
-def test_what_is_changed_before_the_first_state_is_kept(config, tmp_path):
-    """Else the next resume would go on with other batches than the first."""
+def test_settings_changed_before_the_first_state_are_kept(config, tmp_path):
+    """Guards against a second resume that continues with other batches than the first."""
     run = Training.create(config, tmp_path / "made", quiet).run
     changed = change(run.config, "--data.batch_sentences", "4", "--train.updates", "3")
     workflows.resume(tmp_path / "made", quiet, changed, origins={"data.batch_sentences": "command line, on resuming"})
@@ -99,7 +99,7 @@ def test_what_is_changed_before_the_first_state_is_kept(config, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
-def test_samples_that_were_cut_inside_a_letter_do_no_harm(config, tmp_path):
+def test_a_samples_file_cut_inside_a_character_can_be_resumed(config, tmp_path):
     run = workflows.train(change(config, "--train.updates", "3"), tmp_path / "run", quiet)
     samples = run.path / "samples.txt"
     samples.write_bytes(samples.read_bytes() + "update 9\ná".encode()[:-1])
@@ -109,8 +109,8 @@ def test_samples_that_were_cut_inside_a_letter_do_no_harm(config, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_a_replay_verifies_the_last_updates(config, tmp_path, whole):
-    """A bit that differs between two lives is found and named; the training goes on from the saved state."""
+def test_a_replay_finds_and_names_a_difference_of_one_bit(config, tmp_path, whole):
+    """A replay without a difference continues from the saved state; it needs two states."""
     workflows.train(change(config, "--train.updates", "3"), tmp_path / "parts", quiet)
     said = []
     assert_same_state(whole, workflows.resume(tmp_path / "parts", said.append, config, verify=True))
@@ -128,9 +128,9 @@ def test_a_replay_verifies_the_last_updates(config, tmp_path, whole):
 
 
 @pytest.mark.any_backend
-@pytest.mark.slow  # that of the command line stands for both
+@pytest.mark.slow  # the test of the command line covers this
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypatch, whole):
+def test_a_signal_saves_the_state_and_says_how_to_resume(config, tmp_path, number, monkeypatch, whole):
     fetch = TranslationExamples.batch
     calls = []
 
@@ -152,7 +152,7 @@ def test_a_signal_saves_and_says_how_to_go_on(config, tmp_path, number, monkeypa
 @pytest.mark.any_backend
 @pytest.mark.parametrize("update", [3, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, update, monkeypatch, whole):
-    """Whether it is an interval in the middle or the last one: the best state may be that very one."""
+    """Covers a middle interval and the last one; the best state may be the one that was just reached."""
     ended = _Watch.on_train_batch_end
 
     def on_train_batch_end(self, batch, logs=None):
@@ -171,8 +171,8 @@ def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, upda
 
 
 @pytest.mark.any_backend
-def test_a_state_that_a_signal_brought_about_does_not_stay(config, tmp_path):
-    """Else the average of the last states at the end would be another than without the signal."""
+def test_states_saved_by_a_signal_are_removed_later(config, tmp_path):
+    """Guards the average of the last states, which must not depend on signals."""
     run = Training.create(config, tmp_path / "run", quiet).run
     kept = []
     for update in (0, 3, 6, 7, 8, 9, 11, 12, 13):
@@ -193,7 +193,7 @@ def test_a_folder_in_use_is_left_alone(config, whole):
 
 
 @pytest.mark.any_backend
-def test_a_log_that_was_cut_is_read_to_its_last_whole_line(whole):
+def test_a_truncated_log_is_read_up_to_its_last_whole_line(whole):
     log = whole.path / "log.jsonl"
     log.write_bytes(log.read_bytes()[:-5])
     assert [entry["update"] for entry in whole.log.read()] == [3]
@@ -215,7 +215,7 @@ def test_a_truncated_state_falls_back_to_the_one_before(whole):
 
 
 @pytest.mark.any_backend
-def test_a_full_disk_leaves_the_state_before(config, whole, monkeypatch):
+def test_a_full_disk_keeps_the_last_state(config, whole, monkeypatch):
     before = last_arrays(whole)
     (whole.path / "config.json").write_text(change(config, "--train.updates", "9").to_json(), encoding="utf-8")
 
@@ -235,20 +235,20 @@ def test_a_full_disk_leaves_the_state_before(config, whole, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
-def test_resuming_with_another_measure_or_other_batches(config, tmp_path):
+def test_resuming_may_change_select_by_but_not_accumulation(config, tmp_path):
     config = change(config, "--train.accumulate_batches", "2", "--train.select_by", "bleu")
     run = workflows.train(config, tmp_path / "run", quiet)
-    with pytest.raises(InputError, match=r"train\.accumulate_batches_batches = 2, which has to stay"):
+    with pytest.raises(InputError, match=r"train\.accumulate_batches = 2, which has to stay"):
         workflows.resume(run.path, quiet, change(config, "--train.accumulate_batches", "4"))
     by_loss = change(config, "--train.select_by", "loss", "--train.updates", "8", "--train.validate_every", "2")
     progress = workflows.resume(run.path, quiet, by_loss).checkpoints.read_last()[1]
-    assert progress["best"] > 1  # a loss in nats, though BLEU was less
+    assert progress["best"] > 1  # a loss in nats; the best BLEU was lower
     assert progress["best_update"] == 8
 
 
 @pytest.mark.any_backend
-def test_a_finished_run_keeps_its_weights_under_another_measure(config, tmp_path):
-    """Guards against the last state in the place of the best one, where nothing was validated anew."""
+def test_a_finished_run_keeps_its_weights_when_select_by_changes(config, tmp_path):
+    """Guards against replacing the best weights by the last ones when no validation follows."""
     config = change(config, "--train.select_by", "bleu", "--train.learning_rate", "0.5")
     run = workflows.train(config, tmp_path / "run", quiet)
     before, progress = run.weights_fingerprint(), run.checkpoints.read_last()[1]
@@ -274,22 +274,22 @@ def test_a_finished_run_keeps_its_weights_under_another_measure(config, tmp_path
     ],
     ids=lambda setting: setting[0],
 )
-def test_what_a_run_was_made_with_stays(whole, setting):
-    """Guards against a config that no longer tells what the weights and the vocabulary are."""
+def test_settings_that_define_a_run_cannot_change_on_resume(whole, setting):
+    """Guards against a config that no longer describes the weights and the vocabulary."""
     before = (whole.path / "config.json").read_bytes()
     with pytest.raises(InputError, match=rf"was made with {setting[0][2:]} = .*, which has to stay"):
         workflows.resume(whole.path, quiet, change(whole.config, *setting))
     assert (whole.path / "config.json").read_bytes() == before
 
 
-def test_dropout_does_not_come_or_go(whole):
-    """Its draws are a part of the state."""
+def test_dropout_cannot_be_switched_off_on_resume(whole):
+    """The seeds of dropout are part of the training state."""
     with pytest.raises(InputError, match=r"made with model\.dropout = 0\.2, which cannot change from or to 0"):
         workflows.resume(whole.path, quiet, change(whole.config, "--model.dropout", "0"))
 
 
-def test_a_longer_training_goes_on_with_the_same_batches(config, tmp_path):
-    """The price of compiling a shape hangs on the length of the training; what is planned must not change with it."""
+def test_raising_updates_on_resume_keeps_the_planned_batches(config, tmp_path):
+    """The plan weighs compile time against the number of updates, but must not change once it is in use."""
     options = ("--data.corpus", "phrasebook", "--data.train", "[]", "--data.valid", "[]", "--data.test", "[]")
     options += ("--data.batch_sentences", "0", "--data.batch_tokens", "1024", "--data.max_shapes", "10")
     config = change(config, *options, "--train.updates", "500")
@@ -304,8 +304,8 @@ def test_a_longer_training_goes_on_with_the_same_batches(config, tmp_path):
     assert shapes(change(kept, "--train.updates", "20000")) == shapes(kept) == shapes(config)
 
 
-def test_a_run_of_before_keeps_its_batches_too(whole):
-    """Its config.json says nothing of them: they were planned for the updates that it had."""
+def test_a_run_of_an_older_version_keeps_its_batches(whole):
+    """Its config.json lacks `planned_updates`: the batches were planned for its `updates`."""
     table = json.loads((whole.path / "config.json").read_text())
     assert table["data"].pop("planned_updates") == 6
     (whole.path / "config.json").write_text(json.dumps(table))
@@ -313,8 +313,8 @@ def test_a_run_of_before_keeps_its_batches_too(whole):
     assert Run.open(whole.path).config.data.planned_updates == 6
 
 
-def test_not_a_bit_differs():
-    """Or it is no exact replay, and a zero has a sign too."""
+def test_difference_is_0_only_for_identical_bits():
+    """Guards the exactness of a replay; even the sign of zero counts."""
     array = np.array([0.0, 2.0], "float32")
     nan = array * np.nan
     assert _difference(array, array.copy()) == _difference(nan, nan.copy()) == 0
@@ -323,15 +323,15 @@ def test_not_a_bit_differs():
 
 
 @pytest.mark.slow
-def test_the_killing_benchmark_finds_what_it_watches():
-    """In a process of its own: it wraps what it watches."""
+def test_the_kill_benchmark_finds_everything_that_it_patches():
+    """Runs in a process of its own, because `watch` patches what it watches."""
     code = "from benchmarks import kills; kills.watch(print, None)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 @pytest.mark.any_backend
 def test_other_data_is_refused_on_resume(config, whole, text_files):
-    (whole.path / "config.json").write_text(config.to_json(), encoding="utf-8")  # the same text, to be changed here
+    (whole.path / "config.json").write_text(config.to_json(), encoding="utf-8")  # refers to the files changed below
     for path in text_files:
         path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
     with pytest.raises(InputError, match="The training text has changed"):

@@ -1,4 +1,4 @@
-"""Products with rounded weights: near what float32 gives, the same in any batch, refused where they make no sense."""
+"""Products with rounded weights: close to float32, independent of the batch, and only in known precisions."""
 
 import keras
 import numpy as np
@@ -29,7 +29,7 @@ KINDS = [
         "bias": False,
     },
 ]
-# Root mean square, of the logits': eight bits of a mantissa, and seven bits of a row's largest number.
+# RMS error relative to the logits' RMS: bfloat16 has 8 significant bits, int8 has 7 bits of a row's maximum.
 ERROR = {"bfloat16": 0.02, "int8": 0.05}
 
 
@@ -44,7 +44,7 @@ def batch(rng):
 @pytest.mark.parametrize("options", KINDS, ids=["paper", "modern"])
 def test_a_rounded_model_is_near_its_original(options, precision, batch, numpy):
     model = heedful.Transformer(71, 71, num_layers=2, d_model=32, num_heads=4, d_ff=48, **options)
-    for weight in model.weights:  # zeros would hide what is left out
+    for weight in model.weights:  # zeros would hide weights that are left out
         weight.assign(numpy(weight) + np.random.default_rng(1).normal(0, 0.05, weight.shape))
     copy = in_precision(model, precision)
     assert not copy.trainable_weights
@@ -60,7 +60,7 @@ def test_a_rounded_model_is_near_its_original(options, precision, batch, numpy):
 
 
 @pytest.mark.any_backend
-def test_int8_is_the_nearest_of_255_values(normal):
+def test_int8_rounds_to_the_nearest_of_255_values(normal):
     kernel = normal(13, 7)
     values = rounded_values(kernel, "int8")
     assert values["rounded"].dtype == np.int8
@@ -70,7 +70,7 @@ def test_int8_is_the_nearest_of_255_values(normal):
     assert not rounded_values(np.zeros((3, 2), np.float32), "int8")["rounded"].any()
 
 
-@pytest.mark.parametrize("rows", [1, 5])  # a single one is multiplied with others beside it
+@pytest.mark.parametrize("rows", [1, 5])  # JAX on a CPU pads a single row to several
 def test_a_product_of_int8_is_exact(rows, numpy):
     random = np.random.default_rng(2)
     x, kernel = (random.integers(-127, 128, shape).astype(np.int8) for shape in ((rows, 301), (301, 3)))
@@ -80,7 +80,7 @@ def test_a_product_of_int8_is_exact(rows, numpy):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.any_backend
-def test_translations_do_not_hang_on_their_neighbours(precision, corpus):
+def test_translations_do_not_depend_on_the_batch(precision, corpus):
     tokenizer = Tokenizer.train((text for pair in corpus for text in pair), "word", 60)
     size = len(tokenizer)
     model = heedful.Transformer(size, size, num_layers=1, d_model=32, num_heads=2, d_ff=48, tie="all")
@@ -96,7 +96,7 @@ def test_translations_do_not_hang_on_their_neighbours(precision, corpus):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_language_model_continues_in_less_precision(precision, numpy):
+def test_a_language_model_generates_in_lower_precision(precision, numpy):
     tokenizer = Tokenizer.train(["the cat drinks milk", "the cow eats"], "char", 40)
     model = heedful.CausalLM(len(tokenizer), num_layers=1, d_model=32, num_heads=2, d_ff=48, max_length=20)
     generator = Generator(model, tokenizer, DecodeConfig(precision=precision, max_length=6))
@@ -104,13 +104,13 @@ def test_a_language_model_continues_in_less_precision(precision, numpy):
     assert made == [generator.generate(prompt) for prompt in ("the c", "the")]
     ids = np.array([tokenizer.encode("the c")])
     wanted = numpy(in_precision(model, precision)(ids))[0, -1]
-    wanted[: tokenizer.end_id] = -np.inf  # what is never written
+    wanted[: tokenizer.end_id] = -np.inf  # never generated
     assert made[0][:6] in {"the c" + tokenizer.decode([int(wanted.argmax())]), "the c"}
 
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("learned_in", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
-def test_validation_decodes_with_what_was_learned_until_then(learned_in, recipe, tmp_path, numpy, monkeypatch):
+def test_validation_decodes_with_the_current_weights(learned_in, recipe, tmp_path, numpy, monkeypatch):
     config = override(Config.from_toml(recipe), ["--decode.precision", "int8", "--train.precision", learned_in])
     training = Training.create(config, tmp_path / "run", lambda line: None)
     seen, predictors = [], []
@@ -137,7 +137,7 @@ def test_validation_decodes_with_what_was_learned_until_then(learned_in, recipe,
 
 
 @pytest.mark.any_backend
-def test_a_model_trained_in_bfloat16_decodes_with_its_products_only_in_it(batch, numpy):
+def test_a_bfloat16_model_decodes_with_only_its_products_in_bfloat16(batch, numpy):
     options = {"num_layers": 1, "d_model": 32, "num_heads": 4, "d_ff": 48}
     model = heedful.Transformer(71, 71, dtype="mixed_bfloat16", **options)
     copies = {precision: in_precision(model, precision) for precision in ("as_trained", "bfloat16", "float32")}
@@ -153,7 +153,7 @@ def test_a_model_trained_in_bfloat16_decodes_with_its_products_only_in_it(batch,
 
 
 @pytest.mark.any_backend
-def test_the_command_line_rounds(cli, run):
+def test_the_command_line_decodes_in_every_precision(cli, run):
     for precision in ("as_trained", "float32", *PRECISIONS):
         made = cli("translate", run, "--precision", precision, stdin="o gato bebe\n\na vaca come\n")
         assert made.returncode == 0, made.stderr
@@ -164,7 +164,7 @@ def test_the_command_line_rounds(cli, run):
 
 
 @pytest.mark.any_backend
-def test_what_cannot_be_rounded_to():
+def test_unknown_precisions_are_refused():
     with pytest.raises(ValueError, match="bfloat16 or int8"):
         RoundingPolicy("float16")
     with pytest.raises(ValueError, match="not to 'int4'"):

@@ -1,4 +1,4 @@
-"""What Keras saves of a compiled model, `keras.saving.load_model` gives back: config, weights, optimizer, dropout."""
+"""`keras.saving.load_model` restores a compiled model: config, weights, optimizer and dropout."""
 
 import importlib
 import pkgutil
@@ -26,7 +26,7 @@ from heedful.training.objective import Objective
 from heedful.training.optimizer import SCHEDULES, Schedule, adam
 
 SIZES = {"num_layers": 1, "d_model": 6, "num_heads": 2, "d_ff": 10, "max_length": 13, "dropout": 0.2}
-ABSTRACT = {"Base", "TextEncoder", "TokenMean", "_MaskedSum"}  # never part of what is saved
+ABSTRACT = {"Base", "TextEncoder", "TokenMean", "_MaskedSum"}  # never saved themselves
 KERAS = (
     keras.layers.Layer, keras.losses.Loss, keras.metrics.Metric, keras.optimizers.Optimizer,
     keras.optimizers.schedules.LearningRateSchedule, keras.initializers.Initializer, keras.DTypePolicy,
@@ -69,7 +69,7 @@ def again(model, path):
 
 
 def assert_same_training(model, other, inputs, labels, updates=3):
-    """Both models have the same variables, and the same again after more updates, dropout included."""
+    """Assert that both models have equal variables, now and after more updates with dropout."""
     for count in (0, updates):
         if count:
             for each in (model, other):
@@ -102,7 +102,7 @@ def labels_of(model, ids):
 
 
 class OneClass(keras.layers.Layer):
-    """Gives logits (B, C) an axis of one token, as our loss takes them."""
+    """Adds an axis of one token to logits (B, C), as our loss expects."""
 
     def call(self, logits):
         return logits[:, None]
@@ -176,14 +176,14 @@ def test_a_rounded_model_is_saved_and_loaded(precision, ids, tmp_path, numpy):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("kind", SCHEDULES)
-def test_every_schedule_comes_back_from_its_config(kind):
+def test_every_schedule_is_restored_from_its_config(kind):
     schedule = Schedule(kind, 0.7, 3, d_model=6, updates=20, final=0.1, micro_batches=2)
     other = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
     assert [float(other(step)) for step in range(50)] == [float(schedule(step)) for step in range(50)]
 
 
 @pytest.mark.any_backend
-def test_losses_metrics_and_residuals_come_back_from_their_configs():
+def test_losses_metrics_and_residuals_are_restored_from_their_configs():
     for thing in (
         TokenCrossentropy(0.3),
         TokenAccuracy("right"),
@@ -197,7 +197,7 @@ def test_losses_metrics_and_residuals_come_back_from_their_configs():
 
 @pytest.mark.any_backend
 def test_every_class_that_keras_may_save_is_registered_and_tested_here():
-    """Guards the list above: a new layer without registration or without a test fails."""
+    """Guards the lists above: a new class without registration or without a test fails."""
     modules = [
         importlib.import_module(module.name)
         for package in ("layers", "models", "training")

@@ -1,4 +1,4 @@
-"""Scores: what they are made of adds up, intervals hold what they should, unlike things are not compared."""
+"""Scores: counts add up, intervals cover the true score, and only runs that were scored alike are compared."""
 
 import dataclasses
 import importlib.metadata
@@ -34,14 +34,14 @@ REFERENCES = [
 ]
 
 
-def test_counts_of_sentences_add_up_to_sacrebleu():
+def test_bleu_from_summed_sentence_counts_equals_sacrebleu():
     for hypotheses, references in ((HYPOTHESES, REFERENCES), (HYPOTHESES[3:4], REFERENCES[3:4])):
         units = bleu_units(hypotheses, references)
         want = sacrebleu.BLEU().corpus_score(hypotheses, [references]).score
         assert BLEU.of(units.sum(0)) == pytest.approx(want, abs=1e-12)
 
 
-def test_case_does_not_count_for_a_model_that_cannot_write_it(recipe, cli):
+def test_a_model_with_a_lowercase_tokenizer_is_scored_without_case(recipe, cli):
     assert score_text(["the cat"], ["The cat"])["exact"] == 0
     same = score_text(["THE cat drinks milk"], ["The Cat drinks milk"], lowercase=True)
     assert same["bleu"] == pytest.approx(100)
@@ -58,25 +58,25 @@ def test_case_does_not_count_for_a_model_that_cannot_write_it(recipe, cli):
     assert "case:lc" in scores["signatures"]["bleu"]
 
 
-def test_a_setting_that_came_later_had_its_default_before():
+def test_older_scores_get_the_default_of_a_newer_setting():
     now = dataclasses.asdict(DecodeConfig(beam_size=4))
     before = {name: value for name, value in now.items() if name != "precision"}
     assert _with_defaults({"decode": before}) == _with_defaults({"decode": now}) == {"decode": now}
     assert _with_defaults({"loss": 1.0}) == {"loss": 1.0}
 
 
-def test_samples_are_those_of_drawing_with_replacement():
+def test_bootstrap_samples_are_drawn_with_replacement():
     drawn = list(draws(7))
     assert all(times.sum() == 7 for times in drawn)
-    np.testing.assert_array_equal(drawn, list(draws(7)))  # all runs are asked about the same samples
+    np.testing.assert_array_equal(drawn, list(draws(7)))  # all runs are scored on the same samples
     units = np.stack([np.arange(7.0), np.ones(7)], 1)
     sampled = sample_scores("accuracy", units)
     assert sampled[3] == pytest.approx(sum(count * value for count, value in zip(drawn[3], range(7), strict=True)) / 7)
-    assert interval("accuracy", units) is None  # seven say too little
+    assert interval("accuracy", units) is None  # seven are too few
 
 
-def test_intervals_cover_what_is_true(rng):
-    """Of 200 texts drawn from a known source about 95 % have the truth in their interval."""
+def test_intervals_cover_the_true_score(rng):
+    """About 95 % of the intervals of 200 random samples contain the true score."""
     hits = 0
     for _ in range(200):
         right = rng.random(200) < 0.7
@@ -85,8 +85,8 @@ def test_intervals_cover_what_is_true(rng):
     assert 0.88 <= hits / 200 <= 0.99
 
 
-def test_chance_is_called_so_and_a_difference_is_not(rng):
-    """Under no difference p is below 0.05 in about one of twenty; a real one is found."""
+def test_p_values_separate_chance_from_a_real_difference(rng):
+    """Without a difference, p is below 0.05 in about one case in twenty; a real difference is found."""
     small, found = 0, 0
     for _ in range(100):
         hard = rng.random(300)
@@ -100,7 +100,7 @@ def test_chance_is_called_so_and_a_difference_is_not(rng):
 
 @pytest.fixture(scope="module")
 def variants(tmp_path_factory):
-    """Three runs of one recipe, two of which differ only in the seed."""
+    """Train three runs of one recipe; `one` and `two` differ only in the seed."""
     folder = tmp_path_factory.mktemp("scores")
     recipe = write_recipe(folder, pairs=PAIRS * 2)  # enough for an interval
     config = override(Config.from_toml(recipe), ["--train.updates", "9"])
@@ -108,7 +108,7 @@ def variants(tmp_path_factory):
     return {name: workflows.train(override(config, change), folder / name, quiet) for name, change in changes.items()}
 
 
-def test_a_score_says_what_it_was_made_of(variants):
+def test_scores_record_their_units_interval_weights_and_seed(variants):
     scores = read(variants["one"])[-1]
     units = units_of(variants["one"], scores)
     assert BLEU.of(units["bleu"].sum(0)) == pytest.approx(scores["bleu"], abs=1e-9)
@@ -118,8 +118,8 @@ def test_a_score_says_what_it_was_made_of(variants):
     assert scores["train_seed"] == 1
 
 
-def test_a_score_is_of_the_weights_that_were_read(whole):
-    """Guards against a training that saves better ones while the old ones are scored."""
+def test_the_fingerprint_is_that_of_the_loaded_weights(whole):
+    """Guards against a training that saves better weights while the old ones are being scored."""
     Run.open(whole.path).load_model()
     model, reading = whole.load_model(), whole.weights_fingerprint()
     other = Run.open(whole.path)
@@ -130,7 +130,7 @@ def test_a_score_is_of_the_weights_that_were_read(whole):
     assert whole.weights_fingerprint() == other.weights_fingerprint()
 
 
-def test_a_score_tells_the_version_where_nothing_is_installed(whole, corpus, monkeypatch):
+def test_scores_record_the_version_without_package_metadata(whole, corpus, monkeypatch):
     def none(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -138,7 +138,7 @@ def test_a_score_tells_the_version_where_nothing_is_installed(whole, corpus, mon
     assert provenance(whole, corpus)["version"] == heedful.__version__
 
 
-def test_seeds_make_one_row(variants):
+def test_runs_that_differ_only_in_the_seed_share_a_row(variants):
     comparison = compare([variants["other"], variants["one"], variants["two"]])
     assert [row.seeds for row in comparison.rows] == [(1,), (1, 2)]
     scores = [read(variants[name])[-1]["bleu"] for name in ("one", "two")]
@@ -150,14 +150,14 @@ def test_seeds_make_one_row(variants):
     assert len(comparison.lines()) == 4
 
 
-def test_a_run_beside_itself_is_no_different(variants):
+def test_a_run_compared_with_itself_shows_no_difference(variants):
     again = Run.open(variants["one"].path)
     again.config = dataclasses.replace(again.config, model=dataclasses.replace(again.config.model, dropout=0.3))
     row = compare([variants["one"], again]).rows[1]
     assert (row.difference, row.p) == (0.0, 1.0)
 
 
-def test_unlike_things_are_refused(variants, tmp_path, recipe_of, cli):
+def test_runs_that_were_not_scored_alike_are_not_compared(variants, tmp_path, recipe_of, cli):
     one = variants["one"]
     before = (one.path / "scores.json").read_text(encoding="utf-8")
     try:
@@ -184,7 +184,7 @@ def test_unlike_things_are_refused(variants, tmp_path, recipe_of, cli):
         compare([classes])
 
 
-def test_the_commands(cli, recipe, tmp_path):
+def test_seeds_are_trained_and_compared_on_the_command_line(cli, recipe, tmp_path):
     done = cli("train", recipe, "--run", tmp_path / "r", "--seeds", 3, 4)
     assert done.returncode == 0, done.stderr
     table = done.stdout.decode().splitlines()[-2:]
@@ -198,7 +198,7 @@ def test_the_commands(cli, recipe, tmp_path):
     assert b"seed (5000000000) must" in cli("train", recipe, "--seeds", 3, 5_000_000_000).stderr
     taken = cli("train", recipe, "--run", tmp_path / "r", "--seeds", 5, 4)
     assert b"r-seed4 already holds a run" in taken.stderr
-    assert not (tmp_path / "r-seed5").exists()  # told before hours are spent on it
+    assert not (tmp_path / "r-seed5").exists()  # refused before the first training starts
     for arguments, message in (
         ([*runs, "--metric", "elo"], b"no metric 'elo'"), ([tmp_path / "nowhere"], b"There is no run folder"),
     ):  # fmt: skip
@@ -210,7 +210,7 @@ def test_the_commands(cli, recipe, tmp_path):
 @pytest.mark.parametrize(
     ("task", "metric"), [("generate", "bits_per_byte"), ("fill", "loss"), ("classify", "accuracy")]
 )
-def test_every_task_has_units(recipe_of, tmp_path, task, metric):
+def test_units_of_every_task_add_up_to_its_scores(recipe_of, tmp_path, task, metric):
     run = workflows.train(Config.from_toml(recipe_of(task)), tmp_path / task, quiet)
     scores = read(run)[-1]
     for name, units in units_of(run, scores).items():
@@ -220,7 +220,7 @@ def test_every_task_has_units(recipe_of, tmp_path, task, metric):
     assert comparison.rows[0].score == pytest.approx(scores[metric], rel=1e-6)
 
 
-def test_hidden_tokens_of_a_test_text_are_the_same_for_all_batch_sizes(recipe_of, tmp_path):
+def test_masked_tokens_of_a_test_text_do_not_depend_on_batch_size_or_seed(recipe_of, tmp_path):
     config = override(Config.from_toml(recipe_of("fill")), ["--train.updates", "1"])
     runs = [
         workflows.train(
@@ -233,7 +233,7 @@ def test_hidden_tokens_of_a_test_text_are_the_same_for_all_batch_sizes(recipe_of
 
 
 @pytest.mark.slow
-def test_batches_that_are_other_pieces_of_text_are_not_paired(recipe_of, tmp_path, monkeypatch):
+def test_batches_of_different_pieces_of_text_are_not_paired(recipe_of, tmp_path, monkeypatch):
     monkeypatch.setattr("heedful.scores.comparison.FEWEST", 2)
     config = override(Config.from_toml(recipe_of("generate")), ["--train.updates", "1"])
     changes = {"a": ["--model.d_model", "16"], "b": ["--model.d_model", "8"], "c": ["--data.max_tokens", "12"]}

@@ -1,4 +1,4 @@
-"""Every search against a slow and obvious one: uncached, one sentence at a time, in plain Python."""
+"""Every search is compared with a slow reference: no cache, one sentence at a time, in plain Python."""
 
 import itertools
 import math
@@ -28,7 +28,7 @@ def make():
         model = heedful.Transformer(
             vocabulary, vocabulary, **(sizes | {"norm_position": "pre", "tie": "none"} | options)
         )
-        for weight in model.trainable_weights:  # so that texts vary, and hypotheses differ in more than rounding
+        for weight in model.trainable_weights:  # texts vary, and hypotheses differ by more than rounding
             if "kernel" in weight.path or "output_projection" in weight.path:
                 weight.assign(weight * 2.0)
             if "target_embedding" in weight.path:
@@ -65,7 +65,7 @@ FORWARD = weakref.WeakKeyDictionary()  # the compiled forward pass of each model
 
 
 def log_probabilities(model, source, target, room=8):
-    """Return the log-probabilities of what follows `target`, by the whole model, uncached."""
+    """Return the log-probabilities of the token after `target`, computed without a cache."""
     return all_log_probabilities(model, source, [target], room)[0]
 
 
@@ -73,7 +73,7 @@ def all_log_probabilities(model, source, targets, room=8):
     """Return `log_probabilities` of many targets."""
     if model not in FORWARD:
         FORWARD[model] = backend.compiled(lambda source, target: model((source, target)), model)
-    padded = np.zeros((len(targets), room + 1), "int32")  # one shape for all: nothing to compile anew
+    padded = np.zeros((len(targets), room + 1), "int32")  # one shape for all, to compile once
     for row, target in enumerate(targets):
         padded[row, : len(target)] = target
     logits = ops.convert_to_numpy(FORWARD[model](np.repeat(source[None], len(targets), axis=0), padded))
@@ -83,7 +83,7 @@ def all_log_probabilities(model, source, targets, room=8):
 
 
 def coverage(model, source, target, room=8):
-    """Return the attention that each source token has had while `target` was read, and 1 at padding."""
+    """Return the summed attention to each source token while reading `target`, and 1 at padding."""
     if isinstance(model, Ensemble):
         return np.mean([coverage(each, source, target, room) for each in model.models], axis=0)
     padded = np.zeros((1, room + 1), "int32")
@@ -104,7 +104,7 @@ def normalised(score, length, strategy, cover=None):
 
 
 def slow_beam(model, source, limit, strategy):
-    """Beam search as a sentence would tell it."""
+    """Run beam search for one sentence in plain Python."""
     live, done, ended = [(0.0, [START])], [], 0
     for length in range(1, limit + 1):
         candidates = []
@@ -131,7 +131,7 @@ def slow_beam(model, source, limit, strategy):
 
 @pytest.mark.parametrize("size", [13, 2049, 8000])
 @pytest.mark.parametrize("k", [1, 2, 8])
-def test_top_k_sorts_nothing_and_finds_the_same(rng, numpy, size, k):
+def test_top_k_equals_a_full_sort(rng, numpy, size, k):
     scores = rng.permutation(np.arange(3 * size, dtype="float32")).reshape(3, size)
     values, places = (numpy(x) for x in top_k(ops.convert_to_tensor(scores), k))
     want = np.argsort(-scores, axis=-1)[:, :k]
@@ -140,14 +140,14 @@ def test_top_k_sorts_nothing_and_finds_the_same(rng, numpy, size, k):
 
 
 @pytest.mark.parametrize("size", [13, 2049, 8000])
-def test_the_sum_of_a_vocabulary(rng, numpy, size):
-    """Also far from zero, where exponentials alone would overflow or vanish."""
+def test_the_log_normaliser_equals_logaddexp(rng, numpy, size):
+    """Covers logits far from zero, where plain exponentials would overflow."""
     logits = rng.normal(size=(3, 2, size)).astype("float32") * 5 + np.array([[[0.0], [300.0]]], "float32")
     made = numpy(log_normaliser(ops.convert_to_tensor(logits)))
     np.testing.assert_allclose(made, np.logaddexp.reduce(logits.astype("float64"), axis=-1), rtol=1e-6)
 
 
-def test_greedy_equals_the_slow_way(model, source):
+def test_greedy_search_equals_the_reference(model, source):
     """Guards position, cache, end token, limits and scores."""
     tokens, scores, complete = run(model, source, LIMITS, Greedy(END, scored=True))
     assert tokens.shape == (7, 1, 8)
@@ -172,8 +172,8 @@ BEAMS = [
 
 
 @pytest.mark.parametrize("options", BEAMS)
-def test_beam_search_equals_the_slow_way(model, source, options):
-    """Guards ancestors in the shared cache, candidates, ended hypotheses, penalties and both ways to stop."""
+def test_beam_search_equals_the_reference(model, source, options):
+    """Guards ancestors in the shared cache, candidates, finished hypotheses, penalties and both stop rules."""
     strategy = BeamSearch(END, **options)
     tokens, scores, _ = run(model, source, LIMITS, strategy)
     for row, limit in enumerate(LIMITS):
@@ -185,8 +185,8 @@ def test_beam_search_equals_the_slow_way(model, source, options):
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
-def test_a_wide_beam_equals_brute_force(make, length_penalty):
-    """All sequences up to four tokens over seven words; the best one must be found, and its score must be right."""
+def test_a_wide_beam_finds_the_best_of_all_sequences(make, length_penalty):
+    """Compares with brute force over all sequences of up to four tokens from a vocabulary of seven."""
     model, limit = make(vocabulary=7), 4
     source = np.array([[4, 6, 5], [5, 4, 0]], "int32")
     strategy = BeamSearch(END, 216, length_penalty=length_penalty)
@@ -216,12 +216,12 @@ STRATEGIES = [
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["greedy", "beam", "coverage"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
-def test_slots_that_are_used_again_change_nothing(make, source, strategy, positions):
-    """Seven sentences in two slots give what seven slots give: rings, positions, refilled memories and results."""
+def test_reusing_slots_does_not_change_the_results(make, source, strategy, positions):
+    """Guards ring buffers, positions, refilled memories and results: seven sentences in two slots and in seven."""
     model = make(positions=positions, num_kv_heads=2)
     rules = TokenConstraints(
         END, min_lengths=ops.convert_to_tensor(np.array([5, 3, 0, 5, 0, 4, 2, 0]))
-    )  # not too many end at once
+    )  # few end at the same step
     whole = run(model, source, LIMITS, strategy, rules)
     refilled = run(model, source, LIMITS, strategy, rules, slots=2)
     np.testing.assert_array_equal(refilled[0], whole[0])
@@ -229,8 +229,8 @@ def test_slots_that_are_used_again_change_nothing(make, source, strategy, positi
     assert len({tuple(row.ravel()) for row in whole[0]}) > 3
 
 
-def test_too_little_room_is_told(model, source):
-    """What found its end within the room is as good as ever; what did not is marked."""
+def test_sentences_that_exceed_the_capacity_are_marked_incomplete(model, source):
+    """Sentences that end within the capacity are not affected."""
     strategy = BeamSearch(END, 3, length_penalty=1.0)
     whole, _, all_complete = run(model, source, LIMITS, strategy)
     cut, _, complete = run(model, source, LIMITS, strategy, capacity=4)
@@ -244,8 +244,8 @@ def uniform(rng, width, steps=8):
     return rng.random((8, width, steps)).astype("float32")
 
 
-def test_sampling_draws_by_the_distribution(model, source, rng):
-    """Frequencies of a thousand first tokens against the model's probabilities."""
+def test_sampling_follows_the_distribution_of_the_model(model, source, rng):
+    """Compares the frequencies of a thousand first tokens with the model's probabilities."""
     width = 1000
     tokens, *_ = run(model, source[:1], [1], Sampling(END, numbers=uniform(rng, width, 1), width=width))
     want = np.exp(log_probabilities(model, source[0], [START]))
@@ -264,7 +264,7 @@ def test_sampling_draws_by_the_distribution(model, source, rng):
     ],
     ids=["top_k", "top_p", "min_p", "temperature"],
 )
-def test_sampling_keeps_to_the_better_part(model, source, rng, options, allowed):
+def test_sampling_draws_only_allowed_tokens(model, source, rng, options, allowed):
     width = 500
     strategy = Sampling(END, numbers=uniform(rng, width, 1), width=width, **options)
     tokens, *_ = run(model, source[:1], [1], strategy)
@@ -273,7 +273,7 @@ def test_sampling_keeps_to_the_better_part(model, source, rng, options, allowed)
     assert set(tokens[0, :, 0]) >= set(np.flatnonzero(allowed(probabilities) & (probabilities > 0.03)))
 
 
-def test_samples_of_a_sentence_depend_on_its_numbers_alone(model, source, rng):
+def test_samples_of_a_sentence_depend_only_on_its_random_numbers(model, source, rng):
     numbers = uniform(rng, 2)
     tokens, scores, _ = run(model, source, LIMITS, Sampling(END, True, numbers=numbers, width=2))
     one = np.stack([numbers[4], numbers[7]])
@@ -289,8 +289,8 @@ def lengths(tokens):
 
 
 @pytest.mark.parametrize("strategy", [Greedy(END), BeamSearch(END, 3)], ids=["greedy", "beam"])
-def test_rules(model, source, strategy):
-    """Each rule changes the text, and holds in every result."""
+def test_every_constraint_changes_the_text_and_is_satisfied(model, source, strategy):
+    """Covers forbidden tokens, minimum lengths, prefixes, n-gram blocking and the repetition penalty."""
     limits = np.full(7, 8)
     free, *_ = run(model, source, limits, strategy)
     forbidden = tuple({int(token) for token in free[:, 0, 0]} - {END})[:2]
@@ -298,7 +298,7 @@ def test_rules(model, source, strategy):
     assert set(forbidden) <= set(free.ravel().tolist())
     assert not set(forbidden) & set(kept.ravel().tolist())
 
-    minimums = np.append(lengths(free), 0)  # no longer where it has ended
+    minimums = np.append(lengths(free), 0)  # the end token may not come where it did
     longer, *_ = run(
         model, source, limits, strategy, TokenConstraints(END, min_lengths=ops.convert_to_tensor(minimums))
     )
@@ -327,7 +327,7 @@ def test_rules(model, source, strategy):
     assert sum(len(set(row[0])) for row in varied) > sum(len(set(row[0])) for row in repeated)
 
 
-def test_repetition_penalty_by_hand(numpy):
+def test_repetition_penalty_equals_values_computed_by_hand(numpy):
     logits = ops.convert_to_tensor(np.array([[[2.0, -2.0, 4.0, -4.0, 1.0]]], "float32"))
     tokens = ops.convert_to_tensor(np.array([[[1, 2, 0]]], "int32"))
     age, sentence = (ops.convert_to_tensor(np.array([x], "int32")) for x in (2, 0))
@@ -335,7 +335,7 @@ def test_repetition_penalty_by_hand(numpy):
     np.testing.assert_allclose(changed[0, 0], [2.0, -4.0, 2.0, -4.0, 1.0])
 
 
-def test_an_ensemble_takes_the_mean_of_probabilities(make, source):
+def test_an_ensemble_averages_probabilities(make, source):
     one, other = make(), make(num_layers=1, positions="rotary")
     both = Ensemble([one, other])
     strategy = Greedy(END, scored=True)

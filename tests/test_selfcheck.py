@@ -1,4 +1,4 @@
-"""The self-check as its user meets it; that it finds faults is tested in `tests/mutations`."""
+"""The self-check on the command line; `tests/mutations` tests that it finds faults."""
 
 import json
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.any_backend
 
 @pytest.fixture
 def few_checks(monkeypatch):
-    """Only some of the checks, to save time."""
+    """Run only some of the checks, to save time."""
     monkeypatch.setattr(check, "CHECKS", [one for one in check.CHECKS if one.name in ("future", "alone", "falls")])
 
 
@@ -32,7 +32,7 @@ def test_training_refuses_to_start_on_a_fault(recipe, cli, monkeypatch, tmp_path
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_the_verb_checks_trained_weights(recipe, cli):
+def test_the_check_command_checks_trained_weights(recipe, cli):
     trained = cli("train", recipe, "--run", "run", "--train.check", "true")
     assert b"self-check: 15 checks passed" in trained.stdout
     done = cli("check", "run")
@@ -53,7 +53,7 @@ def test_a_fault_gives_exit_code_1(run, cli, monkeypatch, few_checks):
 
 
 @pytest.mark.slow
-def test_the_check_changes_nothing_of_the_training(recipe, cli, tmp_path, few_checks):
+def test_the_check_does_not_change_the_training(recipe, cli, tmp_path, few_checks):
     """The same weights, states and dropout seeds with it as without."""
     for name, value in (("with", "true"), ("without", "false")):
         assert cli("train", recipe, "--run", name, "--train.check", value).returncode == 0
@@ -63,8 +63,8 @@ def test_the_check_changes_nothing_of_the_training(recipe, cli, tmp_path, few_ch
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
-def test_next_to_no_dropout_is_not_missed():
-    """A dropout that is to end is set to 1e-9, at which nothing of a batch is dropped."""
+def test_a_negligible_dropout_is_not_reported_as_missing():
+    """Users set dropout to 1e-9 to end it, since it cannot change to 0; it then drops nothing of a batch."""
     settings = ModelConfig(dropout=1e-9)
     subject = SimpleNamespace(
         task=find_task("translate"), frozen=(), run=SimpleNamespace(config=Config(model=settings))
@@ -72,7 +72,7 @@ def test_next_to_no_dropout_is_not_missed():
     assert learning.dropout(subject) == (0.0, 0.0)
 
 
-def test_what_is_no_number_is_none_for_machines():
+def test_values_that_are_not_finite_become_null_in_json():
     finding = check.Finding(check.CHECKS[0], np.inf, np.nan)
     assert not finding.passed
     assert json.loads(json.dumps(finding.as_dict(), allow_nan=False))["allowed"] is None

@@ -1,4 +1,4 @@
-"""Files: what is loaded is what was written, to the last bit."""
+"""Files are read bit for bit as they were written, or refused."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ def arrays(rng):
         "seed": np.array([7, 2**31], "uint32"),
         "count": np.array(3, "int32"),
         "empty": np.zeros((0, 4), "float32"),
-        "view": rng.normal(size=(4, 6)).T[::2],  # not in one piece: the library alone would write it scrambled
+        "view": rng.normal(size=(4, 6)).T[::2],  # not contiguous: safetensors alone would scramble it
     }
 
 
@@ -37,7 +37,7 @@ def path(tmp_path, arrays):
     return path
 
 
-def test_what_was_written_is_read(path, arrays):
+def test_arrays_and_metadata_are_read_as_they_were_written(path, arrays):
     found, metadata = read_checked(path)
     assert metadata == {"progress": '{"update": 3}'}
     assert found.keys() == arrays.keys()
@@ -46,7 +46,7 @@ def test_what_was_written_is_read(path, arrays):
         assert found[name].dtype == array.dtype
 
 
-def test_a_file_cut_anywhere_is_refused(path):
+def test_a_file_truncated_anywhere_is_refused(path):
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
@@ -55,7 +55,7 @@ def test_a_file_cut_anywhere_is_refused(path):
 
 
 def test_a_flipped_bit_is_found(path, rng):
-    """No file with one bit changed is loaded, wherever it is."""
+    """The bit may be anywhere in the file."""
     whole = path.read_bytes()
     for place in rng.integers(0, 8 * len(whole), FLIPS):
         changed = bytearray(whole)
@@ -70,7 +70,7 @@ def full(*arguments):
 
 
 class Short:
-    """A file that takes a part of what is written, and then no more."""
+    """A file that takes the first `room` bytes, then fails as on a full disk."""
 
     def __init__(self, file, room):
         self.file, self.room = file, room
@@ -87,7 +87,7 @@ class Short:
 
 
 @pytest.mark.parametrize("room", [0, 1, 100, 400])
-def test_a_short_write_leaves_the_file_before(path, arrays, monkeypatch, room):
+def test_a_short_write_keeps_the_old_file(path, arrays, monkeypatch, room):
     short = lambda *rest, **more: Short(open(*rest, **more), room)  # noqa: E731, SIM115
     monkeypatch.setattr(storage, "open", short, raising=False)
     with pytest.raises(OSError, match="No space left"):
@@ -98,7 +98,7 @@ def test_a_short_write_leaves_the_file_before(path, arrays, monkeypatch, room):
 
 
 @pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "replace")])
-def test_a_failed_flush_or_rename_leaves_the_file_before(path, arrays, monkeypatch, owner, name):
+def test_a_failed_flush_or_rename_keeps_the_old_file(path, arrays, monkeypatch, owner, name):
     monkeypatch.setattr(owner, name, full)
     with pytest.raises(OSError, match="No space left"):
         write_atomically(path, with_checksum(arrays, {"progress": "later"}))
@@ -108,7 +108,7 @@ def test_a_failed_flush_or_rename_leaves_the_file_before(path, arrays, monkeypat
 
 
 def test_a_failed_flush_of_the_folder_leaves_a_whole_file(path, arrays, monkeypatch):
-    """The last step: the new name may or may not survive a power cut, but what it names is whole."""
+    """After this last step fails, a power cut may undo the rename, but the file is whole either way."""
     flush, calls = os.fsync, []
 
     def second_fails(descriptor):
@@ -123,19 +123,19 @@ def test_a_failed_flush_of_the_folder_leaves_a_whole_file(path, arrays, monkeypa
     assert [left.name for left in path.parent.iterdir()] == [path.name]
 
 
-def test_what_another_program_wrote_is_refused(tmp_path, arrays):
+def test_a_file_without_a_checksum_is_refused(tmp_path, arrays):
     path = tmp_path / "model.safetensors"
     path.write_bytes(save(arrays, {"format": "1"}))
     with pytest.raises(InputError, match="carries no checksum"):
         read_checked(path)
 
 
-def test_two_cannot_work_in_one_folder(tmp_path):
+def test_a_locked_folder_cannot_be_locked_again(tmp_path):
     again = pytest.raises(InputError, match=rf"is in use by process {os.getpid()} on ")
     with locked(tmp_path), again, locked(tmp_path):
         pass
     with locked(tmp_path):
-        pass  # the first has left
+        pass  # the first lock is released
 
 
 def test_a_killed_process_leaves_no_lock(tmp_path):
@@ -146,7 +146,7 @@ def test_a_killed_process_leaves_no_lock(tmp_path):
         pass
 
 
-def test_what_a_killed_process_left_half_written_is_cleared_away(tmp_path):
+def test_locking_removes_partial_files_of_a_killed_process(tmp_path):
     (tmp_path / "state").mkdir()
     part = tmp_path / "state" / ".00000003.safetensors.99.part"
     part.write_bytes(b"half")

@@ -1,4 +1,4 @@
-"""Trainings of some minutes: as many updates as fit, and a schedule that ends in time."""
+"""Trainings with a limit in minutes run as many updates as fit, and their schedule ends in time."""
 
 import pytest
 
@@ -26,11 +26,11 @@ def seconds_of(updates, update, validation, validate_every):
 
 @pytest.mark.parametrize("seconds", [0.5, 3.0, 10.0, 59.0, 60.0, 61.0, 1000.0])
 @pytest.mark.parametrize(("update", "validation", "every"), [(0.1, 2.0, 100), (0.7, 0.0, 3), (0.02, 30.0, 1000)])
-def test_no_more_and_no_fewer_updates_than_fit(seconds, update, validation, every):
+def test_planned_updates_are_the_most_that_fit(seconds, update, validation, every):
     found = updates_within(seconds, update, validation, every)
     costs = (update, validation, every)
     assert found == 1 or seconds_of(found, *costs) <= seconds * (1 + 1e-9)
-    # one interval more would take too long, or one update where no validation comes with it
+    # one more interval would take too long, and so would one more update without a validation
     assert seconds_of(found + every, *costs) > seconds
     if found % every:
         assert seconds_of(found + 1, *costs) > seconds * (1 - 1e-9)
@@ -38,18 +38,18 @@ def test_no_more_and_no_fewer_updates_than_fit(seconds, update, validation, ever
 
 @pytest.fixture
 def known_costs(monkeypatch):
-    """Updates of a second and validations of two, for planning; the real ones are far faster."""
+    """Plan with updates of 1 s and validations of 2 s; the real ones are far faster."""
     monkeypatch.setattr(time_plan, "update_costs", lambda *arguments: (1.0, 3.0))
     monkeypatch.setattr(time_plan, "_validation_seconds", lambda validator: 2.0)
 
 
 def test_a_cosine_ends_at_the_planned_update(config, tmp_path, known_costs):
-    """Guards the rate at the end: in heedful 0.1.0 the minutes cut the schedule of all updates, near its peak."""
+    """Guards the final learning rate: in heedful 0.1.0 the minutes cut the schedule off near its peak."""
     said = []
     config = change(config, *COSINE, "--train.minutes", "2")
     training = Training.create(config, tmp_path / "run", said.append)
     planned = training.config.train.updates
-    assert 85 < planned <= 101  # of 114 s: 3 for compiling, what building a model took, 2 for each of 6 validations
+    assert 85 < planned <= 101  # of 114 s: 3 to compile, the time to build a model, 2 for each of 6 validations
     assert any(line.startswith(f"planned {planned:,} of at most 1,000,000 updates for 2 minutes") for line in said)
     run = training.train()
     last = run.log.read()[-1]
@@ -58,7 +58,7 @@ def test_a_cosine_ends_at_the_planned_update(config, tmp_path, known_costs):
     assert run.origins()["train.updates"] == "planned, to fit into train.minutes"
 
 
-def test_a_warm_up_leaves_half_of_the_updates(config, tmp_path, known_costs):
+def test_warm_up_takes_at_most_half_of_the_planned_updates(config, tmp_path, known_costs):
     config = change(config, *COSINE, "--train.minutes", "1", "--train.warmup_updates", "1000")
     train = Training.create(config, tmp_path / "run", quiet).config.train
     assert 30 < train.updates < 60
@@ -73,7 +73,7 @@ def test_a_training_ends_within_its_minutes(config, tmp_path):
     assert 30 < last["seconds"] <= 60
 
 
-def test_what_was_planned_stays_when_a_training_is_resumed(config, tmp_path, monkeypatch, known_costs):
+def test_planned_updates_do_not_change_on_resume(config, tmp_path, monkeypatch, known_costs):
     whole = Training.create(change(config, *COSINE), tmp_path / "run", quiet)
     planned = whole.config.train.updates
     monkeypatch.setattr(Trainer, "train", lambda self: setattr(Trainer, "seen", self.config.updates))
@@ -85,7 +85,7 @@ def test_what_was_planned_stays_when_a_training_is_resumed(config, tmp_path, mon
     assert Trainer.seen == planned
 
 
-def test_other_minutes_are_planned_by_the_speed_so_far(config):
+def test_changed_minutes_are_planned_by_the_speed_so_far(config):
     config = change(config, *COSINE, "--train.minutes", "10")
     log = [{"update": 100, "seconds": 60.0}, {"update": 500, "seconds": 300.0}]
     assert continued_within_minutes(config, log).train.updates == 500 + int(SHARE * 500)
@@ -98,8 +98,8 @@ def test_a_schedule_without_an_end_is_not_planned(config, tmp_path):
 
 
 @pytest.mark.slow
-def test_seeds_share_what_was_planned_for_the_first(recipe, tmp_path, capsys, known_costs):
-    """Or they would not be trainings of the same thing, and `compare` would not average them."""
+def test_all_seeds_run_the_updates_planned_for_the_first(recipe, tmp_path, capsys, known_costs):
+    """Guards against seeds that differ in their updates, which `compare` would not average."""
     arguments = [*COSINE, "--train.minutes", "2", "--train.validate_every", "50"]
     assert main(["train", str(recipe), "--run", str(tmp_path / "run"), "--seeds", "1", "2", *arguments]) == 0
     assert capsys.readouterr().out.count("of at most 1,000,000 updates") == 1

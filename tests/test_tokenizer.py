@@ -28,7 +28,7 @@ def tokenizer(request, corpus):
 
 
 def test_special_ids_have_names_and_never_come_from_text(tokenizer):
-    """Guards against a source line that says [END] and ends the sentence."""
+    """Guards against a source line that contains [END] and ends the sentence."""
     ids = tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id, tokenizer.end_id
     assert ids == (0, 1, 2, 3)
     assert [tokenizer.lookup(i) for i in ids] == list(SPECIAL)
@@ -37,13 +37,13 @@ def test_special_ids_have_names_and_never_come_from_text(tokenizer):
         assert tokenizer.encode_batch([text]) == [tokenizer.encode(text)]
 
 
-def test_known_text_comes_back(tokenizer):
+def test_known_text_survives_a_round_trip(tokenizer):
     assert tokenizer.decode(tokenizer.encode("o gato vê a menina")) == "o gato vê a menina"
     assert tokenizer.decode([2, *tokenizer.encode("o gato"), 3, 0, 0]) == "o gato"
     assert tokenizer.encode("") == []
 
 
-def test_saved_and_loaded_is_the_same(tokenizer, tmp_path):
+def test_a_loaded_tokenizer_encodes_like_the_saved_one(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "t.json")
     loaded = Tokenizer.load(tmp_path / "t.json")
     assert len(loaded) == len(tokenizer) <= 400
@@ -54,15 +54,15 @@ def test_saved_and_loaded_is_the_same(tokenizer, tmp_path):
 @pytest.mark.parametrize("prefix_space", [False, True])
 @pytest.mark.parametrize("kind", BYTE_LEVEL)
 @pytest.mark.parametrize("text", [*STRANGE, "", " a", " "])
-def test_reversible_kinds_give_back_any_text(kind, text, prefix_space, corpus):
+def test_byte_level_tokenizers_restore_any_text(kind, text, prefix_space, corpus):
     tokenizer = Tokenizer.train(itertools.chain.from_iterable(corpus), kind, 400, prefix_space=prefix_space)
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @pytest.mark.parametrize("kind", BYTE_LEVEL)
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_with_a_space_before_it_the_first_word_is_a_word_like_others(kind, lowercase, corpus, tmp_path):
-    """Guards against two vectors for a word, one of them learned from beginnings of lines alone."""
+def test_prefix_space_encodes_the_first_word_like_any_other(kind, lowercase, corpus, tmp_path):
+    """Guards against two embeddings for a word, one of them learned only from the beginnings of lines."""
     learn = {"kind": kind, "vocab_size": 400, "lowercase": lowercase}
     trained = Tokenizer.train(itertools.chain.from_iterable(corpus), **learn, prefix_space=True)
     trained.save(tmp_path / "t.json")
@@ -79,23 +79,23 @@ def test_with_a_space_before_it_the_first_word_is_a_word_like_others(kind, lower
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_vocabulary_keeps_to_its_size(kind):
-    """With more letters than there is room for, each of which WordPiece has twice."""
+def test_a_vocabulary_never_exceeds_its_size(kind):
+    """The text has more letters than fit, and WordPiece stores each letter twice."""
     letters = [chr(0x4E00 + i) for i in range(500)]
     lines = [" ".join(letters), "".join(letters), "the cat"]
     assert len(Tokenizer.train(lines, kind, 300)) <= 300
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "word", "char"])
-def test_the_same_text_makes_the_same_vocabulary(kind):
-    """With the hash tables of the library in another order each time; rare letters are cut off."""
+def test_the_same_text_always_gives_the_same_vocabulary(kind):
+    """The library's hash tables are ordered differently each time, and rare letters are dropped."""
     lines = [f"{chr(0x430 + i % 32)}{chr(0x3B1 + i % 24)}{chr(0x561 + i % 38)} {i:x}{i * 7919:x}" for i in range(300)]
     made = [Tokenizer.train(iter(lines), kind, 290 if kind == "bpe" else 150) for _ in range(4)]
     assert len({json.dumps([tokenizer.lookup(i) for i in range(len(tokenizer))]) for tokenizer in made}) == 1
     assert len({json.dumps(tokenizer.encode_batch(lines)) for tokenizer in made}) == 1
 
 
-def test_wordpiece_vocabulary_goes_out_and_in(corpus, tmp_path):
+def test_a_wordpiece_vocabulary_can_be_saved_and_loaded(corpus, tmp_path):
     tokenizer = Tokenizer.train(itertools.chain.from_iterable(corpus), "wordpiece", 90, lowercase=True)
     tokenizer.save_vocab(tmp_path / "vocab.txt")
     loaded = Tokenizer.from_vocab(tmp_path / "vocab.txt")
@@ -103,7 +103,7 @@ def test_wordpiece_vocabulary_goes_out_and_in(corpus, tmp_path):
     assert loaded.decode(loaded.encode("o gato")) == "o gato"
 
 
-def test_a_vocabulary_is_cut_at_line_feeds_only(tmp_path):
+def test_a_vocabulary_file_is_split_at_line_feeds_only(tmp_path):
     """The vocabulary of Chinese BERT has a line separator among its tokens."""
     tokens = ["[PAD]", "[UNK]", "[START]", "[END]", "a", "\u2028", "b"]
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
@@ -112,7 +112,7 @@ def test_a_vocabulary_is_cut_at_line_feeds_only(tmp_path):
     assert len(tokenizer) == 7
 
 
-def test_lookup_goes_both_ways(tokenizer):
+def test_lookup_maps_ids_to_tokens_and_back(tokenizer):
     first = tokenizer.encode("gato")[0]
     assert tokenizer.lookup(tokenizer.lookup(first)) == first
     assert tokenizer.lookup("never seen, this one") is None
@@ -134,7 +134,7 @@ def test_bad_input_is_explained(tmp_path):
 
 @pytest.mark.parametrize("moved", [("[START]", 4), ("[END]", 5), ("[UNK]", None)])
 def test_special_tokens_with_other_ids_are_refused(moved, corpus, tmp_path):
-    """Guards silently wrong results: heedful 0.1.0 opened such a vocabulary, and read and wrote ids 2 and 3."""
+    """Guards against silently wrong results: heedful 0.1.0 opened such a vocabulary and used ids 2 and 3 anyway."""
     token, index = moved
     tokens = ["[PAD]", "[UNK]", "[START]", "[END]", "the", "cat"]
     tokens.remove(token)
@@ -155,8 +155,8 @@ def test_special_tokens_with_other_ids_are_refused(moved, corpus, tmp_path):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
-def test_wordpiece_gives_back_spaces_when_asked(tmp_path):
-    """The sentence of the tutorial on Keras' high-level API, whose text has a space before each punctuation mark."""
+def test_wordpiece_keeps_spaces_before_punctuation_when_asked(tmp_path):
+    """The sentence is from the tutorial on Keras' high-level API and has a space before each punctuation mark."""
     text = (
         "and when you improve searchability , you actually take away the one advantage of print , "
         "which is serendipity ."

@@ -1,4 +1,4 @@
-"""Training: it learns, it says what it does, it keeps its best weights, it stops when it must."""
+"""Training learns, reports its progress, keeps the best weights and stops when it must."""
 
 import contextlib
 import json
@@ -28,8 +28,8 @@ from tests.conftest import change, quiet
 
 
 @pytest.mark.any_backend
-def test_files_of_others_are_not_deleted(config, tmp_path):
-    """A folder that is no run, with files that a training would write over."""
+def test_training_does_not_delete_foreign_files(config, tmp_path):
+    """The folder is not a run, and holds files that a training would overwrite."""
     (tmp_path / "mine" / "outputs").mkdir(parents=True)
     files = [tmp_path / "mine" / name for name in ("scores.json", "model.safetensors", "outputs/mine.csv")]
     for path in files:
@@ -43,7 +43,7 @@ def test_files_of_others_are_not_deleted(config, tmp_path):
 
 @pytest.mark.any_backend
 def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
-    """Where standard error is no terminal there is no bar, but a line from time to time."""
+    """Without a terminal on standard error, an occasional line replaces the progress bar."""
     monkeypatch.setattr(meter, "SILENCE", 0.0)
     workflows.train(config, tmp_path / "run", quiet)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("update")]
@@ -52,14 +52,14 @@ def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize(("free", "told"), [(1000, True), (10**12, False)])
-def test_little_room_is_told_beforehand(config, tmp_path, monkeypatch, free, told):
+def test_training_warns_at_the_start_if_disk_space_is_short(config, tmp_path, monkeypatch, free, told):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     said = []
     workflows.train(change(config, "--train.updates", "1"), tmp_path / "run", said.append)
     assert any(line.startswith("Low disk space: ") and line.endswith(" 1,000 are free.") for line in said) == told
 
 
-def test_not_a_number_stops_with_the_update(config, tmp_path):
+def test_a_loss_that_is_not_a_number_stops_training_and_names_the_update(config, tmp_path):
     config = change(
         config, "--train.learning_rate", "1e38", "--train.warmup_updates", "0", "--model.norm_position", "pre"
     )
@@ -67,8 +67,8 @@ def test_not_a_number_stops_with_the_update(config, tmp_path):
         workflows.train(config, tmp_path / "run", quiet)
 
 
-def test_a_validation_that_is_no_number_is_not_kept(config, tmp_path, monkeypatch):
-    """Guards against a best score that no other is better than."""
+def test_a_validation_loss_of_nan_stops_training_and_keeps_no_weights(config, tmp_path, monkeypatch):
+    """Guards against a best score of NaN, which no later score can beat."""
     monkeypatch.setattr(TranslationValidator, "__call__", lambda self: {"loss": math.nan})
     with pytest.raises(InputError, match=r"no longer finite at update 2\. The state of update 0 is kept"):
         workflows.train(
@@ -78,14 +78,14 @@ def test_a_validation_that_is_no_number_is_not_kept(config, tmp_path, monkeypatc
 
 
 @pytest.mark.any_backend
-def test_patience(config, tmp_path):
+def test_training_stops_when_patience_runs_out(config, tmp_path):
     config = change(
         config, "--train.learning_rate", "1e-30", "--train.patience", "2", "--train.updates", "50",
         "--train.validate_every", "1", "--train.select_by", "loss",
     )  # fmt: skip
     said = []
     run = workflows.train(config, tmp_path / "run", said.append)
-    assert run.checkpoints.read_last()[1]["update"] == 3  # the first is the best, two more are waited for
+    assert run.checkpoints.read_last()[1]["update"] == 3  # the first is the best; patience allows two more
     assert any("stopping early" in line for line in said)
 
 
@@ -116,8 +116,8 @@ def test_the_log_holds_finite_numbers_only(whole):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
-def test_a_kept_average_is_what_later_states_have_to_beat(config, tmp_path, monkeypatch):
-    """And it is one of states that have learned something."""
+def test_later_states_must_beat_a_kept_average(config, tmp_path, monkeypatch):
+    """The state of update 0 is not part of the average."""
     said = []
     waiting = iter([1, 2, 9, 5, 6, 0, 1, 2])
     monkeypatch.setattr(
@@ -132,7 +132,7 @@ def test_a_kept_average_is_what_later_states_have_to_beat(config, tmp_path, monk
     assert (run.path / WEIGHTS).read_bytes() == kept
     assert any((later.checkpoints.read_last()[0][name] != arrays[name]).any() for name in arrays)
     plain = workflows.train(change(config, "--train.average", "0"), tmp_path / "plain", quiet)
-    np.testing.assert_equal(arrays, plain.checkpoints.read_last()[0])  # the state is the last one's, not the average's
+    np.testing.assert_equal(arrays, plain.checkpoints.read_last()[0])  # the state holds the last weights
 
 
 @pytest.mark.any_backend
@@ -145,14 +145,14 @@ def test_a_training_that_ends_before_its_first_validation_keeps_its_weights(conf
     assert (tmp_path / "run" / WEIGHTS).exists()
 
 
-def test_bfloat16_trains(config, tmp_path):
+def test_a_run_trained_in_bfloat16_loads_in_bfloat16(config, tmp_path):
     run = workflows.train(change(config, "--train.precision", "bfloat16"), tmp_path / "run", quiet)
     assert all(entry["loss"] < 10 for entry in run.log.read())
     assert run.load_model().compute_dtype == "bfloat16"
 
 
 @pytest.mark.any_backend
-def test_a_run_folder_is_complete_and_legible(trained, whole):
+def test_a_run_folder_holds_every_expected_file(trained, whole):
     names = {path.name for path in whole.path.iterdir()}
     assert names >= {"config.json", "source.tokenizer.json", "target.tokenizer.json", "model.safetensors", "state",
                      "log.jsonl", "samples.txt", "scores.json", "tensorboard", "curves.png"}  # fmt: skip
@@ -178,7 +178,7 @@ def test_vocabulary_comes_from_training_text_alone(config, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_learns_twenty_sentences_by_heart(config, tmp_path):
+def test_training_can_memorise_twenty_sentences(config, tmp_path):
     config = change(
         config, "--train.updates", "400", "--train.validate_every", "400", "--model.dropout", "0.0",
         "--model.norm_position", "pre", "--train.label_smoothing", "0.0", "--model.d_model", "32",
@@ -191,20 +191,20 @@ def test_learns_twenty_sentences_by_heart(config, tmp_path):
 
 
 @pytest.mark.slow
-def test_learns_reversal(tmp_path):
-    """The puzzle of the annotated Transformer, at least 99 % of unseen sequences exactly right."""
+def test_the_reverse_recipe_solves_the_reversal_puzzle(tmp_path):
+    """Like the Annotated Transformer's puzzle; at least 99 % of unseen sequences must be exactly right."""
     from heedful.recipes import find_recipe
 
     run = workflows.train(Config.from_toml(find_recipe("reverse")), tmp_path / "run", quiet)
     assert json.loads((run.path / "scores.json").read_text())[-1]["exact"] >= 0.99
 
 
-def test_the_training_loss_is_what_validation_measures(config, tmp_path):
-    """Guards the log: heedful 0.1.0 set the smoothed loss of training beside the plain one of validation."""
+def test_training_and_validation_log_the_same_kind_of_loss(config, tmp_path):
+    """Guards the log: heedful 0.1.0 logged the training loss with label smoothing, validation without."""
     settings = ["--model.dropout", "0", "--train.label_smoothing", "0.4", "--train.select_by", "loss"]
     settings += ["--train.updates", "150", "--train.validate_every", "30"]
     run = workflows.train(change(config, *settings), tmp_path / "run", quiet)
-    entry = run.log.read()[-1]  # what is validated is the text that was trained on
+    entry = run.log.read()[-1]  # validation and training use the same text
     assert entry["loss"] == pytest.approx(entry["valid_loss"], rel=0.25)
     assert entry["smoothed_loss"] > 1.5 * entry["valid_loss"]
     assert entry["perplexity"] == pytest.approx(np.exp(entry["loss"]), rel=1e-3)
@@ -213,8 +213,8 @@ def test_the_training_loss_is_what_validation_measures(config, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_devices_are_counted_in_one_line(config, trained, tmp_path):
-    """Guards silence about devices that are not used."""
+def test_used_and_available_devices_are_reported_in_one_line(config, trained, tmp_path):
+    """Guards against devices that stay unused without a word."""
     said = []
     workflows.train(change(config, "--train.updates", "1"), tmp_path / "run", said.append)
     assert f"devices: 1 of 1 used (cpu), backend {backend.NAME}" in said
@@ -227,7 +227,7 @@ def test_devices_are_counted_in_one_line(config, trained, tmp_path):
 
 @pytest.mark.any_backend
 def test_tensorboard_reads_what_the_board_wrote(tmp_path):
-    for update in (3, 6):  # as after a resumption: two files of one run
+    for update in (3, 6):  # as after resuming: two files of one run
         with contextlib.closing(TensorBoardWriter(tmp_path / "board")) as board:
             board.write(update, {"loss": 0.5 * update, "valid_bleu": 7})
     reader = EventAccumulator(str(tmp_path / "board"))
@@ -238,7 +238,7 @@ def test_tensorboard_reads_what_the_board_wrote(tmp_path):
 
 @pytest.mark.any_backend
 def test_a_training_on_jax_does_not_load_tensorflow(recipe, tmp_path):
-    """It would take seconds and 400 MB, wherever it is installed."""
+    """Guards against seconds and 400 MB spent on it wherever it is installed."""
     code = "import sys; from heedful.cli import main; main(sys.argv[1:]); sys.exit('tensorflow' in sys.modules)"
     arguments = ["train", recipe, "--run", tmp_path / "run", "--train.updates", "3", "--train.precision", "bfloat16"]
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=os.environ | {"KERAS_BACKEND": "jax"})
@@ -246,8 +246,8 @@ def test_a_training_on_jax_does_not_load_tensorflow(recipe, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_text_is_scored_in_batches_of_its_own_size(whole, corpus):
-    """The last batch of each shape is filled up: large ones, good for training, would be padding alone."""
+def test_scoring_batches_are_limited_by_scored_tokens(whole, corpus):
+    """The last batch of each shape is padded to full size: at the size of training, it would be mostly padding."""
     whole.config = change(whole.config, "--data.batch_tokens", "100000")
     examples = scored_pairs(whole, corpus)
     assert all(

@@ -1,4 +1,4 @@
-"""The whole model: what may be read, cached decoding, every option, and that it is a good Keras citizen."""
+"""The whole model: masks, cached decoding, every option, and Keras' own methods."""
 
 import keras
 import numpy as np
@@ -31,8 +31,8 @@ def batch(rng):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_invariances(options, batch, numpy):
-    """Shapes; no position reads the future; cached steps give what one pass gives; dropout is off in inference."""
+def test_logits_are_causal_and_cached_decoding_equals_one_pass(options, batch, numpy):
+    """Also checks shapes, and that dropout is off in inference."""
     model = make(**options)
     logits = numpy(model(batch))
     assert logits.shape == (5, 11, 37)
@@ -54,8 +54,8 @@ def test_invariances(options, batch, numpy):
     np.testing.assert_allclose(np.concatenate(steps, 1)[real], logits[real], atol=1e-4)
 
 
-def test_source_padding_cannot_be_read(batch, numpy):
-    """Bitwise, at the same shape; and to rounding, whatever the amount of padding."""
+def test_source_padding_does_not_change_the_logits(batch, numpy):
+    """Checks bitwise at the same shape, and up to rounding with more padding."""
     model = make()
     table = model.source_embedding.embeddings
     before = numpy(model(batch))
@@ -67,7 +67,7 @@ def test_source_padding_cannot_be_read(batch, numpy):
     np.testing.assert_allclose(numpy(model((padded, batch["target"]))), before, atol=1e-5)
 
 
-def test_a_sentence_alone_is_the_same_sentence_in_a_batch(batch, numpy):
+def test_logits_of_a_sentence_do_not_depend_on_the_batch(batch, numpy):
     model = make()
     together = numpy(model(batch))
     for row in range(5):
@@ -76,7 +76,7 @@ def test_a_sentence_alone_is_the_same_sentence_in_a_batch(batch, numpy):
         np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
 
 
-def test_tied_weights_are_one(batch):
+def test_tied_weights_are_shared(batch):
     counts = {tie: make(37, 37, tie=tie).count_params() for tie in ("none", "target", "all")}
     assert counts["none"] - counts["target"] == counts["target"] - counts["all"] == 37 * 24
     with pytest.raises(ValueError, match="the vocabularies have 31 and 37"):
@@ -93,8 +93,8 @@ def test_trace_names_every_attention(batch):
     assert trace["decoder/block_1/cross_attention"].shape == (5, 6, 11, 7)
 
 
-def test_padding_never_counts_with_keras_own_loss_and_metrics(batch, numpy):
-    """Guards the published mask: the mean must be over real tokens, by hand."""
+def test_losses_and_metrics_of_keras_ignore_padding(batch, numpy):
+    """Guards the mask that the logits carry; compares with means over real tokens, computed by hand."""
     model = make()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, weighted_metrics=["accuracy"])
@@ -109,7 +109,7 @@ def test_padding_never_counts_with_keras_own_loss_and_metrics(batch, numpy):
     assert scores["accuracy"] == pytest.approx(right, abs=1e-6)
 
 
-def test_fit_predict_save_load(batch, tmp_path, numpy, capsys):
+def test_a_fitted_model_predicts_the_same_after_loading(batch, tmp_path, numpy, capsys):
     model = make()
     model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     labels = np.roll(batch["target"], -1, axis=1)
@@ -123,12 +123,12 @@ def test_fit_predict_save_load(batch, tmp_path, numpy, capsys):
     assert "Total params" in capsys.readouterr().out
 
 
-def test_plot_model(tmp_path):
+def test_plot_model_draws_the_model(tmp_path):
     pytest.importorskip("pydot")
     try:
         keras.utils.plot_model(make(), tmp_path / "model.png", show_shapes=True)
     except ImportError as error:
-        pytest.skip(str(error))  # pydot is there, graphviz is not
+        pytest.skip(str(error))  # pydot is installed, graphviz is not
     assert (tmp_path / "model.png").stat().st_size > 1000
 
 
@@ -152,7 +152,7 @@ def test_unknown_options_are_named():
 
 
 def test_dropout_is_on_in_fit_and_off_elsewhere(batch, numpy):
-    """Guards `training` on its way down: where it is lost, Keras leaves dropout off in `fit`, silently."""
+    """Guards passing `training` to the layers: where it is lost, Keras silently leaves dropout off in `fit`."""
     model = make(dropout=0.5)
     labels = np.roll(batch["target"], -1, axis=1)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -1,4 +1,4 @@
-"""The translator: neighbours change nothing, lines keep their order, and what can be asked of a translation."""
+"""The translator: results do not depend on the batch, lines keep their order, and all options take effect."""
 
 import itertools
 
@@ -21,7 +21,7 @@ def tokenizer(corpus):
     return Tokenizer.train(itertools.chain.from_iterable(corpus), "word", 60)
 
 
-HIDDEN = ("[PAD]", "[UNK]", "[START]")  # no text shows them, and weights that have learned nothing write them
+HIDDEN = ("[PAD]", "[UNK]", "[START]")  # invisible in text, but untrained weights generate them
 
 
 def small(tokenizer, **options):
@@ -30,7 +30,7 @@ def small(tokenizer, **options):
 
 
 def leaning(tokenizer, by, **options):
-    """Return a model that ends sooner, or later, by what is added to the logit of the end token; it hides `HIDDEN`."""
+    """Return a model with `by` as the bias of the end token; it never generates `HIDDEN`."""
     model, ids = small(tokenizer, output_bias=True, **options), np.arange(len(tokenizer))
     model.output_projection.bias.assign(np.where(ids < END_ID, -1e9, np.where(ids == END_ID, by, 0.0)))
     return model
@@ -48,7 +48,7 @@ def lines(rng):
 
 
 SEARCHES = [
-    pytest.param({}, marks=pytest.mark.slow),  # a beam does all that greedy search does
+    pytest.param({}, marks=pytest.mark.slow),  # beam search covers all that greedy search does
     {"beam_size": 3, "min_length": 2},
     {"sample": True, "top_p": 0.9, "seed": 7},
 ]
@@ -56,14 +56,14 @@ SEARCHES = [
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("options", SEARCHES, ids=["greedy", "beam", "sampling"])
-def test_neighbours_and_order_change_nothing(model, tokenizer, lines, options):
-    """The same translation alone, in any batch size and in any order; empty lines stay empty."""
+def test_translations_do_not_depend_on_batch_size_or_order(model, tokenizer, lines, options):
+    """Covers a line alone, two batch sizes and the reverse order; empty lines stay empty."""
     results = {}
     for batch_size in (2, 64):
         translator = Translator(model, tokenizer, tokenizer, DecodeConfig(batch_size=batch_size, **options))
         results[batch_size] = translator.translate(lines)
     assert results[2] == results[64]
-    if options.get("sample"):  # random numbers belong to the place of a line
+    if options.get("sample"):  # random numbers depend on the position of a line
         assert translator.translate(lines, seed=8) != results[2]
         return
     assert translator.translate(lines[::-1]) == results[2][::-1]
@@ -77,8 +77,8 @@ def translator(model, tokenizer):
     return Translator(model, tokenizer, tokenizer)
 
 
-def test_n_best_is_sorted_and_scored(tokenizer, lines):
-    """Each score is the log-probability that scoring the text afterwards finds."""
+def test_n_best_scores_are_sorted_log_probabilities(tokenizer, lines):
+    """Each score equals the log-probability that the scorer computes for the text."""
     translator = Translator(leaning(tokenizer, 4.0), tokenizer, tokenizer)
     made = translator.n_best(lines, beam_size=4, n_best=3, length_penalty=0.0)
     for line, candidates in zip(lines, made, strict=True):
@@ -104,8 +104,8 @@ def test_n_best_is_sorted_and_scored(tokenizer, lines):
 
 
 @pytest.mark.parametrize("options", [{}, {"beam_size": 3}, {"sample": True}])
-def test_nothing_is_shorter_than_its_least_length(translator, options):
-    """Where that is also the most, and where a short source may not have as many: then as many as it may."""
+def test_min_length_holds_up_to_the_limit_of_the_source(translator, options):
+    """Covers a minimum equal to the maximum, and a minimum above the limit of a short source."""
     sources = [translator.source_tokenizer.encode(line) for line in ("o gato bebe água", "a vaca")]
     for settings, lengths in (
         ({"min_length": 5, "max_length": 5}, [5, 5]),
@@ -116,7 +116,7 @@ def test_nothing_is_shorter_than_its_least_length(translator, options):
         assert [len(candidates[0].ids) for candidates in found] == lengths
 
 
-def test_score_names_every_token(translator, tokenizer, model, numpy):
+def test_score_returns_a_log_probability_for_every_token(translator, tokenizer, model, numpy):
     scores = translator.score(["o gato", "a vaca come"], ["the cat", ""])
     assert [len(x) for x in scores] == [3, 1]
     source, target = [*tokenizer.encode("o gato"), 3], [2, *tokenizer.encode("the cat")]
@@ -143,7 +143,7 @@ def test_alternatives_begin_with_different_tokens(translator):
     assert found[0][1] < 0
 
 
-def test_alternatives_may_be_the_last_token(translator):
+def test_alternatives_may_be_the_last_allowed_token(translator):
     options = {"prefix": "the cat", "count": 4, "forbidden": HIDDEN}
     found = translator.alternatives("o gato bebe", max_length=3, **options)
     longer = translator.alternatives("o gato bebe", **options)
@@ -157,8 +157,8 @@ STREAMED = {"greedy": {}, "sampled": {"sample": True, "top_p": 0.9, "seed": 3}, 
 
 
 @pytest.mark.parametrize("options", STREAMED.values(), ids=STREAMED)
-def test_streamed_tokens_are_the_whole_translation(translator, lines, options):
-    """Streaming keeps to the settings too: heedful 0.1.0 always streamed a plain greedy search."""
+def test_streamed_tokens_add_up_to_the_whole_translation(translator, lines, options):
+    """Guards against ignored settings: heedful 0.1.0 always streamed a plain greedy search."""
     line = max(lines, key=len)
     pieces = list(translator.stream_tokens(line, prefix="the", **options))
     [[whole]] = translator.predict_stream([line], prefixes=["the"], **options)
@@ -167,14 +167,14 @@ def test_streamed_tokens_are_the_whole_translation(translator, lines, options):
 
 
 def test_a_beam_cannot_be_streamed(translator):
-    """The beam of the settings is ignored, one that is asked for is refused."""
+    """The beam size of the settings is ignored; a beam size passed as an argument is refused."""
     beams = Translator(translator.model, *[translator.target_tokenizer] * 2, DecodeConfig(beam_size=3))
     assert "".join(beams.stream_tokens("o gato bebe")) == translator.translate("o gato bebe")
     with pytest.raises(InputError, match="A beam, or several results, cannot be streamed"):
         list(beams.stream_tokens("o gato bebe", beam_size=3))
 
 
-def test_tokens_one_by_one_of_a_text_as_long_as_the_model_reads(tokenizer):
+def test_a_source_of_the_maximum_length_can_be_streamed(tokenizer):
     size = len(tokenizer)
     model = heedful.Transformer(
         size, size, num_layers=1, d_model=8, num_heads=2, d_ff=8, positions="learned", max_length=10
@@ -183,7 +183,7 @@ def test_tokens_one_by_one_of_a_text_as_long_as_the_model_reads(tokenizer):
     assert "".join(translator.stream_tokens("o gato " * 9)) == translator.translate("o gato " * 9)
 
 
-def test_greedy_scores_are_divided_as_those_of_beams(translator, lines):
+def test_greedy_scores_are_length_normalised_like_beam_scores(translator, lines):
     lines = [line for line in lines if line]
     settings = {"length_penalty": 0.0}, {"length_penalty": 1.0}, {"length_penalty": 0.6, "length_norm": "gnmt"}
     found = [[best[0] for best in translator.n_best(lines, forbidden=HIDDEN, **options)] for options in settings]
@@ -194,14 +194,14 @@ def test_greedy_scores_are_divided_as_those_of_beams(translator, lines):
         assert gnmt == pytest.approx(plain / ((5 + length) / 6) ** 0.6, rel=1e-5)
 
 
-def test_samples_come_best_first(translator, lines):
+def test_samples_are_sorted_by_score(translator, lines):
     for candidates in translator.n_best([line for line in lines if line], sample=True, n_best=4):
         scores = [score for _, score in candidates]
         assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_prefix_goes_before_other_rules(translator, beam_size):
+def test_a_prefix_takes_precedence_over_other_constraints(translator, beam_size):
     begun = "the cat the cat the cat"
     rules = {"no_repeat_ngram": 2, "forbidden": ("cat",), "min_length": 9, "beam_size": beam_size}
     made = list(translator.predict_stream(["o gato bebe"], prefixes=[begun], max_length=12, **rules))
@@ -211,7 +211,7 @@ def test_a_prefix_goes_before_other_rules(translator, beam_size):
     assert len(words) >= 9
 
 
-def test_alternatives_are_none_that_are_forbidden(translator):
+def test_alternatives_exclude_forbidden_tokens(translator):
     found = [piece for piece, _, _ in translator.alternatives("o gato bebe", count=3)]
     others = [piece for piece, _, _ in translator.alternatives("o gato bebe", count=3, forbidden=(found[0],))]
     assert found[0] not in others
@@ -220,7 +220,7 @@ def test_alternatives_are_none_that_are_forbidden(translator):
         translator.alternatives(" ")
 
 
-def test_a_text_is_not_taken_for_its_letters(translator):
+def test_a_single_text_is_refused_where_a_list_is_expected(translator):
     for method in (translator.n_best, lambda text: translator.score(text, ["the cat"])):
         with pytest.raises(InputError, match=r"takes a list of texts; put a single text into brackets"):
             method("o gato")
@@ -231,28 +231,28 @@ def test_a_text_is_not_taken_for_its_letters(translator):
 
 
 def test_settings_that_would_do_nothing_are_refused(translator):
-    """Guards against a temperature that somebody tunes while the search is greedy."""
+    """Guards against tuning a temperature while the search is greedy."""
     for option in ("temperature", "top_k", "top_p", "min_p"):
-        with pytest.raises(InputError, match=f"{option} says how to draw tokens: it goes with sample"):
+        with pytest.raises(InputError, match=f"{option} applies to sampling only: set sample too"):
             translator.translate("o gato", **{option: 0.5})
     for option in ({"coverage_penalty": 0.2}, {"stop": "width"}):
-        with pytest.raises(InputError, match="is for beam search: it goes with a beam_size above 1"):
+        with pytest.raises(InputError, match="applies to beam search only: set a beam_size above 1"):
             translator.translate("o gato", **option)
 
 
-def test_what_takes_one_text_takes_no_list(translator):
+def test_a_list_is_refused_where_a_single_text_is_expected(translator):
     for method in (translator.alternatives, lambda line: list(translator.stream_tokens(line))):
         with pytest.raises(InputError, match="takes a single text, not list"):
             method(["o gato"])
 
 
-def test_several_models_have_no_attention_to_draw(model, tokenizer):
+def test_drawing_the_attention_of_an_ensemble_is_refused(model, tokenizer):
     with pytest.raises(InputError, match="have no attention in common"):
         TranslationInspection.of(Translator(Ensemble([model, model]), tokenizer, tokenizer), "o gato")
 
 
-def test_attention_of_a_translation_without_an_end_is_drawn(tokenizer):
-    """Guards against one more token than there are learned positions."""
+def test_attention_is_drawn_for_a_translation_without_an_end_token(tokenizer):
+    """Guards against reading one token more than the model has learned positions."""
     model = leaning(tokenizer, -1e9, positions="learned")
     translator = Translator(model, tokenizer, tokenizer)
     assert len(translator.decode_ids([tokenizer.encode("o gato " * 4)])[0]) == 19
@@ -261,7 +261,7 @@ def test_attention_of_a_translation_without_an_end_is_drawn(tokenizer):
 
 
 def test_a_space_at_the_end_of_a_prefix_belongs_to_the_next_word(corpus):
-    """Guards against a lone space, which no model of byte-level tokens has seen before a word."""
+    """Guards against a separate space token, which byte-level training text never has before a word."""
     text = [target for _, target in corpus]
     for kind, size, same in (("bpe", 300, True), ("word", 60, True), ("char", 60, False)):
         tokenizer = Tokenizer.train(text, kind, size)
@@ -271,7 +271,7 @@ def test_a_space_at_the_end_of_a_prefix_belongs_to_the_next_word(corpus):
     assert spaced.carries_spaces
 
 
-def test_alternatives_are_of_the_precision_that_is_asked_for(translator):
+def test_alternatives_use_the_requested_precision(translator):
     plain = translator.alternatives("o gato bebe", prefix="the")
     rounded = translator.alternatives("o gato bebe", prefix="the", precision="bfloat16")
     assert plain[0][1] != rounded[0][1]
@@ -283,7 +283,7 @@ def test_alternatives_are_of_the_precision_that_is_asked_for(translator):
         assert score == pytest.approx(probabilities[translator.target_tokenizer.lookup(piece)], abs=1e-4)
 
 
-def test_white_space_is_no_text():
+def test_blank_lines_have_an_empty_translation():
     spaced = Tokenizer.train(["o gato bebe"], "bpe", 300)
     model = heedful.Transformer(len(spaced), len(spaced), num_layers=1, d_model=8, num_heads=2, d_ff=8, max_length=20)
     translator = Translator(model, spaced, spaced, DecodeConfig(min_length=2))
@@ -305,7 +305,7 @@ def test_white_space_is_no_text():
         ({"top_p": 0.0}, "top_p .0.0. must be above 0"),
     ],
 )
-def test_mistakes(translator, options, message):
+def test_invalid_options_are_refused(translator, options, message):
     with pytest.raises(InputError, match=message):
         translator.translate("o gato", **options)
 
@@ -319,7 +319,7 @@ def test_long_lines_are_cut_with_a_warning_that_names_them(model, tokenizer):
 
 
 def test_stream_reads_ahead_but_not_everything(model, tokenizer):
-    """Guards memory: a pipe of any length must come out while it goes in."""
+    """Guards memory and latency: the translation of a long pipe must start before the pipe ends."""
     translator = Translator(model, tokenizer, tokenizer, DecodeConfig(batch_size=1))
     source = iter(["o gato"] * 1000)
     stream = translator.stream(source)

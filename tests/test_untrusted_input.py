@@ -1,8 +1,8 @@
-"""Files from strangers: none is ever executed, read from outside its folder, or given more memory than it fills.
+"""Untrusted files: no code in them runs, nothing outside their folder is read, and their size bounds the memory.
 
-The published holes of Keras' own loader are rebuilt, harmless: those that run code would write a canary, others would
-read a file or a terabyte. Where today's Keras still fires when it is told to trust the file, a test shows that the
-payload is live.
+The payloads rebuild published vulnerabilities of Keras' own loader in a harmless form: those that run code would write
+a canary, others would read a file or a terabyte. A test shows that payloads do fire in the installed Keras when it is
+asked to trust the file.
 """
 
 import base64
@@ -26,7 +26,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.models import CausalLM
 from heedful.run import FOLDERS, Run
-from heedful.storage import own_file, read_checked, with_checksum
+from heedful.storage import plain_file, read_checked, with_checksum
 from heedful.validation import parse_json
 
 pytestmark = pytest.mark.any_backend
@@ -54,7 +54,7 @@ def hdf5(fill):
 
 
 def sequential(*layers):
-    """Return the config of a model of layers, as Keras writes it."""
+    """Return the config of a Sequential model, as Keras writes it."""
     first = {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [None, 1]}}
     config = {"name": "m", "layers": [first, *layers]}
     return {"module": "keras", "class_name": "Sequential", "config": config, "registered_name": None}
@@ -77,14 +77,14 @@ def bytecode(canary):
 
 
 def any_function(canary):
-    """A config that names any function, and what to call it with (CVE-2025-1550)."""
+    """A config that names an arbitrary function and its arguments (CVE-2025-1550)."""
     call = {"module": "os", "class_name": "function", "config": "system", "registered_name": "system"}
     arguments = {"command": f"touch {canary}"}
     return archive(canary.parent / "a.keras", sequential(layer("Lambda", function=call, arguments=arguments)))
 
 
 def download(canary):
-    """The function that fetches files, as a gadget within Keras (CVE-2025-8747)."""
+    """The download function of Keras itself, used as a gadget (CVE-2025-8747)."""
     origin = canary.parent / "origin"
     origin.write_text("sung")
     arguments = {"fname": str(canary), "origin": f"file://{origin}", "cache_dir": str(canary.parent)}
@@ -93,7 +93,7 @@ def download(canary):
 
 
 def unsafe_switch(canary):
-    """A config that switches the safe mode off before the bytecode comes (CVE-2025-9906)."""
+    """A config that switches safe mode off before it loads bytecode (CVE-2025-9906)."""
     off = {"module": "keras.config", "class_name": "enable_unsafe_deserialization", "config": {}}
     code = compile(f"lambda x: open({str(canary)!r}, 'w').write('sung')", "l", "eval").co_consts[0]
     body = {"class_name": "__lambda__", "config": {"code": base64.b64encode(marshal.dumps(code)).decode()}}
@@ -101,14 +101,14 @@ def unsafe_switch(canary):
 
 
 def vocabulary_path(canary):
-    """A vocabulary that is a path: the model would hold what stands in another file (CVE-2025-12058)."""
+    """A vocabulary given as a path: the model would contain another file's text (CVE-2025-12058)."""
     secret = canary.parent / "secret.txt"
     secret.write_text("secret\n")
     return archive(canary.parent / "a.keras", sequential(layer("StringLookup", vocabulary=str(secret))))
 
 
 def vocabulary_url(canary):
-    """The same from the network: whoever runs the server learns of it."""
+    """A vocabulary given as a URL: loading it would contact the server."""
     return archive(canary.parent / "a.keras", sequential(layer("IntegerLookup", vocabulary="http://127.0.0.1:9/x")))
 
 
@@ -156,7 +156,7 @@ def nested_saved_model(canary):
 
 
 def legacy_h5(canary):
-    """A Lambda in the old format, in which the safe mode was not heard (CVE-2025-9905)."""
+    """A Lambda in the old format, where safe mode was ignored (CVE-2025-9905)."""
     code = compile(f"lambda x: open({str(canary)!r}, 'w').write('sung')", "l", "eval").co_consts[0]
     encoded = base64.b64encode(marshal.dumps(code)).decode()
     config = sequential(layer("Lambda", function=[encoded, None, None], function_type="lambda"))
@@ -182,7 +182,7 @@ PAYLOADS = [
 
 
 def refused(result):
-    """Assert that a command was refused in one line."""
+    """Assert that a command was refused in one line; return the line."""
     error = result.stderr.decode()
     assert result.returncode == 2, error
     lines = [line for line in error.splitlines() if line.startswith("heedful: ")]
@@ -192,8 +192,8 @@ def refused(result):
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.__name__)
-def test_no_canary_is_written(payload, canary, run, cli, tmp_path):
-    """As a file to import, as weights, as a config and as a tokenizer of a run folder."""
+def test_no_payload_runs_without_trust(payload, canary, run, cli, tmp_path):
+    """Tries each payload as a file to import, and as the weights, config and tokenizer of a run."""
     path = payload(canary)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert "say --trust" in refused(cli("import", path, tmp_path / "new"))
@@ -217,7 +217,7 @@ def test_no_canary_is_written(payload, canary, run, cli, tmp_path):
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.__name__)
-def test_trust_still_has_keras_own_guards(payload, canary, cli, tmp_path, trained):
+def test_no_payload_runs_with_trust_either(payload, canary, cli, tmp_path, trained):
     tokenizer = trained / "run" / "source.tokenizer.json"
     message = refused(cli("import", payload(canary), tmp_path / "new", "--trust", "--tokenizer", tokenizer))
     assert "cannot be loaded" in message or "holds a" in message
@@ -225,8 +225,8 @@ def test_trust_still_has_keras_own_guards(payload, canary, cli, tmp_path, traine
     assert not (tmp_path / "new").exists()
 
 
-def test_the_payloads_are_live(canary):
-    """What is refused above does write its canary where somebody loads it without care."""
+def test_payloads_run_when_loaded_without_safe_mode(canary):
+    """Guards against payloads that are refused above only because they do not work."""
     path = bytecode(canary)
     code = f"import keras; keras.saving.load_model({str(path)!r}, safe_mode=False)(keras.ops.ones((1, 1)))"
     subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
@@ -238,7 +238,7 @@ def test_the_payloads_are_live(canary):
     assert canary.exists()
 
 
-def test_our_own_models_come_back_with_trust(cli, tmp_path, numpy):
+def test_our_own_models_are_imported_with_trust(cli, tmp_path, numpy):
     tokenizer = Tokenizer.train(["the cat drinks milk", "the cow eats"], "word", 40)
     model = CausalLM(len(tokenizer), num_layers=1, d_model=16, num_heads=2, d_ff=24, max_length=16)
     model.save(tmp_path / "mine.keras")
@@ -256,7 +256,7 @@ def test_our_own_models_come_back_with_trust(cli, tmp_path, numpy):
 
 @pytest.mark.parametrize("name", ["config.json", "source.tokenizer.json", "model.safetensors"])
 def test_nothing_outside_the_folder_is_read(run, cli, tmp_path, name):
-    """Links out of the folder and absolute ones are refused; links inside are a user's own affair."""
+    """Relative and absolute links out of the folder are refused; links within it are followed."""
     outside = tmp_path / "outside"
     (run / name).rename(outside)
     for target in (outside, os.path.relpath(outside, run)):
@@ -267,7 +267,7 @@ def test_nothing_outside_the_folder_is_read(run, cli, tmp_path, name):
     (run / name).symlink_to("inside")
     assert cli("translate", run, stdin="o gato\n").returncode == 0
     (run / name).unlink()
-    os.mkfifo(run / name)  # reading it would wait for ever
+    os.mkfifo(run / name)  # reading it would block forever
     refused(cli("translate", run, stdin="o gato\n"))
 
 
@@ -287,7 +287,7 @@ def test_a_state_outside_the_folder_is_not_read(run, tmp_path):
      ("num_layers", 10**30, "must be at most"), ("max_length", 10**9, "must be at most"),
      ("num_layers", -1, "must be greater than 0"), ("d_model", 16.0, "is not a whole number")],
 )  # fmt: skip
-def test_no_more_memory_than_the_files_fill(run, cli, key, value, message):
+def test_impossible_model_sizes_are_refused_without_allocating_memory(run, cli, key, value, message):
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     config["model"][key] = value
     (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -316,18 +316,18 @@ def test_json_is_strict(text, message, run, cli):
 
 @pytest.mark.parametrize("name", ["log.jsonl", "samples.txt"])
 def test_nothing_outside_the_folder_is_written(run, tmp_path, cli, name):
-    """A training that goes on must not add to a file elsewhere, nor make one."""
+    """A resumed training must neither append to a file elsewhere nor create one."""
     (run / name).unlink()
     (run / name).symlink_to(tmp_path / "elsewhere")
     result = cli("train", "--resume", run, "--train.updates", 9)
-    if name == "samples.txt":  # the log is written anew, in place of the link
+    if name == "samples.txt":  # the log is rewritten, which replaces the link
         assert "leads out of its folder" in refused(result)
     assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_folders_of_a_run_stay_inside(run, recipe, tmp_path, cli, name):
-    """What lies where a link leads may be another run's: nothing of it is renamed, deleted or written over."""
+def test_subfolders_that_link_out_of_a_run_are_refused(run, recipe, tmp_path, cli, name):
+    """The target may belong to another run: nothing in it may be renamed, deleted or overwritten."""
     (run / name).mkdir(exist_ok=True)
     (run / name).rename(tmp_path / "outside")
     (tmp_path / "outside" / "mine").write_text("mine")
@@ -346,7 +346,7 @@ def test_links_are_not_written_through(run, tmp_path, cli):
     notes.write_text("mine")
     (run / "figures").mkdir()
     (run / "figures" / "positions.png").symlink_to(notes)
-    assert cli("inspect", run, "--positions").returncode == 0  # in place of the link
+    assert cli("inspect", run, "--positions").returncode == 0  # replaces the link
     assert (run / "figures" / "positions.png").read_bytes().startswith(b"\x89PNG")
     (run / ".lock").unlink(missing_ok=True)
     (run / ".lock").symlink_to(notes)
@@ -360,14 +360,14 @@ def test_links_are_not_written_through(run, tmp_path, cli):
 
 
 @pytest.mark.parametrize("progress", ["{}", "[]", '{"update": 3}', "[" * 100_000])
-def test_a_state_that_tells_too_little_is_none(run, progress, cli):
+def test_states_with_malformed_progress_are_not_resumed(run, progress, cli):
     for state in Run.open(run).checkpoints.paths():
         state.write_bytes(with_checksum(read_checked(state)[0], {"progress": progress}))
     assert "holds no training state to resume from" in refused(cli("train", "--resume", run, "--train.updates", 9))
 
 
-def test_headers_that_lie_are_refused(tmp_path):
-    """Safetensors: an array beyond the file, two in one place, a hole, a name that comes twice, a vast header."""
+def test_inconsistent_safetensors_headers_are_refused(tmp_path):
+    """Covers arrays beyond the file, overlaps, holes, duplicate names and a huge header."""
     path = tmp_path / "x.safetensors"
 
     def write(header, size=8):
@@ -391,7 +391,7 @@ def test_headers_that_lie_are_refused(tmp_path):
         read_checked(path)
 
 
-def test_a_pickle_is_no_safetensors(tmp_path, canary, cli):
+def test_pickled_weights_are_refused_under_any_name(tmp_path, canary, cli):
     import pickle
 
     for name in ("pytorch_model.bin", "model.safetensors"):
@@ -403,18 +403,18 @@ def test_a_pickle_is_no_safetensors(tmp_path, canary, cli):
     assert not canary.exists()
 
 
-def test_own_files_are_found(tmp_path):
+def test_own_file_accepts_only_plain_files_in_the_folder(tmp_path):
     (tmp_path / "a").write_text("x")
-    assert own_file(tmp_path, "a") == tmp_path / "a"
+    assert plain_file(tmp_path, "a") == tmp_path / "a"
     with pytest.raises(InputError, match="does not exist"):
-        own_file(tmp_path, "b")
+        plain_file(tmp_path, "b")
     with pytest.raises(InputError, match="leads out of"):
-        own_file(tmp_path, "../a")
+        plain_file(tmp_path, "../a")
     with pytest.raises(InputError, match="not a plain file"):
-        own_file(tmp_path, ".")
+        plain_file(tmp_path, ".")
 
 
-def test_weights_that_are_no_numbers_are_refused(run, cli):
+def test_infinite_weights_are_refused(run, cli):
     arrays = safetensors.numpy.load((run / "model.safetensors").read_bytes())
     name = min(arrays)
     arrays[name] = np.full_like(arrays[name], np.inf)

@@ -24,7 +24,7 @@ _LARGE = 0.5  # seconds; programs that take longer to compile or load use much m
 def _after_compiling(event, duration_secs, **_):
     """Release the memory that compiling a large program used."""
     if event == _COMPILED and duration_secs > _LARGE:
-        memory.give_back()
+        memory.release_free_memory()
 
 
 if NAME == "jax":
@@ -98,7 +98,7 @@ def scan(function, carry, inputs, length):
     return carry, ops.stack(outputs)
 
 
-def apart(values):
+def fusion_barrier(values):
     """Return `values`, one or several tensors, through a barrier that XLA does not fuse across."""
     if NAME != "jax":
         return values
@@ -127,7 +127,7 @@ def keep_compilations(folder):
 
 
 @contextlib.contextmanager
-def precise():
+def full_float32_products():
     """Multiply float32 in full precision inside this context; GPUs may use TF32 by default."""
     if NAME == "jax":
         import jax

@@ -83,7 +83,7 @@ def peer_speed(name, work, updates):
 def main(engine, path, updates):
     """Measure one engine on the `Work` in a file; print the result as JSON on the last line."""
     if engine == OWN:
-        memory.hold_memory()  # before the first thread starts; peers manage memory themselves
+        memory.keep_freed_memory()  # before the first thread starts; peers manage memory themselves
     from heedful.bench.work import Work
 
     speed = heedful_speed if engine == OWN else functools.partial(peer_speed, engine)

@@ -1,6 +1,6 @@
-"""The commands of the command line: a module for each, with its arguments (`add_arguments`) and its work (`run`).
+"""The commands of the command line, one module each, with the functions `add_arguments` and `run`.
 
-A module is imported only when its command is called, and what takes long to import only when it runs.
+A module is imported only when its command is called; slow imports happen only in `run`.
 """
 
 import importlib
@@ -31,7 +31,7 @@ GROUPS = (
         ("doctor", "examine text: what is misaligned, repeated, in the wrong language, broken, leaked, ..."),
     )),
     ("ship", (
-        ("export", "write a run for another engine, and check that it translates as heedful does"),
+        ("export", "export a run to another engine, and check that it translates as heedful does"),
         ("import", "create a run from a pretrained BERT, GPT-2 or Marian"),
         ("bench train", "compare training speed and memory with other toolkits"),
         ("bench decode", "compare decoding speed with CTranslate2"),

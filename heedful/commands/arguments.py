@@ -1,4 +1,4 @@
-"""What several commands use to parse their arguments."""
+"""Argument parsing shared by several commands."""
 
 import argparse
 from pathlib import Path
@@ -21,14 +21,14 @@ def add_json(parser: argparse.ArgumentParser, text: str = "print JSON for machin
 
 
 def count(text: str) -> int:
-    """Parse a whole number from 1 on."""
+    """Parse a positive integer."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Accepts positional arguments anywhere among options; Python 3.11 by itself accepts them before options only."""
+    """Accepts positional arguments anywhere among options; Python 3.11 itself accepts them only before options."""
 
     _intermixed = False
 
@@ -38,14 +38,14 @@ class CommandParser(argparse.ArgumentParser):
         self.usage = self._usage()
         if "--" in (args or ()):  # everything after it is text
             return super().parse_known_args(args, namespace)
-        self._intermixed = True  # the next call calls this method again
+        self._intermixed = True  # the call below calls this method again
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._intermixed = False
 
     def _usage(self):
-        """Return the usage with options last: an option with several values would take positional arguments too."""
+        """Return the usage with options last: an option with several values would consume positional arguments."""
         forms: dict[Any, str] = {None: "{0}", "?": "[{0}]", "*": "[{0} ...]", "+": "{0} [{0} ...]"}
         named = [action for action in self._actions if not action.option_strings]
         parts = [forms[action.nargs].format(action.metavar or action.dest.upper()) for action in named]

@@ -15,7 +15,7 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command; return 1 if a check has failed."""
-    from heedful.commands.terminal import tell
+    from heedful.commands.terminal import report_progress
     from heedful.run import WEIGHTS, Run
     from heedful.selfcheck.check import check
 
@@ -23,16 +23,16 @@ def run(options):
     batch, frozen = _examples(run)
     trained = (run.path / WEIGHTS).is_file()
     if not trained and run.checkpoints.paths():
-        run.refuse_larger_than()  # a fresh model is built as the config says
+        run.refuse_larger_than()  # a fresh model is built from the config
     began = time.monotonic()
-    report = None if options.json else lambda finding: tell(str(finding))
+    report = None if options.json else lambda finding: report_progress(str(finding))
     findings = check(run, batch, frozen, trained, report)
     failed = [finding for finding in findings if not finding.passed]
     if options.json:
         print(json.dumps([finding.as_dict() for finding in findings], indent=2))
     else:
         weights = "the run's own weights" if trained else "fresh weights"
-        tell(
+        report_progress(
             f"{len(findings) - len(failed)} of {len(findings)} checks passed, on {weights}, "
             f"in {time.monotonic() - began:.0f} s"
         )

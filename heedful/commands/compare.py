@@ -10,11 +10,11 @@ from heedful.plugins import metric_names
 def add_arguments(parser):
     """Add the arguments of the command."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
-    parser.add_argument("--metric", help=f"{', '.join(metric_names())} (default: the usual one of the task)")
+    parser.add_argument("--metric", help=f"{', '.join(metric_names())} (default: that of the task)")
     add_json(parser)
     parser.epilog = (
-        "Runs that differ in nothing but the seed are one row. Runs that were not scored alike are refused: on\n"
-        "another text, with other settings of decoding, or with other signatures."
+        "Runs that differ only in the seed share a row. Runs that were scored differently are refused: on\n"
+        "another text, with other decoding settings, or with other signatures."
     )
 
 

@@ -2,7 +2,7 @@
 
 from heedful import settings
 from heedful.commands.explain import read_config
-from heedful.commands.terminal import say
+from heedful.commands.terminal import print_line
 
 
 def add_arguments(parser):
@@ -18,7 +18,7 @@ def run(options):
     names = [name for name in first if first[name] != second[name]]
     width = max((len(name) for name in names), default=0)
     for name in names:
-        say(f"{name:{width}s}  {first[name]!r}  ->  {second[name]!r}")
+        print_line(f"{name:{width}s}  {first[name]!r}  ->  {second[name]!r}")
     if not names:
-        say("no difference")
+        print_line("no difference")
     return 0

@@ -15,18 +15,16 @@ def add_arguments(parser):
     )  # fmt: skip
     parser.add_argument("--valid", nargs="+", default=[], metavar="FILE", help="validation text, in the same form")
     parser.add_argument("--test", nargs="+", default=[], metavar="FILE", help="test text, in the same form")
-    parser.add_argument("--labelled", action="store_true", help="each line is a label, a tab or a blank, and a text")
+    parser.add_argument("--labelled", action="store_true", help="each line is a label, a tab or a space, and a text")
     parser.add_argument("--ignore", nargs="+", default=[], metavar="KIND", help="kinds of findings to leave out")
     parser.add_argument("--fix", type=Path, metavar="FOLDER", help="write a cleaned copy, and a report of the changes")
     add_json(parser)
-    parser.epilog = (
-        "Exit code 1 if training would refuse the text. Training makes the same examination (train.examine)."
-    )
+    parser.epilog = "Exit code 1 if training would refuse the text. Training runs the same examination (train.examine)."
 
 
 def run(options):
     """Run the command; return 1 if training would refuse the text."""
-    from heedful.commands.terminal import say, tell, warn
+    from heedful.commands.terminal import print_line, report_progress, warn
     from heedful.doctor.cleaning import REPORT, clean
     from heedful.doctor.examination import examine
     from heedful.doctor.findings import REFUSED
@@ -46,11 +44,11 @@ def run(options):
         print(json.dumps(examination.as_dict(), indent=2))
     else:
         for line in examination.lines():
-            (tell if options.fix else say)(line)
+            (report_progress if options.fix else print_line)(line)
     if options.fix:
-        kept, mended, out = clean(text, examination, options.fix)
-        report = warn if options.json else tell
-        report(f"{kept:,} rows as they were, {mended:,} mended, {out:,} taken out: see {options.fix / REPORT}")
+        kept, repaired, removed = clean(text, examination, options.fix)
+        report = warn if options.json else report_progress
+        report(f"{kept:,} rows as they were, {repaired:,} repaired, {removed:,} removed: see {options.fix / REPORT}")
     return int(not examination.rows or any(finding.kind in REFUSED for finding in examination.findings))
 
 

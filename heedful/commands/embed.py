@@ -10,7 +10,7 @@ def add_arguments(parser):
     add_run(parser, "a run of task fill")
     parser.add_argument("files", **TEXTS)
     parser.add_argument(
-        "--pooling", default="mean", help="mean: of the vectors of all tokens; first: the vector of the first token"
+        "--pooling", default="mean", help="mean: the mean of all token vectors; first: the vector of the first token"
     )
 
 

@@ -1,10 +1,10 @@
-"""heedful explain: explain a setting, and say where the value of a run came from."""
+"""heedful explain: explain a setting, and show where the value in a run came from."""
 
 import difflib
 from pathlib import Path
 
 from heedful import settings
-from heedful.commands.terminal import say
+from heedful.commands.terminal import print_line
 
 
 def add_arguments(parser):
@@ -26,12 +26,12 @@ def run(options):
     values, origins = _values(options.where) if options.where else ({}, {})
     for name in chosen:
         kind, default, text = known[name]
-        say(f"{name}: {kind}, by default {default!r}")
+        print_line(f"{name}: {kind}, by default {default!r}")
         if text:
-            say(f"    {text}")
+            print_line(f"    {text}")
         if options.where:
             came = origins.get(name) or ("the default" if values[name] == default else "set by the run itself")
-            say(f"    in {options.where}: {values[name]!r}, {came}")
+            print_line(f"    in {options.where}: {values[name]!r}, {came}")
     return 0
 
 

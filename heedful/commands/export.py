@@ -36,4 +36,4 @@ def run(options):
         raise InputError("There is no text to check the export with.")
     keep_compilations()
     terminal.note_idle_devices()
-    export_checked(run, options.out or run.path / EXPORTED, pairs, options.quantization, terminal.tell)
+    export_checked(run, options.out or run.path / EXPORTED, pairs, options.quantization, terminal.report_progress)

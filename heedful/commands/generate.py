@@ -13,7 +13,7 @@ def add_arguments(parser):
     )
     parser.add_argument(
         "--scores", action="store_true",
-        help="write the log-probability of each text, in nats, before it (with a beam divided by a length penalty)",
+        help="write the log-probability of each text, in nats, before it (normalised by length for a beam)",
     )  # fmt: skip
     settings.add_options(parser, "decode", without=OF_SOURCE)
 

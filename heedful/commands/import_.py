@@ -21,9 +21,9 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.commands.terminal import say
+    from heedful.commands.terminal import print_line
     from heedful.pretrained import import_model
 
     run = import_model(options.source, options.run, options.tokenizer, options.trust)
     command = "embed" if run.config.model.untrained_head else run.config.task
-    say(f"{run.path}: {len(run.tokenizer):,} tokens; try: heedful {command} {run.path} ...")
+    print_line(f"{run.path}: {len(run.tokenizer):,} tokens; try: heedful {command} {run.path} ...")

@@ -13,7 +13,7 @@ def add_arguments(parser):
     parser.add_argument("sentence", nargs="?", help="a source sentence")
     parser.add_argument("--target", help="its translation (default: the model's own)")
     parser.add_argument("--layer", type=count, help="layer, from 1 (default: all)")
-    parser.add_argument("--head", type=count, help="one head, from 1 (default: all on a sheet)")
+    parser.add_argument("--head", type=count, help="one head, from 1 (default: all heads in one figure)")
     parser.add_argument("--kind", choices=KINDS, help="default: all three")
     parser.add_argument("--positions", action="store_true", help="draw the positional encoding")
     parser.add_argument("--schedule", action="store_true", help="draw the learning rate")
@@ -45,7 +45,7 @@ def run(options):
 
 
 def _draw_attention(run, options, out):
-    """Draw the attention of a sentence and its translation, a sheet for each kind and layer that is asked for."""
+    """Draw the attention of a sentence and its translation, one figure for each requested kind and layer."""
     from heedful.inference.translator import Translator
     from heedful.inspection.figures import draw_attention
     from heedful.inspection.translation import TranslationInspection

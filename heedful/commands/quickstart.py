@@ -10,13 +10,13 @@ def add_arguments(parser):
     parser.add_argument(
         "--run", type=Path, default=Path("runs/quickstart"), help="run folder (an earlier quickstart is overwritten)"
     )
-    parser.add_argument("--force", action="store_true", help="overwrite files of such names that belong to no run")
+    parser.add_argument("--force", action="store_true", help="overwrite files of the same names that belong to no run")
 
 
 def run(options):
     """Run the command."""
     from heedful import workflows
-    from heedful.commands.terminal import tell
+    from heedful.commands.terminal import report_progress
     from heedful.commands.train import stoppable
     from heedful.config import Config
     from heedful.errors import InputError
@@ -33,17 +33,17 @@ def run(options):
     if earlier and Config.from_json(options.run / CONFIG).name != config.name:
         raise InputError(f"{options.run} holds another run, which quickstart would overwrite: choose another --run.")
     force = earlier or options.force
-    if code := stoppable(lambda: workflows.train(config, options.run, tell, force), options.run):
+    if code := stoppable(lambda: workflows.train(config, options.run, report_progress, force), options.run):
         return code
     sentence = "Os meninos felizes não comeram o bolo da avó."
     maps = TranslationInspection.of(load(options.run), sentence)
     sheet = draw_attention(options.run / "figures" / "attention.png", maps, "cross", maps.num_layers)
-    tell(f"{sentence}  ->  {maps.translation}")
-    tell(f"attention: {sheet}")
+    report_progress(f"{sentence}  ->  {maps.translation}")
+    report_progress(f"attention: {sheet}")
     command = "python -m heedful" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
-    tell(f'Now try:  echo "O gato preto bebe leite." | {command} translate {options.run}')
+    report_progress(f'Now try:  echo "O gato preto bebe leite." | {command} translate {options.run}')
     scores = newest_scores(Run.open(options.run))
-    tell(
+    report_progress(
         f"quickstart: BLEU {scores['phrasebook/test']['bleu']:.2f} on unseen sentences, "
         f"{scores['phrasebook/unseen']['bleu']:.2f} on unseen combinations of words, "
         f"in {time.monotonic() - began:.0f} s"

@@ -13,10 +13,10 @@ from heedful.progress import note
 def read(files):
     """Return an iterator of the lines of files, or of standard input if there are none.
 
-    Relative paths are looked up here and in HEEDFUL_DATA.
+    Relative paths are looked up in the working directory and in HEEDFUL_DATA.
 
     Raises:
-        InputError: a file is missing; while reading, text is not UTF-8.
+        InputError: a file is missing or, while reading, is not UTF-8.
     """
     found = [resolve(file) for file in files]
     for file, path in zip(files, found, strict=True):
@@ -29,8 +29,8 @@ def _standard_input():
     if sys.stdin is None:
         raise InputError("There is no standard input to read.")
     try:
-        # A file object of its own: a thread that is blocked in the usual one crashes Python when the process ends.
-        file = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - open as long as the process is
+        # A separate file object: a thread that is blocked in sys.stdin crashes Python when the process ends.
+        file = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - open until the process ends
     except OSError:
         return _decoded(sys.stdin.buffer)  # a replacement without a file descriptor
     at_once = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -46,27 +46,27 @@ def _decoded(file):
 
 
 def one_line(text):
-    """Return a text without line feeds, which the written text may contain."""
+    """Return a text with its line feeds replaced by spaces."""
     return " ".join(text.split("\n"))
 
 
-def say(text):
-    """Print a text for the user on standard output at once."""
+def print_line(text):
+    """Print a text on standard output, and flush it."""
     print(text, flush=True)
 
 
-def tell(text):
+def report_progress(text):
     """Report progress on standard output; if that is closed, the work continues."""
     try:
-        say(text)
+        print_line(text)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         warn("standard output is closed; the work continues.")
 
 
 def note_idle_devices():
-    """Report devices that are not used on standard error."""
-    from heedful import backend  # here, since it loads Keras, and some commands do without
+    """Report unused devices on standard error."""
+    from heedful import backend  # imported here because it loads Keras, which some commands do not need
 
     if backend.device_count() > 1:
         note(f"heedful: {backend.device_summary()}")
@@ -78,6 +78,6 @@ def warn(text):
 
 
 def warn_of_cut_lines(count):
-    """Warn that of so many lines the model has read only a part."""
+    """Warn that the model has read only the beginning of `count` lines."""
     if count:
         warn(f"{count} lines have more tokens than the model reads: only their beginning was read.")

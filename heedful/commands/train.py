@@ -30,7 +30,7 @@ def add_arguments(parser):
 def run(options):
     """Run the command."""
     from heedful import workflows
-    from heedful.commands.terminal import tell
+    from heedful.commands.terminal import report_progress
     from heedful.errors import InputError
 
     if bool(options.recipe) == bool(options.resume):
@@ -44,15 +44,15 @@ def run(options):
     recipe = find_recipe(options.recipe)
     config = settings.of_recipe(recipe, options.overrides)
     if options.plan:
-        return workflows.plan(config, tell)
+        return workflows.plan(config, report_progress)
     origins, folder = settings.origins(recipe, options.overrides), options.run or workflows.default_folder(config)
     if options.seeds:
         return _train_seeds(options, config, origins, folder)
-    return stoppable(lambda: workflows.train(config, folder, tell, options.force, origins), folder)
+    return stoppable(lambda: workflows.train(config, folder, report_progress, options.force, origins), folder)
 
 
 def stoppable(work, folder):
-    """Do the work of a training; return 0, or after a signal the exit code that shells expect."""
+    """Call `work`, which trains; return 0, or after a signal the exit code that shells expect."""
     from heedful.checkpoint_files import CheckpointFiles
     from heedful.progress import note
     from heedful.run import CONFIG
@@ -64,7 +64,7 @@ def stoppable(work, folder):
         received.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, leave)  # as Ctrl-C; during updates `Signals` saves the state first
+    before = signal.signal(signal.SIGTERM, leave)  # treated like Ctrl-C; during updates `Signals` saves the state first
     try:
         work()
     except Interrupted as stop:
@@ -83,7 +83,7 @@ def stoppable(work, folder):
 
 def _resume(options):
     from heedful import workflows
-    from heedful.commands.terminal import tell
+    from heedful.commands.terminal import report_progress
     from heedful.errors import InputError
     from heedful.run import Run
 
@@ -93,13 +93,15 @@ def _resume(options):
         raise InputError("--verify uses the settings that the run has: change none in the same call.")
     config = settings.override(Run.open(options.resume).config, options.overrides)
     origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
-    return stoppable(lambda: workflows.resume(options.resume, tell, config, options.verify, origins), options.resume)
+    return stoppable(
+        lambda: workflows.resume(options.resume, report_progress, config, options.verify, origins), options.resume
+    )
 
 
 def _train_seeds(options, config, origins, folder):
-    """Train once with each seed, into a folder with the seed after its name, and compare."""
+    """Train once with each seed, into a folder with the seed as suffix, and compare."""
     from heedful import workflows
-    from heedful.commands.terminal import tell
+    from heedful.commands.terminal import report_progress
     from heedful.errors import InputError
     from heedful.run import Run
     from heedful.scores.comparison import compare
@@ -108,18 +110,18 @@ def _train_seeds(options, config, origins, folder):
     if not folder.name:
         raise InputError(f"--seeds trains into FOLDER-seedN, and {folder} has no name: choose another --run.")
     folders = [folder.with_name(f"{folder.name}-seed{seed}") for seed in options.seeds]
-    for seed, place in zip(options.seeds, folders, strict=True):  # all of them before the first training
-        _seeded(config, seed)  # which may refuse the seed
+    for seed, place in zip(options.seeds, folders, strict=True):  # check all before the first training
+        _seeded(config, seed)  # raises an error if the seed is not valid
         workflows.require_free(place, options.force)
     for seed, place in zip(options.seeds, folders, strict=True):
         seeded, first = _seeded(config, seed), place == folders[0]
-        tell(f"seed {seed}: {place}")
+        report_progress(f"seed {seed}: {place}")
         own = origins | {"train.seed": "command line, --seeds"}
-        if code := stoppable(lambda: workflows.train(seeded, place, tell, options.force, own, first), place):  # noqa: B023
+        if code := stoppable(lambda: workflows.train(seeded, place, report_progress, options.force, own, first), place):  # noqa: B023
             return code
-        config = Run.open(place).config  # what the first training has measured counts for all
+        config = Run.open(place).config  # all seeds use what the first training has measured
     for line in compare([Run.open(place) for place in folders]).lines():
-        tell(line)
+        report_progress(line)
     return 0
 
 

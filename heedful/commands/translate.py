@@ -13,15 +13,13 @@ def add_arguments(parser):
     """Add the arguments of the command."""
     add_run(parser)
     parser.add_argument("files", **TEXTS)
-    parser.add_argument("--with", dest="others", nargs="+", type=Path, metavar="RUN", help="more runs, which vote too")
-    parser.add_argument("--engine", choices=ENGINES, default="heedful", help="what searches; export for it first")
+    parser.add_argument("--with", dest="others", nargs="+", type=Path, metavar="RUN", help="more runs, as an ensemble")
+    parser.add_argument("--engine", choices=ENGINES, default="heedful", help="the engine; ctranslate2 needs an export")
     parser.add_argument(
         "--scores", action="store_true",
         help="write line number, score and text of each candidate, separated by tabs (--n-best does so too)",
     )  # fmt: skip
-    parser.add_argument(
-        "--prefixes", type=Path, metavar="FILE", help="the beginnings of the translations, one on each line"
-    )
+    parser.add_argument("--prefixes", type=Path, metavar="FILE", help="beginnings of the translations, one per line")
     settings.add_options(parser, "decode")
 
 
@@ -39,7 +37,7 @@ def run(options):
     keep_compilations()
     terminal.note_idle_devices()
     translator = _translator(options.engine, runs, decode)
-    tabs = options.scores or decode.n_best > 1  # several lines for one need its number
+    tabs = options.scores or decode.n_best > 1  # with several results per line, each needs the line number
     with progress_bar() as bar:
         shown = bar.add_task("lines", total=None)
         found = translator.predict_stream(source, terminal.warn, scored=tabs, prefixes=prefixes)

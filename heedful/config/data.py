@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from heedful.errors import InputError
-from heedful.validation import at_least, at_most, positive, share
+from heedful.validation import at_least, at_most, fraction, positive
 
 PARTS = ("train", "valid", "test")
 
@@ -24,10 +24,10 @@ class DataConfig:
     test: tuple[str, ...] = ()
     """Test text, in the same form. It is never read during training, and scored at the end."""
     origin: str = ""
-    """Where such text can be found; printed when a file is missing."""
+    """Where to get the text; printed when a file is missing."""
     held_out: float = 0.1
-    """generate, fill, classify: without validation files, the share of the training text, at its end, that is used for
-    validation."""
+    """generate, fill, classify: fraction of the training text, taken from its end, that is used for validation if there
+    are no validation files."""
     documents: Literal["whole", "lines", "paragraphs", "labelled"] = "whole"
     """generate, fill: what a document is: a whole file, a line, a paragraph between blank lines, or a line without its
     label."""
@@ -35,34 +35,34 @@ class DataConfig:
     """generate: cut windows from one stream of all text, or pack documents into rows, where they cannot attend to each
     other."""
     pack_tokens: int = 0
-    """translate: tokens, on each side, of the rows into which pairs are packed; pairs in one row cannot attend to each
-    other. Longer pairs have rows of their own. 0: no packing."""
+    """translate: length in tokens, on each side, of the rows into which pairs are packed; pairs in a row cannot attend
+    to each other. Longer pairs get rows of their own. 0: no packing."""
     mask_share: float = 0.15
-    """fill: share of the tokens that are masked."""
+    """fill: fraction of the tokens that are masked."""
     whole_words: bool = False
     """fill: mask all subwords of a word, or none."""
     labels: tuple[str, ...] = ()
-    """classify: the classes. Empty: those of the training text."""
+    """classify: the classes. Empty: taken from the training text."""
     sentences: int = 40_000
-    """Sentences in the training part of a built-in corpus."""
+    """Number of training sentences of a built-in corpus."""
     length: int = 10
     """Length of a sequence of the `reverse` puzzle."""
     repeats_counted_in: Literal["input", "output"] = "input"
     """`reverse`: X replaces every even occurrence of a token, counted in the order of the input, as in the annotated
     Transformer tutorial, or of the reversed output, as in heedful 0.1.0."""
     max_tokens: int = 100
-    """Length limit in tokens. translate: pairs with a longer source or target are left out. generate: tokens of a
-    window or row. fill, classify: longer texts are cut."""
+    """Length limit in tokens. translate: pairs with a longer source or target are left out. generate: length of a
+    window or row. fill, classify: longer texts are truncated."""
     batch_tokens: int | Literal["auto"] = 4096
-    """Tokens in a batch, padding included, counted on the longer side. auto: as many as fit into memory."""
+    """Tokens in a batch, padding included, counted on the longer side. auto: as many as fit in memory."""
     batch_sentences: int = 0
     """Sentences (or packed rows) in a batch. 0: use `batch_tokens` instead."""
     max_shapes: int = 10
     """Largest number of different batch shapes; each is compiled once."""
     planned_updates: int = 0
-    """translate: number of updates for which the batch shapes are chosen, since more shapes pay off in a long training.
-    0: that of train.updates when the run is created. A run keeps the number, so it keeps its batches when it is made
-    longer."""
+    """translate: number of updates for which the batch shapes are chosen, since more shapes pay off in longer training.
+    0: the value of train.updates when the run is created. A run keeps this value, so extending the run does not change
+    its batches."""
 
     def __post_init__(self):
         positive(self, "sentences", "length", "max_tokens", "max_shapes")
@@ -78,7 +78,7 @@ class DataConfig:
         at_least(self, 0, "planned_updates")
         if len(set(self.labels)) < len(self.labels):
             raise InputError("labels names a class twice.")
-        share(self, "held_out", "mask_share")
+        fraction(self, "held_out", "mask_share")
         if not self.mask_share:
             raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")
 
@@ -97,16 +97,16 @@ class TokenizerConfig:
     lowercase: bool = False
     """Convert text to lower case first (wordpiece strips accents too, as BERT does)."""
     prefix_space: bool = False
-    """bpe, unigram: read each line as if it began with a space, so that its first word has the same token as within a
-    line. For tasks that read whole texts (translate, classify)."""
+    """bpe, unigram: read each line as if it began with a space, so that its first word has the same token as elsewhere
+    in a line. For tasks that read whole texts (translate, classify)."""
     clean_up_spaces: bool = True
     """wordpiece: remove the spaces before punctuation marks and within English contractions from decoded text. Set it
-    to false for text that has such spaces itself."""
+    to false for text that really contains such spaces."""
 
     def __post_init__(self):
         positive(self, "vocab_size")
         at_most(self, vocab_size=10**7)
 
     def keywords(self) -> dict[str, Any]:
-        """Return what a vocabulary is learned with, as `Tokenizer.train` takes it."""
+        """Return the keyword arguments of `Tokenizer.train`."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "joint"}

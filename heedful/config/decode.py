@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from heedful.errors import InputError
-from heedful.validation import at_least, at_most, positive, share
+from heedful.validation import at_least, at_most, fraction, positive
 
 DRAWING = ("temperature", "top_k", "top_p", "min_p")  # settings that only sampling uses
 SEARCHING = ("coverage_penalty", "stop")  # settings that only beam search uses
@@ -17,11 +17,11 @@ class DecodeConfig:
     """How text is decoded."""
 
     batch_size: int = 64
-    """Sentences that are decoded at the same time."""
+    """Number of sentences decoded together."""
     beam_size: int = 1
-    """Hypotheses that are kept. 1: greedy search."""
+    """Number of hypotheses kept per sentence. 1: greedy search."""
     n_best: int = 1
-    """Results for each line, best first."""
+    """Number of results per line, best first."""
     length_penalty: float = 1.0
     """Exponent a of the length normalisation of scores in beam search. 0: plain log-probabilities, which favour short
     text."""
@@ -30,38 +30,38 @@ class DecodeConfig:
     coverage_penalty: float = 0.0
     """Strength of the penalty for source tokens that received little attention (Wu et al. 2016)."""
     stop: Literal["attainable", "width"] = "attainable"
-    """When beam search ends: as soon as no better result is possible, or when as many hypotheses as the beam is wide
-    have ended."""
+    """When beam search ends: as soon as no better result is possible (attainable), or when beam_size hypotheses have
+    ended (width)."""
     precision: Literal["as_trained", "float32", "bfloat16", "int8"] = "as_trained"
-    """Type of the matrix products. bfloat16 and int8 are faster on processors with units for them, but now and then a
-    translation depends on the batch size. All else is float32, also after a training in bfloat16."""
+    """Precision of the matrix products. bfloat16 and int8 are faster on hardware that supports them, but a translation
+    may occasionally depend on the batch size. All else is float32, even if the model was trained in bfloat16."""
     sample: bool = False
     """Sample tokens instead of searching for the most likely ones."""
     temperature: float = 1.0
     """Sampling: below 1 sharpens the distribution, above 1 flattens it."""
     top_k: int = 0
-    """Sampling: only from this many most likely words. 0: all."""
+    """Sampling: only from this many most likely tokens. 0: all."""
     top_p: float = 1.0
-    """Sampling: only from the smallest set of words with this total probability."""
+    """Sampling: only from the smallest set of tokens with this total probability."""
     min_p: float = 0.0
-    """Sampling: only from words that are at least this share as likely as the most likely one."""
+    """Sampling: only from tokens with at least this fraction of the highest probability."""
     seed: int = 1
     """Sampling: the same seed gives the same text for any batch size."""
     repetition_penalty: float = 1.0
-    """Above 1: makes tokens that were already written less likely (Keskar et al. 2019)."""
+    """Above 1: makes tokens that were already generated less likely (Keskar et al. 2019)."""
     no_repeat_ngram: int = 0
-    """Length of the token sequences that may not occur twice. 0: no rule. generate: prompt and text must fit the
+    """Length of the n-grams of tokens that may not occur twice. 0: no limit. generate: prompt and text must fit the
     context."""
     forbidden: tuple[str, ...] = ()
-    """Tokens, as spelled in the vocabulary, that are never written."""
+    """Tokens, as spelled in the vocabulary, that are never generated."""
     min_length: int = 0
-    """Smallest number of tokens of a result."""
+    """Minimum length of a result in tokens."""
     min_ratio: float = 0.0
-    """translate: smallest number of tokens of a result for each source token."""
+    """translate: minimum length of a result in tokens per source token."""
     max_length: int = 0
-    """Largest number of tokens of a result. 0: what the model can write (generate: 200)."""
+    """Maximum length of a result in tokens. 0: the limit of the model (generate: 200)."""
     max_ratio: float = 2.0
-    """translate: largest number of tokens of a result for each source token, before `max_extra`."""
+    """translate: maximum length of a result in tokens per source token, before `max_extra` is added."""
     max_extra: int = 10
     """translate: number of tokens that a result may have beyond `max_ratio`."""
 
@@ -70,7 +70,7 @@ class DecodeConfig:
         at_least(self, 0, "max_extra", "length_penalty", "coverage_penalty", "top_k", "no_repeat_ngram", "seed")
         at_least(self, 0, "min_length", "max_length", "min_ratio")
         at_most(self, batch_size=10**5, beam_size=10**4, n_best=10**4, max_length=10**7, seed=2**32 - 1)
-        share(self, "min_p")
+        fraction(self, "min_p")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p ({self.top_p}) must be above 0 and at most 1.")
         if self.max_length and self.min_length > self.max_length:
@@ -85,23 +85,23 @@ class DecodeConfig:
             )
 
     def for_call(self, **options) -> "DecodeConfig":
-        """Return the settings with `options` in place of some.
+        """Return the settings, with `options` replacing some of them.
 
         Raises:
-            InputError: values contradict each other, or one of the options would do nothing.
+            InputError: values contradict each other, or one of the options would have no effect.
         """
         settings = dataclasses.replace(self, **options)
         settings.refuse_idle(options)
         return settings
 
     def refuse_idle(self, names) -> None:
-        """Refuse names of given settings that a search with these settings does not use."""
+        """Raise `InputError` if `names` contains a setting that this search does not use."""
         if not self.sample and (idle := [name for name in DRAWING if name in names]):
-            raise InputError(f"{idle[0]} says how to draw tokens: it goes with sample.")
+            raise InputError(f"{idle[0]} applies to sampling only: set sample too.")
         if self.beam_size == 1 and (idle := [name for name in SEARCHING if name in names]):
-            raise InputError(f"{idle[0]} is for beam search: it goes with a beam_size above 1.")
+            raise InputError(f"{idle[0]} applies to beam search only: set a beam_size above 1.")
 
     def length_limit(self, source_length: int, model_limit: int) -> int:
-        """Return the most tokens of a result for `source_length` tokens, in a model that writes up to `model_limit`."""
+        """Return the maximum result length for `source_length` tokens and a model limited to `model_limit` tokens."""
         most = min(int(source_length * self.max_ratio + self.max_extra), model_limit)
         return min(most, self.max_length) if self.max_length else most

@@ -1,4 +1,4 @@
-"""Configs of format 1, which heedful 0.1.0 wrote: their names and rules in terms of today."""
+"""Conversion of format 1 configs, written by heedful 0.1.0, to the current format."""
 
 import warnings
 from typing import Any
@@ -9,14 +9,14 @@ from heedful.errors import InputWarning
 
 TRAIN = {"start_from": "init_from", "best_by": "select_by", "accumulate": "accumulate_batches"}
 RENAMED = {f"train.{old}": f"train.{new}" for old, new in TRAIN.items()}
-RENAMED |= {f"model.{old}": f"model.{new}" for old, new in MODEL.items() if old != "norm"}  # which means the kind now
+RENAMED |= {f"model.{old}": f"model.{new}" for old, new in MODEL.items() if old != "norm"}  # now the kind of norm
 
 
 def translated(table: dict[str, Any], origin: object, trained: bool = False) -> dict[str, Any]:
-    """Return the table of a config of format 1 as one of today; a table of another format stays as it is.
+    """Convert the table of a format 1 config to the current format; return a table of another format as is.
 
     Args:
-        table: without `format`, it may use the names of today.
+        table: without `format`, it may already use the current names.
         origin: for a warning.
         trained: whether it is the config of a run; heedful 0.1.0 trained the `reverse` puzzle with another rule.
     """
@@ -35,12 +35,12 @@ def translated(table: dict[str, Any], origin: object, trained: bool = False) -> 
 
 
 def progress_from_format_1(progress: dict[str, Any]) -> dict[str, Any]:
-    """Return the progress of a training state with names of today."""
+    """Return the progress of a training state with current names."""
     return {TRAIN.get(name, name): value for name, value in progress.items()}
 
 
 def _name_old_rule(data, origin):
-    """Add to the section [data] of a `reverse` run the rule that it has learned."""
+    """Record the rule that a `reverse` run has learned in its section [data], and warn."""
     if not isinstance(data, dict) or data.get("corpus") != "reverse" or "repeats_counted_in" in data:
         return
     data["repeats_counted_in"] = "output"

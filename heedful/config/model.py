@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from heedful.architecture import Architecture
 from heedful.errors import InputError
-from heedful.validation import at_most, positive, share
+from heedful.validation import at_most, fraction, positive
 
-SIZED = ("num_layers", "d_model", "num_heads", "d_ff")  # the settings that a named size sets
+SET_BY_SIZE = ("num_layers", "d_model", "num_heads", "d_ff")  # the settings that a named size sets
 SIZES = {
     "toy": (2, 128, 8, 256),
     "tiny": (4, 128, 4, 256),
@@ -20,28 +20,28 @@ SIZES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Architecture):
-    """The architecture of a run's model. Sizes that are not given are those of `size`."""
+    """The architecture of a run's model. Sizes that are not given come from `size`."""
 
     size: Literal["toy", "tiny", "tutorial", "base", "big"] = "tutorial"
     """Name of a set of sizes: num_layers, d_model, num_heads and d_ff."""
-    # None until __post_init__ puts the number of `size` there
+    # None until __post_init__ sets the value from `size`
     num_layers: int = None  # type: ignore[assignment]
     d_model: int = None  # type: ignore[assignment]
     num_heads: int = None  # type: ignore[assignment]
     d_ff: int = None  # type: ignore[assignment]
     pooling: Literal["mean", "first"] = "mean"
-    """classify: from the mean of all tokens' vectors, or from the first one's."""
+    """classify: classify the mean of all token vectors, or the first one."""
     untrained_head: bool = False
-    """fill: whether the head that predicts masked tokens is untrained, as in an imported encoder that has none: it can
-    embed texts and start other trainings, but not fill gaps."""
+    """fill: whether the head for masked tokens is untrained, as in an encoder imported without one. Such a model can
+    embed texts and initialise other runs, but not fill gaps."""
 
     def __post_init__(self):
-        for name, value in zip(SIZED, SIZES[self.size], strict=True):
+        for name, value in zip(SET_BY_SIZE, SIZES[self.size], strict=True):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon")
         at_most(self, num_layers=10**4, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
-        share(self, "dropout", "attention_dropout")
+        fraction(self, "dropout", "attention_dropout")
         if self.d_model % self.num_heads:
             below = self.d_model // self.num_heads * self.num_heads
             choices = [str(size) for size in (below, below + self.num_heads) if size]

@@ -1,4 +1,4 @@
-"""The whole config of a run, its files, and its earlier formats."""
+"""The complete config of a run, and how it is read and written."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ class Config:
     """Version of this format; a newer one is refused."""
     task: str = "translate"
     """What the model is for: `translate` (encoder-decoder), `generate` (decoder-only), `fill` (encoder-only),
-    `classify` (an encoder with classes), or a task of another package."""
+    `classify` (an encoder with classes), or a task from another package."""
     name: str = "run"
     """The run folder is runs/NAME unless --run says otherwise."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -49,7 +49,7 @@ class Config:
             object.__setattr__(self, "train", train)
         if self.train.select_by not in task.selected_by:
             raise InputError(
-                f"train.select_by = {self.train.select_by!r} is no score of task = {self.task!r}, which has "
+                f"train.select_by = {self.train.select_by!r} is not a score of task = {self.task!r}, which has "
                 f"{', '.join(task.selected_by)}."
             )
         if self.data.corpus not in task.corpora:
@@ -72,7 +72,7 @@ class Config:
             raise InputError("train.freeze needs train.init_from: without it there is nothing to freeze.")
 
     def planned_as(self, other: "Config") -> "Config":
-        """Return this config with its batches planned as those of `other`, unless it has a plan of its own."""
+        """Return this config with the batch plan of `other`, unless it has its own."""
         return find_task(self.task).plan_updates(self, other)
 
     @classmethod
@@ -80,7 +80,7 @@ class Config:
         """Read a recipe.
 
         Raises:
-            InputError: the file is missing, is no TOML, or holds an unknown key or a value out of range.
+            InputError: the file is missing or not valid TOML, or has an unknown key or a value out of range.
         """
         return from_dict(cls, read_recipe(path), str(path))
 
@@ -89,7 +89,7 @@ class Config:
         """Read the `config.json` of a run folder; errors as in `from_toml`."""
         table = read_json(path)
         if isinstance(table, dict) and isinstance(table.get("format"), int) and table["format"] > FORMAT:
-            table = {"format": table["format"]}  # reported instead of its keys, which may be new
+            table = {"format": table["format"]}  # report the format rather than its keys, which may be new
         return from_dict(
             cls, format_1.translated(table, path, trained=True) if isinstance(table, dict) else table, str(path)
         )

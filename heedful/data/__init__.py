@@ -1,1 +1,1 @@
-"""From text to arrays, in NumPy: no backend is needed here."""
+"""The data pipeline, from text to NumPy arrays; it needs no Keras backend."""

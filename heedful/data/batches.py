@@ -1,4 +1,4 @@
-"""Which sentences make batch number n: length buckets planned before training, an order that only the seed decides.
+"""Batch planning: length buckets planned before training, and an order that depends only on the seed.
 
 Axes: K shapes, S source length, T target length (both with their end token).
 """
@@ -11,14 +11,14 @@ import numpy as np
 
 from heedful.data.order import BATCHES, PAIRS, cycle, random_numbers
 
-# A padded target token costs about twice a source token: the decoder has one more attention, and the vocabulary.
+# A padded target token costs about twice as much as a source token, due to cross-attention and the output projection.
 TARGET_COST = 2
 EDGES = 48  # length limits tried on each axis; corpora with more distinct lengths are planned on quantiles
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A static batch shape and the share of the corpus that goes into it."""
+    """A static batch shape, and the pairs of the corpus that are batched in it."""
 
     sentences: int  # rows of a batch
     source_length: int
@@ -33,16 +33,16 @@ class Shape:
 class BatchPlan:
     """An endless sequence of batches over a corpus; batch n is a pure function of (seed, n).
 
-    Every shape reads its sentences round and round, shuffled anew each time, and gives as many batches an epoch as
-    its sentences fill: no batch is padded with empty rows, no sentence is left out.
+    Each shape cycles through its sentences, reshuffled on every pass, and yields as many batches per epoch as its
+    sentences fill. No batch is padded with empty rows, and no sentence is left out.
 
     Args:
-        source_lengths, target_lengths: of each pair, end token included; all source lengths 0 where texts are single.
-        batch_tokens: tokens of a batch on its longer side, padding included.
-        batch_sentences: sentences of a batch instead, if not 0.
-        max_shapes: most shapes K.
-        shape_price: what one more shape must save in padded tokens an epoch; the price of compiling it.
-        seed: of the order.
+        source_lengths, target_lengths: lengths of each pair, end token included; single texts have source length 0.
+        batch_tokens: tokens per batch on its longer side, padding included.
+        batch_sentences: sentences per batch; replaces `batch_tokens` if not 0.
+        max_shapes: maximum number of shapes K.
+        shape_price: padded tokens per epoch that one more shape must save to be worth compiling.
+        seed: seed of the order.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class BatchPlan:
 
     @property
     def batches_per_epoch(self):
-        """Mean number of batches in which every pair is seen once."""
+        """Mean number of batches per pass over all pairs."""
         return sum(len(shape.rows) / shape.sentences for shape in self.shapes)
 
     @property
     def padding_share(self):
-        """Share of all source and target places that are padding."""
+        """Share of all source and target positions that are padding."""
         places = sum(len(shape.rows) * (shape.source_length + shape.target_length) for shape in self.shapes)
         return 1 - (self.source_lengths.sum() + self.target_lengths.sum()) / places
 
     def one_pass(self):
-        """Yield (shape, indices) so that every pair comes exactly once; index -1 fills the last batch of a shape."""
+        """Yield (shape, indices) with every pair exactly once; index -1 fills the last batch of a shape."""
         for shape in self.shapes:
             for start in range(0, len(shape.rows), shape.sentences):
                 rows = np.full(shape.sentences, -1)
@@ -108,7 +108,7 @@ class BatchPlan:
         return "\n".join(lines)
 
     def _before(self, index, epoch):
-        """Return how many batches a shape has given before an epoch."""
+        """Return how many batches a shape has yielded before an epoch."""
         shape = self.shapes[index]
         return epoch * len(shape.rows) // shape.sentences
 
@@ -127,7 +127,7 @@ class BatchPlan:
         return low, number - self._begin(low)
 
     def _first(self, index):
-        """Return the number of a shape's first batch: in the epoch by whose end its rows have filled one."""
+        """Return the number of a shape's first batch, in the first epoch by the end of which its rows fill a batch."""
         shape = self.shapes[index]
         epoch = -(-shape.sentences // len(shape.rows)) - 1
         return self._begin(epoch) + self._order(epoch).index((index, 0))
@@ -150,9 +150,9 @@ class BatchPlan:
 def cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price=0):
     """Cut the plane of (source length, target length) into at most `max_shapes` buckets with the least padding.
 
-    First into bands of target lengths, then each band into ranges of source lengths, both by dynamic programming, so
-    the cut is the best of its kind on the length limits tried. The cost of a bucket is its sentences times its padded
-    lengths, target tokens at `TARGET_COST`; each bucket adds `shape_price`.
+    Dynamic programming cuts the plane into bands of target lengths, and each band into ranges of source lengths; among
+    such cuts the result is optimal for the length limits tried. A bucket costs its number of sentences times its padded
+    lengths, target tokens weighted by `TARGET_COST`, plus `shape_price`.
 
     Returns:
         A list of (source length, target length, indices of the pairs), without empty buckets.
@@ -165,7 +165,7 @@ def cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price=0):
     below = np.concatenate([np.zeros((1, len(source_edges))), counts.cumsum(0)])  # (target bin + 1, source bin)
 
     size = len(target_edges)
-    costs, notes = {}, {}  # of each band of target bins, from `low` to before `high`
+    costs, notes = {}, {}  # of each band of target bins low .. high-1
     for low, high in itertools.combinations(range(size + 1), 2):
         price = source_edges + TARGET_COST * target_edges[high - 1]
         costs[low, high], notes[low, high] = _cut_line(below[high] - below[low], price, max_shapes, shape_price)
@@ -180,7 +180,7 @@ def cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price=0):
 
 
 def _edges(lengths):
-    """Return the length limits to try: all distinct lengths, or their quantiles where there are too many."""
+    """Return the length limits to try: all distinct lengths, or their quantiles if there are too many."""
     distinct = np.unique(lengths)
     if len(distinct) <= EDGES:
         return distinct
@@ -188,9 +188,10 @@ def _edges(lengths):
 
 
 def _cut_line(counts, price, max_cuts, bucket_price):
-    """Cut bins (G,) into m ranges, m up to `max_cuts`: sentences x the price of the range's last bin, at the least.
+    """Cut bins (G,) into m ranges at minimal cost, for each m up to `max_cuts`.
 
-    Returns the cost for each m (max_cuts + 1,), of which the first is infinite, and notes for `_edges_noted`.
+    A range costs its number of sentences times the price of its last bin, plus `bucket_price`. Returns the cost for
+    each m (max_cuts + 1,), infinite for m = 0, and backpointers for `_edges_noted`.
     """
     size = len(counts)
     total = np.concatenate([[0], counts.cumsum()])
@@ -199,7 +200,7 @@ def _cut_line(counts, price, max_cuts, bucket_price):
     cost[np.tril_indices(size + 1)] = np.inf
     best = np.full((max_cuts + 1, size + 1), np.inf)
     best[0, 0] = 0
-    begins = np.zeros((max_cuts + 1, size + 1), np.int64)  # of the last of m ranges that end before a bin
+    begins = np.zeros((max_cuts + 1, size + 1), np.int64)  # [m, j]: of the last of m ranges over bins 0 .. j-1
     for m in range(1, max_cuts + 1):
         candidates = best[m - 1][:, None] + cost
         begins[m] = candidates.argmin(0)
@@ -216,17 +217,17 @@ def _edges_noted(begins, m):
 
 
 def _best_bands(costs, size):
-    """Choose bands that cover `size` bins, and how many buckets each gets, at the least cost.
+    """Choose bands that cover `size` bins, and the number of buckets of each, at minimal cost.
 
     Args:
-        costs: of each band (low, high), by the number of its buckets (K + 1,).
+        costs: cost of each band (low, high) by its number of buckets (K + 1,).
         size: number of bins.
 
     Returns:
         A list of (low, high, number of buckets), in order.
     """
     numbers = np.arange(len(costs[0, 1]))
-    rest = numbers[:, None] - numbers  # buckets that are left for the bins below, by (all, those of a band)
+    rest = numbers[:, None] - numbers  # buckets left for the bins below, by (all, those of a band)
     best = np.full((size + 1, len(numbers)), np.inf)  # by bins covered, buckets used
     best[0, 0] = 0
     choice = np.zeros((size + 1, len(numbers), 2), np.int64)  # where the last band begins, and how many buckets it has

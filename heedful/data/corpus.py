@@ -17,7 +17,7 @@ from heedful.errors import InputError
 def resolve(path):
     """Return `path`, or the file of that name under the folder HEEDFUL_DATA (default `./data`)."""
     path = Path(path)
-    with contextlib.suppress(RuntimeError):  # a name that begins with ~, and no user is called so
+    with contextlib.suppress(RuntimeError):  # the name begins with ~ but names no user
         path = path.expanduser()
     if path.is_absolute() or path.exists():
         return path
@@ -25,7 +25,7 @@ def resolve(path):
 
 
 def resolve_all(paths, origin=""):
-    """Return the `resolve`d paths; `InputError` names what is no file, or all that are missing, and their `origin`."""
+    """Return the `resolve`d paths; raise `InputError` if some are missing (with `origin`) or are not files."""
     found = [resolve(path) for path in paths]
     for path in found:
         if path.exists() and not path.is_file():
@@ -39,20 +39,20 @@ def resolve_all(paths, origin=""):
 
 
 def resolve_pair(paths, origin=""):
-    """Return the `resolve`d files of a parallel text; `InputError` also where there are more than two."""
+    """Return the `resolve`d files of a parallel text; raise `InputError` also if there are more than two."""
     if len(paths) > 2:
         raise InputError(f"A parallel text is two files or one .tsv file, not {len(paths)}.")
     return resolve_all(paths, origin)
 
 
 def raw_lines(path) -> Iterator[bytes]:
-    """Yield the lines of a text file, plain or .gz, as bytes without their ends.
+    """Yield the lines of a text file, plain or .gz, as bytes without line endings.
 
-    Only the line feed ends a line (a carriage return before it goes too), so that two sides of a corpus stay parallel
-    whatever other separators they contain.
+    Only a line feed ends a line (a carriage return before it is removed too), so the two sides of a corpus stay
+    parallel whatever other separators they contain.
 
     Raises:
-        InputError: the file is missing, or is not what its ending says.
+        InputError: the file is missing or a folder, or a .gz file is damaged.
     """
     path = Path(path)
     try:
@@ -67,17 +67,17 @@ def raw_lines(path) -> Iterator[bytes]:
 
 
 def without_ends(lines) -> Iterator[bytes]:
-    """Yield lines of bytes without their ends, and the first without the mark that some editors put before a text."""
+    """Yield lines of bytes without line endings, and the first line without a byte order mark."""
     for number, raw in enumerate(lines):
         line = raw.rstrip(b"\n").removesuffix(b"\r")
         yield line if number else line.removeprefix(codecs.BOM_UTF8)
 
 
 def read_lines(path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file, as `raw_lines` finds them.
+    """Yield the lines of a UTF-8 text file, split as in `raw_lines`.
 
     Raises:
-        InputError: as `raw_lines`; a line is not UTF-8 (names it).
+        InputError: as in `raw_lines`; or a line is not UTF-8 (the message names it).
     """
     for number, raw in enumerate(raw_lines(path), start=1):
         try:
@@ -89,10 +89,10 @@ def read_lines(path) -> Iterator[str]:
 
 
 def read_pairs(paths) -> Iterator[tuple[str, str]]:
-    """Yield (source, target) from two parallel files, or from one file with a tab between them.
+    """Yield (source, target) from two parallel files, or from one tab-separated file.
 
     Raises:
-        InputError: as `read_lines`; the sides differ in length (names both counts); a line without exactly one tab.
+        InputError: as in `read_lines`; the sides differ in length; or a line does not have exactly one tab.
     """
     if len(paths) == 1:
         yield from _read_tsv(paths[0])
@@ -127,12 +127,12 @@ def split_pair(line):
 
 
 class Corpus:
-    """A text that can be read again and again - pairs of sentences, documents - and the fingerprint of its content.
+    """A text (sentence pairs, documents) that can be read repeatedly, and the fingerprint of its content.
 
     Args:
-        read: a function that returns a fresh iterator of (source, target), or of what else the text consists of.
-        fingerprint: text that changes when the content does.
-        name: for messages.
+        read: a function that returns a new iterator of (source, target) pairs or other items.
+        fingerprint: a string that changes when the content does.
+        name: name used in messages.
     """
 
     def __init__(self, read, fingerprint, name):
@@ -146,15 +146,15 @@ class Corpus:
         """Open two parallel files or one .tsv.
 
         Raises:
-            InputError: there are more than two, or some are missing; the message names all that are, and `origin`,
-                where such text comes from.
+            InputError: there are more than two files, or some are missing; the message names these and `origin`,
+                where the text comes from.
         """
         found = resolve_pair(paths, origin)
         return cls(lambda: read_pairs(found), fingerprint_files(found), " + ".join(map(str, found)))
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[str, str]], name):
-        """Keep pairs that are in memory already."""
+        """Create a corpus from pairs in memory."""
         pairs = list(pairs)
         digest = hashlib.sha256()
         for source, target in pairs:
@@ -163,10 +163,10 @@ class Corpus:
 
 
 def hold_out(corpus, share):
-    """Cut the last `share` off a corpus: (the rest, what was cut off), both as corpora.
+    """Split the last `share` off a corpus; return (the rest, the part split off), both as corpora.
 
-    That is of their number; but where documents are so unlike that it would be less than half or more than twice that
-    share of their characters (a single one, at the least), the last characters.
+    The share is counted in documents. It is counted in characters instead if the last documents hold less than half or
+    more than twice that share of the characters, or if no document would be left for the rest.
     """
     documents = list(corpus)
     cut = int(len(documents) * (1 - share))
@@ -182,7 +182,7 @@ def hold_out(corpus, share):
 
 
 def _cut_text(documents, size):
-    """Return documents of `size` characters, and the rest."""
+    """Split documents after `size` characters in total; return both parts."""
     before, after, room = [], [], size
     for document in documents:
         before += [document[:room]] if room else []

@@ -1,7 +1,4 @@
-"""Documents for language models: read from files, encoded once, cut into windows or packed into rows.
-
-Axes: B rows of a batch, T length of a row.
-"""
+"""Documents for language models: read from files and encoded once."""
 
 import itertools
 import re
@@ -20,9 +17,9 @@ def read_documents(paths, split="whole", origin=""):
 
     Args:
         paths: text files, plain or .gz.
-        split: a document is the `whole` file, each of its `lines`, `paragraphs`, which blank lines part, or the text on
-            each line of a `labelled` file.
-        origin: where such text comes from, for the message about a missing file.
+        split: what counts as a document: the `whole` file, each of its `lines`, each of its `paragraphs` (separated by
+            blank lines), or the text on each line of a `labelled` file.
+        origin: where the text comes from, for the error message about a missing file.
 
     Raises:
         InputError: a file is missing.
@@ -47,13 +44,13 @@ def read_documents(paths, split="whole", origin=""):
     return Corpus(documents, f"{split} {fingerprint_files(found)}", " + ".join(map(str, found)))
 
 
-CHARACTERS = 500_000  # encoded at a time; a tokenizer takes some 300 bytes for each
-LINE_END = re.compile(r"(?<=\S)\n(?=\S)")  # more white space around it could be one token
+CHARACTERS = 500_000  # encoded at a time, to limit the memory of the tokenizer
+LINE_END = re.compile(r"(?<=\S)\n(?=\S)")  # longer white space could be a single token
 
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """The ids of texts, and what they were."""
+    """The ids of texts, their size in bytes, and the number of empty texts left out."""
 
     ids: Ragged
     text_bytes: int
@@ -70,10 +67,10 @@ def encode_texts(corpus, tokenizer, cache=None):
     Args:
         corpus: a `Corpus` of texts; read as a stream.
         tokenizer: a `Tokenizer`.
-        cache: folder for encoded text; the same text and tokenizer are encoded only once.
+        cache: folder for encoded text; reused for the same text and tokenizer.
 
     Raises:
-        InputError: nothing is left.
+        InputError: all texts are empty.
     """
 
     def write(folder):
@@ -104,7 +101,7 @@ def encode_texts(corpus, tokenizer, cache=None):
 
 
 def _chunks(texts):
-    """Yield lists of texts of some `CHARACTERS`: few enough for the memory, enough for the tokenizer's threads."""
+    """Yield lists of texts of about `CHARACTERS`: they fit into memory and keep the tokenizer's threads busy."""
     chunk, size = [], 0
     for text in texts:
         chunk.append(text)

@@ -16,12 +16,12 @@ import numpy as np
 
 from heedful.errors import InputError
 
-CHUNK = 20_000  # lines encoded at a time: enough to keep the tokenizer's threads busy, little memory
+CHUNK = 20_000  # lines encoded at a time: keeps the tokenizer's threads busy and needs little memory
 
 
 @dataclass(frozen=True)
 class Filtered:
-    """What the length filter did, in pairs."""
+    """How many pairs the length filter kept and dropped."""
 
     kept: int
     too_long: int
@@ -37,11 +37,11 @@ class Filtered:
 
 
 class Ragged:
-    """Many id sequences of different length in one flat array.
+    """Many id sequences of different lengths in one flat array.
 
     Args:
         flat: all ids, one sequence after the other.
-        offsets: where each begins, and at last where the last one ends.
+        offsets: the start of each sequence, then the end of the last one.
     """
 
     def __init__(self, flat, offsets):
@@ -49,14 +49,14 @@ class Ragged:
 
     @classmethod
     def of(cls, sequences):
-        """Pack a list of id lists."""
+        """Concatenate id sequences."""
         sequences = list(sequences)
         offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in sequences], dtype=np.int64)])
         return cls(np.fromiter(itertools.chain.from_iterable(sequences), np.int32, count=offsets[-1]), offsets)
 
     @classmethod
     def read(cls, folder, name, mapped):
-        """Read NAME.bin and NAME_offsets.npy; `mapped` leaves the ids on disk."""
+        """Read NAME.bin and NAME_offsets.npy; `mapped` memory-maps the ids."""
         path = folder / f"{name}.bin"
         flat = np.memmap(path, np.int32, "r") if mapped else np.fromfile(path, np.int32)
         offsets = np.load(folder / f"{name}_offsets.npy")
@@ -103,7 +103,7 @@ def encode(corpus, source_tokenizer, target_tokenizer, max_tokens, cache=None):
         corpus: a `Corpus`; read as a stream.
         source_tokenizer, target_tokenizer: may be the same.
         max_tokens: longest sequence kept, its end token included.
-        cache: folder for encoded corpora; the same text, tokenizers and limit are encoded only once.
+        cache: folder for encoded corpora; reused for the same text, tokenizers and limit.
 
     Raises:
         InputError: no pair is left.
@@ -112,19 +112,19 @@ def encode(corpus, source_tokenizer, target_tokenizer, max_tokens, cache=None):
 
     def write(folder):
         filtered = _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder)
-        _refuse_nothing(filtered, corpus, max_tokens)
+        _require_pairs(filtered, corpus, max_tokens)
 
     return kept_in_cache(parts, cache, write, _read)
 
 
 def kept_in_cache(parts, cache, write, read):
-    """Return what `write` makes and `read` reads, from the cache where it was made before and can still be read.
+    """Return what `read` loads from a folder that `write` has filled; reuse a cached folder that is still readable.
 
     Args:
-        parts: texts that decide the content.
-        cache: the folder of all cached content, or None: keep nothing.
+        parts: strings that determine the content.
+        cache: the folder of all cached content; None keeps nothing.
         write: called with a new folder, to fill it.
-        read: called with the folder and whether its arrays may be mapped from disk.
+        read: called with the folder and whether its arrays may be memory-mapped.
     """
     key = hashlib.sha256()
     for part in parts:
@@ -133,9 +133,9 @@ def kept_in_cache(parts, cache, write, read):
     if folder and folder.is_dir():
         try:
             return read(folder, mapped=True)
-        except (ValueError, EOFError, FileNotFoundError):  # such as files not yet on the disk when the power failed
+        except (ValueError, EOFError, FileNotFoundError):  # for example files that a power failure truncated
             aside = folder.with_name(f"{folder.name}.{os.getpid()}.{time.monotonic_ns()}")
-            with contextlib.suppress(FileNotFoundError):  # another training may have found it too
+            with contextlib.suppress(FileNotFoundError):  # another run may have moved it already
                 folder.rename(aside)
             shutil.rmtree(aside, ignore_errors=True)
     if folder:
@@ -149,7 +149,7 @@ def kept_in_cache(parts, cache, write, read):
         try:
             made.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another run was faster, with the same content
+            if not folder.is_dir():  # otherwise another run has written the same content
                 raise
     return read(folder, mapped=True)
 
@@ -167,7 +167,7 @@ def _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder):
             for source, target in zip(*encoded, strict=True):
                 if not source or not target:
                     empty += 1
-                elif max(len(source), len(target)) >= max_tokens:  # the end token needs a place too
+                elif max(len(source), len(target)) >= max_tokens:  # leave room for the end token
                     too_long += 1
                 else:
                     for file, ends, ids in ((source_file, offsets[0], source), (target_file, offsets[1], target)):
@@ -185,7 +185,7 @@ def _read(folder, mapped):
     return EncodedPairs(Ragged.read(folder, "source", mapped), Ragged.read(folder, "target", mapped), filtered)
 
 
-def _refuse_nothing(filtered, corpus, max_tokens):
+def _require_pairs(filtered, corpus, max_tokens):
     if filtered.kept:
         return
     if not filtered.too_long and not filtered.empty:

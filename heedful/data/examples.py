@@ -1,4 +1,4 @@
-"""Encoded text as the batches that models are trained on: what all have in common, and pairs of sentences.
+"""Training batches from encoded text: the common base class, and examples from sentence pairs.
 
 Axes: B batch, S source length, T target length.
 """
@@ -21,7 +21,7 @@ def teacher_forcing_batch(pairs, rows, shape):
 
     Args:
         pairs: `EncodedPairs`.
-        rows: which pairs; -1 makes an empty row that counts for nothing.
+        rows: indices of the pairs; -1 yields an empty row with weight 0.
         shape: (source length, target length), each with room for one more token than the longest sequence.
 
     Returns:
@@ -33,7 +33,7 @@ def teacher_forcing_batch(pairs, rows, shape):
     target = np.zeros_like(labels)
     target[:, 0] = START_ID
     target[:, 1:] = labels[:, :-1]
-    target[target == END_ID] = 0  # after the last label there is nothing to predict, so nothing to read
+    target[target == END_ID] = 0  # the end token is never an input: nothing follows it
     return {
         "source": source_ids(pairs.source, rows, source_length),
         "target": target,
@@ -43,7 +43,7 @@ def teacher_forcing_batch(pairs, rows, shape):
 
 
 def enclosed(pieces, rows, length):
-    """Return pieces between start and end token, padded: (len(rows), length); row -1 is empty."""
+    """Return pieces enclosed in start and end tokens, padded: (len(rows), length); row -1 is empty."""
     ids = np.zeros((len(rows), length), np.int32)
     ids[:, 1:-1] = pieces.padded(rows, length - 2)
     real = np.asarray(rows) >= 0
@@ -62,8 +62,8 @@ def plan_pieces(pieces, *, batch_tokens, batch_sentences=0, max_shapes=10, seed=
 class PlannedExamples:
     """The batches of a `BatchPlan` as arrays; batch n is a pure function of (seed, n).
 
-    What trains a model has this form: `batch(n)`, `tokens(n)`, `shape(n)`, `first_of_each_shape()`,
-    `batches_per_epoch`, `one_pass()`, and a text that describes it.
+    All training examples have this interface: `batch(n)`, `tokens(n)`, `shape(n)`, `first_of_each_shape()`,
+    `batches_per_epoch`, `one_pass()`, and a description as `str`.
 
     Args:
         plan: a `BatchPlan`.
@@ -73,7 +73,7 @@ class PlannedExamples:
         self.plan = plan
 
     def read(self, rows, shape, draw):
-        """Return the arrays of a batch: texts `rows` (-1: none) in a `Shape`; `draw` seeds what is random in it."""
+        """Return the arrays of a batch: texts `rows` (-1: empty) in a `Shape`; `draw` seeds its random numbers."""
         raise NotImplementedError
 
     def batch(self, number):
@@ -82,12 +82,12 @@ class PlannedExamples:
         return self.read(rows, shape, (TRAINING_MASKS, number))
 
     def one_pass(self):
-        """Yield batches in which every text comes exactly once, the same ones each time."""
+        """Yield batches that contain every text exactly once; they are the same on every call."""
         for number, (shape, rows) in enumerate(self.plan.one_pass()):
             yield self.read(rows, shape, (SCORING_MASKS, number))
 
     def tokens(self, number):
-        """Return how many real tokens, of the target if there is a source, batch `number` has."""
+        """Return the number of tokens in batch `number` without padding; for pairs, the target tokens only."""
         return self.plan.target_tokens(number)
 
     def shape(self, number):
@@ -101,7 +101,7 @@ class PlannedExamples:
 
     @property
     def batches_per_epoch(self):
-        """Mean number of batches in which every text is seen once."""
+        """Mean number of batches per pass over all texts."""
         return self.plan.batches_per_epoch
 
     def __str__(self):
@@ -109,7 +109,7 @@ class PlannedExamples:
 
 
 class TranslationExamples(PlannedExamples):
-    """Pairs for teacher forcing, as `teacher_forcing_batch` makes them.
+    """Pairs for teacher forcing, as `teacher_forcing_batch` returns them.
 
     Args:
         pairs: `EncodedPairs`.
@@ -125,14 +125,14 @@ class TranslationExamples(PlannedExamples):
 
 
 class PackedPairs(PlannedExamples):
-    """Pairs for teacher forcing that share rows; the pairs of a row are numbered and cannot see each other.
+    """Pairs for teacher forcing, packed into rows; segment numbers keep a row's pairs from attending to each other.
 
-    Which pairs share a row stays the same; the rows come in another order each time.
+    The packing is fixed; the order of the rows changes with each pass.
 
     Args:
         pairs: `EncodedPairs`.
-        rows: lists of the pairs of each row, as `pack` makes them.
-        plan: a `BatchPlan` of the rows, by all their tokens on each side, end tokens included.
+        rows: lists of the pairs in each row, as returned by `pack`.
+        plan: a `BatchPlan` over the total length of each row on each side, end tokens included.
     """
 
     def __init__(self, pairs, rows, plan):
@@ -140,7 +140,7 @@ class PackedPairs(PlannedExamples):
         self.pairs, self.rows = pairs, Ragged.of(rows)
 
     def read(self, rows, shape, draw):
-        """Return what `teacher_forcing_batch` does, and of each side segments and positions, all (B, S) or (B, T)."""
+        """Return the arrays of `teacher_forcing_batch`, and segments and positions of each side: (B, S) or (B, T)."""
         counts = np.where(np.asarray(rows) < 0, 0, self.rows.lengths[rows])
         pairs = self.rows.padded(rows, counts.max())
         there = np.arange(pairs.shape[1]) < counts[:, None]
@@ -160,16 +160,17 @@ def _laid_out(side, texts, pairs, there, length):
     """Concatenate one side of the pairs of each row: ids with their end tokens, segments, positions.
 
     Args:
-        side: name of the arrays.
+        side: `source` or `target`, which names the arrays.
         texts: `Ragged` ids of that side.
-        pairs: numbers of the pairs of each row (B, P); which of them are `there` (B, P).
-        length: of the rows.
+        pairs: indices of the pairs in each row (B, P).
+        there: which of these are real, not padding (B, P).
+        length: length of the rows.
     """
     sizes = np.where(there, texts.lengths[pairs] + 1, 0)
     ends = sizes.cumsum(axis=1)
     places = np.arange(length)
     real = places < ends[:, -1:]
-    # Which pair of its row each place belongs to (B, length): as many as have ended before it.
+    # The index in the row of the pair at each position (B, length): the number of pairs that end before it.
     numbers = np.where(real, (places[:, None] >= ends[:, None, :]).sum(axis=-1), 0)
     positions = np.where(real, places - np.take_along_axis(ends - sizes, numbers, axis=1), 0)
     chosen = np.take_along_axis(pairs, numbers, axis=1)

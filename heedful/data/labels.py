@@ -1,4 +1,4 @@
-"""Texts with a class each.
+"""Labelled texts for classification.
 
 Axes: B texts, T length of a text with its start and end token.
 """
@@ -9,16 +9,16 @@ from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_a
 from heedful.data.examples import PlannedExamples, enclosed
 from heedful.errors import InputError
 
-NAMED = 10  # labels in a message
+NAMED = 10  # most labels listed in a message
 
 
 def read_labelled(paths, origin=""):
     """Open files of `label<TAB>text` or `label text` lines as a `Corpus` of (label, text).
 
-    A file whose first line has a tab has tabs.
+    A file is tab-separated if its first line has a tab.
 
     Raises:
-        InputError: a file is missing; later, a line without label or text (names it).
+        InputError: a file is missing; during reading, a line has no label or no text (the message names it).
     """
     found = resolve_all(paths, origin)
 
@@ -39,21 +39,21 @@ def read_labelled(paths, origin=""):
 
 
 def separator_of(first_line):
-    """Return what stands between label and text in a file: a blank, if there is no tab in its first line."""
+    """Return the separator of label and text in a file: a tab if its first line has one, else a space."""
     return "\t" if "\t" in first_line else " "
 
 
 def split_labelled(line, separator):
-    """Return label and text of a line; None where it lacks one of them."""
+    """Return the label and text of a line, or None if it lacks one of them."""
     label, _, text = line.partition(separator)
     return (label.strip(), text) if label.strip() and text.strip() else None
 
 
 def label_numbers(corpus, labels):
-    """Return the number of each text's label among `labels` (N,).
+    """Return the index in `labels` of each text's label (N,).
 
     Raises:
-        InputError: a label is none of them; names the text.
+        InputError: a label is not in `labels`; the message names the text.
     """
     numbers = {label: number for number, label in enumerate(labels)}
     found = []
@@ -68,11 +68,11 @@ def label_numbers(corpus, labels):
 
 
 class LabelledExamples(PlannedExamples):
-    """Texts with the number of their class.
+    """Texts with their class indices.
 
     Args:
         texts: `Ragged` ids without start and end tokens.
-        labels: the number of each text's class.
+        labels: the class index of each text.
         plan: a `BatchPlan` over the lengths of the texts, start and end token included.
     """
 

@@ -1,4 +1,4 @@
-"""What a language model learns from: windows of one long stream, or documents that share rows.
+"""Training examples for language models: windows of one long stream, or documents packed into rows.
 
 Axes: B rows of a batch, T length of a row, N ids of a stream.
 """
@@ -13,36 +13,36 @@ from heedful.special_tokens import END_ID, START_ID
 
 
 def as_stream(texts):
-    """Return all ids of `EncodedTexts` as one stream; of several documents each is followed by an end token."""
+    """Return all ids of `EncodedTexts` as one stream; an end token follows each document if there are several."""
     flat, offsets = np.asarray(texts.ids.flat), texts.ids.offsets
     return np.insert(flat, offsets[1:], END_ID) if len(texts.ids) > 1 else flat
 
 
 class Windows:
-    """Next-token examples from one long stream: every epoch cuts it anew, at a random phase, and shuffles the windows.
+    """Next-token examples from one long stream; each epoch cuts it at a random phase and shuffles the windows.
 
-    So a token has other neighbours before it each time, and is learned from once an epoch, but for one or two windows
-    at the ends. Batch n is a pure function of (seed, n).
+    The context of a token therefore varies between epochs. Each token is predicted once per epoch, except for one or
+    two windows at the ends. Batch n is a pure function of (seed, n).
 
     Args:
         stream: ids (N,).
-        length: T, what the model reads at once.
-        rows: B.
-        seed: of phases and order.
+        length: T, tokens per window.
+        rows: B, windows per batch.
+        seed: seed of the phases and the order.
     """
 
     def __init__(self, stream, length, rows, seed=0):
         self.stream, self.length, self.rows, self.seed = stream, length, rows, seed
-        self.windows = (len(stream) - 1) // length  # whole ones; the token after the last must exist too
+        self.windows = (len(stream) - 1) // length  # whole windows; the last label is the token after a window
         if self.windows > 1:
-            self.windows -= 1  # so that every phase leaves as many
+            self.windows -= 1  # so that every phase yields the same number
 
     def batch(self, number):
         """Return batch `number`: ids, labels and float32 weights, each (B, T)."""
         return self._read(cycle(self._starts, self.windows, number * self.rows, self.rows))
 
     def one_pass(self):
-        """Yield batches in which every token but the first is predicted exactly once, from whole windows of context."""
+        """Yield batches of consecutive windows that predict every token but the first exactly once."""
         starts = np.arange(0, len(self.stream) - 1, self.length)
         for first in range(0, len(starts), self.rows):
             rows = np.full(self.rows, len(self.stream))  # rows beyond the end are empty
@@ -59,12 +59,12 @@ class Windows:
         return self.rows, self.length
 
     def first_of_each_shape(self):
-        """Return the number of the first batch of every shape; here all have one."""
+        """Return the number of the first batch of every shape; here there is only one shape."""
         return [0]
 
     @property
     def batches_per_epoch(self):
-        """Number of batches in which every token is seen once."""
+        """Number of batches per epoch."""
         return self.windows / self.rows
 
     def __str__(self):
@@ -83,7 +83,7 @@ class Windows:
             "weights": real.astype(np.float32),
         }
 
-    @functools.lru_cache(maxsize=4)  # noqa: B019 - a training has one of these
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - one instance per training run
     def _starts(self, epoch):
         random = random_numbers(self.seed, WINDOWS, epoch)
         spare = len(self.stream) - 1 - self.windows * self.length
@@ -92,17 +92,17 @@ class Windows:
 
 
 class PackedDocuments:
-    """Next-token examples from documents that share rows and cannot see each other.
+    """Next-token examples from documents packed into rows, where they do not attend to each other.
 
-    A document is read from a start token on, and its end token is learned; one that is longer than a row is cut into
-    pieces. Rows are filled longest piece first, each into the fullest row that still has room. Batch n is a pure
-    function of (seed, n).
+    The input of a document begins with a start token, and its last label is the end token. Documents longer than a row
+    are cut into pieces. The longest pieces are placed first, each into the fullest row that still has room. Batch n is
+    a pure function of (seed, n).
 
     Args:
         texts: `EncodedTexts`.
-        length: T.
-        rows: B.
-        seed: of the order.
+        length: T, tokens per row.
+        rows: B, rows per batch.
+        seed: seed of the order.
     """
 
     def __init__(self, texts, length, rows, seed=0):
@@ -121,7 +121,7 @@ class PackedDocuments:
         return self._read(self._rows_of(number))
 
     def one_pass(self):
-        """Yield batches in which every piece comes exactly once."""
+        """Yield batches that contain every piece exactly once."""
         for first in range(0, len(self.packed), self.rows):
             chosen = list(range(first, min(first + self.rows, len(self.packed))))
             yield self._read(chosen + [None] * (self.rows - len(chosen)))
@@ -135,7 +135,7 @@ class PackedDocuments:
         return self.rows, self.length
 
     def first_of_each_shape(self):
-        """Return the number of the first batch of every shape; here all have one."""
+        """Return the number of the first batch of every shape; here there is only one shape."""
         return [0]
 
     @property
@@ -169,6 +169,6 @@ class PackedDocuments:
                 place += size
         return batch | {"weights": (batch["segments"] > 0).astype(np.float32)}
 
-    @functools.lru_cache(maxsize=4)  # noqa: B019 - a training has one of these
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - one instance per training run
     def _order(self, epoch):
         return random_numbers(self.seed, PACKED_ROWS, epoch).permutation(len(self.packed))

@@ -1,4 +1,4 @@
-"""Texts of different lengths in few shapes: each shape is compiled once."""
+"""Processing texts of different lengths in few shapes, because each shape must be compiled."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 def round_up(number: float, step: int, most: int | None = None) -> int:
-    """Return the next multiple of `step`; one above `most` becomes `most`, or `number` if that is larger still."""
+    """Return `number` rounded up to a multiple of `step`, limited to `most` but never less than `number`."""
     rounded = int(-(-number // step)) * step
     return rounded if most is None else max(int(number), min(rounded, most))
 
@@ -25,13 +25,13 @@ def run_by_length(
     lengths: Sequence, cut: Callable[[list[int]], Iterable[list[int]]], run: Callable[[list[int]], Iterable],
     workers: int = 1,
 ) -> list:  # fmt: skip
-    """Process items of like length together; return their results in the order of the items.
+    """Process items of similar length together; return their results in the order of the items.
 
     Args:
-        lengths: of the items.
-        cut: cuts a list of indices, longest item first, into parts.
-        run: from a part to one result for each of its items.
-        workers: how many parts are processed at the same time.
+        lengths: lengths of the items.
+        cut: function that cuts a list of indices, longest item first, into parts.
+        run: function from a part to one result for each of its items.
+        workers: number of parts processed in parallel.
     """
     order = sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True)
     parts = list(cut(order))

@@ -1,4 +1,4 @@
-"""Masked tokens: some tokens of a text are hidden, and the model learns to say what stood there.
+"""Masked language modelling: some tokens of a text are hidden, and the model learns to predict them.
 
 Axes: B texts, T length of a text with its start and end token, M masked places.
 """
@@ -13,11 +13,11 @@ from heedful.data.order import random_numbers
 from heedful.special_tokens import END_ID
 
 LONG_WORD = 6  # pieces by which a whole word may exceed the share
-MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stays (Devlin et al. 2019, section 3.1)
+MASKED, REPLACED = 0.8, 0.1  # shares of the chosen tokens; the rest stay unchanged (Devlin et al. 2019, section 3.1)
 
 
 def in_pieces(texts, length):
-    """Cut id sequences into pieces that fit `length` with a start and an end token: a `Ragged`."""
+    """Cut id sequences into pieces that fit into `length` with start and end tokens; return them as `Ragged`."""
     room = length - 2
     return Ragged.of(texts[index][start : start + room] for index in range(len(texts))
                      for start in range(0, len(texts[index]), room))  # fmt: skip
@@ -26,16 +26,16 @@ def in_pieces(texts, length):
 class MaskedExamples(PlannedExamples):
     """Texts with masked tokens.
 
-    Of each text a share of the tokens is chosen, at least one: 80 % become the mask token, 10 % another token, 10 %
-    stay as they are. With `whole_words` all pieces of a word are chosen or none.
+    In each text a share of the tokens is chosen, at least one. Of these, 80 % become the mask token, 10 % a random
+    token, and 10 % stay unchanged. With `whole_words`, either all pieces of a word are chosen or none.
 
     Args:
         pieces: `Ragged` ids without start and end tokens.
-        tokenizer: with a mask token.
+        tokenizer: a `Tokenizer` with a mask token.
         plan: a `BatchPlan` over the lengths of the pieces, start and end token included.
-        share: of the tokens.
+        share: share of the tokens to choose.
         whole_words: choose words instead of tokens.
-        seed: of the choice.
+        seed: seed of the choice.
     """
 
     def __init__(self, pieces, tokenizer, plan, share=0.15, whole_words=False, seed=0):
@@ -46,20 +46,20 @@ class MaskedExamples(PlannedExamples):
 
     def __str__(self):
         kind = "tokens" if self.begins_word is None else "words"
-        return f"{self.plan}\n{self.share:.0%} of the {kind} to be found"
+        return f"{self.plan}\n{self.share:.0%} of the {kind} to predict"
 
     def read(self, rows, shape, draw):
         """Return ids (B, T) with masks, places (B, M), labels (B, M) and float32 weights (B, M)."""
         length, random = shape.target_length, random_numbers(self.seed, *draw)
         ids = enclosed(self.pieces, rows, length)
-        open_places = ids > END_ID  # all but padding, start, end and unknown tokens: there is nothing to learn there
+        open_places = ids > END_ID  # padding, start, end and unknown tokens are not worth predicting
         most = max(1, math.ceil(self.share * (length - 2)))
         if self.begins_word is not None:
             most = min(most + LONG_WORD, length - 2)
         keys = random.random(ids.shape)
         if self.begins_word is not None:  # all pieces of a word draw the same number
             begins = self.begins_word[ids]
-            begins[:, 1] = True  # a text begins with a word, even one that has no space before it
+            begins[:, 1] = True  # the first token begins a word even without a space before it
             word = np.cumsum(begins, axis=1)
             keys = np.take_along_axis(keys, word % length, axis=1) + word * 1e-9
         keys = np.where(open_places, keys, 2.0)
@@ -84,7 +84,7 @@ class MaskedExamples(PlannedExamples):
 
     @staticmethod
     def _whole(chosen_words, words, chosen):
-        """Say which tokens belong to words of which every piece is chosen; the first word is chosen in any case."""
+        """Return which tokens belong to words whose pieces are all chosen; the first word always counts as chosen."""
         sizes = (words[:, :, None] == chosen_words[:, None, :]).sum(axis=1)
         found = ((chosen_words[:, :, None] == chosen_words[:, None, :]) & chosen[:, None, :]).sum(axis=2)
         return (chosen & (found == sizes)) | (chosen_words == chosen_words[:, :1])

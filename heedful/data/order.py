@@ -1,22 +1,22 @@
-"""Orders that only a seed decides: what is drawn from which random numbers, and reading round and round."""
+"""Reproducible orders: a random stream for each use of random numbers, and endless passes over items."""
 
 import numpy as np
 
-# Each use of random numbers has a stream of its own, so that none repeats what another has drawn. The numbers stay as
-# they are: with others every training would come out differently.
+# Each use of random numbers has its own stream, so that no two draw the same numbers. Do not change the stream numbers:
+# the result of every training run would change.
 BATCHES, PAIRS, WINDOWS, PACKED_ROWS, TRAINING_MASKS, SCORING_MASKS = range(6)
 
 
 def random_numbers(seed, stream, *which):
-    """Return the generator of `which` part of a stream, such as the number of a batch."""
+    """Return the random generator for one part of a stream; `which` selects it, for example by batch number."""
     return np.random.default_rng((seed, stream, *which))
 
 
 def cycle(order, size, first, count):
-    """Return `count` items, from number `first` on, of an endless sequence that reads `size` items again and again.
+    """Return `count` items, starting at number `first`, of an endless sequence that cycles through `size` items.
 
     Args:
-        order: from the number of a pass to its items in their order (size,).
+        order: function from the number of a pass to the items in the order of that pass (size,).
     """
     passes, within = np.divmod(first + np.arange(count), size)
     return np.concatenate([order(number)[within[passes == number]] for number in range(passes[0], passes[-1] + 1)])

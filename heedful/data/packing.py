@@ -1,20 +1,21 @@
-"""Which texts, or pairs of texts, share a row."""
+"""Packing of texts, or pairs of texts, into rows."""
 
 from typing import Any
 
 
 def pack(sizes, room, others=None):
-    """Put pieces into as few rows as best-fit-decreasing finds: lists of their indices, rows in order of their making.
+    """Pack pieces into rows by best-fit decreasing; return the piece indices of each row, rows in order of creation.
 
     Args:
-        sizes: of each piece, in tokens.
-        room: of a row; a larger piece gets a row of its own.
-        others: sizes of each piece's other side, of which a row holds `room` too.
+        sizes: size of each piece, in tokens.
+        room: capacity of a row; a larger piece gets a row of its own.
+        others: for pairs, the size of each piece on the other side, which also has `room` tokens per row.
     """
     others = sizes if others is None else others
     rows = []
-    with_space: dict[Any, Any] = {}  # rows by the space that they have left on both sides
-    spaces, other_spaces = 0, [0] * (room + 1)  # bit s is set where some row has space s; by that, those of the other
+    with_space: dict[Any, Any] = {}  # rows by their free space on both sides
+    # Bit s of `spaces` is set if a row has s tokens free; `other_spaces[s]`: the same for the other side.
+    spaces, other_spaces = 0, [0] * (room + 1)
     for piece in sorted(range(len(sizes)), key=lambda piece: -max(sizes[piece], others[piece])):
         size, other = sizes[piece], others[piece]
         if max(size, other) > room:
@@ -41,7 +42,7 @@ def pack(sizes, room, others=None):
 
 
 def _least_space(spaces, other_spaces, size, other):
-    """Return the least space of some row, on both sides, that is enough, or None; the first side is looked at first."""
+    """Return the smallest sufficient free space of a row as (first side, other side), or None."""
     space, left = size, spaces >> size
     while left:
         skipped = _lowest_bit(left)

@@ -1,8 +1,8 @@
-"""The built-in Portuguese-English corpus: a grammar that writes pairs of sentences.
+"""The built-in Portuguese-English corpus: a grammar that generates sentence pairs.
 
-Nouns have gender and number, articles and adjectives agree, some adjectives stand before the noun, verbs change with
-person and tense and may drop their subject, prepositions melt into articles (do, na), relative clauses nest. Every
-sentence exists in one part of the corpus only, and some combinations of words only in the part `unseen`.
+Nouns have gender and number; articles and adjectives agree with them, and some adjectives precede the noun. Verbs
+inflect for person and tense and may drop their subject. Prepositions contract with articles (do, na), and relative
+clauses nest. Each sentence belongs to one part of the corpus only, and some word pairs occur only in the part `unseen`.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from heedful.data.phrasebook_words import ADJECTIVES, NAMES, NOUNS, NUMBERS, PER
 
 @dataclass
 class Phrase:
-    """Some words in both languages, and what a sentence has to know about them."""
+    """A phrase in both languages, with its grammatical features."""
 
     source: str
     target: str
@@ -22,11 +22,11 @@ class Phrase:
     gender: str = "m"
     kind: str = ""
     english: str = "it"  # I, you, it, we, they: what the English verb agrees with
-    bonds: set = field(default_factory=set)  # pairs of words that this phrase brings together
+    bonds: set = field(default_factory=set)  # pairs of words that this phrase combines
 
 
 class Grammar:
-    """Writes sentence pairs from one source of chance.
+    """A generator of random sentence pairs.
 
     Args:
         chance: a `random.Random`.
@@ -55,7 +55,7 @@ class Grammar:
             source, target = f"{source} {place.source}", f"{target} {place.target}"
             thing.bonds |= place.bonds
         source, target = self.when(source, target, tense, subject.person)
-        # The ending of a verb tells `eu` and `nós`; the imperfect of `eu` is also that of `ele`.
+        # The verb ending identifies `eu` and `nós`, except that `eu` and `ele` share the form of the imperfect.
         dropped = subject.source == "nós" or (subject.source == "eu" and tense != "habit")
         if not (dropped and self.chance.random() < 0.6):
             source = f"{subject.source} {source}"
@@ -82,7 +82,7 @@ class Grammar:
         helper = self.helper(tense, subject)
         form = conjugate(verb[0], tense)[subject.person]
         source = f"{subject.source} {form} {thing.source}"
-        if subject.person == "nós" and tense == "past":  # compramos is both tenses
+        if subject.person == "nós" and tense == "past":  # compramos is present and past
             return f"{source} ontem?", f"{helper} {subject.target} {verb[1]} {thing.target} yesterday?", thing.bonds
         return f"{source}?", f"{helper} {subject.target} {verb[1]} {thing.target}?", subject.bonds | thing.bonds
 
@@ -100,7 +100,7 @@ class Grammar:
         return f"onde {verb} {thing.source}?", f"where {be} {thing.target}?", thing.bonds
 
     def subject(self, kinds):
-        """Return a pronoun, a name or a noun phrase that can do something."""
+        """Return a subject: a pronoun, a name, or a noun phrase of one of the `kinds`."""
         draw = self.chance.random()
         if draw < 0.35:
             source, target, person = self.chance.choice(PRONOUNS)
@@ -112,7 +112,7 @@ class Grammar:
         return self.noun_phrase(self.chance.choice(kinds.split(",")), relative=self.chance.random() < 0.12)
 
     def object(self, verb):
-        """Return what the verb acts upon, and the bond between the two."""
+        """Return an object of the verb, with the bond between the verb and the noun."""
         kind, _, word = self.chance.choice(verb[5].split(",")).partition(":")
         row = next(row for row in NOUNS if row[0] == word) if word else None
         phrase = self.noun_phrase(kind, row=row, relative=self.chance.random() < 0.08)
@@ -121,7 +121,7 @@ class Grammar:
         return phrase
 
     def noun_phrase(self, kind, row=None, definite=False, relative=False):
-        """Return a determiner, a noun of a kind, perhaps adjectives, an owner and a relative clause."""
+        """Return a determiner and a noun of a kind, optionally with an adjective, an owner and a relative clause."""
         row = row or self.chance.choice([row for row in NOUNS if row[5] == kind])
         singular, plural, gender, english, english_plural, kind = row
         mass = plural == "-"
@@ -165,7 +165,7 @@ class Grammar:
         return (forms[choice].split()[index] if choice else ""), english
 
     def own(self, phrase, target):
-        """Say whose it is: a casa do médico, the doctor's house."""
+        """Add an owner: a casa do médico, the doctor's house."""
         row = self.chance.choice([row for row in NOUNS if row[5] == "person"])
         many = self.chance.random() < 0.3
         owner = Phrase("", "", "eles" if many else "ele", row[2])
@@ -227,7 +227,7 @@ class Grammar:
         return {"past": "did", "future": "will"}.get(tense, "does" if subject.english == "it" else "do")
 
     def when(self, source, target, tense, person):
-        """Perhaps say when; always where the Portuguese form alone does not tell the past from the present."""
+        """Add a time expression at random, and always if the Portuguese verb could be past or present."""
         words = {
             "present": [("agora", "now"), ("todos os dias", "every day")],
             "past": [("ontem", "yesterday")],
@@ -237,7 +237,7 @@ class Grammar:
         }[tense]
         if self.chance.random() < 0.2 or (person == "nós" and tense == "past"):
             source_word, target_word = self.chance.choice(words)
-            if target_word == "now":  # "now" goes badly with the simple present
+            if target_word == "now":  # "now" does not fit the simple present
                 source_word, target_word = "todos os dias", "every day"
             return f"{source} {source_word}", f"{target} {target_word}"
         return source, target
@@ -254,8 +254,8 @@ def _article(phrase):
 def part_of(source, bonds):
     """Return the part that a sentence belongs to: `train`, `valid`, `test`, or `unseen`.
 
-    A twentieth of all pairs of words that can meet (noun and adjective, verb and object) meet in `unseen` only; the
-    rest is divided 96 : 2 : 2 by a hash of the sentence, so the parts cannot overlap.
+    About one in twenty word pairs (noun and adjective, verb and object) occurs only in `unseen`. A hash of the sentence
+    divides the rest 96 : 2 : 2, so the parts cannot overlap.
     """
     if any(_hash(" ".join(bond)) % 20 == 0 for bond in bonds):
         return "unseen"

@@ -1,6 +1,6 @@
 """The words of the phrasebook: nouns, adjectives and verbs of both languages, and the conjugation of Portuguese."""
 
-# portuguese singular, plural, gender, english singular, plural, kind; "-" has no plural
+# Portuguese singular, plural, gender, English singular, plural, kind; "-": no plural
 _NOUNS = """
 homem homens m man men person|mulher mulheres f woman women person|menino meninos m boy boys person
 menina meninas f girl girls person|professor professores m teacher teachers person
@@ -26,7 +26,7 @@ cozinha cozinhas f kitchen kitchens place|rua ruas f street streets place|parque
 museu museus m museum museums place|floresta florestas f forest forests place|quarto quartos m room rooms place
 """
 
-# masculine, feminine, masculine plural, feminine plural, english, kinds, place
+# masculine, feminine, masculine plural, feminine plural, English, kinds, position
 _ADJECTIVES = """
 preto preta pretos pretas black animal,thing after|branco branca brancos brancas white animal,thing,place after
 vermelho vermelha vermelhos vermelhas red thing,place after|azul azul azuis azuis blue thing,place after
@@ -42,7 +42,7 @@ famoso famosa famosos famosas famous person,place,text after|escuro escura escur
 jovem jovem jovens jovens young person,animal after|triste triste tristes tristes sad person,text after
 """
 
-# infinitive, english base, third person, past, subjects, objects
+# infinitive, English base, third person, past, subjects, objects
 _VERBS = """
 comprar buy buys bought person thing,food,drink,text,animal,place|vender sell sells sold person thing,food,drink,animal
 comer eat eats ate person,animal food|beber drink drinks drank person,animal drink
@@ -59,7 +59,7 @@ desenhar draw draws drew person person,animal,thing,place
 seguir follow follows followed person,animal person,animal,thing:carro
 """
 
-# present and preterite of eu, ele, nós, eles where the rule does not hold
+# irregular forms for eu, ele, nós, eles
 _IRREGULAR = {
     ("ler", "present"): "leio lê lemos leem",
     ("ler", "past"): "li leu lemos leram",
@@ -86,7 +86,7 @@ PRONOUNS = [
 NUMBERS = ["dois two", "três three", "quatro four", "cinco five", "seis six", "sete seven", "oito eight", "nove nine",
             "dez ten", "doze twelve", "vinte twenty"]  # fmt: skip
 NAMES = ["Maria", "João", "Ana", "Pedro", "Clara", "Tiago"]
-STATES = {"feliz", "cansado", "triste"}  # estar; the others are qualities: ser
+STATES = {"feliz", "cansado", "triste"}  # take `estar`; the others take `ser`
 
 
 def conjugate(infinitive, tense):

@@ -1,4 +1,4 @@
-"""The built-in toy tasks: sequences whose right answer a person can check."""
+"""Built-in toy tasks: sequences whose correct output is easy to check by hand."""
 
 import random
 import zlib
@@ -43,9 +43,9 @@ def reverse_pairs(part, count, length=10, vocabulary=10, seed=0, counted_in="inp
     """Return `count` distinct pairs of a part (`train`, `valid` or `test`), tokens separated by spaces.
 
     Args:
-        length: tokens of a sequence.
-        vocabulary: different tokens: the digits, then letters and pairs of letters.
-        counted_in: as of `reverse`.
+        length: number of tokens in a sequence.
+        vocabulary: number of distinct tokens: the digits, then letters and pairs of letters.
+        counted_in: as in `reverse`.
 
     Raises:
         InputError: there are not enough distinct sequences of that length in the part.

@@ -1,4 +1,4 @@
-"""Text to ids and back, on the `tokenizers` library; special ids by name."""
+"""Text to ids and back, built on the `tokenizers` library."""
 
 import functools
 from collections.abc import Iterable
@@ -14,17 +14,17 @@ from heedful.validation import parse_json
 
 KINDS = ("bpe", "wordpiece", "unigram", "word", "char")
 BYTE_LEVEL = ("bpe", "unigram")
-_SPACE = "\u0120"  # as byte-level tokens write it
-_SPACES = f"{_SPACE}\u2581"  # ... and as SentencePiece does
+_SPACE = "\u0120"  # how byte-level tokens spell a space
+_SPACES = f"{_SPACE}\u2581"  # ... and how SentencePiece does
 
 
 def vocab_lines(path: str | Path) -> list[str]:
-    """Return the tokens of a `vocab.txt`, one on each line; some are characters at which `splitlines` would cut."""
+    """Return the tokens of a `vocab.txt`, one per line; `splitlines` would also split at some of the tokens."""
     return Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
 class Tokenizer:
-    """A trained vocabulary, and how it splits text.
+    """A trained vocabulary and the rules that split text into its tokens.
 
     `pad_id`, `unknown_id`, `start_id` and `end_id` are always 0 to 3; `mask_id` is None without a [MASK] token.
     `encode` adds no special tokens.
@@ -40,7 +40,7 @@ class Tokenizer:
         self._inner = inner
         self._inner.no_padding()
         self._inner.no_truncation()
-        self._inner.encode_special_tokens = True  # "[END]" in a text is five characters, not the end
+        self._inner.encode_special_tokens = True  # "[END]" in a text is five characters, not the end token
         for expected, token in enumerate(SPECIAL):  # models, masks and search rely on these ids
             found = inner.token_to_id(token)
             if found != expected:
@@ -58,27 +58,27 @@ class Tokenizer:
         """Learn a vocabulary from an iterable of lines.
 
         Args:
-            lines: text, read as a stream; for WordPiece twice, so that an iterator is kept in memory.
+            lines: text, read as a stream; WordPiece reads it twice, so an iterator is kept in memory.
             kind: `bpe` (byte-level, cased, reversible), `wordpiece` (BERT's splitting), `unigram` (reversible for
                 characters it has seen; falls back to bytes), `word` (the most frequent words and punctuation marks),
                 `char` (characters).
-            vocab_size: most entries, special tokens included.
+            vocab_size: maximum number of entries, special tokens included.
             lowercase: lower-case first; WordPiece strips accents too.
             mask: add a [MASK] token.
-            prefix_space: read each text as if it began with a space, so that its first word has the same token as
-                within a text; for the kinds `bpe` and `unigram`, whose tokens include the space before a word.
-            clean_up_spaces: for WordPiece, which does not keep spaces: whether `decode` removes the spaces before
+            prefix_space: encode each text as if it began with a space, so that its first word gets the same token as
+                elsewhere. Only for `bpe` and `unigram`, whose tokens include the preceding space.
+            clean_up_spaces: only for WordPiece, which does not keep spaces: whether `decode` removes the spaces before
                 punctuation marks and within English contractions (`it ' s .` becomes `it's.`). Turn it off for text
-                that has such spaces itself, such as the TED talks.
+                that contains such spaces, such as the TED talks.
 
         Raises:
-            InputError: the kind is unknown or has no such spaces, the vocabulary too small for the kind, or there is
-                no text.
+            InputError: the kind is unknown or does not support `prefix_space`, the vocabulary is too small for the
+                kind, or the text is empty.
         """
         if kind not in KINDS:
             raise InputError(f"Unknown tokenizer {kind!r}: choose one of {', '.join(KINDS)}.")
         if prefix_space and kind not in BYTE_LEVEL:
-            raise InputError(f"prefix_space is for {' and '.join(BYTE_LEVEL)}: in {kind} tokens there are no spaces.")
+            raise InputError(f"prefix_space is for {' and '.join(BYTE_LEVEL)}: {kind} tokens contain no spaces.")
         bytes_needed = 256 if kind in BYTE_LEVEL else 0
         special = [*SPECIAL, MASK] if mask else list(SPECIAL)
         if vocab_size <= bytes_needed + len(special):
@@ -104,9 +104,9 @@ class Tokenizer:
 
     @classmethod
     def from_vocab(cls, path: str | Path, lowercase: bool = True) -> "Tokenizer":
-        """Read a WordPiece `vocab.txt`: one token on each line, in the order of their ids.
+        """Read a WordPiece `vocab.txt`: one token per line, in the order of their ids.
 
-        It must begin with our special tokens.
+        It must begin with the special tokens of heedful.
         """
         tokens = vocab_lines(path)
         inner = wordpiece(lowercase)
@@ -115,7 +115,7 @@ class Tokenizer:
         return cls(inner)
 
     def save_vocab(self, path: str | Path) -> None:
-        """Write the tokens, one on each line, in the order of their ids."""
+        """Write the tokens, one per line, in the order of their ids."""
         Path(path).write_text("\n".join(map(self.lookup, range(len(self)))) + "\n", encoding="utf-8")
 
     @classmethod
@@ -123,7 +123,7 @@ class Tokenizer:
         """Read what `save` wrote.
 
         Raises:
-            InputError: the file is missing or is no tokenizer.
+            InputError: the file is missing or is not a tokenizer.
         """
         try:
             return cls.from_json(Path(path).read_text(encoding="utf-8"))
@@ -136,7 +136,7 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
-        """Create a tokenizer from its JSON text; `InputError` if that is no tokenizer."""
+        """Create a tokenizer from its JSON text; raise `InputError` if the text is not a tokenizer."""
         try:
             parse_json(text, "a tokenizer")
             return cls(tokenizers.Tokenizer.from_str(text))
@@ -150,7 +150,7 @@ class Tokenizer:
         return self._inner.to_str(pretty=True)
 
     def save(self, path: str | Path) -> None:
-        """Write a JSON file that `load` and the `tokenizers` library read."""
+        """Write a JSON file that `load` and the `tokenizers` library can read."""
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     def encode(self, text: str) -> list[int]:
@@ -158,17 +158,17 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """Return the ids of each of many texts, in parallel.
+        """Encode many texts in parallel; return the ids of each.
 
         Raises:
-            InputError: a text was not UTF-8: Python keeps such bytes as halves of characters.
+            InputError: a text was not UTF-8: Python keeps such bytes as lone surrogates.
         """
         texts = list(texts)
         try:
             encodings = self._inner.encode_batch_fast(texts, add_special_tokens=False)
-        except TypeError as error:  # the library reports it in this way
+        except TypeError as error:  # how the library reports lone surrogates
             if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
-                raise InputError("There is text that is not UTF-8.") from error
+                raise InputError("A text is not UTF-8.") from error
             raise
         return [encoding.ids for encoding in encodings]
 
@@ -177,7 +177,7 @@ class Tokenizer:
 
         Args:
             clean_up_spaces: for WordPiece, whether to remove the spaces before punctuation marks and within English
-                contractions, as in `train`; None: as the tokenizer was trained.
+                contractions, as in `train`; None uses the setting from training.
         """
         if clean_up_spaces is None or not isinstance(self._inner.model, models.WordPiece):
             return self._inner.decode([int(i) for i in ids], skip_special_tokens=True)
@@ -191,12 +191,12 @@ class Tokenizer:
 
     @property
     def prefix_space(self) -> bool:
-        """Whether a text is read as if it began with a space, see `train`."""
+        """Whether a text is encoded as if it began with a space, see `train`."""
         return self._normalized("a").startswith(" ")
 
     @functools.cached_property
     def carries_spaces(self) -> bool:
-        """Whether tokens include the space before a word, so that no token is a space at the end of a text."""
+        """Whether tokens include the space before a word, so that text to be continued must not end with a space."""
         return any(len(token) > 1 and token[0] in _SPACES for token in self._inner.get_vocab())
 
     @property
@@ -206,7 +206,7 @@ class Tokenizer:
 
     @property
     def keeps_text(self) -> bool:
-        """Whether decoding reproduces a text of known tokens exactly: words do not record what separates them."""
+        """Whether decoding restores a text of known tokens exactly; word tokens do not record what separates them."""
         kept = isinstance(self._inner.decoder, (decoders.ByteLevel, decoders.Fuse))
         return kept and self._inner.normalizer is None
 
@@ -215,7 +215,7 @@ class Tokenizer:
         return self._inner.token_to_id(token) if isinstance(token, str) else self._inner.id_to_token(int(token))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return a short readable text for each id."""
+        """Return a short readable string for each id."""
         shown = []
         for i in ids:
             token = self.lookup(i)
@@ -224,14 +224,14 @@ class Tokenizer:
         return shown
 
     def begins_word(self) -> list[bool]:
-        """Return for each id whether it begins a word or is a punctuation mark: a list of booleans."""
+        """Return, for each id, whether it begins a word or is a punctuation mark."""
         tokens = [self._inner.id_to_token(i) for i in range(len(self))]
         if self.within:
             return [not token.startswith(self.within) for token in tokens]
         if isinstance(self._inner.model, models.WordLevel):
             return [True] * len(tokens)
-        # Byte-level: white space before a word is part of its token, and is spelled as a letter; other bytes beyond
-        # ASCII are parts of characters.
+        # Byte-level: the white space before a word is part of its token, spelled as a letter. Other bytes beyond ASCII
+        # are parts of characters.
         return [t[0] in f"{_SPACE}\u010a\u0109" or (t[0].isascii() and not t[0].isalnum()) for t in tokens]
 
     def __len__(self) -> int:

@@ -15,9 +15,9 @@ def untrained(kind, lowercase, options, lines, clean_up_spaces):
     Args:
         kind: `bpe`, `wordpiece`, `unigram`, `word` or `char`.
         lowercase: lower-case first.
-        options: of the trainer.
-        lines: the text, which the trainer of `wordpiece` reads once more.
-        clean_up_spaces: of `wordpiece`, see `Tokenizer.train`.
+        options: keyword arguments of the trainer.
+        lines: the text; only `wordpiece` reads it here, to collect its letters.
+        clean_up_spaces: only for `wordpiece`, see `Tokenizer.train`.
     """
     if kind == "wordpiece":
         inner = wordpiece(lowercase, clean_up_spaces)
@@ -31,7 +31,7 @@ def _bpe(lowercase, options):
 
 
 def _unigram(lowercase, options):
-    # On the byte-level alphabet: every text has pieces, so nothing is unknown and the round trip is exact.
+    # The byte-level alphabet covers every text, so nothing is unknown and the round trip is exact.
     inner = _byte_level(tokenizers.Tokenizer(models.Unigram()), lowercase)
     return inner, trainers.UnigramTrainer(unk_token=UNKNOWN, initial_alphabet=_alphabet(), **options)
 
@@ -47,8 +47,8 @@ def wordpiece(lowercase, clean_up_spaces=True):
 def _wordpiece_trainer(inner, lines, options):
     """Return a trainer that learns the same vocabulary from the same lines each time.
 
-    The library numbers letters within words in the order of a hash table, another one each time, and what it merges
-    depends on these numbers. As special tokens they are numbered beforehand.
+    The library numbers word-internal letters in hash table order, which differs between runs, and its merges depend on
+    these numbers. Registering the letters as special tokens fixes their numbers.
     """
     letters: Counter[str] = Counter()
     within = set()
@@ -56,7 +56,7 @@ def _wordpiece_trainer(inner, lines, options):
         for word, _ in inner.pre_tokenizer.pre_tokenize_str(inner.normalizer.normalize_str(line)):
             letters.update(word)
             within.update(word[1:])
-    # Each letter has two entries, at the beginning of a word and within; the rarest have to go.
+    # Each letter takes two entries, word-initial and word-internal; the rarest letters are dropped.
     room = (options["vocab_size"] - len(options["special_tokens"])) // 2
     kept = {letter for letter, _ in letters.most_common(room)}
     special = [*options["special_tokens"], *(f"##{letter}" for letter in sorted(within & kept))]
@@ -75,7 +75,7 @@ def _word(lowercase, options):
     inner = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     if lowercase:
         inner.normalizer = normalizers.Lowercase()
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()  # words, and what stands between them
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()  # words and punctuation
     return inner, trainers.WordLevelTrainer(**options)
 
 

@@ -1,1 +1,1 @@
-"""From a model to text: search, and the translator around it."""
+"""Decoding: search strategies, constraints on tokens, and batches of sources."""

@@ -1,4 +1,4 @@
-"""Token ids in, token ids out: sources are sorted by length, searched in few shapes, and their results put in order.
+"""Batched search: sorts sources by length, decodes them in few shapes, and restores their order.
 
 Axes: W sentences of one call of the search, S source length, K hypotheses, P results.
 """
@@ -25,8 +25,8 @@ from heedful.decoding.strategies import Greedy, Sampling
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, START_ID
 
-QUEUE = 4  # most sentences of one call for each slot: with more, slots are idle less often at its end
-ALIKE = 2 / 3  # least ratio of the shortest source of a call to the longest one, unless few sentences are left
+SENTENCES_PER_SLOT = 4  # maximum sentences per slot in one call: with more, slots are idle less often at its end
+LEAST_LENGTH_RATIO = 2 / 3  # minimum ratio of shortest to longest source in a call, unless few sentences are left
 STEP = 4  # source lengths and capacities are rounded up to multiples of this
 
 
@@ -37,12 +37,12 @@ class BatchSearch:
         model: an encoder-decoder model, or an `Ensemble` of several, in the precision of `decode`; `PromptSearch` is
             for language models.
         decode: the settings.
-        tokenizer: of the target side; names the forbidden tokens and the size of the vocabulary.
-        scored: whether greedy search sums scores too; the other strategies always do.
-        shared: of other searches with the same models; None: nothing is shared.
+        tokenizer: the target tokenizer, for the forbidden tokens and the vocabulary size.
+        scored: whether greedy search computes scores too; the other strategies always do.
+        shared: state to share with other searches of the same models; None: nothing is shared.
 
     Raises:
-        InputError: a beam larger than the vocabulary, or an unknown forbidden token.
+        InputError: the beam is not smaller than the vocabulary, or a forbidden token is unknown.
     """
 
     def __init__(self, model, decode: DecodeConfig, tokenizer, scored: bool = False, shared: SharedState | None = None):
@@ -58,9 +58,9 @@ class BatchSearch:
 
         Args:
             sources: lists of ids, without end tokens, none empty.
-            numbers: of the sentences, which the random numbers of sampling depend on; by default 0, 1, ...
+            numbers: sentence numbers, which determine the random numbers of sampling; by default 0, 1, ...
             prefixes: lists of ids that the results must begin with.
-            limits: most tokens of each result, where that is less than `length_limit`.
+            limits: maximum length of each result, if less than `length_limit`.
 
         Returns:
             For each source its `n_best` candidates, best first.
@@ -90,10 +90,10 @@ class BatchSearch:
         """Yield the ids of one result, without the end token, each as soon as it is chosen.
 
         Args:
-            source, number, prefix: as of the call of a search, for one source.
+            source, number, prefix: see `__call__`; for one source.
 
         Raises:
-            InputError: the settings ask for a beam or several results, of which no token is final before the end.
+            InputError: the settings ask for a beam or several results, whose tokens are not final before the end.
         """
         if self.decode.beam_size > 1 or self.decode.n_best > 1:
             raise InputError("A beam, or several results, cannot be streamed: set beam_size = 1 and n_best = 1.")
@@ -113,7 +113,7 @@ class BatchSearch:
                 return
 
     def length_limit(self, length: int) -> int:
-        """Return the most tokens of the result of a source of `length` tokens."""
+        """Return the maximum result length for a source of `length` tokens."""
         return self.decode.length_limit(length, self.model.max_length)
 
     def _query(self, ids, number, prefix, limit=None):
@@ -123,15 +123,15 @@ class BatchSearch:
     def _run_all(self, queries, whole=False):
         """Return the candidates of each query, or None if it needs more tokens than expected."""
         workers, slots = backend.workers(), self.decode.batch_size
-        most = min(QUEUE * slots, math.ceil(len(queries) / workers))
+        most = min(SENTENCES_PER_SLOT * slots, math.ceil(len(queries) / workers))
         lengths = [len(query.source) for query in queries]
         run = functools.partial(self._run, queries, whole=whole)
         return run_by_length(lengths, lambda order: _parts(order, lengths, most, slots), run, workers)
 
     def _run(self, queries, chosen, whole):
-        """Return the candidates of the chosen queries; with `whole` at the largest capacity, else at the expected."""
+        """Return the candidates of the chosen queries, at the expected capacity or, with `whole`, the largest."""
         queries = [queries[index] for index in chosen]
-        arguments, capacity = self._arguments(queries, whole, QUEUE * self.decode.batch_size)
+        arguments, capacity = self._arguments(queries, whole, SENTENCES_PER_SLOT * self.decode.batch_size)
         found = self._program("search", capacity, arguments)(*arguments.values())
         tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in found)
         return [
@@ -163,14 +163,14 @@ class BatchSearch:
         return arguments, capacity
 
     def _read(self, queries, rows):
-        """Return the argument of `prefill` (W, S), and the token that each sentence reads first (W,)."""
+        """Return the argument of `prefill` (W, S), and the first input token of each sentence (W,)."""
         longest = round_up(max(len(query.source) for query in queries) + 1, STEP, self.model.max_length)
         sources = Ragged.of([query.source for query in queries])
         return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
 
     def _capacity(self, read, limit):
-        """Return the capacity for results of up to `limit` tokens where `read` tokens are read."""
-        return min(round_up(read * self.shared.growth + 4, STEP), limit)
+        """Return the capacity for inputs of `read` tokens and results of up to `limit` tokens."""
+        return min(round_up(read * self.shared.length_ratio + 4, STEP), limit)
 
     def _program(self, kind, capacity, arguments):
         """Return a compiled program: `search`, or for streaming `begin` and `advance`, one step."""
@@ -224,9 +224,9 @@ class BatchSearch:
         )  # fmt: skip
 
     def _randoms(self, queries, count, capacity):
-        """Return a uniform number for each token that may be drawn: (W + 1, K, C).
+        """Return a uniform random number for each token that may be drawn: (W + 1, K, C).
 
-        They depend on the seed and on the number of the sentence only (a counter-based generator, keyed by both).
+        They depend only on the seed and the sentence number, which key a counter-based generator.
         """
         numbers = np.zeros((count + 1, self.decode.n_best, capacity), np.float32)
         for row, query in enumerate(queries):
@@ -237,7 +237,7 @@ class BatchSearch:
 
 
 class _Query(NamedTuple):
-    """A source, and what its results must be like."""
+    """A source and the constraints on its results."""
 
     source: list
     number: int
@@ -246,18 +246,18 @@ class _Query(NamedTuple):
 
 
 def _program_settings(decode):
-    """Return settings without those that a compiled search gets as arguments, or does not depend on."""
+    """Return the settings, with those that are not part of the program's cache key reset to defaults."""
     plain = DecodeConfig()
     free = ("seed", "min_length", "min_ratio", "max_length", "max_ratio", "max_extra", "forbidden", "precision")
     return dataclasses.replace(decode, **{name: getattr(plain, name) for name in free})
 
 
 def _parts(order, lengths, most, least):
-    """Cut indices, longest source first, into parts of up to `most`; of fewer, but `least`, where lengths differ."""
+    """Cut indices, longest source first, into parts of up to `most`, or at least `least` where lengths differ."""
     start = 0
     while start < len(order):
         size = most
-        while size // 2 >= least and lengths[order[start:][:size][-1]] < ALIKE * lengths[order[start]]:
+        while size // 2 >= least and lengths[order[start:][:size][-1]] < LEAST_LENGTH_RATIO * lengths[order[start]]:
             size //= 2
         yield order[start : start + size]
         start += size

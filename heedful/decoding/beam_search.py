@@ -1,4 +1,4 @@
-"""Beam search: the most likely hypotheses side by side.
+"""Beam search.
 
 Axes: B sentences, K hypotheses, P results, C capacity in tokens, V vocabulary, S source length.
 """
@@ -15,19 +15,19 @@ LEAST_ATTENTION = 1e-20  # keeps the logarithm finite where there was no attenti
 
 
 class Beams(NamedTuple):
-    """The state of `BeamSearch`: live hypotheses, best first, and the best that have ended."""
+    """The state of `BeamSearch`: live hypotheses, best first, and the best finished ones."""
 
     tokens: Any  # (B, K, C)
     last: Any  # (B, K)
     scores: Any  # (B, K)
-    ancestors: Any  # (B, K, C): which of the K hypotheses wrote each place of the cache
+    ancestors: Any  # (B, K, C): which of the K hypotheses wrote each cache entry
     coverage: Any  # (B, K, S): sum of the attention to each source token; S is 1 without a coverage penalty
     done_tokens: Any  # (B, P, C)
     done_scores: Any  # (B, P), normalised by length
     done_count: Any  # (B,)
 
     def writing_at(self, place):
-        """Return the beams when each has stored its last token at `place` of the cache."""
+        """Return the beams after each has stored its last token at cache index `place`."""
         _, width, capacity = self.ancestors.shape
         here = ops.equal(ops.arange(capacity, dtype="int32"), place)
         return self._replace(ancestors=ops.where(here, ops.arange(width, dtype="int32")[:, None], self.ancestors))
@@ -37,20 +37,20 @@ class Beams(NamedTuple):
 class BeamSearch:
     """Keep the `width` most likely hypotheses; one that ends leaves the beam.
 
-    Of the 2 x width best candidates at least `width` do not end, and continue. A candidate that ends counts if it is
+    At least `width` of the 2 x width best candidates do not end, and continue. A candidate that ends counts if it is
     among the first `width`. Scores are divided by a penalty for the length l: ((5 + l) / 6)^a for `gnmt`
     (Wu et al. 2016, section 7), l^a for `average`; a = 0 is the plain log-probability. The coverage penalty adds
     b sum_s log(min(total attention to source token s, 1)), which is negative (Wu et al. 2016, equation 14).
 
     Args:
-        end_id: of the target vocabulary.
+        end_id: end token of the target vocabulary.
         width: hypotheses K.
-        kept: results of a sentence, best first.
+        kept: number of results per sentence, best first.
         length_penalty: a.
         length_norm: `gnmt` or `average`.
         coverage_penalty: b.
-        stop: `attainable`: as soon as no live hypothesis can become better than the results kept; `width`: when as many
-            hypotheses as the beam is wide have ended.
+        stop: `attainable`: as soon as no live hypothesis can become better than the results kept; `width`: when
+            `width` hypotheses have ended.
     """
 
     end_id: int
@@ -63,7 +63,7 @@ class BeamSearch:
 
     @property
     def attention(self):
-        """Whether each step needs its attention to the source."""
+        """Whether each step needs the attention to the source."""
         return bool(self.coverage_penalty)
 
     def start(self, sentences, capacity, source_length):
@@ -107,7 +107,7 @@ class BeamSearch:
         coverage = pick_rows(coverage, parents)
 
         cut = self._normalised(live_scores, step.age + 1, coverage)
-        done = done.add(tokens, ops.where(step.last[:, None], cut, NEVER))  # a sentence that is cut off counts as it is
+        done = done.add(tokens, ops.where(step.last[:, None], cut, NEVER))  # a hypothesis that is cut off counts as is
         if self.stop == "attainable":
             enough = done.scores[:, -1] >= self._attainable(live_scores[:, 0], step)
         else:
@@ -132,7 +132,7 @@ class BeamSearch:
         return scores
 
     def _attainable(self, scores, step):
-        """Return the best score that live hypotheses (B,) can reach: at no loss, with the most favourable length."""
+        """Return an upper bound on the final scores of live hypotheses (B,): no loss, most favourable length."""
         return scores / self._penalty(step.limit)
 
 

@@ -1,4 +1,4 @@
-"""The results of a search as lists of ids, and what a search refuses."""
+"""Search results as lists of ids, and checks of the inputs of a search."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Candidate(NamedTuple):
 
 
 def forbidden_ids(decode: DecodeConfig, tokenizer) -> tuple[int, ...]:
-    """Return the ids of the tokens that are never written.
+    """Return the ids of the tokens that are never generated.
 
     Raises:
         InputError: one is not in the vocabulary, or the vocabulary is smaller than the beam.
@@ -34,7 +34,7 @@ def forbidden_ids(decode: DecodeConfig, tokenizer) -> tuple[int, ...]:
 
 
 def require_room(prefix: Sequence[int], limit: int, number: int | None = None) -> None:
-    """Refuse a source, line `number`, whose result may have `limit` tokens if its prefix leaves none to write."""
+    """Raise `InputError` if the prefix of a source, line `number`, leaves no room in a result of `limit` tokens."""
     of_line = "" if number is None else f" of line {number}"
     if prefix and len(prefix) >= limit:
         raise InputError(

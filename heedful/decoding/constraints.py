@@ -13,14 +13,14 @@ from heedful.decoding.top_k import NEVER
 
 @dataclass(frozen=True)
 class TokenConstraints:
-    """The constraints of a search; one that is not set costs nothing.
+    """The constraints of a search; unset ones cost nothing.
 
     Args:
         end_id: the end token.
         forbidden: ids that are never chosen.
-        min_lengths: fewest tokens of each sentence before its end (W + 1,), or None.
-        prefix: tokens that each sentence must begin with (W + 1, P), 0 where it is free, or None. They are written
-            whatever the other constraints say.
+        min_lengths: minimum number of tokens of each sentence before the end token (W + 1,), or None.
+        prefix: tokens that each sentence must begin with (W + 1, P), 0 where it is free, or None. They override the
+            other constraints.
         repetition_penalty: divides the positive and multiplies the negative scores of tokens that a hypothesis
             already contains (Keskar et al. 2019, section 4.1).
         no_repeat_ngram: no sequence of this many tokens occurs twice in a hypothesis; 0: no constraint.
@@ -39,8 +39,8 @@ class TokenConstraints:
         Args:
             logits: (B, K, V) float32.
             tokens: the tokens of each hypothesis (B, K, C), padded with zeros.
-            age: number of tokens of each (B,).
-            sentence: number of the sentence of each row (B,).
+            age: number of tokens generated so far (B,).
+            sentence: sentence number of each row (B,).
         """
         words, unconstrained = ops.arange(logits.shape[-1], dtype="int32"), logits
         if self.repetition_penalty != 1.0:
@@ -62,7 +62,7 @@ class TokenConstraints:
         return logits
 
     def _would_repeat(self, tokens, age, vocab_size):
-        """Return which words would complete an n-gram for the second time: booleans (B, K, V)."""
+        """Return a mask (B, K, V) of the tokens that would complete a repeated n-gram."""
         n, capacity = self.no_repeat_ngram, tokens.shape[-1]
         if capacity < n:
             return ops.zeros((1, 1, 1), "bool")
@@ -81,7 +81,7 @@ class TokenConstraints:
 
 
 def _among(tokens, vocab_size):
-    """Return which words of the vocabulary are among `tokens` (B, K, C), but for 0: booleans (B, K, V)."""
+    """Return a mask (B, K, V) of the vocabulary entries, except 0, that occur in `tokens` (B, K, C)."""
     sentences, hypotheses, capacity = ops.shape(tokens)
     rows = ops.repeat(ops.arange(sentences * hypotheses, dtype="int32"), capacity)
     places = (rows * vocab_size + ops.reshape(tokens, (-1,)))[:, None]

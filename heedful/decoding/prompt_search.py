@@ -10,12 +10,12 @@ from heedful.decoding.shared_state import SharedState
 class PromptSearch(BatchSearch):
     """A search for language models: its sources are prompts, and its results continue them.
 
-    Padding, unknown tokens and start tokens are never written, since none of them is text.
+    Padding, unknown tokens and start tokens are never generated, since they are not text.
 
     Args:
         model: a `CausalLM`.
         decode: the settings; `max_length` is the number of tokens to write.
-        tokenizer, scored, shared: as of `BatchSearch`.
+        tokenizer, scored, shared: see `BatchSearch`.
     """
 
     def __init__(self, model, decode: DecodeConfig, tokenizer, scored: bool = False, shared: SharedState | None = None):
@@ -23,7 +23,7 @@ class PromptSearch(BatchSearch):
         self.forbidden = (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id, *self.forbidden)
 
     def length_limit(self, length: int) -> int:
-        """Return the most tokens that may follow a prompt of `length` tokens: the last one written is never read."""
+        """Return the maximum number of tokens after a prompt of `length` tokens; the last one is never read back."""
         return min(self.decode.max_length, self.model.max_length - length + 1)
 
     def _read(self, queries, rows):

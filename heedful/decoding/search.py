@@ -1,14 +1,14 @@
-"""From a model that scores the next token to whole sequences, in one compiled loop.
+"""The decoding loop: turns a model that scores the next token into whole sequences, in one compiled program.
 
 The search calls three methods of a model: `prefill` encodes the sources, `empty_cache` returns empty caches, and
 `decode_step` reads one token of each hypothesis and scores the next. A strategy chooses tokens; constraints say which
 tokens are allowed.
 
-A slot decodes one sentence. When the sentence is done, the slot takes the next one that waits (continuous batching), so
-no sentence waits for a longer one. Slots do not influence each other.
+A slot decodes one sentence. When the sentence is done, the slot takes the next waiting one (continuous batching), so no
+sentence waits for a longer one. Slots are independent.
 
-The caches are rings: at each step every slot stores its new token at the same place, and reads as many places back as
-its sentence has tokens. So a slot starts anew without moving or clearing anything.
+The caches are ring buffers: at each step every slot stores its new token at the same index, and attends to as many
+entries back as its sentence has tokens. A slot can thus start a new sentence without moving or clearing anything.
 
 Axes: W sentences, B slots, K hypotheses of each, C capacity in tokens, S source length, V vocabulary, P results of a
 sentence.
@@ -29,7 +29,7 @@ class SearchResults(NamedTuple):
 
     tokens: Any  # (W, P, C), padded with zeros
     scores: Any  # (W, P)
-    complete: Any  # (W,), False where the capacity was too small for a sentence that may be longer
+    complete: Any  # (W,), False where the capacity may have cut off a sentence
 
 
 class LoopState(NamedTuple):
@@ -47,16 +47,16 @@ class LoopState(NamedTuple):
 
 @dataclass(frozen=True)
 class Setup:
-    """What stays the same during a search.
+    """The constants of a search.
 
     Args:
-        model: see the text of the module. The first axis of the arrays that `prefill` returns is W, or a multiple of W.
+        model: see the module docstring. The first axis of the arrays that `prefill` returns is W, or a multiple of W.
         strategy: `Greedy`, `BeamSearch` or `Sampling`.
         constraints: `TokenConstraints`, or None.
-        first: the token that each sentence reads first (W,).
-        limits: most tokens of each sentence, and 0 for an idle slot (W + 1,).
-        fresh: the hypotheses of a sentence that begins.
-        slots: how many sentences are decoded at the same time, B.
+        first: first input token of each sentence (W,).
+        limits: maximum length of each sentence, and 0 for an idle slot (W + 1,).
+        fresh: the initial hypotheses of a sentence.
+        slots: number of sentences decoded together, B.
         capacity: C.
         memory: of all sentences, from `prefill`.
         padding: which tokens of each source are padding (W, 1, S), for a strategy that needs attention.
@@ -85,11 +85,11 @@ class Setup:
 
 
 def search(model, source, first, limits, strategy, constraints=None, *, slots=None, capacity):
-    """Write the best continuation of every sentence.
+    """Generate the best continuation of every sentence.
 
     Args:
         source: the argument of `prefill`, its first axis W.
-        model, first, limits, strategy, constraints, slots, capacity: as of `new_setup`.
+        model, first, limits, strategy, constraints, slots, capacity: see `new_setup`.
 
     Returns:
         `SearchResults`.
@@ -104,11 +104,11 @@ def new_setup(model, memory, first, limits, strategy, constraints=None, *, slots
     """Return the `Setup` of a search.
 
     Args:
-        memory: what `prefill` has returned.
-        limits: most tokens of each sentence (W,).
-        slots: how many sentences are decoded at the same time, a Python number; None: all.
+        memory: result of `prefill`.
+        limits: maximum length of each sentence (W,).
+        slots: number of sentences decoded together, a Python number; None: all.
         capacity: C, a Python number.
-        model, first, strategy, constraints: as of `Setup`.
+        model, first, strategy, constraints: see `Setup`.
     """
     count = first.shape[0]
     limits = ops.concatenate([ops.cast(limits, "int32"), ops.zeros((1,), "int32")])
@@ -121,7 +121,7 @@ def new_setup(model, memory, first, limits, strategy, constraints=None, *, slots
 
 
 def first_state(setup):
-    """Return the `LoopState` in which every slot has a sentence, and nothing is written."""
+    """Return the initial `LoopState`: every slot has a sentence, and no token is generated yet."""
     count, slots, strategy = setup.count, setup.slots, setup.strategy
     nothing, score = strategy.results(setup.fresh)
     memory = setup.memory
@@ -147,7 +147,7 @@ def unfinished(setup, state):
 
 
 def advance(setup, state):
-    """Write one token of every hypothesis; return the next state."""
+    """Generate one token of every hypothesis; return the next state."""
     capacity, strategy = setup.capacity, setup.strategy
     place = state.clock % capacity if setup.refills else state.clock
     places = ops.arange(capacity, dtype="int32")
@@ -184,7 +184,7 @@ def results(setup, state):
 
 
 def _replace_done(setup, state, done):
-    """Store the results of sentences that are `done` (B,), and give their slots to those that wait."""
+    """Store the results of the `done` sentences (B,), and give their slots to waiting ones."""
 
     def replace_first(state, done):
         slot = ops.cast(ops.argmax(ops.cast(done, "int32")), "int32")
@@ -207,7 +207,7 @@ def _store(setup, state, slot):
 
 
 def _admit(setup, state, slot):
-    """Give a slot to the next sentence that waits, if any."""
+    """Give a slot to the next waiting sentence, if any."""
     following = ops.minimum(state.waiting, setup.count)
     state = state._replace(
         sentence=_set_row(state.sentence, slot, following[None]),
@@ -225,7 +225,7 @@ def _admit(setup, state, slot):
 
 
 def _visible(ancestors, in_time):
-    """Return which tokens of the cache each hypothesis may read (B, 1, K, C x K); the cache holds K at each place.
+    """Return the mask (B, 1, K, C x K) of the cached tokens that each hypothesis sees; K tokens share a place.
 
     Args:
         ancestors: which of the K tokens at each place belongs to the hypothesis (B, K, C).
@@ -240,7 +240,7 @@ def _visible(ancestors, in_time):
 
 
 def _reading(hypotheses, ids):
-    """Return hypotheses that read the tokens `ids` (B,) next."""
+    """Return hypotheses with `ids` (B,) as their next input tokens."""
     return hypotheses._replace(last=ops.broadcast_to(ids[:, None], ops.shape(hypotheses.last)))
 
 

@@ -1,4 +1,4 @@
-"""How the next token is chosen, and when a sentence is done: greedy search and sampling.
+"""Strategies that choose the next token and decide when a sentence is done: greedy search and sampling.
 
 A strategy keeps `width` hypotheses of each sentence, and returns P results when the sentence is done.
 
@@ -28,18 +28,18 @@ class Hypotheses(NamedTuple):
     """The state of `Greedy` and `Sampling`."""
 
     tokens: Any  # (B, K, C), padded with zeros
-    last: Any  # (B, K), the token to be read next; the search sets the first
+    last: Any  # (B, K), the next input token; the search sets the first one
     scores: Any  # (B, K), summed log-probabilities in nats
     ended: Any  # (B, K), True after the end token
 
     @property
     def ancestors(self):
-        """Which of the K hypotheses wrote each place of a hypothesis' past: itself (1, K, C)."""
+        """Which of the K hypotheses wrote each cache entry of a hypothesis: itself (1, K, C)."""
         _, width, capacity = self.tokens.shape
         return ops.broadcast_to(ops.arange(width, dtype="int32")[None, :, None], (1, width, capacity))
 
     def writing_at(self, place):
-        """Return the hypotheses when each has stored its last token at `place` of the cache."""
+        """Return the hypotheses after each has stored its last token at cache index `place`."""
         return self
 
 
@@ -48,9 +48,9 @@ class Greedy:
     """Choose the most likely token.
 
     Args:
-        end_id: of the target vocabulary.
+        end_id: end token of the target vocabulary.
         scored: sum the log-probabilities, which costs a pass over the vocabulary. Otherwise scores are 0.
-        length_penalty, length_norm: as of `BeamSearch`.
+        length_penalty, length_norm: see `BeamSearch`.
     """
 
     end_id: int
@@ -105,11 +105,11 @@ class Sampling(Greedy):
     Args:
         numbers: uniform random numbers (W + 1, K, steps), one for each token. A sample depends on these numbers and on
             the model only, so it is the same in any batch.
-        width: samples of a sentence.
-        temperature: divides the logits; below 1 sharpens.
-        top_k: draw from this many most likely words; 0: all.
-        top_p: draw from the smallest set of words with this total probability (Holtzman et al. 2020); 1: all.
-        min_p: draw from words that are at least this share as likely as the most likely one; 0: all.
+        width: number of samples per sentence.
+        temperature: divides the logits; below 1 sharpens the distribution.
+        top_k: draw from this many most likely tokens; 0: all.
+        top_p: draw from the smallest set of tokens with this total probability (Holtzman et al. 2020); 1: all.
+        min_p: draw from tokens with at least this fraction of the highest probability; 0: all.
     """
 
     numbers: Any = None
@@ -120,7 +120,7 @@ class Sampling(Greedy):
     min_p: float = 0.0
 
     def results(self, state):
-        """As of `Greedy`, best first; all samples are results."""
+        """Return tokens and scores as `Greedy` does, best first; all samples are results."""
         tokens, scores = super().results(state)
         order = ops.argsort(-scores, axis=-1)
         return pick_rows(tokens, order), ops.take_along_axis(scores, order, axis=-1)
@@ -133,7 +133,7 @@ class Sampling(Greedy):
         probabilities = softmax(logits)
         if self.top_p < 1:
             falling = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
-            before = ops.cumsum(falling, axis=-1) - falling  # probability of all better words
+            before = ops.cumsum(falling, axis=-1) - falling  # probability of all better tokens
             least = ops.min(ops.where(before < self.top_p, falling, 1.0), axis=-1, keepdims=True)
             probabilities = ops.where(probabilities < least, 0.0, probabilities)
         if self.min_p:
@@ -145,7 +145,7 @@ class Sampling(Greedy):
         wanted = ops.take_along_axis(numbers, at, axis=-1) * rising[..., -1:]
         ids = ops.sum(ops.cast(rising <= wanted, "int32"), axis=-1)
         last = ops.argmax(ops.where(probabilities > 0, ops.arange(logits.shape[-1]), -1), axis=-1)
-        return ops.minimum(ids, ops.cast(last, "int32"))  # rounding must not select a word without probability
+        return ops.minimum(ids, ops.cast(last, "int32"))  # rounding must not select a token of probability 0
 
 
 def write(tokens, age, ids):

@@ -1,7 +1,8 @@
-"""The best words of a vocabulary, and the sum over it, in forms that XLA compiles well for a CPU.
+"""Top-k, argmax and logsumexp over a vocabulary, in forms that XLA compiles well for CPUs.
 
-There, XLA sorts a whole row for its best entries, and reduces rows in small pieces; it reduces columns with vector
-instructions. So the vocabulary is cut into groups that are columns of a table, and each step reduces the groups first.
+On CPUs, XLA sorts a whole row to find its top k, and reduces rows in small pieces, but columns with vector
+instructions. The vocabulary is therefore split into groups, the columns of a table, and each function reduces the
+groups first.
 
 Axes: V vocabulary, G groups, M members of a group.
 """
@@ -23,7 +24,7 @@ def top_k(scores, k):
     size = scores.shape[-1]
     groups = size // MEMBERS
     if backend.NAME != "jax" or size <= SMALL or k >= groups:
-        values, places = backend.apart(ops.top_k(scores, k))
+        values, places = backend.fusion_barrier(ops.top_k(scores, k))
         return values, ops.cast(places, "int32")
     table, rest = _grouped(scores)
     chosen_groups = top_k(ops.max(table, axis=-2), k)[1]  # (..., k)
@@ -52,14 +53,14 @@ def log_normaliser(logits):
     if backend.NAME != "jax" or logits.shape[-1] <= SMALL:
         return ops.logsumexp(logits, axis=-1)
     table, rest = _grouped(logits)
-    best = backend.apart(ops.max(table, axis=-2))
+    best = backend.fusion_barrier(ops.max(table, axis=-2))
     top = ops.max(ops.concatenate([best, rest], axis=-1), axis=-1, keepdims=True)
-    sums = backend.apart(ops.sum(ops.exp(table - top[..., None, :]), axis=-2))
+    sums = backend.fusion_barrier(ops.sum(ops.exp(table - top[..., None, :]), axis=-2))
     return top[..., 0] + ops.log(ops.sum(ops.concatenate([sums, ops.exp(rest - top)], axis=-1), axis=-1))
 
 
 def _grouped(scores):
-    """Cut (..., V) into (..., M, G), where member m of group g is entry m x G + g, and the rest of fewer than M."""
+    """Split (..., V) into a table (..., M, G), with entry m x G + g at (m, g), and a rest of fewer than M entries."""
     size = scores.shape[-1]
     groups = size // MEMBERS
     table = ops.reshape(scores[..., : MEMBERS * groups], (*scores.shape[:-1], MEMBERS, groups))

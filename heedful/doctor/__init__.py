@@ -1,1 +1,1 @@
-"""The doctor: examines text before a model learns its mistakes, and writes a cleaned copy. NumPy only."""
+"""`heedful doctor`: finds faults in a text before training, and writes a cleaned copy. NumPy only."""

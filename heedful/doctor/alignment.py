@@ -1,6 +1,6 @@
 """Whether two lines are translations of each other, judged by which words occur together in the rest of the text.
 
-Axes: N pairs of lines, W words of a line that are looked at.
+Axes: N pairs of lines, W words used per line.
 """
 
 import collections
@@ -11,24 +11,24 @@ import numpy as np
 
 from heedful.doctor.hashing import places
 
-WORDS = 16  # the rarest of a line are looked at: they say most
-FREQUENT = 0.1  # words in more than this share of the lines say nothing
-BITS = 22  # of the table of pairs of words
-MOST = 12.0  # nats that a single pair of lines may count for or against: some are free translations
-# A text changes from lines that fit to lines that do not, and back, with these probabilities a line.
+WORDS = 16  # the rarest words of a line are used: they are the most informative
+FREQUENT = 0.1  # words in more than this share of the lines are ignored
+BITS = 22  # log2 of the size of the table of word pairs
+MOST = 12.0  # limit in nats on the evidence of one pair of lines, because some are free translations
+# Probabilities per line that a text becomes misaligned, and that it becomes aligned again.
 BREAKS, MENDS = 1e-4, 0.1
-FARTHEST = 5  # lines of a shift that is recognised
-SHORTEST = 4  # lines that tell of a shift
-CLEAR = -1.0  # nats a line for a shift that explains a stretch
+FARTHEST = 5  # largest shift that is recognised, in lines
+SHORTEST = 4  # fewest lines from which a shift is estimated
+CLEAR = -1.0  # mean nats per line below which a shift explains a stretch
 _IDEOGRAPHS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"[{_IDEOGRAPHS}]|[^\\W{_IDEOGRAPHS}]+")
 
 
 class Associations:
-    """Which words of two languages go together, learned from pairs of lines of which most are right.
+    """Word associations between two languages, learned from pairs of lines that are mostly correct.
 
-    The strength of two words is their pointwise mutual information over lines, in nats, drawn to zero where there is
-    little evidence. A line's own contribution is taken out before it is judged.
+    The strength of two words is their pointwise mutual information over lines, in nats, shrunk towards zero if there is
+    little evidence. A line's own contribution is removed before it is judged.
 
     Args:
         source, target: lines to learn from, N of each.
@@ -50,9 +50,9 @@ class Associations:
         self._unrelated = _Judge(*self._scores(words[0], unrelated, 0 * own))
 
     def evidence(self, source, target, own):
-        """Return how much speaks against each pair of lines (N,), in nats.
+        """Return the evidence against each pair of lines (N,), in nats.
 
-        It is the log-likelihood of its score among unrelated lines over that among pairs.
+        It is the log-likelihood ratio of its score, unrelated lines to true pairs.
 
         Args:
             source, target: N lines each.
@@ -63,7 +63,7 @@ class Associations:
         return np.where(words > 0, np.clip(self._unrelated(scores, words) - self._fits(scores, words), -MOST, MOST), 0)
 
     def lateness(self, source, target):
-        """Return by how many lines the target of a stretch comes late, negative: early; None if no shift explains it.
+        """Return by how many lines the target of a stretch lags (negative: leads); None if no shift explains it.
 
         Args:
             source, target: lines that do not fit each other.
@@ -78,11 +78,11 @@ class Associations:
         return best if best and means[best] < CLEAR else None
 
     def _words(self, source, target):
-        """Return the ids of the telling words of lines, each (N, W), -1 where there are fewer."""
+        """Return the ids of the rarest known words of both sides, each (N, W), padded with -1."""
         return tuple(v.words(lines) for v, lines in zip(self._vocabularies, (source, target), strict=True))
 
     def _scores(self, source, target, own):
-        """Return how well words go together (N,), in nats a word, and how many words say so (N,)."""
+        """Return the mean association (N,), in nats per word, and the smaller of both sides' numbers of words (N,)."""
         parts = [self._score(source[part], target[part], own[part]) for part in _parts(len(source))]
         both = np.minimum((source >= 0).sum(1), (target >= 0).sum(1))
         return np.concatenate([*parts, np.zeros(0)]), both
@@ -95,7 +95,7 @@ class Associations:
         expected = alone[0][:, :, None] * alone[1][:, None, :] / self._count
         together = np.maximum(self._together[self._places(source, target)] - own[:, None, None], 0)
         strength = np.where(_real(source, target), np.log((together + 0.5) / (expected + 0.5)), -np.inf)
-        best = np.concatenate([strength.max(2), strength.max(1)], 1)  # of each word: (N, 2 W)
+        best = np.concatenate([strength.max(2), strength.max(1)], 1)  # the best match of each word: (N, 2 W)
         known = np.isfinite(best)
         return np.where(known, best, 0).sum(1) / np.maximum(known.sum(1), 1)
 
@@ -105,7 +105,7 @@ class Associations:
 
 
 def _parts(count, size=2000):
-    """Return slices of a long axis, so that what is computed from them stays small."""
+    """Return slices of a long axis, to limit memory."""
     return [slice(start, start + size) for start in range(0, count, size)]
 
 
@@ -114,7 +114,7 @@ def _real(source, target):
 
 
 class _Vocabulary:
-    """The telling words of one side: those in at least two lines and not in too many; `lines` says in how many (V,)."""
+    """The informative words of one side, in at least two lines but not too many; `lines` counts these lines (V,)."""
 
     def __init__(self, lines):
         counts: collections.Counter[Any] = collections.Counter()
@@ -126,7 +126,7 @@ class _Vocabulary:
         self._ids = {word: number for number, (word, _) in enumerate(telling)}
 
     def words(self, lines):
-        """Return the ids of each line's rarest words (N, W), -1 where there are fewer."""
+        """Return the ids of each line's rarest words (N, W), padded with -1."""
         known = self._ids.get
         found = np.full((len(lines), WORDS), -1, np.int32)
         for row, line in zip(found, lines, strict=True):
@@ -136,15 +136,15 @@ class _Vocabulary:
 
 
 def _words(line):
-    """Return a line's words in lower case, each once; where nothing parts words, each character is one.
+    """Return a line's distinct words in lower case; in scripts without spaces, each character is a word.
 
-    In the order of the line: a set has another one in each process, and ties would break differently.
+    They keep the order of the line. The order of a set varies between processes, so ties would break differently.
     """
     return list(dict.fromkeys(_WORD.findall(line.lower())))
 
 
 class _Judge:
-    """How scores are distributed, by the number of words they come from: normally, with a robust middle and spread."""
+    """Normal distributions of scores, by the number of words scored, with robust estimates of centre and spread."""
 
     GROUPS = (1, 2, 3, 4, 6, 8, 12)
 
@@ -167,14 +167,14 @@ class _Judge:
 
 
 def stretches(evidence):
-    """Return which lines belong to stretches that do not fit (N,): the likeliest course of two states (Viterbi 1967).
+    """Return which lines are in misaligned stretches (N,): the most likely sequence of two states (Viterbi 1967).
 
     Args:
-        evidence: against each pair, as `Associations.evidence` gives it.
+        evidence: evidence against each pair, from `Associations.evidence`.
     """
     stay, leave, enter, keep = np.log1p(-BREAKS), np.log(MENDS), np.log(BREAKS), np.log1p(-MENDS)
     fits, not_fits = 0.0, enter
-    came_from = np.empty((len(evidence), 2), bool)  # whether the state before was that of not fitting
+    came_from = np.empty((len(evidence), 2), bool)  # whether the previous state was misaligned
     for part in _parts(len(evidence)):
         for row, against in zip(came_from[part], evidence[part].tolist(), strict=True):
             row[0], row[1] = not_fits + leave > fits + stay, not_fits + keep > fits + enter

@@ -1,4 +1,4 @@
-"""What the characters of a line say about it: its scripts, what cannot be seen, what was decoded wrongly.
+"""The characters of a line: its scripts, invisible characters, and wrongly decoded text.
 
 Axes: N lines, K kinds of characters.
 """
@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-# Where each kind of character begins, by Unicode's blocks; it reaches to the next. "" is what every text may have.
+# Where each kind of character begins, by Unicode block; it ends where the next begins. Every text may contain "".
 _BEGINNINGS = [
     (0x0, "control"), (0x9, ""), (0xB, "control"), (0x20, ""), (0x41, "Latin"), (0x5B, ""), (0x61, "Latin"), (0x7B, ""),
     (0x7F, "control"), (0xA0, ""), (0xAD, "invisible"), (0xAE, ""), (0xC0, "Latin"), (0x2B0, ""), (0x370, "Greek"),
@@ -17,7 +17,7 @@ _BEGINNINGS = [
     (0xD00, "Malayalam"), (0xD80, "Sinhala"), (0xE00, "Thai"), (0xE80, "Lao"), (0xF00, "Tibetan"), (0x1000, "Burmese"),
     (0x10A0, "Georgian"), (0x1100, "Hangul"), (0x1200, "Ethiopic"), (0x1380, "other"), (0x1780, "Khmer"),
     (0x1800, "other"), (0x1E00, "Latin"), (0x1F00, "Greek"), (0x2000, ""), (0x200B, "invisible"),
-    (0x200C, ""),  # joiners: Persian, the scripts of India and pictures of families need them
+    (0x200C, ""),  # joiners: Persian, Indic scripts and family emoji need them
     (0x200E, "invisible"), (0x2010, ""), (0x2028, "invisible"), (0x202F, ""), (0x2060, "invisible"), (0x2070, ""),
     (0x2C00, "other"), (0x2C60, "Latin"), (0x2C80, "other"), (0x2E00, ""), (0x2E80, "Han"), (0x3000, ""),
     (0x3005, "Han"), (0x3008, ""), (0x3040, "Kana"), (0x3100, "Han"), (0x3130, "Hangul"), (0x3190, "Han"),
@@ -27,8 +27,8 @@ _BEGINNINGS = [
     (0xFEFF, "invisible"), (0xFF00, ""), (0xFF21, "Latin"), (0xFF3B, ""), (0xFF41, "Latin"), (0xFF5B, ""),
     (0xFF65, "Kana"), (0xFFA0, "Hangul"), (0xFFE0, ""), (0xFFF0, "invisible"), (0xFFFC, "lost"), (0xFFFE, "invisible"),
     (0x10000, "other"), (0x1D400, ""), (0x1E900, "other"), (0x1F000, ""), (0x20000, "Han"), (0x32000, "other"),
-    (0xE0000, "invisible"), (0xE0020, ""),  # tags, which make flags of regions
-    (0xE0080, "invisible"), (0xE0100, ""),  # which form of a Chinese character is meant
+    (0xE0000, "invisible"), (0xE0020, ""),  # tags, used in flags of regions
+    (0xE0080, "invisible"), (0xE0100, ""),  # variation selectors of Chinese characters
     (0xE01F0, "invisible"),
 ]  # fmt: skip
 CHARACTERS = ["", "control", "invisible", "broken", "lost"]
@@ -36,10 +36,10 @@ CHARACTERS += sorted({kind for _, kind in _BEGINNINGS} - set(CHARACTERS))
 FIRST_SCRIPT = CHARACTERS.index("lost") + 1
 _STARTS = np.array([start for start, _ in _BEGINNINGS], np.uint32)
 _KIND_OF = np.array([CHARACTERS.index(kind) for _, kind in _BEGINNINGS])
-# What UTF-8 looks like where somebody took it for Windows-1252: letters such as these, and then one of the others.
+# UTF-8 that was decoded as Windows-1252: a letter of the first range, then a character of the others.
 _MANGLED = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]")
-# ... but not a capital letter before a closing mark, nor a small one that ends a word before two of them, such as the
-# no-break space and the quotation mark of French: together they are UTF-8 of another letter by chance.
+# ... but not a capital letter before a closing mark, nor a small letter that ends a word before two of them, such as
+# the French no-break space and quotation mark: these happen to be valid UTF-8 of another letter.
 _MARKS = "\u00bb\u2013\u2014\u2018-\u201d\u2026\u2122"
 _CLOSED = re.compile(f"[\u00c0-\u00df][{_MARKS}]")
 _TWICE_CLOSED = re.compile(f"[\u00e0-\u00ef][\u00a0\u00ae\u00b0{_MARKS}]{{2}}")
@@ -73,15 +73,15 @@ def count_kinds(lines):
 
 
 def without_unseen(line):
-    """Return a line without control characters, invisible ones and those for private use.
+    """Return a line without control, invisible and private-use characters.
 
-    Those that part words, such as a line separator, are replaced by a blank.
+    Those that separate words, such as a line separator, are replaced by a space.
     """
     return _UNSEEN.sub(lambda found: " " if found[0].isspace() else "", line.strip(_SEPARATORS))
 
 
-def unmangled(line):
-    """Return a line in which UTF-8 that was read as Windows-1252 is put right again; others are as they were."""
+def fix_mojibake(line):
+    """Return a line in which UTF-8 that was read as Windows-1252 is restored; other lines are unchanged."""
     return _NOT_ASCII.sub(_read_again, line) if _MANGLED.search(line) else line
 
 
@@ -96,5 +96,5 @@ def _read_again(match):
 
 
 def _byte(character):
-    """Return the byte that was taken for this character; Windows-1252 leaves some bytes to Latin-1."""
+    """Return the byte that was decoded as this character; Latin-1 covers the bytes undefined in Windows-1252."""
     return character.encode("latin-1" if ord(character) < 0x100 else "cp1252")

@@ -1,4 +1,4 @@
-"""The examination of a text: a sample tells what is usual, one pass finds what is not."""
+"""The examination of a text: learn what is usual from a sample, then find unusual rows in one pass."""
 
 import dataclasses
 import itertools
@@ -9,29 +9,29 @@ from typing import Any
 import numpy as np
 
 from heedful.doctor.alignment import stretches
-from heedful.doctor.characters import CHARACTERS, count_kinds, unmangled
+from heedful.doctor.characters import CHARACTERS, count_kinds, fix_mojibake
 from heedful.doctor.findings import KINDS, SHOWN, Finding, runs
 from heedful.doctor.repeats import normal_form
-from heedful.doctor.rows import says_something
+from heedful.doctor.rows import is_complete
 from heedful.doctor.seen import Seen
 from heedful.doctor.usual import Usual
 from heedful.doctor.vocabulary import fits
 
-LOOKED_AT = 200  # rows of a stretch that tell by how much it is shifted
-WORDS = 3  # a row of fewer words, such as a name, may say the same on both sides
+LOOKED_AT = 200  # most rows of a stretch used to estimate its shift
+WORDS = 3  # a row of fewer words, such as a name, may be the same on both sides
 
 
 @dataclass
 class Examination:
-    """What was found in a text.
+    """The results of examining a text.
 
     Args:
-        name: of the text.
-        rows: how many were read.
-        scripts: of each side.
+        name: name of the text.
+        rows: number of rows read.
+        scripts: scripts of each side.
         findings: `Finding`s.
         vocabularies: `Fit`s, if the vocabularies are known.
-        seconds: that it took.
+        seconds: duration of the examination.
     """
 
     name: str
@@ -42,11 +42,11 @@ class Examination:
     seconds: float = 0.0
 
     def found(self, kind):
-        """Return the numbers of the rows of a kind, from 0 (R,)."""
+        """Return the indices of the rows of a kind (R,)."""
         return next((finding.rows for finding in self.findings if finding.kind == kind), np.zeros(0, np.int64))
 
     def as_dict(self):
-        """Return all of it for machines."""
+        """Return the results as a dictionary, for JSON output."""
         return {
             "text": self.name,
             "rows": self.rows,
@@ -57,7 +57,7 @@ class Examination:
         }
 
     def lines(self):
-        """Return all of it as lines for the user."""
+        """Return the results as lines of a report."""
         scripts = "; ".join(f"{side} in {' and '.join(names) or 'no script'}" for side, names in self.scripts.items())
         head = f"{self.name}: {self.rows:,} rows, {scripts}, examined in {self.seconds:.1f} s"
         found = [line for finding in self.findings for line in finding.lines(self.rows)]
@@ -65,7 +65,7 @@ class Examination:
         return [head, *(found or [nothing]), *map(str, self.vocabularies)]
 
     def summary(self):
-        """Return the numbers of what was found as one line."""
+        """Return the number of findings of each kind as one line."""
         counts = ", ".join(f"{finding.kind} {len(finding.rows):,}" for finding in self.findings)
         unfit = "".join(f"; {fit}" for fit in self.vocabularies if not fit.fits)
         return f"{self.rows:,} rows examined in {self.seconds:.1f} s: {counts or 'nothing found'}{unfit}"
@@ -77,19 +77,19 @@ def examine(text, others=None, tokenizers=(), progress=None):
     Args:
         text: `Rows`.
         others: by name, `Rows` of texts that it must not overlap with, such as validation and test text.
-        tokenizers: one for each side, if it is to be said how their vocabularies fit.
-        progress: called with how many rows were read and how many there are.
+        tokenizers: one for each side, to check whether their vocabularies fit; may be empty.
+        progress: called with the number of rows read and the total.
     """
     began, others = time.monotonic(), others or {}
     sample, step, total = text.sample()
-    usual = Usual(text.columns, text.texts, list(filter(says_something, sample)))
+    usual = Usual(text.columns, text.texts, list(filter(is_complete, sample)))
     with Seen(text, others if text.whole else {}) as seen:
         rows_of, evidence = _scan(text, usual, seen, step, lambda read: progress and progress(read, total))
         repeats = seen.repeats()
     rows_of |= {kind: pairs[:, 0] for kind, pairs in repeats.items()}
     explained = np.concatenate([rows_of[kind] for kind in ("untranslated", "script", "language")])
     if usual.knows_pairs:
-        evidence[explained] = 0  # what is no translation for another reason does not make a stretch
+        evidence[explained] = 0  # rows with another explanation are not evidence of misalignment
         rows_of["misaligned"] = np.flatnonzero(stretches(evidence))
     rows_of["language"] = np.setdiff1d(rows_of["language"], np.union1d(rows_of["script"], rows_of["untranslated"]))
     rows_of["length"] = np.setdiff1d(rows_of["length"], np.union1d(explained, rows_of["misaligned"]))
@@ -99,26 +99,26 @@ def examine(text, others=None, tokenizers=(), progress=None):
 
 
 def _scan(text, usual, seen, step, progress):
-    """Read a text once, and let `seen` know its rows.
+    """Read and judge a text once, and register its rows in `seen`.
 
     Args:
         text: `Rows`.
-        usual: what is usual in it.
+        usual: its `Usual`.
         seen: `Seen`.
-        step: every how many rows one belongs to the sample that `usual` has learned from.
-        progress: called with how many rows were read.
+        step: the sample that `usual` was learned from contains every `step`-th row.
+        progress: called with the number of rows read.
 
     Returns:
-        the rows of each kind that can be told row by row, and how much each row speaks against its being a
-        translation (N,), empty where `usual` does not know.
+        the rows of each kind that can be found row by row, and the evidence against each row being a translation (N,),
+        empty if `usual` has no word associations.
     """
     found = {kind: [np.zeros(0, np.int64)] for kind in KINDS}
     against = [np.zeros(0, np.float32)]
     for first, rows in text.chunks():
         numbers = np.arange(first, first + len(rows))
-        whole = np.array([says_something(row) for row in rows])
+        whole = np.array([is_complete(row) for row in rows])
         lacking = np.array([None in row for row in rows])
-        good, good_numbers = list(filter(says_something, rows)), numbers[whole]
+        good, good_numbers = list(filter(is_complete, rows)), numbers[whole]
         kinds, evidence = usual.judge(good, (good_numbers % step == 0).astype(float))
         for kind, which in (kinds | _alone(good, text.texts)).items():
             found[kind].append(good_numbers[which])
@@ -134,14 +134,14 @@ def _scan(text, usual, seen, step, progress):
 
 
 def _tell(text, usual, rows_of, repeats, seen):
-    """Return the findings, with some rows of each kind as examples, and words about them.
+    """Return the findings, with example rows of each kind and notes on them.
 
     Args:
         text: `Rows`.
-        usual: what is usual in it.
+        usual: its `Usual`.
         rows_of: the rows of each kind.
         repeats: (row, earlier row) of each kind of repetition (R, 2).
-        seen: `Seen`, which tells where a row is.
+        seen: `Seen`, to describe where a row is.
     """
     shown = {kind: [first for first, _ in runs(rows)[:SHOWN]] for kind, rows in rows_of.items()}
     shifted = [range(first, min(last + 1, first + LOOKED_AT)) for first, last in runs(rows_of["misaligned"])[:SHOWN]]
@@ -163,13 +163,13 @@ def _tell(text, usual, rows_of, repeats, seen):
 
 
 def _alone(rows, texts):
-    """Return what can be seen in rows by themselves: kinds, each with which rows are of it (N,)."""
+    """Return the faults that single rows show: for each kind, which rows are of it (N,)."""
     counts = np.zeros((len(rows), len(CHARACTERS)), int)
     mangled = np.zeros(len(rows), bool)
     for column in texts:
         lines = [row[column] for row in rows]
         counts += count_kinds(lines)
-        mangled |= np.array([unmangled(line) != line for line in lines], bool)
+        mangled |= np.array([fix_mojibake(line) != line for line in lines], bool)
     of = {name: counts[:, number] > 0 for number, name in enumerate(CHARACTERS)}
     found = {
         "not UTF-8": of["broken"],

@@ -1,17 +1,17 @@
-"""What the doctor can find, what it means, and what is done about it."""
+"""The kinds of faults that the doctor can find, their meaning, and advice on them."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-SHOWN = 3  # rows of a kind that are shown
-LISTED = 12  # numbers of rows that are printed
+SHOWN = 3  # example rows shown for each kind
+LISTED = 12  # most ranges of row numbers printed
 WIDTH = 100  # characters of a text that are shown
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of trouble: what it means, and what to do."""
+    """A kind of fault: what it means, and what to do about it."""
 
     meaning: str
     advice: str
@@ -19,29 +19,29 @@ class Kind:
 
 KINDS = {
     "no partner": Kind(
-        "the sides differ in length, or a line has not its two columns",
-        "training refuses such files; a stretch that does not fit shows where lines were lost",
+        "the sides differ in length, or a line lacks a column",
+        "training refuses such files; a misaligned stretch shows where lines were lost",
     ),
-    "not UTF-8": Kind("bytes that are no UTF-8", "training refuses such files; convert them, with iconv for example"),
+    "not UTF-8": Kind("bytes that are not UTF-8", "training refuses such files; convert them, with iconv for example"),
     "empty": Kind("a side is empty", "training leaves such rows out"),
     "mangled": Kind("UTF-8 that was read as Windows-1252", "read the text again with the right encoding"),
-    "lost": Kind("characters that a conversion has lost (U+FFFD)", "get the text anew"),
-    "unseen": Kind("control characters, invisible ones, or ones for private use", "they only cost vocabulary"),
-    "untranslated": Kind("both sides say the same", "the model would learn to copy"),
-    "duplicate": Kind("the row came before, but for case and white space", "it counts twice in training"),
-    "contradiction": Kind("the text came before, with another label", "decide for one"),
-    "overlap": Kind("the row is in the validation or test text too", "scores on that text would be too good"),
-    "leak": Kind("what is read is in the validation or test text too, with another answer", "scores may be too good"),
+    "lost": Kind("characters that a conversion has lost (U+FFFD)", "get the original text again"),
+    "unseen": Kind("control, invisible or private-use characters", "they only take up vocabulary"),
+    "untranslated": Kind("both sides are the same", "the model would learn to copy"),
+    "duplicate": Kind("the row repeats an earlier one, ignoring case and white space", "it counts twice in training"),
+    "contradiction": Kind("the text occurs earlier with another label", "choose one label"),
+    "overlap": Kind("the row is also in the validation or test text", "scores on that text would be too good"),
+    "leak": Kind("the input is also in the validation or test text, with another output", "scores may be too good"),
     "script": Kind("in a script that is foreign to this side", "most likely another language"),
     "language": Kind("letters that are unlike the rest of this side", "most likely another language"),
     "misaligned": Kind(
-        "words that do not go together elsewhere", "the sides are probably shifted, or it is no translation"
+        "words that do not occur together elsewhere", "the sides are probably shifted, or it is not a translation"
     ),
     "length": Kind("one side is far too long for the other", "something is missing, or two lines were joined"),
 }
-# What is only worth knowing: such rows are good rows.
+# Only reported: cleaning keeps such rows.
 KEPT = ("leak", "contradiction")
-# What training refuses.
+# Training refuses text with such rows.
 REFUSED = ("no partner", "not UTF-8")
 
 
@@ -51,9 +51,9 @@ class Finding:
 
     Args:
         kind: key of `KINDS`.
-        rows: their numbers, from 0 (R,).
-        notes: of some rows, more words, by number.
-        examples: of some rows, their texts, by number.
+        rows: their indices (R,).
+        notes: remarks on some rows, by index.
+        examples: the texts of some rows, by index.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Finding:
     examples: dict = field(default_factory=dict)
 
     def as_dict(self):
-        """Return the finding for machines; lines count from 1."""
+        """Return the finding as a dictionary, for JSON output; line numbers start at 1."""
         return {
             "kind": self.kind,
             "meaning": KINDS[self.kind].meaning,
@@ -73,7 +73,7 @@ class Finding:
         }
 
     def lines(self, total):
-        """Return the finding as lines for the user; `total` is the number of rows of the text."""
+        """Return the finding as lines of a report; `total` is the number of rows in the text."""
         kind = KINDS[self.kind]
         count = len(self.rows)
         rows = [f"{self.kind}: {count:,} rows ({count / total:.2%}): {kind.meaning}; {kind.advice}"]
@@ -85,7 +85,7 @@ class Finding:
 
 
 def runs(rows):
-    """Return where each run of consecutive numbers begins and ends: (first, last) of sorted numbers (R,)."""
+    """Return (first, last) of each run of consecutive numbers in sorted numbers (R,)."""
     breaks = np.flatnonzero(np.diff(rows) > 1)
     starts, ends = np.append(0, breaks + 1), np.append(breaks, -1)
     return list(zip(rows[starts].tolist(), rows[ends].tolist(), strict=True)) if len(rows) else []
@@ -98,7 +98,7 @@ def _shown(text):
 
 
 def _ranges(numbers):
-    """Return numbers as text, runs of them as ranges, no more than `LISTED` of them."""
+    """Return sorted numbers as text, in at most `LISTED` ranges."""
     found = runs(numbers)
     parts = [f"{first}" if first == last else f"{first}-{last}" for first, last in found[:LISTED]]
     return ", ".join(parts) + (f" and {len(found) - LISTED:,} more places" if len(found) > LISTED else "")

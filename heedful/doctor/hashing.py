@@ -1,4 +1,4 @@
-"""A place in a table for a few numbers that stand together, such as letters or words; different ones may share one."""
+"""Hashing of short sequences of numbers, such as letters or words, to places in a table; collisions can occur."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ _LAST = np.uint32(668265263)
 
 
 def places(bits, *numbers):
-    """Return places in a table of 2^bits for up to three arrays of numbers, which are broadcast together (uint32)."""
+    """Hash up to three arrays of numbers, broadcast together, to places in a table of 2^bits entries (uint32)."""
     mixed = sum(array.astype(np.uint32) * factor for array, factor in zip(numbers, _FACTORS, strict=False))
     mixed = mixed ^ (mixed >> np.uint32(15))
     return (mixed * _LAST) >> np.uint32(32 - bits)

@@ -1,4 +1,4 @@
-"""The language of a line, recognised from the rest of the text by pieces of three letters.
+"""Recognising lines in another language than the rest of a text, by their letter trigrams.
 
 Axes: N lines.
 """
@@ -8,21 +8,21 @@ import numpy as np
 from heedful.doctor.characters import code_points
 from heedful.doctor.hashing import places
 
-BITS = 18  # of the table of pieces: a language has some ten thousand that matter
-LENGTHS = (8, 16, 32, 64, 128, 256)  # lines of similar length are judged together, for short ones vary more
-LEAST_SPREAD = 0.05  # of what is judged in units of its spread
-FEWEST = 50  # lines that tell how much a length varies
-BORROWED = 3000  # pieces for which the letters of a few lines borrow the usual ones: about forty lines of them
+BITS = 18  # log2 of the size of the trigram table; a language has some ten thousand that matter
+LENGTHS = (8, 16, 32, 64, 128, 256)  # lines of similar length are judged together, because short ones vary more
+LEAST_SPREAD = 0.05  # lower limit of every spread that deviations are divided by
+FEWEST = 50  # fewest lines from which the spread of a length group is estimated
+BORROWED = 3000  # weight of the usual letters as a prior for those of a few lines, in pieces: about forty lines
 
 
 class Letters:
-    """How often each piece of three letters occurs in a text."""
+    """How often each letter trigram occurs in a text."""
 
     def __init__(self):
         self.counts = np.zeros(1 << BITS)
 
     def learn(self, pieces, chosen=None):
-        """Count the pieces of lines, all or those `chosen` (N,); return the letters themselves."""
+        """Count the pieces of all lines, or of those `chosen` (N,); return `self`."""
         codes = pieces.codes if chosen is None else pieces.codes[chosen[pieces.lines]]
         self.counts += np.bincount(codes, minlength=len(self.counts))
         return self
@@ -32,14 +32,14 @@ class Letters:
 
         Args:
             pieces: `Pieces` of the lines.
-            own: 1 for lines that were learned from, which are judged by the others only, else 0 (N,).
+            own: 1 for lines that were learned from, whose own counts are left out, else 0 (N,).
         """
         return pieces.sums(np.log(self._shares(pieces, own)))
 
     def beside(self, rest, pieces, own, learned):
-        """Return the log-likelihood of each line (N,) in these letters over that in `rest`, of which they are a part.
+        """Return the log-likelihood ratio of each line (N,), these letters to `rest`, which includes them.
 
-        What these few letters do not know they take from `rest`, so that a line of rare words is not theirs.
+        The few counts are smoothed with those of `rest`, so that a line of rare words does not seem to fit them.
 
         Args:
             rest: `Letters` of the whole text.
@@ -57,9 +57,9 @@ class Letters:
 
 
 class Pieces:
-    """The three-letter pieces of lines, in lower case; all digits are alike.
+    """The letter trigrams of lines, in lower case; all digits are mapped to 0.
 
-    `codes` are their places in a table, `lines` the numbers of their lines, `sizes` (N,) how many each line has.
+    `codes` are their places in a table, `lines` the indices of their lines, `sizes` (N,) the number in each line.
     """
 
     def __init__(self, lines):
@@ -72,20 +72,20 @@ class Pieces:
         self.sizes = np.bincount(self.lines, minlength=len(lines))
 
     def each(self, values):
-        """Return values of the lines, (N,) or one for all, as values of their pieces."""
+        """Return a value per piece from values per line (N,), or one value for all unchanged."""
         return values[self.lines] if np.ndim(values) else values
 
     def sums(self, values):
-        """Return the sums of values of the pieces over each line (N,)."""
+        """Return the sum over each line of the values of its pieces (N,)."""
         return np.bincount(self.lines, values, minlength=len(self.sizes))
 
 
 class Deviation:
-    """How unusual a value of a line is beside lines of its length: in standard deviations, estimated robustly.
+    """How far a value deviates from those of lines of similar length, in robustly estimated standard deviations.
 
     Args:
-        values: of a sample (N,).
-        sizes: lengths of its lines (N,).
+        values: values of the lines of a sample (N,).
+        sizes: lengths of these lines (N,).
     """
 
     def __init__(self, values, sizes):
@@ -104,8 +104,8 @@ class Deviation:
 
 
 def _spread(values):
-    """Return the standard deviation that normally distributed values with this median deviation would have.
+    """Return the standard deviation of a normal distribution with the same median absolute deviation.
 
-    Lines that are nearly alike have hardly any, and each small difference would be many times as large.
+    The lower limit keeps small differences between nearly identical lines from being exaggerated.
     """
     return max(LEAST_SPREAD, 1.4826 * np.median(np.abs(values - np.median(values)))) if len(values) else 1.0

@@ -1,4 +1,4 @@
-"""Which rows of a text came before, or come in another text too. Kept on disk, so that no text is too large."""
+"""Detection of rows that occur earlier in a text, or in another text. Works on disk, for texts of any size."""
 
 import hashlib
 import tempfile
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-BUCKETS = 64  # files; each is sorted alone, so that the memory is that of the largest
+BUCKETS = 64  # files; sorted one at a time, so that only one is in memory
 _RECORD = np.dtype([("key", "<u8"), ("row", "<i8")])
 
 
 class Repeats:
-    """A register of rows by what they say; open it with `with`.
+    """A register of rows by their content; use it as a context manager.
 
     Rows are numbered from 0; rows of texts that must not be learned from get negative numbers.
     """
@@ -27,7 +27,7 @@ class Repeats:
         self._folder.cleanup()
 
     def add(self, texts, rows):
-        """Register texts (any iterable) with the numbers of their rows; what counts as the same must be the same."""
+        """Register texts (any iterable) with their row numbers; texts that count as the same must be equal."""
         records = np.array([(_key(text), row) for text, row in zip(texts, rows, strict=True)], _RECORD)
         buckets = records["key"] % BUCKETS
         order = np.argsort(buckets, kind="stable")
@@ -36,9 +36,9 @@ class Repeats:
             file.write(records[order[start:end]].tobytes())
 
     def found(self):
-        """Return (row, earlier row) of every row that says what an earlier one says: (R, 2), by row.
+        """Return (row, earlier row) of every row that repeats an earlier one (R, 2), sorted by row.
 
-        Negative numbers are earlier than all others.
+        Negative numbers count as earlier than all others.
         """
         pairs = [np.zeros((0, 2), np.int64)]
         for file in self._files:
@@ -54,7 +54,7 @@ class Repeats:
 
 
 def normal_form(text):
-    """Return a text in lower case with single blanks: what differs in nothing else is the same."""
+    """Return a text in lower case with single spaces; texts that differ only in this count as the same."""
     return " ".join(text.lower().split())
 
 

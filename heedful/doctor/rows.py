@@ -1,4 +1,4 @@
-"""The rows of a text, however broken it is, and a sample of them."""
+"""Reading the rows of a text, even a damaged one, and sampling them."""
 
 import itertools
 from collections.abc import Iterator
@@ -8,28 +8,28 @@ from heedful.data.corpus import raw_lines, resolve_all, resolve_pair, split_pair
 from heedful.data.labels import separator_of, split_labelled
 from heedful.errors import InputError
 
-CHUNK = 4000  # rows looked at together
-CHARACTERS = 2_000_000  # ... or fewer, where they are long
-LONGEST = 400  # characters of a row that are judged by the rest
-LOOKED_AT = 100  # first lines, which tell whether a file has two columns
-SAMPLE = 40_000  # rows from which the rest is judged
+CHUNK = 4000  # rows processed at a time
+CHARACTERS = 2_000_000  # ... or fewer rows, if they are long
+LONGEST = 400  # characters of a column that are judged
+LOOKED_AT = 100  # first lines searched for a tab, to see whether a file has two columns
+SAMPLE = 40_000  # most rows in the sample
 
 
-def says_something(row):
-    """Whether a row has all its columns, and more than white space in each."""
+def is_complete(row):
+    """Return whether a row has all its columns, and more than white space in each."""
     return all(part and part.strip() for part in row)
 
 
 class Rows:
-    """A text in files as rows of one column or two, which can be read again and again.
+    """A text in files, as rows of one or two columns that can be read repeatedly.
 
-    What is not UTF-8 is kept as Python's `surrogateescape` keeps it; a column that a row lacks is None.
+    Bytes that are not UTF-8 are decoded with `surrogateescape`; a missing column is None.
 
     Args:
         groups: tuples of files: one file for each column, or one that holds all columns.
         columns: their names: ("source", "target"), ("label", "text") or ("text",).
-        whole: whether a row is a text of its own, so that empty and repeated ones are worth a word.
-        most: read no more rows than this; None: all.
+        whole: whether each row is a text of its own, so that empty and repeated rows are reported.
+        most: maximum number of rows to read; None reads all.
     """
 
     def __init__(self, groups, columns, whole=True, most=None):
@@ -49,15 +49,16 @@ class Rows:
         return (split_pair(line) or (line, None) for line in _lines(group[0]))
 
     def separator_of(self, group):
-        """Return what stands between the columns in one file."""
+        """Return the separator of the columns in a file."""
         return separator_of(next(_lines(group[0]), "")) if "label" in self.columns else "\t"
 
     @classmethod
     def of_pairs(cls, paths, origin=""):
-        """Open two parallel files, or one with a tab between source and target.
+        """Open two parallel files, or one tab-separated file.
 
         Raises:
-            InputError: files are missing (names them) or too many, or there is one, and no tab in its first lines.
+            InputError: files are missing (the message names them), there are more than two, or a single file has no tab
+                in its first lines.
         """
         found = resolve_pair(paths, origin)
         beginning = list(itertools.islice(_lines(found[0]), LOOKED_AT)) if len(found) == 1 else []
@@ -69,19 +70,19 @@ class Rows:
 
     @classmethod
     def of_labelled(cls, paths, origin=""):
-        """Open files with a label, a tab or a blank, and a text on each line."""
+        """Open files with a label and a text on each line, separated by a tab or a space."""
         return cls([(path,) for path in resolve_all(paths, origin)], ("label", "text"))
 
     @classmethod
     def of_lines(cls, paths, origin="", whole=True):
-        """Open files with a text on each line, or (not `whole`) with texts of many lines."""
+        """Open files with one text per line or, if not `whole`, with texts of many lines."""
         return cls([(path,) for path in resolve_all(paths, origin)], ("text",), whole=whole)
 
     @classmethod
     def of_config(cls, data, layout):
-        """Open the texts that a `DataConfig` names: `Rows` by part ("train", "valid", "test"), if it names any.
+        """Open the texts that a `DataConfig` names; return `Rows` by part ("train", "valid", "test").
 
-        `layout` is one of `pairs`, `labelled`, `lines` (a text on each) and `documents` (of many lines).
+        `layout` is one of `pairs`, `labelled`, `lines` (one text per line) and `documents` (many lines per text).
         """
 
         def open_part(files):
@@ -94,12 +95,12 @@ class Rows:
         return {part: open_part(files) for part in PARTS if (files := getattr(data, part))}
 
     def first(self, most):
-        """Return the same text, but no more than its first rows."""
+        """Return the same text, limited to its first `most` rows."""
         return type(self)(self.groups, self.columns, self.whole, most)
 
     @property
     def texts(self):
-        """The numbers of the columns that are text."""
+        """Indices of the text columns."""
         return [number for number, column in enumerate(self.columns) if column != "label"]
 
     def chunks(self):
@@ -115,7 +116,10 @@ class Rows:
             yield first, chunk
 
     def sample(self):
-        """Return (the beginning of every k-th row, k, number of rows); k is the least power of 2 for `SAMPLE` rows."""
+        """Return (the beginning of every k-th row, k, number of rows).
+
+        k is the smallest power of 2 that yields at most `SAMPLE` rows.
+        """
         step, chosen, number = 1, [], -1
         for number, row in enumerate(self):
             if number % step:

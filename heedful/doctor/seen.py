@@ -1,19 +1,19 @@
-"""Which rows of a text were seen before, in it or in the texts that it must not overlap with."""
+"""Detection of rows that occur earlier in a text, or in a text that it must not overlap with."""
 
 import contextlib
 
 import numpy as np
 
 from heedful.doctor.repeats import Repeats, normal_form
-from heedful.doctor.rows import says_something
+from heedful.doctor.rows import is_complete
 
 
 class Seen:
-    """The rows seen so far, by all that they say and by what is read alone, which gives a row away; open with `with`.
+    """A register of rows, by their full content and by their input text alone; use it as a context manager.
 
     Args:
-        text: `Rows`; registered bit by bit with `add`.
-        others: by name, `Rows` of texts that must not be learned from, registered at once.
+        text: `Rows`; registered in chunks with `add`.
+        others: by name, `Rows` of texts that must not be learned from; registered on entering the context.
     """
 
     def __init__(self, text, others):
@@ -35,14 +35,14 @@ class Seen:
         self._files.close()
 
     def add(self, numbers, rows):
-        """Register rows with their numbers; those that lack something are passed over."""
-        numbered = [(number, row) for number, row in zip(numbers, rows, strict=True) if says_something(row)]
+        """Register rows with their numbers; skip rows with a missing or empty column."""
+        numbered = [(number, row) for number, row in zip(numbers, rows, strict=True) if is_complete(row)]
         numbers = [number for number, _ in numbered]
         self._rows.add(("\t".join(map(normal_form, row)) for _, row in numbered), numbers)
         self._sources.add((normal_form(row[self._text.texts[0]]) for _, row in numbered), numbers)
 
     def repeats(self):
-        """Return (row, earlier row) of every kind of repetition (R, 2), by row."""
+        """Return (row, earlier row) pairs for each kind of repetition (R, 2), sorted by row."""
         again, read = self._rows.found(), self._sources.found()
         read = read[~np.isin(read[:, 0], again[:, 0])]
         found = {"duplicate": again[again[:, 1] >= 0], "overlap": again[again[:, 1] < 0], "leak": read[read[:, 1] < 0]}
@@ -51,7 +51,7 @@ class Seen:
         return found
 
     def place(self, number):
-        """Return in words where a row is."""
+        """Return a description of where a row is."""
         if number >= 0:
             return f"line {number + 1}"
         name, first = next((name, first) for name, first in reversed(self._places) if first <= -1 - number)

@@ -1,4 +1,4 @@
-"""What is usual in a text, learned from a sample of it; rows are judged by that.
+"""Statistics of a text, learned from a sample of it, against which its rows are judged.
 
 Axes: N rows.
 """
@@ -12,25 +12,25 @@ from heedful.doctor.characters import CHARACTERS, FIRST_SCRIPT, count_kinds
 from heedful.doctor.languages import Deviation, Letters, Pieces
 from heedful.doctor.rows import LONGEST
 
-HOME = 0.01  # a script that has this share of a side's letters is at home there
-LETTERS = 4  # fewer letters say nothing about a script
-STRANGE, UNRELATED = -3.0, 2.0  # what is so far from the usual letters, and fits the other side so little, is foreign
-ALONE = -4.0  # the same where there is no other side
-FOREIGN, EACH = 10.0, 0.2  # nats for another language, of a line and of each piece, from which on a line is in it ...
-EACH_ALONE = 0.6  # (where there is no other side to tell)
-FITS = -4.0  # ... unless so much says that it is a translation
-ROUNDS = 3  # in which foreign lines find lines like themselves
+HOME = 0.01  # share of a side's letters from which a script counts as usual there
+LETTERS = 4  # fewer letters do not identify a script
+STRANGE, UNRELATED = -3.0, 2.0  # foreign: letter deviation below the first, evidence against the pair above the second
+ALONE = -4.0  # replaces `STRANGE` for a text with one side
+FOREIGN, EACH = 10.0, 0.2  # nats per line and per piece above which a line is in another language ...
+EACH_ALONE = 0.6  # (replaces `EACH` for a text with one side)
+FITS = -4.0  # ... unless the evidence against the pair is below this: then it is a translation
+ROUNDS = 3  # iterations that re-estimate which lines are foreign
 TOO_LONG = 6.0  # deviation of a pair's lengths
-FEWEST = 10  # foreign lines that make a language
-PAIRS = 500  # fewer do not teach which words go together
+FEWEST = 10  # fewest lines from which a foreign language is learned
+PAIRS = 500  # fewest pairs from which word associations are learned
 
 
 class Usual:
-    """What is usual in the rows of a text.
+    """Statistics of the rows of a text.
 
     Args:
         columns: names of the columns.
-        texts: numbers of those that are text: one, or source and target.
+        texts: indices of the text columns: one, or source and target.
         sample: rows that have all their columns.
     """
 
@@ -57,12 +57,12 @@ class Usual:
         """Judge rows that have all their columns.
 
         Args:
-            rows: N of them.
-            own: 1 for those that the sample held, else 0 (N,).
+            rows: N rows.
+            own: 1 for rows in the sample, else 0 (N,).
 
         Returns:
-            of `script`, `language` and `length` which rows are of that kind (N,), and how much speaks against each
-            pair of lines (N,), in nats.
+            for each of `script`, `language` and `length`, which rows are of that kind (N,), and the evidence against
+            each pair of lines (N,), in nats.
         """
         lines = self._lines(rows)
         against = self._against(lines, own)
@@ -77,28 +77,28 @@ class Usual:
         return found, against
 
     def lateness(self, rows):
-        """Return by how many rows the target comes late in a stretch that does not fit; None if that is no fault."""
+        """Return by how many rows the target lags in a misaligned stretch; None if no shift explains it."""
         if self._associations is None:
             raise ValueError("Too little text for associations.")
         return self._associations.lateness(*self._lines(rows))
 
     @property
     def knows_pairs(self):
-        """Whether there was enough text to learn which words go together."""
+        """Whether there was enough text to learn word associations."""
         return self._associations is not None
 
     def _lines(self, rows):
         return [[row[text][:LONGEST] for row in rows] for text in self._texts]
 
     def _against(self, lines, own):
-        """Return how much speaks against each pair of lines (N,), 0 where nothing is known."""
+        """Return the evidence against each pair of lines (N,), 0 without word associations."""
         if self._associations is None:
             return np.zeros(len(lines[0]))
         source, target = lines
         return self._associations.evidence(source, target, own)
 
     def _imbalance(self, source, target):
-        """Return by how much the target is too long, in units of its expected variation, and the length of both.
+        """Return the excess length of the target, in units of its expected variation, and the total length.
 
         The variance of a length grows with the length (Gale and Church 1993).
         """
@@ -106,7 +106,7 @@ class Usual:
 
 
 class Side:
-    """What is usual in the lines of one side: its scripts and its letters."""
+    """Statistics of the lines of one side: its scripts and its letters."""
 
     def __init__(self, lines):
         counts = count_kinds(lines)[:, FIRST_SCRIPT:].sum(0)
@@ -117,11 +117,11 @@ class Side:
         self._strange, self._each = Letters(), EACH_ALONE
 
     def look_for_foreign(self, lines, against, other):
-        """Learn which other languages are in the sample: the other side's, and one that is strange to both.
+        """Learn the foreign languages in the sample: that of the other side, and one unlike both sides.
 
         Args:
             lines: the sample (N,).
-            against: how much speaks against each pair (N,).
+            against: evidence against each pair (N,).
             other: the other `Side`, or None.
         """
         own = np.ones(len(lines))
@@ -141,7 +141,7 @@ class Side:
             self._strange = Letters().learn(pieces, strange)
 
     def scripted(self, lines):
-        """Return which lines are in a script that is not at home on this side (N,)."""
+        """Return which lines are in a script that is not usual on this side (N,)."""
         counts = count_kinds(lines)[:, FIRST_SCRIPT:]
         return (counts.sum(1) >= LETTERS) & (counts[:, ~self._home].sum(1) > counts.sum(1) / 2)
 
@@ -149,23 +149,23 @@ class Side:
         """Return which lines are in another language (N,).
 
         Args:
-            lines: N of them.
-            own: 1 for those of the sample, else 0 (N,).
-            against: how much speaks against each pair (N,).
+            lines: N lines.
+            own: 1 for lines in the sample, else 0 (N,).
+            against: evidence against each pair (N,).
         """
         pieces = Pieces(lines)
-        # Which lines the strange letters were learned from is not kept; that of the sample all were does little harm.
+        # The lines that `_strange` was learned from are not recorded; assuming the whole sample does little harm.
         other = self._strange.beside(self._letters, pieces, own, own)
         if self._other is not None:
             other = np.maximum(other, self._swapped(pieces, own))
         return self._clear(other, pieces) & (against > FITS)
 
     def _swapped(self, pieces, own):
-        """Return the log-likelihood of each line on the other side over that on this (N,)."""
+        """Return the log-likelihood ratio of each line, other side to this side (N,)."""
         return self._other.scores(pieces) - self._letters.scores(pieces, own)
 
     def _clear(self, likelihood, pieces):
-        """Whether so much speaks for another language that a few words borrowed from it cannot be all (N,)."""
+        """Return which lines have more evidence for another language than a few borrowed words explain (N,)."""
         return likelihood > np.maximum(FOREIGN, self._each * pieces.sizes)
 
 

@@ -1,4 +1,4 @@
-"""Whether a vocabulary fits a text."""
+"""Checking whether a vocabulary fits a text."""
 
 import itertools
 from dataclasses import dataclass
@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from heedful.doctor.rows import says_something
+from heedful.doctor.rows import is_complete
 
-SAMPLE = 20_000  # rows that tell
-UNKNOWN = 0.01  # share of unknown tokens from which on a vocabulary does not fit
-FINER = 1.5  # times as many tokens for a character as in the training text
+SAMPLE = 20_000  # most rows encoded for the check
+UNKNOWN = 0.01  # largest share of unknown tokens for a vocabulary that fits
+FINER = 1.5  # largest ratio of tokens per character to the training text
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a vocabulary cuts a text.
+    """How well a vocabulary fits a text.
 
     Args:
         where: the text, such as "valid source".
-        unknown: share of tokens that the vocabulary does not have.
-        per_character: tokens for each character.
+        unknown: share of unknown tokens.
+        per_character: tokens per character.
         used: share of the vocabulary that occurs.
-        usual: tokens for each character of the training text.
+        usual: tokens per character in the training text.
     """
 
     where: str
@@ -33,13 +33,13 @@ class Fit:
 
     @property
     def fits(self):
-        """Whether little is unknown and tokens are as long as in the training text."""
+        """Whether few tokens are unknown and tokens are not much shorter than in the training text."""
         return self.unknown <= UNKNOWN and self.per_character <= FINER * self.usual
 
     def __str__(self):
         text = f"{self.where}: {self.unknown:.2%} unknown tokens, {self.per_character:.3f} tokens a character"
         text += f", {self.used:.0%} of the vocabulary used"
-        return text if self.fits else f"{text}: the vocabulary does not fit this text; learn it from text like this"
+        return text if self.fits else f"{text}: the vocabulary does not fit this text; train it on text like this"
 
 
 def fits(parts, tokenizers):
@@ -52,7 +52,7 @@ def fits(parts, tokenizers):
     found: list[Any] = []
     usual: dict[Any, Any] = {}
     for part, text in parts.items():
-        rows = list(filter(says_something, itertools.islice(text, SAMPLE)))
+        rows = list(filter(is_complete, itertools.islice(text, SAMPLE)))
         for column, tokenizer in zip(text.texts, tokenizers, strict=True):
             lines = [row[column].encode("utf-8", "replace").decode() for row in rows]
             characters = sum(map(len, lines))

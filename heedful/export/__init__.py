@@ -1,1 +1,1 @@
-"""Trained runs for other engines, and the comparison of their results with ours."""
+"""Export of trained runs to other engines, with a comparison of their results."""

@@ -1,4 +1,4 @@
-"""A trained run as a CTranslate2 model, built through CTranslate2's own specification classes.
+"""Export of a trained run to CTranslate2, with CTranslate2's own specification classes.
 
 Axes: S positions, D d_model, V vocabulary.
 """
@@ -53,7 +53,7 @@ def require_quantization(name: str) -> None:
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Refuse a folder with files that no export has written."""
+    """Raise `InputError` if a folder has files that no export wrote."""
     names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     foreign = [name for name in names if name not in OWN_FILES and not name.endswith("_vocabulary.json")]
     if names and (foreign or exported_weights(folder) is None):
@@ -63,7 +63,7 @@ def refuse_foreign(folder: Path) -> None:
 
 
 def move(exported: Path, folder: Path) -> None:
-    """Move an exported model to a folder, in place of an earlier one."""
+    """Move an exported model to a folder, replacing an earlier one."""
     shutil.rmtree(folder, ignore_errors=True)
     exported.rename(folder)
 

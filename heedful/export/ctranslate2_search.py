@@ -1,4 +1,4 @@
-"""CTranslate2 in place of our own search: the same call, lists of ids in, candidates out."""
+"""Search with CTranslate2, with the interface of `BatchSearch`."""
 
 import functools
 from pathlib import Path
@@ -11,12 +11,12 @@ from heedful.errors import InputError
 from heedful.inference.line_translator import LineTranslator
 from heedful.validation import read_json
 
-EXPORTED = "ctranslate2"  # where in a run folder the exported model lies
-ORIGIN = "heedful.json"  # says from which weights
+EXPORTED = "ctranslate2"  # subfolder of a run for the exported model
+ORIGIN = "heedful.json"  # file with the fingerprint of the exported weights
 
 
 def ctranslate2_translator(run, decode=None, folder=None, **options):
-    """Return a `LineTranslator` of a `Run` that searches with CTranslate2; `options` as of `CTranslate2Search`."""
+    """Return a `LineTranslator` of a `Run` that searches with CTranslate2; for `options` see `CTranslate2Search`."""
     folder = folder or run.path / EXPORTED
 
     def new_decoder(decode, scored):
@@ -34,10 +34,10 @@ def exported_weights(folder):
 
 
 def ctranslate2():
-    """Return the module.
+    """Return the `ctranslate2` module.
 
     Raises:
-        InputError: it is not installed; says how to install it.
+        InputError: it is not installed.
     """
     try:
         import ctranslate2
@@ -47,35 +47,35 @@ def ctranslate2():
 
 
 class CTranslate2Search:
-    """Runs the searches of CTranslate2 on an exported model; called as a `BatchSearch` is, without limits of its own.
+    """Searches with CTranslate2 in an exported model, with the interface of `BatchSearch` except for `limits`.
 
-    CTranslate2 has one limit of length for a whole batch, its own rule for when a beam has found enough, and does not
-    count the end token when it chooses among results of different lengths, so with a length penalty a few translations
-    differ from ours. The scores that come back are divided as ours are, but with a coverage penalty, which is divided
-    too, and for an empty result of a beam, whose score is minus infinity.
+    CTranslate2 has one length limit for a whole batch, its own stopping rule for beams, and does not count the end
+    token when it chooses among results of different lengths. With a length penalty, a few translations therefore differ
+    from heedful's. Scores are converted to heedful's normalisation, except that a coverage penalty is normalised too,
+    and that an empty result of a beam has a score of minus infinity.
 
     Args:
-        run: the `Run` that was exported; its tokenizers name the ids.
+        run: the `Run` that was exported; its tokenizers map ids to tokens.
         folder: the exported model.
         decode: a `DecodeConfig`.
-        scored: whether scores are asked for.
+        scored: whether scores are requested.
         compute_type: as CTranslate2 names it; `default` keeps the type of the weights.
-        threads: (workers, threads of each); by default a worker for each core.
+        threads: (workers, threads per worker); by default one worker per core.
 
     Raises:
-        InputError: there is no exported model, it was made of other weights, or a setting that CTranslate2 does not
-            know.
+        InputError: there is no exported model, it has other weights than the run, or CTranslate2 does not support a
+            setting.
     """
 
     def __init__(self, run, folder, decode, scored=False, compute_type="default", threads=None):
         engine = ctranslate2()
         if not (Path(folder) / "model.bin").is_file():
             raise InputError(
-                f"{folder} holds no CTranslate2 model: make one with heedful export {run.path} --to ctranslate2."
+                f"{folder} holds no CTranslate2 model: create one with heedful export {run.path} --to ctranslate2."
             )
         if exported_weights(folder) != run.weights_fingerprint():
             raise InputError(
-                f"{folder} was made of other weights than {run.path} has now: make it anew with "
+                f"{folder} was exported from other weights than those of {run.path}: export again with "
                 f"heedful export {run.path} --to ctranslate2."
             )
         normalised = (decode.beam_size > 1 or scored) and decode.length_penalty > 0
@@ -90,27 +90,27 @@ class CTranslate2Search:
         }
         for name, wanted in missing.items():
             if wanted:
-                raise InputError(f"CTranslate2 has no {name}: leave it out, or translate with our own engine.")
-        forbidden_ids(decode, run.target_tokenizer)  # or the error would not be one of our messages
+                raise InputError(f"CTranslate2 does not support {name}: leave it out, or use heedful's own engine.")
+        forbidden_ids(decode, run.target_tokenizer)  # raise our own error rather than CTranslate2's
         self.run, self.decode, self.scored = run, decode, scored
-        # Who draws first would be chance with more than one worker.
+        # With several workers, the order of the random draws would not be deterministic.
         workers, each = threads or (1 if decode.sample else backend.cores(), 1)
         self._new_translator = functools.partial(
             engine.Translator, str(folder), device="cpu", inter_threads=workers, intra_threads=each,
             compute_type=compute_type,
         )  # fmt: skip
-        # One that draws takes up a seed when it draws first, and no other ever after: each call has its own.
+        # A translator takes its seed at its first draw and keeps it: each sampling call creates a new one.
         self.translator = None if decode.sample else self._new_translator()
 
     def __call__(self, sources, numbers=None, prefixes=None):
-        """Continue every source; as of `BatchSearch`, but samples depend on the seed and the first number."""
+        """Continue every source, as `BatchSearch` does, but samples depend on the seed and the first number."""
         if not sources:
             return []
         decode, tokenizer = self.decode, self.run.target_tokenizer
         limits = [decode.length_limit(len(ids), self.run.config.model.max_length) for ids in sources]
         for index, limit in enumerate(limits):
             require_room(prefixes[index] if prefixes else [], limit, numbers[index] if numbers else None)
-        # Of a greedy search they cost a pass over the vocabulary at each step, which ours leaves out then too.
+        # In greedy search, scores cost a pass over the vocabulary at each step; our own search skips it too.
         scored = self.scored or decode.beam_size > 1 or decode.sample
         options = {
             "beam_size": decode.beam_size,
@@ -150,7 +150,7 @@ class CTranslate2Search:
         return sorted(found, key=lambda candidate: -candidate.score)
 
     def _normalised(self, score, length, limit):
-        """Divide a score by the length with its end token, if it has one, where CTranslate2 leaves that out."""
+        """Return a score normalised by the length with the end token, if any, which CTranslate2 leaves out."""
         divided_by = length if self.decode.beam_size > 1 else 1
         whole = length + (length < limit)
         return score * (divided_by / whole) ** self.decode.length_penalty if divided_by else score

@@ -1,4 +1,4 @@
-"""The parity gate of exports: both engines translate the same text, and may differ by rounding only."""
+"""The parity check of exports: both engines translate the same text, and may differ only by rounding."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from heedful.export.ctranslate2_search import ctranslate2_translator
 from heedful.inference.translator import Translator
 from heedful.storage import write_text
 
-MOST_DIFFERENT = 0.01  # share of the translations that may differ: where two tokens are equally likely but for rounding
+MOST_DIFFERENT = 0.01  # maximum fraction of translations that differ, from tokens equally likely up to rounding
 MOST_SCORE_DIFFERENCE = 1e-3  # nats, between the scores of equal translations
 Report = Callable[[str], Any]
 
@@ -37,7 +37,7 @@ def check_parity(run, folder: Path, pairs: Sequence[tuple[str, str]], report: Re
     lines, references = [source for source, _ in pairs], [reference for _, reference in pairs]
     results = []
     for beam_size in (1, 4):
-        # Plain log-probabilities and one limit for all, which both engines define in the same way.
+        # Plain log-probabilities and one limit for all, which both engines define the same way.
         decode = dataclasses.replace(
             config, beam_size=beam_size, n_best=1, length_penalty=0.0, coverage_penalty=0.0, stop="attainable",
             sample=False, min_ratio=0.0, min_p=0.0, precision="float32", max_ratio=1e6,
@@ -68,15 +68,15 @@ def check_parity(run, folder: Path, pairs: Sequence[tuple[str, str]], report: Re
 def export_checked(
     run, folder: str | Path, pairs: Sequence[tuple[str, str]], quantization: str = "float32", report: Report = print
 ) -> list[dict[str, Any]]:
-    """Export a run, and keep the export only if both engines translate alike; parity.json has the comparison.
+    """Export a run, and keep the export only if both engines agree; parity.json has the comparison.
 
-    Quantization changes the weights: the float32 export must pass first, and the comparison of the quantized one is
-    reported only.
+    Quantization changes the weights: the float32 export must pass first, and the comparison of the quantized one
+    is only reported.
 
     Raises:
         InputError: the two engines differ by more than rounding; or as `export`.
     """
-    folder, began = Path(folder).resolve(), time.monotonic()  # "." has no name to put another beside
+    folder, began = Path(folder).resolve(), time.monotonic()  # "." has no name for a sibling folder
     require_quantization(quantization)
     refuse_foreign(folder)
     tried = folder.with_name(f".{folder.name}.tried")  # an earlier export stays until this one has passed

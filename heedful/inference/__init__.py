@@ -1,1 +1,1 @@
-"""Trained runs at work: a predictor for each kind of model, complete when it is constructed, shared by threads."""
+"""Inference with trained runs: a thread-safe predictor for each kind of model."""

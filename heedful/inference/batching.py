@@ -1,4 +1,4 @@
-"""A compiled function over texts of any length and number.
+"""Batched calls of a compiled function on any number of texts of any length.
 
 Axes: B texts of a batch, T length with start and end token.
 """
@@ -14,12 +14,12 @@ STEP = 8  # lengths are rounded up to multiples of this
 
 
 class BatchedProgram:
-    """Runs `function(ids (B, T))` over lists of ids, and returns the rows of its results in their order.
+    """Applies `function(ids (B, T))` to lists of ids in batches; returns the result rows in their order.
 
     Args:
         function: from ids to an array whose first axis is B.
-        model: whose weights it reads.
-        length: longest text with start and end token; the rest of a longer one is not read.
+        model: the model whose weights it uses.
+        length: maximum length, start and end token included; longer texts are truncated.
         batch_size: B.
     """
 
@@ -28,7 +28,7 @@ class BatchedProgram:
         self._program = backend.compiled(function, model)
 
     def __call__(self, texts, warn=None):
-        """Return one row for each list of ids in `texts`; `warn` is called for each that is cut."""
+        """Return one row for each list of ids in `texts`; `warn` is called for each that is truncated."""
         most = self.length - 2
         for number, ids in enumerate(texts, start=1):
             if len(ids) > most and warn:

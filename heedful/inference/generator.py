@@ -1,4 +1,4 @@
-"""Prompts in, text out: a language model with its tokenizer."""
+"""Text generation: a language model with its tokenizer."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -14,19 +14,19 @@ from heedful.special_tokens import END, START_ID
 from heedful.validation import require_text, require_texts
 
 DEFAULT_LENGTH = 200  # tokens to write by default
-ROUNDS = 1 << 32  # the random stream of a text: its number in the lower half, the round in the upper half
+ROUNDS = 1 << 32  # random stream of a text: its number in the lower 32 bits, the round in the upper 32
 
 
 class Generator(Predictor):
-    """Continues texts.
+    """Continues prompts.
 
-    A text that outgrows the model's context is written in rounds: the first until the context is full, each further one
-    after the last half of it.
+    A text that outgrows the model's context is generated in rounds: the first one fills the context, and each further
+    one continues from the last half of it.
 
     Args:
         model: a `CausalLM`.
         tokenizer: the one it was trained with.
-        decode: the settings of every call that gives no others; `max_length` is the number of tokens to write (0: 200).
+        decode: default settings of all calls; `max_length` is the number of tokens to write (0: 200).
         starts: whether the model was trained on documents that begin with the start token.
     """
 
@@ -44,10 +44,10 @@ class Generator(Predictor):
         self._precisions.refresh()
 
     def generate(self, prompts, warn: Warn | None = None, **options):
-        """Continue a text, or each of a list of texts; return it, or them, with the continuation.
+        """Continue a prompt, or each prompt of a list; return prompt and continuation.
 
         Args:
-            prompts: a text gives a text, a list a list.
+            prompts: a text, to get a text back, or a list of texts, to get a list.
             warn: called with a message for each prompt that is empty, or longer than the model reads.
             options: settings of `DecodeConfig` for this call, such as `max_length=50`.
         """
@@ -56,7 +56,7 @@ class Generator(Predictor):
         return [candidates[0].text for candidates in self.candidates(prompts, warn, **options)]
 
     def predict_stream(self, texts, warn: Warn | None = None, scored: bool = False, **options):
-        """Yield for each prompt its `n_best` texts, as of `candidates`. All prompts are read before the first text."""
+        """Yield the `n_best` texts of each prompt, see `candidates`. All prompts are read before the first text."""
         yield from self.candidates(texts, warn, scored, **options)
 
     def candidates(
@@ -64,12 +64,12 @@ class Generator(Predictor):
     ) -> list[list[ScoredText]]:
         """Return for each prompt its `n_best` texts, best first.
 
-        Scores are in nats, with a beam divided by a penalty for the length as the settings say. The score of a text
-        that was written in rounds is the sum over them.
+        Scores are in nats; those of a beam are normalised by length as configured. The score of a text generated in
+        rounds is the sum over the rounds.
 
         Raises:
-            InputError: an empty prompt for a model that needs one (with `warn` such a prompt stays as it is), or
-                settings that do not fit.
+            InputError: a prompt is empty, but the model needs one (with `warn` it is returned as is), or the settings
+                are not supported.
         """
         prompts = list(require_texts(prompts))
         decode = self._for_call(options)
@@ -91,8 +91,8 @@ class Generator(Predictor):
         """Yield the continuation of one prompt piece by piece, each as soon as its token is chosen.
 
         Args:
-            prompt, warn: as of `generate`.
-            options: as of `generate`. Tokens are chosen greedily or sampled: a beam of the settings is ignored.
+            prompt, warn: see `generate`.
+            options: see `generate`. Tokens are chosen greedily or sampled; a configured beam is ignored.
         """
         decode = self._for_call({"beam_size": 1, "n_best": 1} | options)
         ids = self._read(require_text(prompt), 1, warn)
@@ -126,7 +126,7 @@ class Generator(Predictor):
         return dataclasses.replace(decode, max_length=decode.max_length or max(DEFAULT_LENGTH, decode.min_length))
 
     def _require_context(self, decode, longest):
-        """Refuse settings that do not work in rounds, if the `longest` prompt and its text exceed the context."""
+        """Raise `InputError` if the `longest` text exceeds the context and a setting does not work in rounds."""
         at_once = {"n_best": decode.n_best > 1, "no_repeat_ngram": decode.no_repeat_ngram > 0,
                    "repetition_penalty": decode.repetition_penalty != 1}  # fmt: skip
         wanted = [name for name, asked in at_once.items() if asked]
@@ -137,13 +137,13 @@ class Generator(Predictor):
             )
 
     def _round(self, text, decode, turn):
-        """Return what the model reads in a round, and how many tokens it may write."""
+        """Return the input of a round, and the maximum number of tokens to generate."""
         context = self.model.max_length
         source = text.prompt[-context:] if turn == 0 else text.whole[-(context - context // 2) :]
         return source, min(decode.max_length - len(text.ids), context - len(source) + 1)
 
     def _write_round(self, texts, decode, scored, turn):
-        """Write until each of these texts has ended or its context is full."""
+        """Generate until each of these texts has ended or its context is full."""
         rounds = [self._round(text, decode, turn) for text in texts]
         groups: dict[DecodeConfig, list[int]] = {}
         for index, (text, (_, amount)) in enumerate(zip(texts, rounds, strict=True)):
@@ -180,7 +180,7 @@ class Generator(Predictor):
 
 
 class _Text:
-    """A prompt and the text that has been written after it so far."""
+    """A prompt and its continuation so far."""
 
     def __init__(self, number, prompt):
         self.number, self.prompt = number, prompt
@@ -192,7 +192,7 @@ class _Text:
         return [*self.prompt, *self.ids]
 
     def add(self, candidates, amount, most):
-        """Append the results of a round that could write `amount` tokens; the text may have `most` in all."""
+        """Append the results of a round of up to `amount` tokens; the continuation may have `most` in all."""
         ids, score = candidates[0]
         self.candidates = [(self.ids + more, self.score + more_score) for more, more_score in candidates]
         self.ended = len(ids) < amount or len(self.ids) + len(ids) >= most
@@ -200,8 +200,8 @@ class _Text:
 
 
 def _round_settings(text, decode, amount, **more):
-    """Return the settings of a round that may write `amount` tokens."""
-    # A text that must be longer than after this round may not end in it.
+    """Return the settings of a round of up to `amount` tokens."""
+    # A text must not end in a round that cannot take it beyond its minimum length.
     ends = len(text.ids) + amount > decode.min_length
     least = max(0, decode.min_length - len(text.ids)) if ends else 0
     forbidden = decode.forbidden if ends else (*decode.forbidden, END)

@@ -1,4 +1,4 @@
-"""Lines in, translations out: lines are tokenized, decoded by any search, and come back in their order."""
+"""Translation line by line: tokenizes lines, decodes them with any search, and keeps their order."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -9,18 +9,18 @@ from heedful.inference.predictor import Predictor, ScoredText, Warn
 from heedful.line_stream import line_batches
 from heedful.validation import require_texts
 
-WINDOW = 50  # batches read ahead, so that sentences of like length can be decoded together
+WINDOW = 50  # batches read ahead, so that sentences of similar length can be decoded together
 
 
 class LineTranslator(Predictor):
-    """Translates lines of text with a search: our own, see `Translator`, or that of another engine.
+    """Translates lines of text with a search: heedful's own (see `Translator`) or another engine's.
 
     Args:
-        new_search: from a `DecodeConfig`, and whether greedy search sums scores, to a search that is called as a
-            `BatchSearch` is.
-        source_tokenizer, target_tokenizer: of the model.
-        decode: the settings of every call that gives no others.
-        max_length: most tokens that the model reads, its end token included.
+        new_search: called with a `DecodeConfig` and whether greedy search computes scores; returns a search with the
+            interface of `BatchSearch`.
+        source_tokenizer, target_tokenizer: the tokenizers of the model.
+        decode: default settings of all calls.
+        max_length: maximum source length in tokens, end token included.
     """
 
     def __init__(self, new_search: Callable, source_tokenizer, target_tokenizer, decode: DecodeConfig, max_length: int):
@@ -32,8 +32,8 @@ class LineTranslator(Predictor):
         """Translate a text, or a list of lines.
 
         Args:
-            lines: a text gives a text; an iterable of lines gives a list of as many lines. A line without text, or with
-                white space only, gives an empty one.
+            lines: a text, to get a text back, or an iterable of lines, to get a list. The translation of an empty or
+                blank line is empty.
             warn: called with a message for each line that is longer than the model reads.
             options: settings of `DecodeConfig` for this call, such as `beam_size=4`.
         """
@@ -47,7 +47,7 @@ class LineTranslator(Predictor):
             yield candidates[0].text
 
     def n_best(self, lines: Iterable[str], warn: Warn | None = None, **options) -> list[list[ScoredText]]:
-        """Return for each line its `n_best` translations with scores, best first; one for an empty line."""
+        """Return for each line its `n_best` translations with scores, best first; only one for an empty line."""
         return self.predict(lines, warn, scored=True, **options)
 
     def predict_stream(
@@ -56,12 +56,12 @@ class LineTranslator(Predictor):
         """Yield for each line its `n_best` translations, best first.
 
         Args:
-            texts: lines, as of `translate`. For an iterator that knows which lines have arrived, see `line_batches`, no
-                later line is awaited, unless tokens are sampled.
-            warn, options: as of `translate`.
-            scored: have greedy search sum scores too; otherwise they are 0.
-            prefixes: for each line the beginning of its translation, which may end within a word. White space at its
-                end is ignored, unless it is a token of its own, as where tokens are characters.
+            texts: lines, see `translate`. If an iterator knows which lines have arrived (see `line_batches`), later
+                lines are not awaited, unless tokens are sampled.
+            warn, options: see `translate`.
+            scored: whether greedy search computes scores too; otherwise they are 0.
+            prefixes: the beginning of each translation, which may end within a word. Trailing white space is ignored,
+                unless it is a separate token, as in character vocabularies.
 
         Raises:
             InputError: there are fewer prefixes than lines, or one is too long.
@@ -97,9 +97,9 @@ class LineTranslator(Predictor):
         return results
 
     def _read(self, lines, first=1, warn=None):
-        """Return the source ids of lines, cut to what the model reads."""
+        """Return the source ids of lines, truncated to what the model reads."""
         most = self.max_length - 1  # without the end token
-        # White space alone is no text, though some tokenizers have tokens for it.
+        # Blank lines count as empty, although some tokenizers have tokens for white space.
         sources = self.source_tokenizer.encode_batch(line if line.strip() else "" for line in lines)
         for index, ids in enumerate(sources):
             if len(ids) > most:
@@ -112,6 +112,6 @@ class LineTranslator(Predictor):
         return self._new_search(self.decode.for_call(**options), scored)
 
     def _encode_prefixes(self, prefixes):
-        """Return the ids of prefixes, without white space at the end where the next token carries it."""
+        """Return the ids of prefixes, without trailing white space if the next token includes it."""
         carried = self.target_tokenizer.carries_spaces
         return self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)

@@ -1,4 +1,4 @@
-"""Masked texts in, filled texts out: a masked language model with its tokenizer."""
+"""Mask filling: a masked language model with its tokenizer."""
 
 from collections.abc import Iterator
 
@@ -40,7 +40,7 @@ class MaskFiller(Predictor):
         return cls(run.load_model(), run.tokenizer, run.config.model.untrained_head)
 
     def predict_stream(self, texts, warn: Warn | None = None, count: int = 5, **options) -> Iterator[FilledText]:
-        """Yield the `FilledText` of each text. With `warn` a text that cannot be filled stays as it is."""
+        """Yield the `FilledText` of each text. With `warn` a text that cannot be filled is returned as is."""
         for number, text in enumerate(texts, start=1):
             try:
                 if MASK not in text and warn:
@@ -71,7 +71,7 @@ class MaskFiller(Predictor):
             raise InputError(f"There is nothing to fill in: write {MASK} where a token is missing.")
         if not 0 < count < len(self.tokenizer):
             raise InputError(f"count ({count}) must be from 1 to the vocabulary's {len(self.tokenizer) - 1}.")
-        # Where tokens carry the space before them, a space before a mask belongs to the token in its place.
+        # If tokens include the space before them, a space before a mask belongs to the token that replaces it.
         carried = self.tokenizer.carries_spaces
         parts = [part[:-1] if part.endswith(" ") and carried else part for part in parts[:-1]] + parts[-1:]
         ids, gaps = self._encode(parts)
@@ -88,7 +88,7 @@ class MaskFiller(Predictor):
         return FilledText(filled, candidates)
 
     def embed(self, texts, pooling: str = "mean", warn: Warn | None = None) -> np.ndarray:
-        """Return a vector for each text (N, D); as of `TextEmbedder`."""
+        """Return a vector for each text (N, D); see `TextEmbedder`."""
         return self.embedder.embed(texts, pooling, warn)
 
     def _encode(self, parts):

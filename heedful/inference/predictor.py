@@ -17,7 +17,7 @@ class ScoredText(NamedTuple):
 
     text: str
     score: float
-    """Log-probability in nats, normalised by length as the settings say; 0 where no score was asked for."""
+    """Log-probability in nats, normalised by length as configured; 0 if no score was requested."""
 
 
 class ScoredToken(NamedTuple):
@@ -53,7 +53,7 @@ class Alternative(NamedTuple):
 
 
 class Predictor:
-    """Predicts something for each text. It is complete when it is constructed, and threads may share it.
+    """Base class of predictors, which compute a result for each text. Threads may share a predictor.
 
     A subclass implements `predict_stream`.
 
@@ -65,28 +65,28 @@ class Predictor:
 
     @classmethod
     def from_run(cls, run, decode: DecodeConfig | None = None) -> "Predictor":
-        """Load the model of a `Run`; `decode` replaces its settings, for a predictor that writes text."""
+        """Load the model of a `Run`; `decode` replaces its settings, for a predictor that generates text."""
         raise NotImplementedError
 
     def predict(self, texts: Iterable[str], warn: Warn | None = None, **options) -> list[Any]:
         """Return the result for each text.
 
         Args:
-            texts: any number of texts, not a single one.
-            warn: called with a message for each text of which the model reads only a part.
-            options: of the predictor, for this call.
+            texts: an iterable of texts, not a single string.
+            warn: called with a message for each text that is truncated.
+            options: options of the predictor, for this call.
 
         Raises:
-            InputError: a single text, or options that do not fit.
+            InputError: `texts` is a single string, or an option is not valid.
         """
         return list(self.predict_stream(require_texts(texts), warn, **options))
 
     def predict_stream(self, texts: Iterable[str], warn: Warn | None = None, **options) -> Iterator[Any]:
-        """Yield the result for each text as soon as it is there. Arguments and errors as of `predict`."""
+        """Yield the result for each text as soon as it is available. Arguments and errors as in `predict`."""
         raise NotImplementedError
 
     def refresh(self) -> None:
-        """Use the weights that the model has now; for a model that is still trained."""
+        """Use the current weights of the model, for a model that is still being trained."""
 
 
 class TooLong(InputError):
@@ -94,5 +94,5 @@ class TooLong(InputError):
 
 
 def as_array(rows: list, *shape: int) -> np.ndarray:
-    """Return rows as an array (N, *shape), also where there are none."""
+    """Return rows as an array (N, *shape), even if there are none."""
     return np.array(rows).reshape(len(rows), *shape)

@@ -1,4 +1,4 @@
-"""How likely a model finds given translations, token by token.
+"""Log-probabilities of given translations, token by token.
 
 Axes: B batch, S source length, T target length, V vocabulary.
 """

@@ -1,4 +1,4 @@
-"""Texts in, classes out: a classifier with its tokenizer and labels."""
+"""Text classification: a classifier with its tokenizer and labels."""
 
 from collections.abc import Iterable, Iterator
 
@@ -21,7 +21,7 @@ class TextClassifier(Predictor):
         model: a `Classifier`.
         tokenizer: the one it was trained with.
         labels: names of the classes, in the order of the model.
-        length: longest text that is read, in tokens with start and end.
+        length: maximum text length in tokens, start and end token included.
     """
 
     def __init__(self, model, tokenizer, labels: Iterable[str], length: int):

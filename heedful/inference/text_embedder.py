@@ -1,4 +1,4 @@
-"""Texts in, vectors out: an encoder with its tokenizer.
+"""Text embedding: an encoder with its tokenizer.
 
 Axes: N texts, D d_model.
 """
@@ -37,7 +37,7 @@ class TextEmbedder(Predictor):
         return cls(run.load_model(), run.tokenizer)
 
     def predict_stream(self, texts, warn: Warn | None = None, pooling: str = "mean", **options) -> Iterator[np.ndarray]:
-        """Yield the vector (D,) of each text. `pooling` as of `embed`."""
+        """Yield the vector (D,) of each text. For `pooling` see `embed`."""
         for window in line_batches(iter(texts), WINDOW):
             yield from self.embed(window, pooling, warn)
 

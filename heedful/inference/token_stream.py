@@ -1,4 +1,4 @@
-"""The text of tokens that arrive one by one."""
+"""Incremental decoding of tokens to text."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -6,12 +6,12 @@ HALF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
 def new_text(tokenizer, ids: Iterable[int], before: Sequence[int] = ()) -> Iterator[str]:
-    """Yield the text that each id adds; a character of several tokens comes with the last of them.
+    """Yield the text that each id adds; a character that spans several tokens is yielded with the last one.
 
     Args:
-        tokenizer: of the ids.
-        ids: as they arrive.
-        before: ids of the text before them, which is not repeated.
+        tokenizer: the tokenizer of the ids.
+        ids: the ids, as they arrive.
+        before: ids of the preceding text, which is not yielded.
     """
     whole, shown = list(before), tokenizer.decode(before)
     for token in ids:

@@ -1,4 +1,4 @@
-"""A translator that holds its model: translations, scores of given ones, and alternatives."""
+"""Translation with a trained model: translations, scores of given ones, and alternatives."""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ class Translator(LineTranslator):
     Args:
         model: a `Transformer`, or an `Ensemble`.
         source_tokenizer, target_tokenizer: those it was trained with.
-        decode: the settings of every call that gives no others.
+        decode: default settings of all calls.
     """
 
     def __init__(self, model, source_tokenizer, target_tokenizer, decode: DecodeConfig | None = None):
@@ -54,7 +54,7 @@ class Translator(LineTranslator):
 
     @classmethod
     def from_runs(cls, runs, decode: DecodeConfig | None = None) -> "Translator":
-        """Load the models of one or several `Run`s; several vote on each token."""
+        """Load the models of one or several `Run`s; several form an ensemble."""
         first = runs[0]
         for run in runs[1:]:
             if run.fingerprints() != first.fingerprints():
@@ -69,7 +69,7 @@ class Translator(LineTranslator):
         `warn` is called with a message for each line that is longer than the model reads.
 
         Raises:
-            InputError: there are not as many references as lines, or one is longer than what the model writes.
+            InputError: the numbers of lines and references differ, or a reference is too long for the model.
         """
         sources = self._read(require_texts(lines), 1, warn)
         targets = self.target_tokenizer.encode_batch(require_texts(references))
@@ -89,7 +89,7 @@ class Translator(LineTranslator):
             line: a text.
             prefix: the beginning of the translation, see `predict_stream`.
             count: how many alternatives.
-            warn, options: as of `translate`.
+            warn, options: see `translate`.
         """
         source, search = self._read([require_text(line)], 1, warn)[0], self._search(**options)
         if not source:
@@ -117,8 +117,8 @@ class Translator(LineTranslator):
             line: a text.
             warn: called with a message if the line is longer than the model reads.
             prefix: the beginning of the translation, see `predict_stream`.
-            options: as of `translate`. Tokens are chosen greedily or sampled: a beam of the settings is ignored, since
-                none of its tokens is final before the end.
+            options: see `translate`. Tokens are chosen greedily or sampled; a configured beam is ignored, since its
+                tokens are not final before the end.
         """
         ids = self._read([require_text(line)], 1, warn)[0]
         if not ids:

@@ -1,1 +1,1 @@
-"""Inside a run: what a model reads and how sure it is as data, and the figures that show it."""
+"""Inspection of trained runs: attention and probabilities as data, and figures of them."""

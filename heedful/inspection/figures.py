@@ -1,4 +1,4 @@
-"""The figures: attention maps, positional encoding, learning rate, curves of a training, confusion of classes.
+"""Figures: attention maps, positional encodings, learning rate, training curves, confusion matrices.
 
 Axes: N heads, T target length, S source length.
 """
@@ -13,7 +13,7 @@ from heedful import backend
 from heedful.errors import InputError
 from heedful.inspection.style import DIVERGING, SEQUENTIAL, name_ticks, panels, plot_lines, save, styled
 
-# The curves of a training: for each unit the entries of the log, with their labels and factors.
+# Training curves: for each unit, the log entries with their labels and scale factors.
 CURVES = {
     "loss (nats per token)": {"loss": ("training", 1), "valid_loss": ("validation", 1)},
     "translation (score of 100)": {"valid_bleu": ("BLEU", 1), "valid_chrf": ("chrF", 1)},
@@ -21,7 +21,7 @@ CURVES = {
     "speed (tokens/s)": {"tokens_per_second": ("training", 1)},
 }
 FROM_ZERO = ("loss (nats per token)", "speed (tokens/s)")
-MOST_NAMED = 40  # classes that are drawn with names and numbers; more take minutes to draw
+MOST_NAMED = 40  # maximum classes drawn with names and numbers; more would take minutes
 
 
 def draw_attention(path: str | Path, inspection, kind: str = "cross", layer: int = 1, head: int | None = None) -> Path:
@@ -42,7 +42,7 @@ def draw_attention(path: str | Path, inspection, kind: str = "cross", layer: int
 
 
 def draw_positions(path: str | Path, encoding: np.ndarray) -> Path:
-    """Draw a positional encoding (positions, d_model); dimensions go across."""
+    """Draw a positional encoding (positions, d_model); dimensions on the horizontal axis."""
     with styled():
         figure, [axis] = panels(1, 1, (8, 5))
         most = np.abs(encoding).max()
@@ -63,13 +63,13 @@ def draw_schedule(path: str | Path, schedule, updates: int) -> Path:
 
 
 def draw_curves(path: str | Path, log: Sequence[dict[str, Any]]) -> Path:
-    """Draw the curves of a training from the entries of a run's log."""
+    """Draw the training curves from the log entries of a run."""
     with styled():
         return save(curves(log), path)
 
 
 def curves(log: Sequence[dict[str, Any]]):
-    """Return a figure of the curves in the entries of a run's log, with a panel for each unit."""
+    """Return a figure of the training curves in the log entries of a run, with a panel for each unit."""
     shown = {title: lines for title, lines in CURVES.items() if any(name in entry for entry in log for name in lines)}
     figure, axes = panels(len(shown), 2, (5.2, 3.9))
     for axis, (title, entries) in zip(axes, shown.items(), strict=True):
@@ -82,7 +82,7 @@ def curves(log: Sequence[dict[str, Any]]):
 
 
 def draw_confusion(path: str | Path, confusion: np.ndarray, labels: Sequence[str]) -> Path:
-    """Draw how often each class (rows) was predicted as each class (columns); of many classes the colours alone."""
+    """Draw how often each class (rows) was predicted as each class (columns); for many classes only the colours."""
     many = len(labels) > MOST_NAMED
     size = 3.5 + 0.6 * min(len(labels), MOST_NAMED)
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)

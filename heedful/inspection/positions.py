@@ -8,14 +8,14 @@ from heedful.layers import sinusoid
 from heedful.weights import weights_by_name
 
 POSITIONS = 128
-LEARNED = "positions/embeddings"  # end of the name of a learned table
+LEARNED = "positions/embeddings"  # suffix of the name of a learned table
 
 
 def position_encoding(run) -> np.ndarray:
-    """Return what the model of a run adds to its first 128 tokens for their positions: (positions, d_model).
+    """Return the encoding (positions, d_model) that the model of a run adds to its first 128 tokens.
 
     Raises:
-        InputError: it adds nothing, but rotates queries and keys; or it learns its positions and has not been trained.
+        InputError: its positions are rotary, and nothing is added; or they are learned, but it is not trained yet.
     """
     config = run.config.model
     if config.positions == "rotary":

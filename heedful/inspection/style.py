@@ -1,4 +1,4 @@
-"""The style of all figures, in one place: readable at half size, and by colour-blind readers."""
+"""The style of all figures: legible at half size, and for colour-blind readers."""
 
 import contextlib
 import io
@@ -27,7 +27,7 @@ TOKEN_SIZE = 11  # of tokens on an axis
 
 @contextlib.contextmanager
 def styled() -> Iterator[None]:
-    """Apply the style to figures that are drawn while this is open."""
+    """Apply the style to figures that are drawn in this context."""
     with matplotlib.rc_context(STYLE):
         yield
 
@@ -47,7 +47,7 @@ def plot_lines(axis, lines, title="", xlabel="update", ylabel="", from_zero=Fals
     """Draw lines on an axis.
 
     Args:
-        lines: for each its label, and its points (x, y); one without points is left out.
+        lines: pairs of a label and points (x, y); lines without points are skipped.
         from_zero: whether the vertical axis begins at 0.
     """
     for color, (label, points) in zip(COLORS, lines, strict=False):
@@ -65,13 +65,13 @@ def plot_lines(axis, lines, title="", xlabel="update", ylabel="", from_zero=Fals
 
 
 def name_ticks(axis, rows, columns, size=TOKEN_SIZE) -> None:
-    """Write names at the rows and columns of a picture."""
+    """Label the rows and columns of an image."""
     axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=size, parse_math=False)
     axis.set_yticks(range(len(rows)), rows, fontsize=size, parse_math=False)
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure in the format that its name ends with; return its path."""
+    """Write a figure in the format of its file suffix; return its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = io.BytesIO()

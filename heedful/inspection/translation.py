@@ -1,4 +1,4 @@
-"""A translation taken apart: attention of every layer and head, the probability of every token, its alternatives.
+"""Inspection of one translation: attention of every head, token probabilities, and alternatives.
 
 Axes: L layers, N heads, T target length, S source length, V vocabulary.
 """
@@ -27,15 +27,15 @@ ALTERNATIVES = 5  # candidates that are kept for each position
 
 @dataclass(frozen=True)
 class TranslationInspection:
-    """What a model did to translate one sentence: plain data, also as JSON (`as_dict`)."""
+    """How a model translated one sentence: plain data, also for JSON (`as_dict`)."""
 
     translation: str
     source_tokens: list[str]
     """With the end token."""
     read_tokens: list[str]
-    """What the decoder reads: the start token, then the translation."""
+    """The decoder's input: the start token, then the translation."""
     written_tokens: list[str]
-    """What the decoder writes: the translation, then the end token."""
+    """The decoder's output: the translation, then the end token."""
     log_probabilities: list[float]
     """Of each written token, in nats."""
     alternatives: list[list[ScoredToken]]
@@ -53,16 +53,16 @@ class TranslationInspection:
             target: its translation; None: that of the translator.
 
         Raises:
-            InputError: several models, which have no attention in common, or an empty sentence.
+            InputError: the translator is an ensemble, or the sentence is empty.
         """
         if isinstance(translator.model, Ensemble):
-            raise InputError("Several models have no attention in common: look into each by itself.")
+            raise InputError("Several models have no attention in common: inspect them one by one.")
         most = translator.model.max_length - 1
         source_ids = translator.source_tokenizer.encode(source)[:most]
         if not source_ids:
             raise InputError("There is nothing to look at in an empty sentence.")
         if target is None:
-            target_ids = translator.decode_ids([source_ids])[0]  # as long as the model writes, if it finds no end
+            target_ids = translator.decode_ids([source_ids])[0]  # up to the length limit, if no end token comes
         else:
             target_ids = translator.target_tokenizer.encode(target)
         target_ids = target_ids[:most]
@@ -87,7 +87,7 @@ class TranslationInspection:
 
     @property
     def num_layers(self) -> int:
-        """How many layers each side has."""
+        """The number of layers of each side."""
         return len(self.attention["cross"])
 
     def heads(self, kind: str, layer: int) -> tuple[np.ndarray, list[str], list[str]]:

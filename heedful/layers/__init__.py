@@ -1,4 +1,4 @@
-"""The layers of the paper, one idea in each file; every layer works in any Keras model."""
+"""Transformer layers, one concept per file. Each layer works in any Keras model."""
 
 from heedful.layers.attention import MultiHeadAttention, attention_weights
 from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Residual, Stack

@@ -33,20 +33,20 @@ def attention_weights(query, keys, visible=None):
 
 @keras.saving.register_keras_serializable("heedful")
 class MultiHeadAttention(keras.layers.Layer):
-    """Multi-head attention: each query reads the keys that are visible to it (Vaswani et al. 2017, section 3.2).
+    """Multi-head attention: each query attends to the keys that are visible to it (Vaswani et al. 2017, section 3.2).
 
-    Projections that read the same input are one matrix product: query, key and value in self-attention, key and value
-    in cross-attention.
+    Projections of the same input are fused into one matrix product: query, key and value in self-attention, key and
+    value in cross-attention.
 
     Args:
         d_model: width D of the inputs and of the output.
         num_heads: query heads N; must divide `d_model`.
         num_kv_heads: key and value heads K; must divide `num_heads`. Fewer heads need a smaller cache (Ainslie et al.
             2023). None: as many as `num_heads`.
-        cross: attend to a memory instead of to the queries themselves.
+        cross: attend to a memory instead of the queries (cross-attention).
         rotary: rotate queries and keys by their positions, see `rotate` (self-attention only).
-        dropout: share of attention weights dropped in training.
-        bias: whether the projections have one.
+        dropout: fraction of attention weights dropped in training.
+        bias: whether the projections have a bias.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class MultiHeadAttention(keras.layers.Layer):
         Args:
             queries: (B, T, D).
             memory: for cross-attention: (B, S, D), or its `KeyValueCache` from `project_memory`.
-            visible: boolean, broadcastable to (B, N, T, S); True where a query may look. None means everywhere.
+            visible: boolean, broadcastable to (B, N, T, S); True where a query may attend. None: everywhere.
             cache: for self-attention in generation: a `KeyValueCache` or `PrefixedCache` for all positions, or None.
-            place: where in the cache the keys and values of the queries are stored.
-            positions: of the queries, (T,) or (B, T), for rotary positions. None: 0 to T - 1.
+            place: cache index at which the new keys and values are stored.
+            positions: positions of the queries, (T,) or (B, T), used for rotary positions. None: 0 to T - 1.
             trace: a `Trace` that records the attention weights, or None.
 
         Returns:
-            The attended vectors (B, T, D); with a cache (vectors, the cache with the new positions added).
+            The output (B, T, D); with `cache`, a pair (output, updated cache).
         """
         query, new = self._project(queries, memory, positions)
         stored = memory if isinstance(memory, KeyValueCache) else None
@@ -109,7 +109,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return attended if cache is None else (attended, cache)
 
     def project_memory(self, memory):
-        """Project `memory` (B, S, D) once, for every later query."""
+        """Return the `KeyValueCache` of `memory` (B, S, D), which all later queries reuse."""
         return KeyValueCache.of(*self._split_pair(self.key_value_projection(memory)))
 
     def empty_cache(self, batch_size, length):
@@ -120,7 +120,7 @@ class MultiHeadAttention(keras.layers.Layer):
         )
 
     def _project(self, queries, memory, positions):
-        """Return the query (B, T, N, H), and keys and values, each (B, S, K, H), or None where `memory` holds them."""
+        """Return query (B, T, N, H) and (keys, values), each (B, S, K, H), or None if `memory` is a cache."""
         if self.cross:
             query = self._split(self.query_projection(queries), self.num_heads)
             if isinstance(memory, KeyValueCache):
@@ -149,7 +149,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return ops.einsum("bnts,bsnh->btnh", weights, values)
 
     def _dense(self, units, name, like=None):
-        # Glorot's bound of a projection of its own with `like` outputs, although several are fused.
+        # The Glorot bound of a separate projection with `like` outputs, although several are fused.
         scale = (self.d_model + units) / (self.d_model + (like or units))
         initializer = keras.initializers.VarianceScaling(scale, mode="fan_avg", distribution="uniform")
         options = {"use_bias": self.bias, "kernel_initializer": initializer, "dtype": self.dtype_policy}

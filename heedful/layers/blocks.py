@@ -1,4 +1,4 @@
-"""The blocks of encoder and decoder, and the stacks of them.
+"""Encoder and decoder blocks, and stacks of them.
 
 Axes: B batch, T target length, S source length, D d_model.
 """
@@ -17,7 +17,7 @@ NORM_POSITIONS = ("post", "pre")
 
 
 class DecoderCache(NamedTuple):
-    """The cache of a decoder block: what it has read of the target, and the projected memory."""
+    """The cache of a decoder block: keys and values of the target so far, and of the memory."""
 
     past: KeyValueCache
     memory: KeyValueCache
@@ -28,12 +28,12 @@ class Residual(keras.layers.Layer):
     """The residual connection and the norm around a sublayer.
 
     `post` computes norm(x + sublayer(x)), as in the paper (section 3.1). `pre` computes x + sublayer(norm(x)) (Xiong et
-    al. 2020), which trains without a long warm-up and needs one more norm after the last block. Either way a block
-    writes `residual.after(x, sublayer(residual.before(x)))`.
+    al. 2020), which trains without a long warm-up and needs one more norm after the last block. In both cases a
+    block computes `residual.after(x, sublayer(residual.before(x)))`.
 
     Args:
         norm_position: `post` or `pre`.
-        dropout: share of the sublayer's output that is dropped in training.
+        dropout: fraction of the sublayer's output dropped in training.
         norm, norm_epsilon, bias: see `Norm`.
     """
 
@@ -72,10 +72,10 @@ class EncoderBlock(keras.layers.Layer):
     Args:
         d_model, num_heads, num_kv_heads, d_ff, activation: the sizes; see `MultiHeadAttention` and `FeedForward`.
         norm_position: `post` or `pre`, see `Residual`.
-        dropout: share of each sublayer's output that is dropped in training.
-        attention_dropout: share of the attention weights that is dropped in training.
-        rotary: rotary positions in self-attention.
-        bias: whether projections and layer norms have one.
+        dropout: fraction of each sublayer's output dropped in training.
+        attention_dropout: fraction of the attention weights dropped in training.
+        rotary: whether self-attention uses rotary positions.
+        bias: whether projections and layer norms have a bias.
         norm, norm_epsilon: see `Norm`.
     """
 
@@ -103,24 +103,24 @@ class EncoderBlock(keras.layers.Layer):
             part.build((None, None, self.d_model))
 
     def call(self, x, visible=None, cache=None, place=0, positions=None, trace=None):
-        """Map `x` (B, T, D) to (B, T, D). Other arguments as of `MultiHeadAttention`.
+        """Map `x` (B, T, D) to (B, T, D). For the other arguments see `MultiHeadAttention`.
 
         Returns:
-            The output; with a cache (output, the cache with the new positions added).
+            The output; with `cache`, a pair (output, updated cache).
         """
         x, cache = self._attend(x, visible, cache, place, positions, trace)
         x = self._feed_forward(x, trace)
         return x if cache is None else (x, cache)
 
     def _attend(self, x, visible, cache, place, positions, trace):
-        """Return x + attention(norm(x)), and the next cache, or None without one."""
+        """Apply self-attention with its residual connection; return x and the updated cache (None without a cache)."""
         residual, options = self.attention_residual, {"place": place, "positions": positions, "trace": trace}
         attended = self.attention(residual.before(x), visible=visible, cache=cache, **options)
         attended, cache = (attended, None) if cache is None else attended
         return residual.after(x, attended), cache
 
     def _feed_forward(self, x, trace):
-        """Return x + feed_forward(norm(x))."""
+        """Apply the feed-forward network with its residual connection."""
         residual = self.feed_forward_residual
         x = residual.after(x, self.feed_forward(residual.before(x)))
         if trace is not None:
@@ -137,7 +137,7 @@ class EncoderBlock(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("heedful")
 class DecoderBlock(EncoderBlock):
-    """An encoder block with cross-attention to a memory between its two sublayers. Arguments as of `EncoderBlock`."""
+    """An encoder block with cross-attention between its two sublayers. For the arguments see `EncoderBlock`."""
 
     def __init__(self, d_model, num_heads, d_ff, **kwargs):
         super().__init__(d_model, num_heads, d_ff, **kwargs)
@@ -156,7 +156,7 @@ class DecoderBlock(EncoderBlock):
     def call(  # type: ignore[override]
         self, x, memory=None, visible=None, memory_visible=None, cache=None, place=0, positions=None, trace=None
     ):
-        """Map `x` (B, T, D), reading `memory` (B, S, D), to (B, T, D); with a `DecoderCache`, return (output, next)."""
+        """Map `x` (B, T, D) and `memory` (B, S, D) to (B, T, D); with `cache`, return (output, updated cache)."""
         past, memory = (None, memory) if cache is None else cache
         x, past = self._attend(x, visible, past, place, positions, trace)
         residual = self.cross_residual
@@ -167,11 +167,11 @@ class DecoderBlock(EncoderBlock):
 
 @keras.saving.register_keras_serializable("heedful")
 class Stack(keras.layers.Layer):
-    """Equal blocks one after the other, and the final norm that `pre` needs.
+    """A stack of identical blocks, with the final norm that `pre` requires.
 
     Args:
         block: `EncoderBlock` or `DecoderBlock`.
-        num_layers: how many of them.
+        num_layers: number of blocks.
         options: keyword arguments of each block.
     """
 
@@ -193,15 +193,15 @@ class Stack(keras.layers.Layer):
             self.final_norm.build((None, None, self.blocks[0].d_model))
 
     def call(self, x, visible=None, memory=None, memory_visible=None, caches=None, place=0, positions=None, trace=None):
-        """Send `x` (B, T, D) through every block.
+        """Apply all blocks to `x` (B, T, D).
 
         Args:
             memory, memory_visible: for decoder blocks.
             caches: one for each block, or None.
-            visible, place, positions, trace: as of the blocks.
+            visible, place, positions, trace: passed to every block.
 
         Returns:
-            The output (B, T, D); with caches (output, list of the next caches).
+            The output (B, T, D); with `caches`, a pair (output, list of updated caches).
         """
         options = {"visible": visible, "place": place, "positions": positions, "trace": trace}
         cross = {"memory": memory, "memory_visible": memory_visible}

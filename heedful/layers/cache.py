@@ -1,4 +1,4 @@
-"""The key/value cache of generation: keys and values are projected once, and read by every later query.
+"""Key/value caches for generation: keys and values are projected once and reused by every later query.
 
 Axes: B batch, T query length, S key length, N query heads, K key heads (K divides N), H head size.
 """
@@ -13,8 +13,8 @@ from heedful.layers.softmax import softmax
 class KeyValueCache(NamedTuple):
     """Projected keys (B K, H, S) and values (B K, S, H).
 
-    This layout is chosen for XLA on a CPU: both products of attention run along rows of memory, and B and K are one
-    axis, as XLA multiplies them. docs/performance.md gives the measurements.
+    The layout suits XLA on CPUs: both matrix products of attention read along rows of memory, and B and K are merged
+    into one axis, as in XLA's batched products. See docs/performance.md.
     """
 
     keys: Any
@@ -30,7 +30,7 @@ class KeyValueCache(NamedTuple):
         )
 
     def write(self, place, keys, values):
-        """Return the cache with keys and values (B, T, K, H) stored from `place` on."""
+        """Return the cache with keys and values (B, T, K, H) stored at `place` onwards."""
         new = KeyValueCache.of(keys, values)
         return KeyValueCache(
             ops.slice_update(self.keys, (0, 0, place), new.keys),
@@ -38,7 +38,7 @@ class KeyValueCache(NamedTuple):
         )
 
     def attend(self, query, key_heads, visible=None):
-        """Return the attended values (B, T, N, H) for `query` (B, T, N, H), and the weights (B, N, T, S).
+        """Return the attention output (B, T, N, H) for `query`, and the weights (B, N, T, S).
 
         Args:
             query: (B, T, N, H).
@@ -59,7 +59,7 @@ class KeyValueCache(NamedTuple):
         return ops.cast(ops.reshape(scores, (-1, heads, length, self.keys.shape[-1])), "float32")
 
     def mix(self, weights, key_heads):
-        """Return the values mixed by `weights` (B, N, T, S): (B, T, N, H)."""
+        """Return the sums (B, T, N, H) of the values, weighted by `weights` (B, N, T, S)."""
         heads, length, source_length = weights.shape[1:]
         read = ops.cast(weights, self.values.dtype)
         read = ops.reshape(read, (-1, heads // key_heads * length, source_length))
@@ -68,20 +68,20 @@ class KeyValueCache(NamedTuple):
 
 
 class PrefixedCache(NamedTuple):
-    """A cache in two parts: the prompt, which all hypotheses of a text share, and what each has written since.
+    """A cache in two parts: the prompt, shared by all hypotheses of a text, and the tokens generated since.
 
-    To attention it is one cache, in which the S positions of the prompt come first; `visible` covers both parts.
+    Attention treats it as one cache in which the S prompt positions come first; `visible` covers both parts.
     """
 
     prompt: KeyValueCache
     past: KeyValueCache
 
     def write(self, place, keys, values):
-        """Return the cache with keys and values (B, T, K, H) stored from `place` of the past on."""
+        """Return the cache with keys and values (B, T, K, H) stored in `past`, at `place` onwards."""
         return self._replace(past=self.past.write(place, keys, values))
 
     def attend(self, query, key_heads, visible=None):
-        """As `KeyValueCache.attend`, over both parts."""
+        """Attend to both parts; see `KeyValueCache.attend`."""
         weights = softmax(ops.concatenate([part.scores(query, key_heads) for part in self], axis=-1), visible)
         length = self.prompt.values.shape[1]
         mixed = self.prompt.mix(weights[..., :length], key_heads)

@@ -1,4 +1,4 @@
-"""Dropout whose every draw belongs to the training state, is the same on every backend, and costs next to nothing."""
+"""Dropout that is reproducible from the training state, identical on all backends, and nearly free."""
 
 import math
 import random
@@ -9,15 +9,15 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("heedful")
 class Dropout(keras.layers.Layer):
-    """Set a share of the inputs to zero in training, and scale the others up (Srivastava et al. 2014).
+    """Set a random fraction of the inputs to zero in training, and scale up the others (Srivastava et al. 2014).
 
-    Which ones is a hash of the layer's seed, the number of the call, and the place: arithmetic that is fused into
-    whatever made the inputs. Keras draws with Threefry, which writes its bits to memory: a sixth of an update of size
-    `tutorial` on a CPU; and with torch's global generator, which no state of the model contains.
+    The mask is a hash of the layer's seed, the call count and the element's index. This arithmetic is fused into the
+    operation that computes the inputs. Keras' own dropout draws with Threefry, which writes its bits to memory, or on
+    PyTorch with the global generator, which is not part of the model's state.
 
     Args:
-        rate: share of the inputs that is dropped, from 0 up to 1.
-        seed: from 0 to 2^31 - 1; None draws one from the seed of the process (`backend.set_seed`).
+        rate: fraction of the inputs to drop, at least 0 and less than 1.
+        seed: from 0 to 2^31 - 1; None: drawn from the process's generator (see `backend.set_seed`).
     """
 
     def __init__(self, rate, seed=None, **kwargs):
@@ -34,17 +34,17 @@ class Dropout(keras.layers.Layer):
         if not training or not self.rate:
             return inputs
         kept = draws(ops.shape(inputs), self.seed_generator.next()) >= round(self.rate * (2**32 - 1)) - 2**31
-        # Scaled last, so that the gradient is chosen last, which XLA then makes once for all that reads it
+        # Scaling last puts the select last in the gradient, which XLA then computes once for all its consumers
         return ops.where(kept, inputs, ops.zeros_like(inputs)) * (1 / (1 - self.rate))
 
     def save_own_variables(self, store):
-        """Keep the number of calls too, so that a model that was saved and loaded continues with the same draws."""
+        """Save the call count too, so that a loaded model continues the same random sequence."""
         super().save_own_variables(store)
         if self.rate:
             store["seed_state"] = ops.convert_to_numpy(self.seed_generator.state)
 
     def load_own_variables(self, store):
-        if self.rate and "seed_state" in store:  # heedful 0.1.0 did not keep it
+        if self.rate and "seed_state" in store:  # heedful 0.1.0 did not save it
             self.seed_generator.state.assign(store["seed_state"])
 
     def get_config(self):
@@ -52,10 +52,10 @@ class Dropout(keras.layers.Layer):
 
 
 def draws(shape, state):
-    """Return int32 numbers of any shape, as if drawn from all 2^32, from a state (2,): a seed and a count.
+    """Return uniform random int32 numbers of a given shape, from a state (2,): a seed and a call count.
 
-    A place is hashed by two multiplications with shifts between them (Wellons' `lowbias32`, 2018), and the state comes
-    in before each, so that the draws of two states are no permutations of each other.
+    Each index is hashed by two multiplications and xor-shifts (Wellons' `lowbias32`, 2018). The state enters before
+    each multiplication, so that the numbers of two states are not permutations of each other.
     """
     seed, count = (ops.cast(state[i], "int32") for i in range(2))
     before, between = (
@@ -73,11 +73,11 @@ def _hash(numbers, between=0):
 
 
 def _folded(numbers, places):
-    """Return int32 numbers exclusive-or themselves shifted right, as if unsigned, which few backends can multiply."""
+    """Return numbers ^ (numbers >> places) with a logical shift; in int32, since few backends multiply uint32."""
     shifted = ops.bitwise_and(ops.right_shift(numbers, places), 2 ** (32 - places) - 1)
     return ops.bitwise_xor(numbers, shifted)
 
 
 def _signed(number):
-    """Return what 32 bits are as a signed number."""
+    """Reinterpret an unsigned 32-bit integer as a signed one."""
     return (number + 2**31) % 2**32 - 2**31

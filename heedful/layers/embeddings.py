@@ -9,7 +9,7 @@ from keras import ops
 from heedful import backend
 from heedful.layers.rounding import RoundedKernel, rounds
 
-NEVER_WRITTEN = -1e9  # the bias of a token that must never be written, such as padding in an imported model
+NEVER_WRITTEN = -1e9  # bias of a token that must never be generated, such as padding in an imported model
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -22,8 +22,8 @@ class TokenEmbedding(keras.layers.Embedding):
     Args:
         vocab_size: rows V of the table.
         d_model: width D of a vector.
-        scale: whether vectors are scaled; BERT and GPT-2 do without.
-        bias: whether logits get a learned bias for each word; a word whose bias is `NEVER_WRITTEN` is never written.
+        scale: whether embeddings are scaled; those of BERT and GPT-2 are not.
+        bias: whether logits have a learned bias per token; a token with bias `NEVER_WRITTEN` is never generated.
     """
 
     def __init__(self, vocab_size, d_model, scale=True, bias=False, **kwargs):
@@ -46,7 +46,7 @@ class TokenEmbedding(keras.layers.Embedding):
         return vectors * ops.cast(self.d_model**0.5, vectors.dtype) if self.scale else vectors
 
     def project(self, features):
-        """Score every word of the vocabulary: (B, T, D) -> logits (B, T, V)."""
+        """Return the logits (B, T, V) of features (B, T, D)."""
         if self.rounded is not None:
             flat = self.rounded.multiply(ops.reshape(features, (-1, self.d_model)))
             logits = ops.reshape(flat, (*ops.shape(features)[:-1], self.vocab_size))
@@ -56,7 +56,7 @@ class TokenEmbedding(keras.layers.Embedding):
         return logits if self.bias is None else logits + ops.cast(self.bias, logits.dtype)
 
     def save_own_variables(self, store):
-        """Keep table and bias; Keras' embedding would keep the table only."""
+        """Save table and bias; Keras' `Embedding` would save only the table."""
         keras.layers.Layer.save_own_variables(self, store)
 
     def load_own_variables(self, store):
@@ -70,5 +70,5 @@ class TokenEmbedding(keras.layers.Embedding):
 
 
 def writable(biases):
-    """Return which words may be written, by their biases or logits (..., V): booleans (..., V)."""
+    """Return a mask (..., V) of the tokens that may be generated, given their biases or logits (..., V)."""
     return biases > NEVER_WRITTEN / 2

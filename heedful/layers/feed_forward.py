@@ -17,22 +17,21 @@ def gelu_tanh(x):
 
 
 def activation_function(activation):
-    """Return the function of an activation, or its name in Keras; of a gated form that of its half."""
+    """Return an activation function or its Keras name; for a gated form, that of its nonlinear half."""
     own = {"relu": backend.relu, "gelu_tanh": gelu_tanh, "geglu": "gelu", "swiglu": "silu"}
     return own.get(activation, activation)
 
 
 @keras.saving.register_keras_serializable("heedful")
 class FeedForward(keras.layers.Layer):
-    """Two projections with a bend between them, the same at every position (Vaswani et al. 2017, section 3.3).
+    """Two projections with a nonlinearity between them, the same at every position (Vaswani et al. 2017, section 3.3).
 
     Args:
         d_model: width D of input and output.
         d_ff: inner width F.
         activation: `relu` (the paper), `gelu` (BERT), `gelu_tanh` (its approximation in GPT-2), `silu` (Marian), or a
-            gated form, `geglu` or `swiglu`, in which a second projection decides how much of the first passes
-            (Shazeer 2020).
-        bias: whether the projections have one.
+            gated form, `geglu` or `swiglu`, in which a second projection gates the first (Shazeer 2020).
+        bias: whether the projections have a bias.
     """
 
     def __init__(self, d_model, d_ff, activation="relu", bias=True, **kwargs):

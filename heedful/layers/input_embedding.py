@@ -1,4 +1,4 @@
-"""From ids to what the first block reads.
+"""The input of the first block, computed from token ids.
 
 Axes: B batch, T length, D d_model.
 """
@@ -16,15 +16,15 @@ POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "rotary")
 
 @keras.saving.register_keras_serializable("heedful")
 class InputEmbedding(keras.layers.Layer):
-    """Embed ids, tell their positions, normalise if wanted, and drop some.
+    """Embed ids, add positions, and apply the optional norm and dropout.
 
     Args:
-        embedding: a `TokenEmbedding`, which others may share.
+        embedding: a `TokenEmbedding`, which other layers may share.
         positions: `sinusoidal` (interleaved, as in the paper), `sinusoidal_concatenated` (TensorFlow tutorial),
-            `learned`, or `rotary`, which is left to attention.
-        max_length: longest text, for learned positions.
-        dropout: share of the result dropped in training.
-        new_norm: the `Norm` that makes the norm, or None: no norm.
+            `learned`, or `rotary`, which attention applies.
+        max_length: number of learned positions.
+        dropout: fraction of the result dropped in training.
+        new_norm: the `Norm` that creates the norm layer; None: no norm.
     """
 
     def __init__(self, embedding, positions="sinusoidal", max_length=256, dropout=0.0, new_norm=None, **kwargs):
@@ -60,7 +60,7 @@ class InputEmbedding(keras.layers.Layer):
         return (*input_shape, self.embedding.d_model)
 
     def get_config(self):
-        """Return the arguments; a model that is loaded from them has a table of its own for each `InputEmbedding`."""
+        """Return the arguments; layers created from them do not share their embedding tables."""
         return super().get_config() | self.arguments | {
             "embedding": keras.saving.serialize_keras_object(self.embedding),
             "new_norm": dataclasses.asdict(self.new_norm) if self.new_norm else None,

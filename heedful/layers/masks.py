@@ -1,4 +1,4 @@
-"""The attention masks of the package. True means: the query may read the key.
+"""Attention masks. True means that the query may attend to the key.
 
 Axes: B batch, T query length, S key length. `valid` (B, S) is True at real tokens, False at padding.
 """
@@ -9,7 +9,7 @@ from keras import ops
 def padding(valid):
     """Hide padded keys: (B, S) -> (B, 1, 1, S).
 
-    A row that is all padding may read everywhere: its output is not used, but a softmax over nothing would be NaN.
+    A row of padding only may attend everywhere: its output is unused, but a softmax over no keys would be NaN.
 
     >>> ops.convert_to_numpy(padding([[True, False], [False, False]]))[:, 0, 0].tolist()
     [[True, False], [True, True]]

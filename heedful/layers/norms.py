@@ -1,4 +1,4 @@
-"""Normalisation of vectors: which kind, and how, is decided once for a whole model.
+"""Normalisation layers, configured once for a whole model.
 
 Axes: B batch, T length, D d_model.
 """
@@ -10,7 +10,7 @@ import keras
 from heedful import backend
 
 KINDS = ("layer", "rms")
-EPSILON = 1e-6  # Keras' default of 1e-3 is visible in the output; the reference implementations use 1e-6 or 1e-5
+EPSILON = 1e-6  # Keras' default of 1e-3 changes outputs noticeably; reference implementations use 1e-6 or 1e-5
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -24,12 +24,12 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 @dataclass(frozen=True)
 class Norm:
-    """Makes the norms of a model: call it with a name to get a layer from (B, T, D) to (B, T, D).
+    """Factory for the norms of a model: call it with a name to create a layer from (B, T, D) to (B, T, D).
 
     Args:
         kind: `layer` (Ba et al. 2016), or `rms`, which does not centre and has no bias (Zhang and Sennrich 2019).
         epsilon: added to the variance.
-        bias: whether a layer norm adds a learned vector.
+        bias: whether a layer norm has a learned bias.
     """
 
     kind: str = "layer"

@@ -1,4 +1,4 @@
-"""Tells Keras' own losses and metrics which positions are padding.
+"""Padding masks for Keras' own losses and metrics.
 
 Axes: B batch, T length, V vocabulary.
 """
@@ -11,9 +11,9 @@ from heedful.special_tokens import PAD_ID
 
 @keras.saving.register_keras_serializable("heedful")
 class PaddingMask(keras.layers.Layer):
-    """Give logits (B, T, V) the mask that Keras' losses and metrics look for: real where the ids (B, T) read are.
+    """Attach a Keras mask to logits (B, T, V): True at real tokens of the ids (B, T), False at padding.
 
-    A layer of its own, because on JAX `fit` runs a model's `call` without asking the model for its mask.
+    This is a separate layer because on JAX `fit` runs a model's `call` without asking the model for its mask.
     """
 
     def call(self, inputs):

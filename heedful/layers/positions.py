@@ -1,4 +1,4 @@
-"""How a model knows where a token stands: sinusoidal, learned and rotary positions.
+"""Position encodings: sinusoidal, learned and rotary.
 
 Axes: B batch, T length, N heads, H head size, D d_model.
 """
@@ -12,9 +12,9 @@ from heedful import backend
 def sinusoid(positions, d_model, concatenated=False):
     """Return the sinusoidal encoding of `positions` (..., T) as float32 (..., T, D) (Vaswani et al. 2017, section 3.5).
 
-    Dimension pair i turns with the wavelength 2 pi 10000^(2i / d_model). The paper interleaves sine and cosine;
-    `concatenated` puts all sines before all cosines, as the TensorFlow tutorial does. A learned layer cannot tell
-    the two apart; weights that were trained with one do not fit the other.
+    Dimension pair i has the wavelength 2 pi 10000^(2i / d_model). The paper interleaves sine and cosine;
+    `concatenated` puts all sines before all cosines, as the TensorFlow tutorial does. The two differ
+    only by a permutation of dimensions, but weights trained with one do not fit the other.
     """
     rates = 10000.0 ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)  # (D/2,)
     angles = ops.cast(positions, "float32")[..., None] * rates  # (..., T, D/2)
@@ -25,9 +25,9 @@ def sinusoid(positions, d_model, concatenated=False):
 
 
 def rotate(x, positions):
-    """Turn each pair of dimensions of `x` (B, T, N, H) by an angle that grows with its position (Su et al. 2021).
+    """Rotate each pair of dimensions of `x` (B, T, N, H) by an angle that grows with its position (Su et al. 2021).
 
-    A dot product of two rotated vectors depends on the distance of their positions only. Dimension i is paired with
+    Positions enter the dot product of two rotated vectors only through their distance. Dimension i is paired with
     dimension i + H/2. `positions` is (T,) or (B, T).
     """
     half = x.shape[-1] // 2
@@ -40,7 +40,7 @@ def rotate(x, positions):
 
 @keras.saving.register_keras_serializable("heedful")
 class SinusoidalPositions(keras.layers.Layer):
-    """Add the sinusoidal encoding of each position to its vector; any length will do."""
+    """Add the sinusoidal encoding of each position to its vector; texts may have any length."""
 
     def __init__(self, d_model, concatenated=False, **kwargs):
         super().__init__(**kwargs)
@@ -66,7 +66,7 @@ class LearnedPositions(keras.layers.Layer):
         self.d_model, self.max_length = d_model, max_length
 
     def build(self, input_shape=None):
-        initializer = keras.initializers.RandomNormal(stddev=0.02)  # as in BERT and GPT-2: a small hint at the start
+        initializer = keras.initializers.RandomNormal(stddev=0.02)  # small initial values, as in BERT and GPT-2
         self.embeddings = self.add_weight((self.max_length, self.d_model), initializer, name="embeddings")
 
     def call(self, x, positions=None):
@@ -82,7 +82,7 @@ class LearnedPositions(keras.layers.Layer):
         return x + ops.cast(backend.look_up(self.embeddings, positions), x.dtype)
 
     def compute_output_shape(self, input_shape):
-        """Return the shape of the input; torch would try out a length that may exceed `max_length`."""
+        """Return the input shape; Keras on PyTorch would try a length that may exceed `max_length`."""
         return input_shape
 
     def get_config(self):

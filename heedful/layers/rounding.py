@@ -1,4 +1,4 @@
-"""Products with rounded weights, for models that learn no more: less to read from memory, and faster units to use.
+"""Matrix products with rounded weights, for inference: less memory traffic and faster hardware units.
 
 Axes: M rows, D input width, U units.
 """
@@ -10,16 +10,16 @@ from keras import ops
 from heedful import backend
 
 PRECISIONS = ("bfloat16", "int8")
-_MOST = 127  # of int8, the same on both sides of zero
+_MOST = 127  # largest int8 magnitude, symmetric around zero
 
 
 @keras.saving.register_keras_serializable("heedful")
 class RoundingPolicy(keras.DTypePolicy):
-    """Tells layers to keep the weights of their products rounded; all else stays float32.
+    """Dtype policy of layers that store the weights of their matrix products rounded; all else is float32.
 
     Args:
-        precision: `bfloat16` (sums in float32), or `int8` (each column of weights and each row of inputs with a scale
-            of its own, sums in int32; Dettmers et al. 2022, section 2).
+        precision: `bfloat16` (float32 accumulation), or `int8` (one scale per column of weights and per row of inputs,
+            int32 accumulation; Dettmers et al. 2022, section 2).
     """
 
     def __init__(self, precision):
@@ -33,12 +33,12 @@ class RoundingPolicy(keras.DTypePolicy):
 
 
 class RoundedKernel:
-    """A kernel (D, U) of a layer whose policy is a `RoundingPolicy`: the weights `NAME_rounded` and `NAME_scales`.
+    """The kernel (D, U) of a layer with a `RoundingPolicy`, stored as weights `NAME_rounded` and `NAME_scales`.
 
     Args:
-        layer: that keeps the weights.
+        layer: owner of the weights.
         shape: (D, U).
-        name: of the kernel that is rounded.
+        name: name of the kernel that is rounded.
     """
 
     def __init__(self, layer, shape, name="kernel"):
@@ -60,12 +60,12 @@ class RoundedKernel:
 
 
 def rounds(layer):
-    """Whether a layer is to keep the weights of its products rounded."""
+    """Return whether a layer stores the weights of its matrix products rounded."""
     return isinstance(layer.dtype_policy, RoundingPolicy)
 
 
 def rounded_values(kernel, precision):
-    """Return a float32 kernel (D, U) as what the weights of a `RoundedKernel` hold, by the end of their names."""
+    """Return the weights of a `RoundedKernel` for a float32 kernel (D, U), by the suffixes of their names."""
     if precision == "bfloat16":
         return {"rounded": kernel}  # assigning rounds it
     scales = np.maximum(np.abs(kernel).max(axis=0), 1e-30) / _MOST

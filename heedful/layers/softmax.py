@@ -2,7 +2,7 @@
 
 from keras import ops
 
-HIDDEN = -1e30  # the score of what is not visible: its weight is exactly 0
+HIDDEN = -1e30  # score of a hidden key: its weight is exactly 0
 
 
 def softmax(scores, visible=None):

@@ -1,14 +1,14 @@
-"""What a forward pass records about itself.
+"""A recorder of attention weights and block outputs in a forward pass.
 
 Axes: B batch, T query length, S key length, N query heads, D d_model.
 """
 
 
 class Trace:
-    """Records of a forward pass by the path of their layer: `trace["decoder/block_3/cross_attention"]`.
+    """Arrays recorded in a forward pass, by layer path: `trace["decoder/block_3/cross_attention"]`.
 
-    Hand one to a model's call and read it afterwards. It is an object and not a dict, because Keras copies the dicts
-    that pass through a layer.
+    Pass one to a model's call and read it afterwards. It is not a dict because Keras copies dicts that are passed to a
+    layer.
 
     Args:
         kinds: what to record: `attention`, the weights (B, N, T, S) of each `MultiHeadAttention`; `output`, the vectors
@@ -19,7 +19,7 @@ class Trace:
         self.kinds, self.records = tuple(kinds), {}
 
     def record(self, kind, layer, array):
-        """Keep an array of a layer, if its kind is wanted."""
+        """Store the array of a layer if its kind is in `kinds`."""
         if kind in self.kinds:
             self.records[path_in_model(layer)] = array
 

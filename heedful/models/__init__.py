@@ -1,4 +1,4 @@
-"""Whole models: layers put together, with one forward path each."""
+"""Complete models, with one forward path each."""
 
 from heedful.models.causal_lm import CausalLM
 from heedful.models.masked_lm import Classifier, MaskedLM

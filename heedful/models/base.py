@@ -1,4 +1,4 @@
-"""What all families of model share: their architecture, and the parts that are built from it.
+"""The base class of all models: their architecture, and the layers that are built from it.
 
 Axes: B batch, K hypotheses, S source length, D d_model, V vocabulary.
 """
@@ -17,15 +17,15 @@ class DecodeStep(NamedTuple):
     """The result of one decode step for K hypotheses of each of B texts."""
 
     logits: Any  # (B, K, V), of the next token
-    past: Any  # caches with the new tokens
-    attention: Any = None  # (B, K, S), what the step has read of the source, where it was asked for
+    past: Any  # updated caches
+    attention: Any = None  # (B, K, S), attention to the source, if requested
 
 
 class Base(keras.Model):
-    """A model whose constructor creates all weights, and that `arguments` describe completely.
+    """A model whose constructor creates all weights, and which `arguments` describes completely.
 
     Args:
-        sizes: keyword arguments of the family, such as the sizes of its vocabularies.
+        sizes: keyword arguments of the model class, such as vocabulary sizes.
         architecture: keyword arguments, see `Architecture`.
     """
 
@@ -37,11 +37,11 @@ class Base(keras.Model):
 
     @property
     def parts(self):
-        """All that has weights, in the order in which they are created."""
+        """All layers with weights, in order of creation."""
         raise NotImplementedError
 
     def build(self, input_shape=None):
-        """Create every weight, which the constructor has done already."""
+        """Create all weights; called by the constructor."""
         for part in self.parts:
             if not part.built:
                 part.build((None, None, self.d_model))
@@ -61,7 +61,7 @@ class Base(keras.Model):
         return cls(**from_format_1(config))
 
     def build_from_config(self, config):
-        """Nothing to do: the constructor has built everything."""
+        """Do nothing: the constructor has built everything."""
 
     @property
     def new_norm(self):

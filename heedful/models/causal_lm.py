@@ -18,7 +18,7 @@ from heedful.special_tokens import PAD_ID
 
 
 class Prompt(NamedTuple):
-    """The prompts as the model has read them; the first axis of each array is a multiple of B."""
+    """Prefilled prompts; the first axis of each array is a multiple of B."""
 
     visible: Any  # (B, 1, 1, S)
     lengths: Any  # (B,)
@@ -27,9 +27,9 @@ class Prompt(NamedTuple):
 
 @keras.saving.register_keras_serializable("heedful")
 class CausalLM(Base):
-    """Decoder-only Transformer (Radford et al. 2018): ids in, logits of the next token at every position out.
+    """Decoder-only Transformer (Radford et al. 2018), from ids to logits of the next token at every position.
 
-    Encoder blocks with a causal mask. Call it with `{"ids": (B, T)}` or the ids alone, 0 for padding at the end. Where
+    Encoder blocks with a causal mask. Call it with `{"ids": (B, T)}` or the ids alone, padded with 0 at the end. If
     several texts share a row, `segments` (B, T) numbers them, so that they cannot attend to each other, and `positions`
     (B, T) gives the position of each token in its text. The result is logits (B, T, V) with a Keras mask.
 
@@ -46,7 +46,7 @@ class CausalLM(Base):
         self.embedding, self.output_projection = self.new_tables(vocab_size)
         self.text_input = InputEmbedding(self.embedding, name="text_input", **self.input_options())
         self.decoder = Stack(EncoderBlock, self.num_layers, self.block_options(), name="decoder", dtype=policy)
-        self.publish = PaddingMask(name="published_mask", dtype=policy)
+        self.attach_mask = PaddingMask(name="published_mask", dtype=policy)
         self.build()
 
     @property
@@ -56,7 +56,7 @@ class CausalLM(Base):
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token after each position."""
         inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
-        return self.publish((self.project(self.features(inputs, training, trace)), inputs["ids"]))
+        return self.attach_mask((self.project(self.features(inputs, training, trace)), inputs["ids"]))
 
     def features(self, inputs, training=None, trace=None):
         """Return the last block's output (B, T, D), from which `project` computes logits."""
@@ -69,11 +69,11 @@ class CausalLM(Base):
         return self.decoder(x, visible=visible, positions=positions, training=training, trace=trace)
 
     def project(self, features):
-        """Score the vocabulary: (B, T, D) -> (B, T, V)."""
+        """Return the logits (B, T, V) of features (B, T, D)."""
         return self.output_projection.project(features)
 
     def prefill(self, prompts):
-        """Read prompts (B, S), padded with 0; a prompt may be empty. Returns their `Prompt`."""
+        """Prefill prompts (B, S), padded with 0; return their `Prompt`. A prompt may be empty."""
         length = prompts.shape[1]
         real = ops.not_equal(prompts, PAD_ID)
         places = ops.arange(length)
@@ -87,14 +87,14 @@ class CausalLM(Base):
         return [block.attention.empty_cache(batch_size, places) for block in self.decoder.blocks]
 
     def decode_step(self, ids, memory, past, *, place, positions, visible, attention=False):
-        """Read one more id of each of K continuations of a prompt; score the next token.
+        """Run one decode step for K continuations of each prompt.
 
-        Arguments and results as of `Transformer.decode_step`; `positions` count from the end of the prompt,
-        and there is no source to attend to.
+        For arguments and results see `Transformer.decode_step`. `positions` count from the end of the prompt, and
+        `attention` must be False, since there is no source.
         """
         if attention:
             raise ValueError("A language model has no source to attend to.")
-        # (B, 1); the age of idle slots of a search grows without limit
+        # (B, 1), clipped because the age of idle slots grows without limit
         positions = ops.minimum(positions + memory.lengths[:, None], self.max_length - 1)
         caches = [PrefixedCache(*pair) for pair in zip(memory.layers, past, strict=True)]
         prompted = ops.broadcast_to(memory.visible, (*ops.shape(visible)[:3], memory.visible.shape[3]))

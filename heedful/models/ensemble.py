@@ -1,4 +1,4 @@
-"""Several models that vote on each token.
+"""An ensemble of models whose token distributions are averaged.
 
 Axes: B batch, K hypotheses, T target length, V target vocabulary.
 """
@@ -18,10 +18,10 @@ class EnsembleMemory(NamedTuple):
 
 
 class Ensemble:
-    """The mean of several models' distributions, with the methods of a model that decoding calls.
+    """Several models that predict the mean of their distributions, with the interface that decoding uses.
 
     Args:
-        models: with one vocabulary; sizes and kinds may differ.
+        models: models that share a vocabulary; their sizes and kinds may differ.
     """
 
     def __init__(self, models):
@@ -34,7 +34,7 @@ class Ensemble:
         return [variable for model in self.models for variable in model.variables]
 
     def __call__(self, inputs):
-        """Return log-probabilities (B, T, V) of the token after each target position; inputs as of the models."""
+        """Return log-probabilities (B, T, V) of the token after each target position."""
         return _mean_distribution([model(inputs) for model in self.models])
 
     def prefill(self, source):
@@ -47,9 +47,9 @@ class Ensemble:
         return [model.empty_cache(batch_size, places) for model in self.models]
 
     def decode_step(self, ids, memory, past, *, attention=False, **arguments):
-        """Read ids (B, K); return a `DecodeStep` of log-probabilities. Arguments as of the models.
+        """Run one decode step for ids (B, K), as a model does; return a `DecodeStep` of log-probabilities.
 
-        The attention to the source is the mean of that of the models.
+        The attention to the source is the mean over the models.
         """
         steps = [
             model.decode_step(ids, one_memory, one_past, attention=attention, **arguments)
@@ -60,6 +60,6 @@ class Ensemble:
 
 
 def _mean_distribution(logits):
-    """Return the logarithm of the mean of the distributions that `logits`, each (..., V), stand for."""
+    """Return the log of the mean of the softmax distributions of several `logits`, each (..., V)."""
     each = [x - ops.logsumexp(x, axis=-1, keepdims=True) for x in (ops.cast(x, "float32") for x in logits)]
     return ops.logsumexp(ops.stack(each), axis=0) - ops.log(float(len(each)))

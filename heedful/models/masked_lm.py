@@ -1,4 +1,4 @@
-"""The encoder-only Transformer: it predicts masked tokens, or the class of a text.
+"""The encoder-only Transformer, for predicting masked tokens or classifying texts.
 
 Axes: B batch, T length, M masked places of a text, D d_model, V vocabulary, C classes.
 """
@@ -21,11 +21,11 @@ POOLINGS = ("first", "mean")
 
 
 class TextEncoder(Base):
-    """What `MaskedLM` and `Classifier` share: an encoder without a causal mask, from ids to a vector for each token.
+    """Base class of `MaskedLM` and `Classifier`: a bidirectional encoder from ids to a vector per token.
 
     Args:
         vocab_size: size of the vocabulary, padding included.
-        more_sizes: other keyword arguments of the family.
+        more_sizes: additional keyword arguments of the model class.
         architecture: keyword arguments, see `Architecture`.
     """
 
@@ -44,30 +44,30 @@ class TextEncoder(Base):
         return [self.embedding, self.text_input, self.encoder]
 
     def encode(self, ids, training=None, trace=None):
-        """Read ids (B, T), 0 at padding; return a vector for each (B, T, D)."""
+        """Encode ids (B, T), 0 at padding, as vectors (B, T, D)."""
         training = training if self.encoder.trainable else False  # a frozen encoder has no dropout
         visible = masks.padding(ops.not_equal(ids, PAD_ID))
         x = self.text_input(ids, training=training)
         return self.encoder(x, visible=visible, training=training, trace=trace)
 
     def pool(self, ids, vectors, pooling):
-        """Return one vector a text (B, D) from those of its tokens: that of the `first`, or the `mean`."""
+        """Pool the token vectors (B, T, D) of each text into one (B, D): the `first` one, or the `mean`."""
         if pooling == "first":
             return vectors[:, 0]
         real = ops.cast(ops.not_equal(ids, PAD_ID), vectors.dtype)[..., None]
         return ops.sum(vectors * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1)
 
     def freeze(self):
-        """Freeze embeddings and encoder; the head on top of them learns."""
+        """Freeze embeddings and encoder; the head stays trainable."""
         for part in (self.embedding, self.text_input, self.encoder):
             part.trainable = False
 
 
 @keras.saving.register_keras_serializable("heedful")
 class MaskedLM(TextEncoder):
-    """Encoder-only Transformer (Devlin et al. 2019): masked ids in, logits of the original ids out.
+    """Encoder-only Transformer (Devlin et al. 2019), from masked ids to logits of the original ids.
 
-    Call it with `{"ids": (B, T)}` or the ids alone, 0 for padding at the end. Returns logits (B, T, V) with a Keras
+    Call it with `{"ids": (B, T)}` or the ids alone, padded with 0 at the end. Returns logits (B, T, V) with a Keras
     mask. A projection with activation and a norm precede the output projection, as in BERT.
     """
 
@@ -79,7 +79,7 @@ class MaskedLM(TextEncoder):
         activation = activation_function(self.architecture.activation)
         self.transform = Projection(self.d_model, activation=activation, name="transform", dtype=policy)
         self.transform_norm = self.new_norm("transform_norm", policy)
-        self.publish = PaddingMask(name="published_mask", dtype=policy)
+        self.attach_mask = PaddingMask(name="published_mask", dtype=policy)
         self.build()
 
     @property
@@ -89,7 +89,7 @@ class MaskedLM(TextEncoder):
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token at each position."""
         inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
-        return self.publish((self.project(self.features({"ids": inputs["ids"]}, training, trace)), inputs["ids"]))
+        return self.attach_mask((self.project(self.features({"ids": inputs["ids"]}, training, trace)), inputs["ids"]))
 
     def features(self, inputs, training=None, trace=None):
         """Return the input of `project`: (B, T, D), or (B, M, D) at `places` (B, M) if those are given."""
@@ -99,13 +99,13 @@ class MaskedLM(TextEncoder):
         return self.transform_norm(self.transform(vectors))
 
     def project(self, features):
-        """Score the vocabulary: (B, T, D) -> (B, T, V)."""
+        """Return the logits (B, T, V) of features (B, T, D)."""
         return self.output_projection.project(features)
 
 
 @keras.saving.register_keras_serializable("heedful")
 class Classifier(TextEncoder):
-    """An encoder that classifies texts: ids in, logits (B, C) out.
+    """An encoder that classifies texts, from ids to logits (B, C).
 
     Args:
         vocab_size: size of the vocabulary, padding included.
@@ -115,7 +115,7 @@ class Classifier(TextEncoder):
     """
 
     def __init__(self, vocab_size, num_classes, *, pooling="mean", **architecture):
-        architecture |= {"output_bias": False}  # of a vocabulary; the classes have a bias of their own
+        architecture |= {"output_bias": False}  # for a vocabulary; the class projection has its own bias
         super().__init__(vocab_size, {"num_classes": num_classes, "pooling": pooling}, **architecture)
         self._assemble(self.new_tables(vocab_size)[0])
         if pooling not in POOLINGS:
@@ -140,7 +140,7 @@ class Classifier(TextEncoder):
         return self.output_projection.project(self.features(inputs, training, trace))[:, 0]
 
     def features(self, inputs, training=None, trace=None):
-        """Return one vector a text, (B, 1, D), from which `output_projection` computes logits."""
+        """Return one vector per text (B, 1, D), from which `output_projection` computes logits."""
         ids = inputs["ids"]
         pooled = self.pool(ids, self.encode(ids, training, trace), self.pooling)[:, None]
         if self.pooling == "first":

@@ -1,4 +1,4 @@
-"""A trained model with its matrix products in another precision."""
+"""Copies of a trained model with matrix products in another precision."""
 
 import threading
 
@@ -11,11 +11,11 @@ from heedful.storage import name_in_model
 def in_precision(model, precision: str):
     """Return a copy of a model whose matrix products are in `precision`; it cannot be trained.
 
-    Everything else is float32 in the copy. A model that computes in this way already is returned itself.
+    Everything else is float32 in the copy. A model that already has this precision is returned as is.
 
     Args:
-        model: of one of the families, or an `Ensemble`.
-        precision: `as_trained`, `float32`, or, see `RoundingPolicy`, `bfloat16` or `int8`.
+        model: a model or an `Ensemble`.
+        precision: `as_trained`, `float32`, `bfloat16` or `int8` (see `RoundingPolicy`).
     """
     if isinstance(model, Ensemble):
         copies = [in_precision(each, precision) for each in model.models]
@@ -26,7 +26,7 @@ def in_precision(model, precision: str):
     if precision == model.compute_dtype == "float32":
         return model
     policy = precision if precision == "float32" else RoundingPolicy(precision)
-    # Not by `get_config`, which imports TensorFlow where it is installed, and that takes seconds.
+    # Not from `get_config`, which imports TensorFlow if it is installed: that takes seconds.
     copy = type(model)(**model.arguments, name=model.name, dtype=policy, trainable=False)
     _update(copy, model)
     return copy
@@ -38,7 +38,7 @@ class Precisions:
     Threads may share it.
 
     Args:
-        model: as of `in_precision`. After further training `refresh` updates the copies.
+        model: see `in_precision`. After further training call `refresh` to update the copies.
     """
 
     def __init__(self, model):
@@ -51,14 +51,14 @@ class Precisions:
             return self._copies[precision]
 
     def refresh(self) -> None:
-        """Give the copies the present weights of the model."""
+        """Copy the current weights of the model to its copies."""
         with self._lock:
             for copy in self._copies.values():
                 _update(copy, self._model)
 
 
 def _update(copy, model):
-    """Give a copy the weights of its model; both may be the same."""
+    """Copy the weights of a model to its copy, which may be the model itself."""
     if isinstance(model, Ensemble):
         for one, other in zip(copy.models, model.models, strict=True):
             _update(one, other)
@@ -67,7 +67,7 @@ def _update(copy, model):
 
 
 def _copy_weights(copy, model):
-    """Give a single copy the weights of its model, rounded where the copy keeps them rounded."""
+    """Copy the weights of a single model, rounded where the copy stores them rounded."""
     weights = {name_in_model(variable): variable for variable in model.variables}
     for variable in copy.variables:
         own_name = name_in_model(variable)
@@ -76,6 +76,6 @@ def _copy_weights(copy, model):
             continue
         name, _, kind = own_name.rpartition("_")
         kernel = backend.to_numpy(weights[name]).astype("float32")
-        if name.endswith("embeddings"):  # a row for each word there, a column here
+        if name.endswith("embeddings"):  # one row per token in the model, one column in the copy
             kernel = kernel.T
         variable.assign(rounded_values(kernel, copy.dtype_policy.precision)[kind])

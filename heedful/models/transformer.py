@@ -19,7 +19,7 @@ from heedful.special_tokens import PAD_ID
 
 
 class Memory(NamedTuple):
-    """The encoded sources as the decoder reads them; the first axis of each array is a multiple of B."""
+    """Encoded sources, projected for the decoder; the first axis of each array is a multiple of B."""
 
     visible: Any  # (B, 1, 1, S)
     layers: Any  # for each decoder block the `KeyValueCache` of the projected memory
@@ -27,15 +27,15 @@ class Memory(NamedTuple):
 
 @keras.saving.register_keras_serializable("heedful")
 class Transformer(Base):
-    """Encoder-decoder Transformer (Vaswani et al. 2017): ids of two texts in, logits of the next target token out.
+    """Encoder-decoder Transformer (Vaswani et al. 2017), from source and target ids to logits of the next target token.
 
-    Call it with `{"source": (B, S), "target": (B, T)}` or `(source, target)`: integer ids, 0 for padding at the end.
-    The target begins with the start token. The result is logits (B, T, V). They carry a Keras mask, so losses and
-    weighted metrics of Keras leave padding out.
+    Call it with `{"source": (B, S), "target": (B, T)}` or `(source, target)`: integer ids, padded with 0 at the end.
+    The target begins with the start token. The result is logits (B, T, V). They carry a Keras mask, so Keras'
+    losses and weighted metrics ignore padding.
 
-    Several pairs may share a row. `source_segments` and `target_segments`, of the shapes of the ids, then number the
-    pairs of a row, which cannot attend to each other, and `source_positions` and `target_positions` give the position
-    of each token in its text.
+    Several pairs may share a row. `source_segments` and `target_segments`, shaped like the ids, then number the
+    pairs of a row, so that they cannot attend to each other; `source_positions` and `target_positions` give the
+    position of each token in its text.
 
     Args:
         source_vocab_size, target_vocab_size: sizes of the vocabularies, padding included.
@@ -70,7 +70,7 @@ class Transformer(Base):
         self.target_input = InputEmbedding(self.target_embedding, name="target_input", **self.input_options())
         self.encoder = Stack(EncoderBlock, self.num_layers, self.block_options(), name="encoder", dtype=policy)
         self.decoder = Stack(DecoderBlock, self.num_layers, self.block_options(), name="decoder", dtype=policy)
-        self.publish = PaddingMask(name="published_mask", dtype=policy)
+        self.attach_mask = PaddingMask(name="published_mask", dtype=policy)
         self.build()
 
     @property
@@ -81,12 +81,12 @@ class Transformer(Base):
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token after each target position."""
         logits = self.project(self.features(inputs, training, trace))
-        return self.publish((logits, _unpack(inputs)[1]))
+        return self.attach_mask((logits, _unpack(inputs)[1]))
 
     def features(self, inputs, training=None, trace=None):
         """Return the decoder's output (B, T, D), from which `project` computes logits."""
-        # `training` goes to the outermost layers by name. On JAX `fit` runs `call` without Keras' call context, from
-        # which a layer takes the argument where it is not given: dropout would be off, silently.
+        # Pass `training` to the outermost layers explicitly. On JAX `fit` runs `call` without the Keras call context
+        # from which layers would otherwise take it, and dropout would silently be off.
         source, target = _unpack(inputs)
         source_packing, target_packing = (_packing(inputs, side) for side in ("source", "target"))
         memory, memory_visible = self.encode(source, training, trace, *source_packing)
@@ -95,11 +95,11 @@ class Transformer(Base):
         return self.decode(target, memory, memory_visible, training, trace, *target_packing)
 
     def project(self, features):
-        """Score the target vocabulary: (B, T, D) -> (B, T, V)."""
+        """Return the logits (B, T, V) of features (B, T, D)."""
         return self.output_projection.project(features)
 
     def encode(self, source, training=None, trace=None, segments=None, positions=None):
-        """Read source ids (B, S); return the memory (B, S, D) and which of it is visible (B, 1, 1 or S, S)."""
+        """Encode source ids (B, S); return the memory (B, S, D) and its mask (B, 1, 1 or S, S)."""
         training = training if self.encoder.trainable else False  # a frozen encoder has no dropout
         visible = masks.padding(ops.not_equal(source, PAD_ID)) if segments is None else masks.same_segment(segments)
         x = self.source_input(source, positions=positions, training=training)
@@ -107,7 +107,7 @@ class Transformer(Base):
         return memory, visible
 
     def decode(self, target, memory, memory_visible, training=None, trace=None, segments=None, positions=None):
-        """Read target ids (B, T), each position seeing those before it; return features (B, T, D)."""
+        """Decode target ids (B, T) with a causal mask; return features (B, T, D)."""
         places = ops.arange(ops.shape(target)[1])
         x = self.target_input(target, positions=positions, training=training)
         visible = masks.causal(places, places)
@@ -131,18 +131,18 @@ class Transformer(Base):
         return [block.attention.empty_cache(batch_size, places) for block in self.decoder.blocks]
 
     def decode_step(self, ids, memory, past, *, place, positions, visible, attention=False):
-        """Read one more id of each of K hypotheses of a sentence; score the next token.
+        """Run one decode step: read one id of each of K hypotheses per sentence, and score the next tokens.
 
-        The hypotheses of a sentence are queries side by side. They share its memory and its cache, and `visible` says
-        which of the cached tokens belong to which hypothesis. Nothing is copied when hypotheses part or end.
+        The K hypotheses of a sentence are K queries that share its memory and its cache. `visible` selects the cached
+        tokens of each hypothesis, so nothing is copied when hypotheses branch or end.
 
         Args:
             ids: (B, K).
             memory: the sentences' `Memory`.
-            past: caches from `empty_cache`, or from the step before.
-            place: where in the caches the K new tokens are stored.
-            positions: of the new tokens in their sentences, (1,) or (B, 1).
-            visible: (B, 1, K, places), True at a hypothesis' own past, the new token included.
+            past: caches from `empty_cache` or from the previous step.
+            place: cache index at which the K new tokens are stored.
+            positions: positions of the new tokens in their sentences, (1,) or (B, 1).
+            visible: (B, 1, K, places), True at the hypothesis' own tokens, the new one included.
             attention: whether to return the attention to the source too.
 
         Returns:
@@ -156,7 +156,7 @@ class Transformer(Base):
             trace=trace,
         )  # fmt: skip
         read = None
-        if trace is not None:  # of the last block, the mean of its heads
+        if trace is not None:  # mean over the heads of the last block
             read = ops.mean(trace[path_in_model(self.decoder.blocks[-1].cross_attention)], axis=1)
         return DecodeStep(self.project(features), [cache.past for cache in caches], read)
 

@@ -14,14 +14,22 @@ from heedful import __version__, backend
 from heedful.errors import InputError
 from heedful.plugins import find_metric, metric_names
 from heedful.scores.metrics import interval
-from heedful.storage import if_allowed, locked, own_file, read_checked, with_checksum, write_atomically, write_text
+from heedful.storage import (
+    locked,
+    plain_file,
+    read_checked,
+    warn_if_forbidden,
+    with_checksum,
+    write_atomically,
+    write_text,
+)
 from heedful.validation import read_json
 
 SCORES, OUTPUTS = "scores.json", "outputs"
 LIBRARIES = ("keras", "jax", "tensorflow", "torch", "numpy", "sacrebleu", "tokenizers")
 
 
-def keep(run, corpus, scores, units, texts=(), decode=None):
+def save_scores(run, corpus, scores, units, texts=(), decode=None):
     """Complete scores with their provenance, and add them to the run's scores.json; return them.
 
     Args:
@@ -35,7 +43,7 @@ def keep(run, corpus, scores, units, texts=(), decode=None):
     units = {name: counts if find_metric(name).empty else counts[counts[:, 1] > 0] for name, counts in units.items()}
     scores |= {"intervals": {metric: interval(metric, counts) for metric, counts in units.items()}}
     scores |= provenance(run, corpus, decode)
-    with if_allowed("the scores are not kept"):
+    with warn_if_forbidden("the scores are not kept"):
         _write(run, corpus, scores, units, texts)
     return scores
 
@@ -61,7 +69,7 @@ def _write(run, corpus, scores, units, texts):
 def read(run):
     """Return all scores of a run, oldest first; `InputError` if the file holds no list of scores."""
     path = run.path / SCORES
-    found = read_json(own_file(run.path, SCORES)) if path.exists() else []
+    found = read_json(plain_file(run.path, SCORES)) if path.exists() else []
     if not isinstance(found, list) or not all(isinstance(scores, dict) for scores in found):
         raise InputError(f"{path} is not a list of scores.")
     return found
@@ -126,7 +134,7 @@ def units_of(run, scores):
     Raises:
         InputError: they are missing, damaged, or of another text.
     """
-    path = own_file(run.path, f"{scores['outputs']}.safetensors")
+    path = plain_file(run.path, f"{scores['outputs']}.safetensors")
     arrays, metadata = read_checked(path)
     if metadata.get("data_fingerprint") != scores["data_fingerprint"]:
         raise InputError(f"{path} does not belong to the scores that name it: evaluate {run.path} again.")

@@ -118,7 +118,7 @@ def check(run, batch, frozen=(), trained=False, report=None, only=None):
     """
     subject = Subject(run, batch, frozen, trained)
     findings = []
-    with backend.precise():
+    with backend.full_float32_products():
         for one in CHECKS:
             if one.concerns(subject) and (only is None or one.name in only):
                 findings.append(Finding(one, *one.measure(subject)))

@@ -74,7 +74,7 @@ def dropout(subject):
         return 0.0, 0.0
     practice, losses = subject.practice, []
     for _ in range(2):
-        practice.begin_again(seeds=False)
+        practice.reset(seeds=False)
         losses.append(practice.fit([subject.batch] * practice.micro_batches))
     return float((losses[0] != losses[1]) != (rate > 0)), 0.0
 
@@ -82,7 +82,7 @@ def dropout(subject):
 def falls(subject):
     """Return the share of one batch's reducible loss that remains after updates on it."""
     practice = subject.practice
-    practice.begin_again()
+    practice.reset()
     batches = [subject.batch] * practice.micro_batches
     frozen = [
         (weight, backend.to_numpy(weight))

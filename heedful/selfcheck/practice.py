@@ -8,7 +8,7 @@ from heedful import backend
 from heedful.training.objective import training_objective, with_update_tokens
 
 
-class Practice:
+class TrialTraining:
     """A model in training.
 
     Args:
@@ -39,13 +39,13 @@ class Practice:
 
     def gradient(self, batches, tokens):
         """Return the gradient of the first update for each trainable weight, from Adam's first moments."""
-        self.begin_again()
+        self.reset()
         nothing = self.batch | {"weights": np.zeros_like(self.batch["weights"])}
         self.fit([*batches, *[nothing] * (self.micro_batches - len(batches))], tokens)
         moments = [variable for variable in self.optimizer.variables if variable.path.endswith("_momentum")]
         return [backend.to_numpy(moment) / (1 - self.optimizer.beta_1) for moment in moments]
 
-    def begin_again(self, seeds=True):
+    def reset(self, seeds=True):
         """Restore the initial state, or all of it except the dropout seeds."""
         for variable, value in self.beginning:
             if seeds or "seed" not in variable.path:

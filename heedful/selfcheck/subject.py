@@ -10,7 +10,7 @@ import numpy as np
 
 from heedful import backend
 from heedful.run import Run
-from heedful.selfcheck.practice import Practice
+from heedful.selfcheck.practice import TrialTraining
 from heedful.special_tokens import FIRST_ID
 from heedful.training.objective import batch_sums
 
@@ -36,7 +36,7 @@ class Subject:
         self.whole_batch, self.batch = batch, shrink(batch)
         self.model = run.load_model() if trained else self.build(run)
         if not trained:
-            _stir(self.model)
+            _add_noise(self.model)
         self.text = self.task.text_side  # what the logits belong to
         self._forward = backend.compiled(lambda inputs: self.model(inputs), self.model)
         self._sums = backend.compiled(lambda batch: batch_sums(self.model, batch), self.model)
@@ -66,7 +66,7 @@ class Subject:
 
     def _practice(self, run):
         rate = 0.02 * run.config.model.d_model**-0.5
-        return Practice(self.build(run), run.config.train, self.batch, rate)
+        return TrialTraining(self.build(run), run.config.train, self.batch, rate)
 
     @property
     def precision(self):
@@ -113,7 +113,7 @@ class Subject:
         return np.where(ids == 0, 0, np.minimum(others, size - 1)).astype(ids.dtype)
 
 
-def _stir(model):
+def _add_noise(model):
     random = np.random.default_rng(4)
     for weight in model.weights:
         weight.assign(backend.to_numpy(weight) + random.normal(size=weight.shape, scale=0.02))

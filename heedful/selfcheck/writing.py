@@ -24,7 +24,7 @@ def cached(subject):
     errors, allowed = [], 0.0
     for written, (_, score), logits in _Search(subject, DecodeConfig(length_penalty=0.0)).compared():
         taken = logits[np.arange(len(written)), written]
-        errors += [*(logits.max(axis=-1) - taken), abs(score - _chance(logits, written)) / len(written)]
+        errors += [*(logits.max(axis=-1) - taken), abs(score - _log_probability(logits, written)) / len(written)]
         allowed = max(allowed, 2 * subject.rounding(logits[np.isfinite(logits)]))
     return float(np.max(errors)), allowed  # not Python's max, which may ignore NaN
 
@@ -37,13 +37,13 @@ def beams(subject):
     search = _Search(subject, DecodeConfig(beam_size=width, n_best=width, length_penalty=0.0))
     with _short_texts(subject, search):
         for written, (row, score), logits in search.compared():
-            errors += [abs(score - _chance(logits, written)), score - before.get(row, score)]
+            errors += [abs(score - _log_probability(logits, written)), score - before.get(row, score)]
             before[row] = score
             allowed = max(allowed, 2 * len(written) * subject.rounding(logits[np.isfinite(logits)]))
     return float(np.max(errors)), allowed
 
 
-def _chance(logits, written):
+def _log_probability(logits, written):
     """Return the log-probability of what was written."""
     return float((logits[np.arange(len(written)), written] - np.logaddexp.reduce(logits, axis=-1)).sum())
 

@@ -11,7 +11,7 @@ from heedful.data.encoded import Ragged
 from heedful.data.examples import plan_pieces
 from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
 from heedful.errors import InputError
-from heedful.storage import if_allowed
+from heedful.storage import warn_if_forbidden
 from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import random_text, require_three_tokens
 from heedful.tasks.task import SCORED_TOKENS, Task, Validator, starting_point
@@ -87,7 +87,7 @@ class Classify(Task):
         """As `Task.evaluate`; also draw the confusion matrix to figures/confusion.png."""
         from heedful.evaluation import class_scores
         from heedful.inspection.figures import draw_confusion
-        from heedful.scores.provenance import keep
+        from heedful.scores.provenance import save_scores
 
         classifier = predictor or self.predictor([run])
         wanted = label_numbers(corpus, classifier.labels)
@@ -96,8 +96,8 @@ class Classify(Task):
         found = classifier.probabilities([text for _, text in corpus]).argmax(-1)
         scores = class_scores(found, wanted, classifier.labels)
         units = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
-        scores = keep(run, corpus, scores, units, [classifier.labels[number] for number in found])
-        with if_allowed("the confusion matrix is not drawn"):
+        scores = save_scores(run, corpus, scores, units, [classifier.labels[number] for number in found])
+        with warn_if_forbidden("the confusion matrix is not drawn"):
             draw_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), classifier.labels)
         return scores
 

@@ -60,7 +60,7 @@ class Fill(DocumentsTask):
     def evaluate(self, run, corpus, predictor=None):
         from heedful.evaluation import TokenScores
         from heedful.inference.mask_filler import NO_HEAD
-        from heedful.scores.provenance import keep
+        from heedful.scores.provenance import save_scores
 
         if run.config.model.untrained_head:
             raise InputError(NO_HEAD)
@@ -68,7 +68,7 @@ class Fill(DocumentsTask):
         predictor = predictor or self.predictor([run])
         sums = TokenScores(predictor.model, masked(run, texts, **SCORED)).sums()
         units = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}
-        return keep(run, corpus, TokenScores.summary(sums), units)
+        return save_scores(run, corpus, TokenScores.summary(sums), units)
 
     def describe(self, scores):
         return (

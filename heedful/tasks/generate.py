@@ -54,7 +54,7 @@ class Generate(DocumentsTask):
         return GenerationValidator(run, model, encoded(run, corpora["valid"]), scored["valid"])
 
     def evaluate(self, run, corpus, predictor=None):
-        from heedful.scores.provenance import keep
+        from heedful.scores.provenance import save_scores
 
         texts = encode_texts(corpus, run.tokenizer)
         model = (predictor or self.predictor([run])).model
@@ -66,7 +66,7 @@ class Generate(DocumentsTask):
         if scorer.keeps_text:
             text_bytes = tokens * scorer.text_bytes / tokens.sum()  # each batch's share of them
             units["bits_per_byte"] = np.stack([nats, text_bytes], 1)
-        return keep(run, corpus, scores, units)
+        return save_scores(run, corpus, scores, units)
 
     def describe(self, scores):
         bits = f"{scores['bits_per_byte']:.4f} bits per byte  " if "bits_per_byte" in scores else ""

@@ -114,7 +114,7 @@ class Translate(Task):
         """
         from heedful.evaluation import TokenScores
         from heedful.scores.metrics import text_metrics
-        from heedful.scores.provenance import keep
+        from heedful.scores.provenance import save_scores
 
         translator = predictor or self.predictor([run])
         pairs = list(corpus)
@@ -138,7 +138,7 @@ class Translate(Task):
         metrics = text_metrics()
         units = {name: metric.of_texts(*texts) for name, metric in metrics.items()}
         scores |= {name: metrics[name].of(counts.sum(0)) for name, counts in units.items() if name not in scores}
-        return keep(run, corpus, scores, units, made, translator.decode)
+        return save_scores(run, corpus, scores, units, made, translator.decode)
 
     def describe(self, scores):
         text = (

@@ -67,7 +67,7 @@ class Checkpoints:
                 f"{self.run.path}"
             ) from error
 
-    def warn_of_little_room(self, report: Callable[[str], Any]) -> None:
+    def warn_if_disk_is_low(self, report: Callable[[str], Any]) -> None:
         """Report if the disk cannot hold the checkpoints to keep, one that is being written, and the weights."""
         needed = (self.config.keep - len(self.files.paths()) + 2) * self._bytes()
         free = shutil.disk_usage(self.run.path).free

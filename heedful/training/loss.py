@@ -58,7 +58,7 @@ def _mean_of(logits, chosen):
     return ops.sum(ops.where(chosen, logits, 0.0), axis=-1) / ops.maximum(count, 1.0)
 
 
-def tokens_a_piece(words):
+def tokens_per_chunk(words):
     """Return how many tokens `projected_crossentropy` processes at once, for a vocabulary of that many words."""
     return PIECE if words <= LARGE else PIECE // 2
 
@@ -75,7 +75,7 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
         targets: integer ids (B, T).
         weights: (B, T) float32; 0 leaves a token out.
         label_smoothing: from 0 up to 1.
-        piece: tokens per piece; None: `tokens_a_piece`.
+        piece: tokens per piece; None: `tokens_per_chunk`.
         bias: of the output projection (V,), or None. Smoothing leaves out words whose bias is `NEVER_WRITTEN`.
 
     Returns:
@@ -92,7 +92,7 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
     targets = ops.reshape(ops.cast(targets, "int32"), (-1,))
     weights = ops.reshape(ops.cast(weights, "float32"), (-1,))
     tokens = features.shape[0]
-    piece = piece or tokens_a_piece(table.shape[0])
+    piece = piece or tokens_per_chunk(table.shape[0])
     if tokens is None or tokens <= piece:  # TensorFlow traces one graph for all lengths, without a static count
         pieces = 1
     else:

@@ -113,7 +113,7 @@ class Trainer:
         with Signals() as signals, meter.shown(self.update), opened as board:
             started = time.monotonic() - self.progress["seconds"]
             deadline = started + config.minutes * 60 if config.minutes else math.inf
-            self.checkpoints.warn_of_little_room(self.report)
+            self.checkpoints.warn_if_disk_is_low(self.report)
             if not self.run.checkpoints.paths():
                 self.checkpoints.save(self.progress)  # from here on the training can be resumed
             while self.update < config.updates and not self._lost_patience() and time.monotonic() < deadline:

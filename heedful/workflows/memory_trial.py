@@ -7,7 +7,7 @@ import json
 import sys
 
 from heedful import backend
-from heedful.memory import hold_memory
+from heedful.memory import keep_freed_memory
 from heedful.run import Run
 from heedful.training.machine import memory_limit
 from heedful.workflows.training import Training
@@ -15,7 +15,7 @@ from heedful.workflows.training import Training
 
 def main(path):
     """Try updates of a run; print the fields of a `Trial` as JSON."""
-    hold_memory()
+    keep_freed_memory()
     if backend.device() != "cpu" and backend.device_memory() is None:
         sys.exit(f"{backend.NAME} does not report how much memory {backend.device()} has: set data.batch_tokens.")
     run = Run.open(path)

@@ -18,7 +18,7 @@ from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import TokenValidator, random_text
 from heedful.tasks.task import SCORED_TOKENS, Task
 
-EXACT_TAGS = Metric(of=lambda sums: sums[0] / sums[1], counts=2, digits=4)  # lines that are right, lines
+EXACT_TAGS = Metric(of=lambda sums: sums[0] / sums[1], counts=2, digits=4)  # counts: correct lines, all lines
 
 
 class Tag(Task):
@@ -62,7 +62,7 @@ class Tag(Task):
 
     def evaluate(self, run, corpus, predictor=None):
         from heedful import backend
-        from heedful.scores.provenance import keep
+        from heedful.scores.provenance import save_scores
 
         model, right, words = (predictor or self.predictor([run])).model, [], []
         for batch in examples(run, corpus, SCORED_TOKENS, 3).one_pass():
@@ -72,7 +72,7 @@ class Tag(Task):
         right, words = np.array(right)[np.array(words) > 0], np.array(words)[np.array(words) > 0]
         units = {"accuracy": np.stack([right, words], 1), "exact_tags": np.stack([right == words, words > 0], 1) * 1.0}
         scores = {"accuracy": right.sum() / words.sum(), "exact_tags": float((right == words).mean())}
-        return keep(run, corpus, scores, units)
+        return save_scores(run, corpus, scores, units)
 
     def describe(self, scores):
         return f"{scores['accuracy']:.2%} of the tags, {scores['exact_tags']:.2%} of the lines right"
@@ -88,7 +88,7 @@ class Tag(Task):
 
 
 class WordTagger(Predictor):
-    """Tags the words of lines; words are separated by blanks."""
+    """Tags the words of a line, which are separated by blanks."""
 
     def __init__(self, model, run):
         self.model, self.tokenizer, self.data = model, run.tokenizer, run.config.data
@@ -98,7 +98,7 @@ class WordTagger(Predictor):
         return cls(run.load_model(), run)
 
     def predict_stream(self, texts, warn=None, **options):
-        """Yield for each line a list of (word, tag)."""
+        """Yield a list of (word, tag) for each line."""
         from heedful import backend
 
         for text in texts:

@@ -15,6 +15,7 @@ BUILT_IN = {
     },
     METRICS: {
         "bleu": "heedful.scores.metrics:BLEU",
+        "chrf": "heedful.scores.metrics:CHRF",
         "accuracy": "heedful.scores.metrics:ACCURACY",
         "loss": "heedful.scores.metrics:LOSS",
         "bits_per_byte": "heedful.scores.metrics:BITS_PER_BYTE",

@@ -17,8 +17,8 @@ from heedful.evaluation import score_text
 from heedful.plugins import find_metric
 from heedful.run import Run
 from heedful.scores.comparison import _with_defaults, compare
-from heedful.scores.metrics import BLEU, bleu_units, draws, interval, p_value, sample_scores
-from heedful.scores.provenance import provenance, read, units_of
+from heedful.scores.metrics import BLEU, CHRF, bleu_counts, draws, interval, p_value, sample_scores
+from heedful.scores.provenance import counts_of, provenance, read
 from heedful.settings import override
 from tests.conftest import PAIRS, quiet, write_recipe
 
@@ -36,9 +36,20 @@ REFERENCES = [
 
 def test_bleu_from_summed_sentence_counts_equals_sacrebleu():
     for hypotheses, references in ((HYPOTHESES, REFERENCES), (HYPOTHESES[3:4], REFERENCES[3:4])):
-        units = bleu_units(hypotheses, references)
+        units = bleu_counts(hypotheses, references)
         want = sacrebleu.BLEU().corpus_score(hypotheses, [references]).score
         assert BLEU.of(units.sum(0)) == pytest.approx(want, abs=1e-12)
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_chrf_from_summed_sentence_counts_equals_sacrebleu(lowercase):
+    """Also where a sentence is shorter than the longest n-gram, empty, or has no match."""
+    words = "the Cat sees a king, who drinks milk . É água".split()
+    random = np.random.default_rng(5)
+    hypotheses, references = ([" ".join(random.choice(words, n)) for n in random.integers(0, 8, 60)] for _ in range(2))
+    for made, wanted in ((hypotheses, references), (HYPOTHESES, REFERENCES), (HYPOTHESES[3:4], REFERENCES[3:4])):
+        want = sacrebleu.CHRF(lowercase=lowercase).corpus_score(made, [wanted]).score
+        assert CHRF.of(CHRF.of_texts(made, wanted, lowercase).sum(0)) == pytest.approx(want, abs=1e-9)
 
 
 def test_a_model_with_a_lowercase_tokenizer_is_scored_without_case(recipe, cli):
@@ -49,7 +60,7 @@ def test_a_model_with_a_lowercase_tokenizer_is_scored_without_case(recipe, cli):
     assert "case:lc" in same["signatures"]["bleu"]
     hypotheses, references = [line.lower() for line in HYPOTHESES], [line.title() for line in REFERENCES]
     want = sacrebleu.BLEU(lowercase=True).corpus_score(hypotheses, [references]).score
-    units = bleu_units(hypotheses, references, lowercase=True)
+    units = bleu_counts(hypotheses, references, lowercase=True)
     assert BLEU.of(units.sum(0)) == pytest.approx(want, abs=1e-12)
     for lowercase in (True, False):
         assert Tokenizer.train(["The cat"], "word", 20, lowercase).lowercase is lowercase
@@ -110,7 +121,7 @@ def variants(tmp_path_factory):
 
 def test_scores_record_their_units_interval_weights_and_seed(variants):
     scores = read(variants["one"])[-1]
-    units = units_of(variants["one"], scores)
+    units = counts_of(variants["one"], scores)
     assert BLEU.of(units["bleu"].sum(0)) == pytest.approx(scores["bleu"], abs=1e-9)
     low, high = scores["intervals"]["bleu"]
     assert low <= scores["bleu"] <= high
@@ -213,7 +224,7 @@ def test_seeds_are_trained_and_compared_on_the_command_line(cli, recipe, tmp_pat
 def test_units_of_every_task_add_up_to_its_scores(recipe_of, tmp_path, task, metric):
     run = workflows.train(Config.from_toml(recipe_of(task)), tmp_path / task, quiet)
     scores = read(run)[-1]
-    for name, units in units_of(run, scores).items():
+    for name, units in counts_of(run, scores).items():
         assert find_metric(name).of(units.sum(0)) == pytest.approx(scores[name], rel=1e-6), name
     comparison = compare([run])
     assert comparison.metric == metric
@@ -228,7 +239,7 @@ def test_masked_tokens_of_a_test_text_do_not_depend_on_batch_size_or_seed(recipe
         )
         for size in ("4", "7")
     ]
-    asked = [units_of(run, read(run)[-1])["loss"][:, 1] for run in runs]
+    asked = [counts_of(run, read(run)[-1])["loss"][:, 1] for run in runs]
     np.testing.assert_array_equal(*asked)
 
 

@@ -11,7 +11,7 @@ from heedful.config import DecodeConfig
 from heedful.errors import InputError
 from heedful.plugins import find_metric
 from heedful.scores.metrics import FEWEST, bounds, p_value, sample_scores
-from heedful.scores.provenance import is_comparable, read, units_of
+from heedful.scores.provenance import counts_of, is_comparable, read
 
 MUST_AGREE = ("signatures", "decode", "examples")  # in all scores that are compared
 
@@ -94,7 +94,7 @@ def compare(runs, metric=None):
     usual = runs[0].task.compared_by
     metric = metric or next((name for name in usual if all(name in scores for scores in chosen)), usual[0])
     _refuse_unlike(runs, chosen, metric)
-    units = [_units(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
+    units = [_counts(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
     by_batch = metric in ("loss", "bits_per_byte")
     if not by_batch and len({len(counts) for counts in units}) > 1:
         units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
@@ -179,12 +179,12 @@ def _with_defaults(scores):
     return scores | {"decode": dataclasses.asdict(DecodeConfig()) | scores["decode"]}
 
 
-def _units(run, scores, metric):
-    found = units_of(run, scores)
+def _counts(run, scores, metric):
+    found = counts_of(run, scores)
     if metric not in found:
         raise InputError(f"{run.path} was scored by {', '.join(found)}, not by {metric!r}.")
     units = found[metric]
-    if units.ndim != 2 or units.shape[1] != find_metric(metric).counts or not len(units):
+    if units.ndim != 2 or units.shape[1] != find_metric(metric).num_counts or not len(units):
         raise InputError(f"{run.path}: the counts of {metric!r} have the wrong shape {units.shape}.")
     return units
 

@@ -4,15 +4,18 @@ Axes: N units (sentences, texts, batches of a language model), C counts of each.
 """
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import sacrebleu
+from sacrebleu.metrics.helpers import extract_all_char_ngrams
 
 from heedful.plugins import find_metric, metric_names
 
 DRAWS, SEED = 1000, 12345  # as in sacrebleu
+CHRF_ORDER = 6  # most characters of an n-gram, as in sacrebleu
 FEWEST = 30  # fewest units for which bootstrap samples are meaningful
 
 
@@ -24,27 +27,27 @@ class Metric:
 
     Args:
         of: function from counts (C,) to the score.
-        counts: number of counts per unit.
+        num_counts: number of counts per unit, C.
         digits: decimal places to show.
         of_texts: for a metric of translations: function from hypotheses, references and whether to ignore case to the
             counts of each sentence (N, C). `evaluate` computes every such metric.
         empty: whether to keep units whose second count is 0.
     """
 
-    of: Callable
-    counts: int
+    of: Callable[[np.ndarray], float]
+    num_counts: int
     digits: int
     of_texts: Callable | None = None
     empty: bool = False
 
 
-def text_metrics():
+def text_metrics() -> dict[str, Metric]:
     """Return the metrics of translations by name."""
     found = {name: find_metric(name) for name in metric_names()}
     return {name: metric for name, metric in found.items() if metric.of_texts}
 
 
-def bleu_units(hypotheses, references, lowercase=False):
+def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> np.ndarray:
     """Return the counts of each sentence for BLEU (N, 10)."""
     metric = sacrebleu.BLEU(lowercase=lowercase, effective_order=True)  # changes no counts, avoids a warning
     found = (metric.sentence_score(made, [wanted]) for made, wanted in zip(hypotheses, references, strict=True))
@@ -56,8 +59,41 @@ def _bleu(sums):
     return sacrebleu.BLEU.compute_bleu(correct, total, int(sums[8]), int(sums[9]), smooth_method="exp").score
 
 
+def chrf_counts(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> np.ndarray:
+    """Return the counts of each sentence for chrF (N, 18), see `ngram_counts`, for n-grams of 1 to 6 characters.
+
+    White space is left out (Popovic 2015).
+    """
+    rows = []
+    for pair in zip(hypotheses, references, strict=True):
+        sides = (extract_all_char_ngrams(text.lower() if lowercase else text, CHRF_ORDER) for text in pair)
+        rows.append([count for found, wanted in zip(*sides, strict=True) for count in ngram_counts(found, wanted)])
+    return np.array(rows, float)
+
+
+def ngram_counts(found: Counter, wanted: Counter) -> tuple[int, int, int]:
+    """Return the numbers of n-grams of a hypothesis and of its reference, and of those that match.
+
+    As in sacrebleu, the n-grams of a hypothesis do not count where the reference is too short to have any.
+    """
+    return found.total() if wanted else 0, wanted.total(), (found & wanted).total()
+
+
+def mean_f_score(sums: np.ndarray, beta: float = 2.0) -> float:
+    """Return 100 times the F score of mean precision and recall, from (hypothesis, reference, matches) of each order.
+
+    Orders that hypothesis or reference lack are left out, as in sacrebleu.
+    """
+    found, wanted, matches = sums.reshape(-1, 3)[(sums.reshape(-1, 3)[:, :2] > 0).all(axis=1)].T
+    if not matches.sum():
+        return 0.0
+    precision, recall = (matches / found).mean(), (matches / wanted).mean()
+    return float(100 * (1 + beta**2) * precision * recall / (beta**2 * precision + recall))
+
+
 # matching n-grams, all n-grams, length, length of the reference
-BLEU = Metric(_bleu, 10, 2, bleu_units, empty=True)
+BLEU = Metric(_bleu, 10, 2, bleu_counts, empty=True)
+CHRF = Metric(mean_f_score, 3 * CHRF_ORDER, 2, chrf_counts, empty=True)
 ACCURACY = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # correct, total
 LOSS = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # nats, tokens
 BITS_PER_BYTE = Metric(lambda sums: sums[0] / math.log(2) / sums[1], 2, 4)  # nats, bytes

@@ -29,26 +29,26 @@ SCORES, OUTPUTS = "scores.json", "outputs"
 LIBRARIES = ("keras", "jax", "tensorflow", "torch", "numpy", "sacrebleu", "tokenizers")
 
 
-def save_scores(run, corpus, scores, units, texts=(), decode=None):
+def save_scores(run, corpus, scores, counts, texts=(), decode=None):
     """Complete scores with their provenance, and add them to the run's scores.json; return them.
 
     Args:
         run: a `Run`.
         corpus: the text that was scored.
         scores: by name.
-        units: by name of a metric, the counts (N, C) from which it is computed. Kept in `outputs/`.
+        counts: by name of a metric, the counts (N, C) from which it is computed. Kept in `outputs/`.
         texts: what the model wrote, one line per unit. Kept in `outputs/` too.
         decode: the `DecodeConfig`, if text was decoded.
     """
-    units = {name: counts if find_metric(name).empty else counts[counts[:, 1] > 0] for name, counts in units.items()}
-    scores |= {"intervals": {metric: interval(metric, counts) for metric, counts in units.items()}}
+    counts = {name: each if find_metric(name).empty else each[each[:, 1] > 0] for name, each in counts.items()}
+    scores |= {"intervals": {metric: interval(metric, each) for metric, each in counts.items()}}
     scores |= provenance(run, corpus, decode)
     with warn_if_forbidden("the scores are not kept"):
-        _write(run, corpus, scores, units, texts)
+        _write(run, corpus, scores, counts, texts)
     return scores
 
 
-def _write(run, corpus, scores, units, texts):
+def _write(run, corpus, scores, counts, texts):
     """Add scores to scores.json, and their counts and texts to `outputs/`; record where those are."""
     folder = run.path / OUTPUTS
     folder.mkdir(exist_ok=True)
@@ -57,7 +57,7 @@ def _write(run, corpus, scores, units, texts):
         number = f"{1 + max((int(path.stem) for path in folder.glob('[0-9]*.safetensors')), default=0):04d}"
         scores |= {"outputs": f"{OUTPUTS}/{number}"}
         write_atomically(
-            folder / f"{number}.safetensors", with_checksum(units, {"data_fingerprint": corpus.fingerprint})
+            folder / f"{number}.safetensors", with_checksum(counts, {"data_fingerprint": corpus.fingerprint})
         )
         if texts:
             lines = "".join(" ".join(text.split("\n")) + "\n" for text in texts)
@@ -128,7 +128,7 @@ def _version(name):
         return None
 
 
-def units_of(run, scores):
+def counts_of(run, scores):
     """Return the counts of a score (N, C), by name of a metric.
 
     Raises:

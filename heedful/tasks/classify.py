@@ -95,8 +95,8 @@ class Classify(Task):
             raise InputError(f"{corpus.name} is empty.")
         found = classifier.probabilities([text for _, text in corpus]).argmax(-1)
         scores = class_scores(found, wanted, classifier.labels)
-        units = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
-        scores = save_scores(run, corpus, scores, units, [classifier.labels[number] for number in found])
+        counts = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
+        scores = save_scores(run, corpus, scores, counts, [classifier.labels[number] for number in found])
         with warn_if_forbidden("the confusion matrix is not drawn"):
             draw_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), classifier.labels)
         return scores

@@ -67,8 +67,8 @@ class Fill(DocumentsTask):
         texts = encode_texts(corpus, run.tokenizer)
         predictor = predictor or self.predictor([run])
         sums = TokenScores(predictor.model, masked(run, texts, **SCORED)).sums()
-        units = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}
-        return save_scores(run, corpus, TokenScores.summary(sums), units)
+        counts = {"loss": sums[:, [0, 2]], "accuracy": sums[:, [1, 2]]}
+        return save_scores(run, corpus, TokenScores.summary(sums), counts)
 
     def describe(self, scores):
         return (

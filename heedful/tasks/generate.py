@@ -62,11 +62,11 @@ class Generate(DocumentsTask):
         sums = scorer.sums()
         scores = scorer.summary(sums)  # raises `InputError` if nothing can be scored
         nats, tokens = sums[:, 0], sums[:, 2]
-        units = {"loss": np.stack([nats, tokens], 1)}
+        counts = {"loss": np.stack([nats, tokens], 1)}
         if scorer.keeps_text:
             text_bytes = tokens * scorer.text_bytes / tokens.sum()  # each batch's share of them
-            units["bits_per_byte"] = np.stack([nats, text_bytes], 1)
-        return save_scores(run, corpus, scores, units)
+            counts["bits_per_byte"] = np.stack([nats, text_bytes], 1)
+        return save_scores(run, corpus, scores, counts)
 
     def describe(self, scores):
         bits = f"{scores['bits_per_byte']:.4f} bits per byte  " if "bits_per_byte" in scores else ""

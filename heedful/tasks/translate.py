@@ -136,9 +136,9 @@ class Translate(Task):
         }
         texts = made, [reference for _, reference in pairs], run.target_tokenizer.lowercase
         metrics = text_metrics()
-        units = {name: metric.of_texts(*texts) for name, metric in metrics.items()}
-        scores |= {name: metrics[name].of(counts.sum(0)) for name, counts in units.items() if name not in scores}
-        return save_scores(run, corpus, scores, units, made, translator.decode)
+        counts = {name: metric.of_texts(*texts) for name, metric in metrics.items() if metric.of_texts}
+        scores |= {name: metrics[name].of(each.sum(0)) for name, each in counts.items() if name not in scores}
+        return save_scores(run, corpus, scores, counts, made, translator.decode)
 
     def describe(self, scores):
         text = (

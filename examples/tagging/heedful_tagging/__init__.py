@@ -70,9 +70,9 @@ class Tag(Task):
             right += ((found * batch["weights"]).sum(1)).tolist()
             words += batch["weights"].sum(1).tolist()
         right, words = np.array(right)[np.array(words) > 0], np.array(words)[np.array(words) > 0]
-        units = {"accuracy": np.stack([right, words], 1), "exact_tags": np.stack([right == words, words > 0], 1) * 1.0}
+        counts = {"accuracy": np.stack([right, words], 1), "exact_tags": np.stack([right == words, words > 0], 1) * 1.0}
         scores = {"accuracy": right.sum() / words.sum(), "exact_tags": float((right == words).mean())}
-        return save_scores(run, corpus, scores, units)
+        return save_scores(run, corpus, scores, counts)
 
     def describe(self, scores):
         return f"{scores['accuracy']:.2%} of the tags, {scores['exact_tags']:.2%} of the lines right"

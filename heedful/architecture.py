@@ -33,8 +33,8 @@ class Architecture:
     """Key and value heads; must divide num_heads. Fewer heads make the key/value cache smaller (Ainslie et al. 2023).
     None: as many as num_heads."""
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = "relu"
-    """Nonlinearity of the feed-forward networks: relu (section 3.3), gelu (BERT), gelu_tanh (GPT-2), silu (Marian), or
-    a gated form, geglu or swiglu (Shazeer 2020)."""
+    """Nonlinearity of the feed-forward networks, and of the head that predicts masked tokens: relu (section 3.3), gelu
+    (BERT), gelu_tanh (GPT-2), silu (Marian), or a gated form, geglu or swiglu (Shazeer 2020)."""
     norm_position: Literal["post", "pre"] = "post"
     """Where norms are applied: to the sum after each residual connection (post, section 3.1), or to the input of each
     sublayer (pre, Xiong et al. 2020), which trains without a long warm-up."""
@@ -64,7 +64,13 @@ class Architecture:
     """Maximum text length in tokens; limits learned positions and generation."""
 
     def __post_init__(self):
-        for name, hint in typing.get_type_hints(type(self)).items():
-            choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
-            if choices and getattr(self, name) not in choices:
-                raise ValueError(f"Unknown {name} {getattr(self, name)!r}: choose one of {', '.join(choices)}.")
+        for name in typing.get_type_hints(type(self)):
+            allowed = choices(name, type(self))
+            if allowed and getattr(self, name) not in allowed:
+                raise ValueError(f"Unknown {name} {getattr(self, name)!r}: choose one of {', '.join(allowed)}.")
+
+
+def choices(name: str, kind: type = Architecture) -> tuple[str, ...]:
+    """Return the allowed values of an option; none if it is not one of several words."""
+    hint = typing.get_type_hints(kind)[name]
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()

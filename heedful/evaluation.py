@@ -1,16 +1,18 @@
 """Evaluation: text scores with their signatures, class scores, and loss over tokens."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import sacrebleu
 
 from heedful import backend
 from heedful.errors import InputError
+from heedful.scores.metrics import text_counts, text_metrics
 from heedful.training.objective import batch_sums
 
 
-def score_text(hypotheses, references, lowercase=False):
+def score_text(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> dict[str, Any]:
     """Score translations against references, one reference per sentence.
 
     Args:
@@ -18,16 +20,16 @@ def score_text(hypotheses, references, lowercase=False):
         lowercase: whether to ignore case; recorded in the signatures.
 
     Returns:
-        bleu and chrf (0 to 100, sacrebleu, with `signatures`), and `exact`, the share of identical sentences.
+        every metric of translations by name (bleu and chrf from 0 to 100, as of sacrebleu), `exact`, the share of
+        identical sentences, and `signatures` of the metrics.
     """
-    bleu, chrf = sacrebleu.BLEU(lowercase=lowercase), sacrebleu.CHRF(lowercase=lowercase)
-    made, wanted = ([line.lower() if lowercase else line for line in lines] for lines in (hypotheses, references))
-    scores = {
-        "bleu": bleu.corpus_score(hypotheses, [references]).score,
-        "chrf": chrf.corpus_score(hypotheses, [references]).score,
-        "exact": sum(map(str.__eq__, made, wanted)) / len(references),
-    }
-    return scores | {"signatures": {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}}
+    metrics = text_metrics()
+    counts = text_counts(hypotheses, references, lowercase)
+    scores: dict[str, Any] = {name: float(metrics[name].score(each.sum(0))) for name, each in counts.items()}
+    written, wanted = ([line.lower() if lowercase else line for line in lines] for lines in (hypotheses, references))
+    scores["exact"] = sum(map(str.__eq__, written, wanted)) / len(references)
+    signatures = {name: metric.signature(lowercase) for name, metric in metrics.items() if metric.signature}
+    return scores | {"signatures": signatures}
 
 
 def class_scores(found, wanted, labels):

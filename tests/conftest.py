@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 from heedful import backend
+from heedful.cache import keep_compilations
 from heedful.cli import main
 from heedful.config import Config
 from heedful.data.corpus import Corpus
@@ -74,10 +75,15 @@ def numpy():
 
 @pytest.fixture(autouse=True, scope="session")
 def cache(tmp_path_factory):
-    """Keep the encoded text and compiled programs of the tests in their own folder."""
-    folder = tmp_path_factory.getbasetemp() / "cache"
+    """Keep the encoded text and compiled programs of the tests in their own folder.
+
+    Compiled programs are kept from the start, in one folder for all workers: many tests build the same small models.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEEDFUL_CACHE", str(folder))
+        keep_compilations()
         yield folder
 
 

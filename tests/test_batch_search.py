@@ -23,7 +23,7 @@ def tokenizer(corpus):
 
 @pytest.fixture
 def model(tokenizer):
-    sizes = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19}
+    sizes = {"num_layers": 1, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19}
     return heedful.Transformer(len(tokenizer), len(tokenizer), tie="none", **sizes)
 
 

@@ -62,7 +62,7 @@ def test_built_in_tasks_implement_every_abstract_method():
 def test_an_unknown_task_or_metric_is_refused_with_the_known_names():
     with pytest.raises(InputError, match="There is no task 'sing': choose one of translate, generate, fill, classify"):
         find_task("sing")
-    with pytest.raises(InputError, match="There is no metric 'blue': choose one of bleu, accuracy"):
+    with pytest.raises(InputError, match="There is no metric 'blue': choose one of bleu, chrf, accuracy"):
         find_metric("blue")
 
 

@@ -1,11 +1,14 @@
 """The README: its commands parse, its snippets are valid Python, and its lists are complete."""
 
 import ast
+import doctest
 import importlib.util
 import re
 import shlex
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import heedful
@@ -14,9 +17,11 @@ from heedful.cli import command_parser
 from heedful.commands import HELP
 from heedful.config import Config
 from heedful.recipes import find_recipe, recipe_names
+from tests.conftest import PAIRS
 
 pytestmark = pytest.mark.any_backend
 
+PACKAGE = Path(__file__).parent.parent / "heedful"
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 COMMANDS = [
     *(line for line in re.findall(r"^    heedful (.+)$", README, re.MULTILINE)),
@@ -86,3 +91,47 @@ def test_every_figure_of_the_readme_is_a_recorded_result():
     cells = [line.split("|")[-2] for line in table.splitlines() if line.startswith("|")][2:]
     numbers = {f"{float(re.search(r'[0-9.]+', cell)[0]):g}" for cell in cells}
     assert numbers - values == set()
+
+
+QUICK = [
+    "--train.validate_every", "2", "--model.size", "toy", "--model.num_layers", "1", "--tokenizer.vocab_size", "200",
+    "--train.check", "false", "--train.tensorboard", "false", "--train.warmup_updates", "2",
+]  # fmt: skip
+
+
+def test_the_main_job_runs(cli, tmp_path, monkeypatch):
+    """Run the shell commands as they stand there, but for the size of the model and the number of updates."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "test", "in"):
+        for side, language in enumerate(("pt", "en")):
+            (tmp_path / f"{name}.{language}").write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
+    shell = README[README.index("In the shell") : README.index("In Python:")]
+    commands = re.findall(r"^    heedful (.+)$", shell, re.MULTILINE)
+    assert len(commands) == 5
+    for number, command in enumerate(commands):
+        words, *redirected = re.split(r" < | > ", command)
+        more = [] if number > 1 else [*QUICK[: 2 if number else None], "--train.updates", str(2 + 2 * number)]
+        stdin = (tmp_path / redirected[0]).read_text(encoding="utf-8") if redirected else ""
+        result = cli(*shlex.split(words), *more, stdin=stdin)
+        assert result.returncode == 0, result.stderr
+        if redirected:
+            assert result.stdout.count(b"\n") == len(PAIRS)
+
+
+def test_the_python_snippets_run(whole, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(whole.path, tmp_path / "runs" / "quickstart")
+    ids = np.ones((2, 3), np.int32)
+    names = {"source": ids, "target": ids, "labels": ids}
+    snippets = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(snippets) == 2
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), names)  # noqa: S102
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted(path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_text("utf-8")))
+def test_doctests_pass(path):
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    found = doctest.testmod(importlib.import_module(name))
+    assert (found.failed, found.attempted > 0) == (0, True)

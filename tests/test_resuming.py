@@ -238,7 +238,7 @@ def test_a_full_disk_keeps_the_last_state(config, whole, monkeypatch):
 def test_resuming_may_change_select_by_but_not_accumulation(config, tmp_path):
     config = change(config, "--train.accumulate_batches", "2", "--train.select_by", "bleu")
     run = workflows.train(config, tmp_path / "run", quiet)
-    with pytest.raises(InputError, match=r"train\.accumulate_batches = 2, which has to stay"):
+    with pytest.raises(InputError, match=r"train\.accumulate_batches = 2 and must keep it"):
         workflows.resume(run.path, quiet, change(config, "--train.accumulate_batches", "4"))
     by_loss = change(config, "--train.select_by", "loss", "--train.updates", "8", "--train.validate_every", "2")
     progress = workflows.resume(run.path, quiet, by_loss).checkpoints.read_last()[1]

@@ -38,7 +38,7 @@ def test_bleu_from_summed_sentence_counts_equals_sacrebleu():
     for hypotheses, references in ((HYPOTHESES, REFERENCES), (HYPOTHESES[3:4], REFERENCES[3:4])):
         units = bleu_counts(hypotheses, references)
         want = sacrebleu.BLEU().corpus_score(hypotheses, [references]).score
-        assert BLEU.of(units.sum(0)) == pytest.approx(want, abs=1e-12)
+        assert BLEU.score(units.sum(0)) == pytest.approx(want, abs=1e-12)
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
@@ -49,7 +49,7 @@ def test_chrf_from_summed_sentence_counts_equals_sacrebleu(lowercase):
     hypotheses, references = ([" ".join(random.choice(words, n)) for n in random.integers(0, 8, 60)] for _ in range(2))
     for made, wanted in ((hypotheses, references), (HYPOTHESES, REFERENCES), (HYPOTHESES[3:4], REFERENCES[3:4])):
         want = sacrebleu.CHRF(lowercase=lowercase).corpus_score(made, [wanted]).score
-        assert CHRF.of(CHRF.of_texts(made, wanted, lowercase).sum(0)) == pytest.approx(want, abs=1e-9)
+        assert CHRF.score(CHRF.count_texts(made, wanted, lowercase).sum(0)) == pytest.approx(want, abs=1e-9)
 
 
 def test_a_model_with_a_lowercase_tokenizer_is_scored_without_case(recipe, cli):
@@ -61,7 +61,7 @@ def test_a_model_with_a_lowercase_tokenizer_is_scored_without_case(recipe, cli):
     hypotheses, references = [line.lower() for line in HYPOTHESES], [line.title() for line in REFERENCES]
     want = sacrebleu.BLEU(lowercase=True).corpus_score(hypotheses, [references]).score
     units = bleu_counts(hypotheses, references, lowercase=True)
-    assert BLEU.of(units.sum(0)) == pytest.approx(want, abs=1e-12)
+    assert BLEU.score(units.sum(0)) == pytest.approx(want, abs=1e-12)
     for lowercase in (True, False):
         assert Tokenizer.train(["The cat"], "word", 20, lowercase).lowercase is lowercase
     assert cli("train", recipe, "--run", "run", "--tokenizer.lowercase", "true").returncode == 0
@@ -122,7 +122,7 @@ def variants(tmp_path_factory):
 def test_scores_record_their_units_interval_weights_and_seed(variants):
     scores = read(variants["one"])[-1]
     units = counts_of(variants["one"], scores)
-    assert BLEU.of(units["bleu"].sum(0)) == pytest.approx(scores["bleu"], abs=1e-9)
+    assert BLEU.score(units["bleu"].sum(0)) == pytest.approx(scores["bleu"], abs=1e-9)
     low, high = scores["intervals"]["bleu"]
     assert low <= scores["bleu"] <= high
     assert scores["weights_fingerprint"] != read(variants["two"])[-1]["weights_fingerprint"]
@@ -191,7 +191,7 @@ def test_runs_that_were_not_scored_alike_are_not_compared(variants, tmp_path, re
     with pytest.raises(InputError, match="was scored by accuracy, not by 'bleu'"):
         compare([classes], "bleu")
     (classes.path / "scores.json").unlink()
-    with pytest.raises(InputError, match=r"no scores of its weights to compare: heedful evaluate"):
+    with pytest.raises(InputError, match=r"no scores of its current weights: heedful evaluate"):
         compare([classes])
 
 

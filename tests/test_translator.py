@@ -25,7 +25,7 @@ HIDDEN = ("[PAD]", "[UNK]", "[START]")  # invisible in text, but untrained weigh
 
 
 def small(tokenizer, **options):
-    sizes = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19}
+    sizes = {"num_layers": 1, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 19}
     return heedful.Transformer(len(tokenizer), len(tokenizer), tie="none", **sizes, **options)
 
 

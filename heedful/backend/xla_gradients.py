@@ -2,7 +2,7 @@
 
 JAX's autodiff keeps most intermediates, and XLA reads each of them again. The functions here keep only what the
 gradient needs: the attention weights, the normalised vectors, the result of relu. They are also written so that XLA
-keeps nothing else by itself. docs/performance.md has the measurements.
+keeps no other intermediates. docs/performance.md has the measurements.
 
 Axes: B batch, T query length, S key length, N query heads, K key heads, G = N / K, H head size, D d_model.
 """
@@ -17,7 +17,7 @@ HIDDEN = -1e30  # the score of a hidden key: its weight is exactly 0
 
 @jax.custom_vjp
 def attend(query, keys, values, visible):
-    """Return the values (B, S, K, H) mixed for each query: (B, T, N, H). See `backend.attend`."""
+    """Return values (B, S, K, H) averaged by attention: (B, T, N, H). See `backend.attend`."""
     return _attend(query, keys, values, visible)[0]
 
 
@@ -47,10 +47,10 @@ attend.defvjp(_attend, _attend_backward)
 
 
 def _product(x, y, dtype):
-    """Multiply the matrices x (B, K, M, D) and y (B, K, D, U), whose layout is the one that XLA multiplies.
+    """Multiply the matrices x (B, K, M, D) and y (B, K, D, U), in the layout that XLA multiplies directly.
 
-    XLA copies matrices of any other layout first. The operands here are copied anyway, to separate the heads, except
-    the attention weights: they are the largest, and already have this layout.
+    XLA first copies matrices in other layouts. Here this adds no cost: separating the heads copies the operands
+    anyway, and the attention weights, the largest, already have this layout.
     """
     return jax.lax.dot_general(x, y, (((3,), (2,)), ((0, 1), (0, 1))), preferred_element_type=dtype)
 
@@ -87,15 +87,15 @@ def _layer_norm(x, gain, shift, epsilon):
     wide = x.astype("float32")
     centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
     inverse = jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + epsilon)  # (B, T, 1)
-    inverse = jax.lax.optimization_barrier(inverse)  # or XLA broadcasts it over D and keeps the result
+    inverse = jax.lax.optimization_barrier(inverse)  # else XLA keeps a copy broadcast over D
     normal = centred * inverse
     made = normal * gain if shift is None else normal * gain + shift
     return made.astype(x.dtype), (normal.astype(x.dtype), inverse, gain, shift is None)
 
 
 def _layer_norm_backward(epsilon, kept, upstream):
-    # Products with smaller arrays use flat rows. Otherwise XLA fuses them with the sums into one library call,
-    # and for that broadcasts the smaller arrays to the size of x early, and keeps them.
+    # Products with smaller arrays use flat rows. Otherwise XLA fuses products and sums into one library call, for
+    # which it broadcasts the smaller arrays to the size of x, and keeps the copies.
     normal, inverse, gain, no_shift = kept
     flat = (-1, upstream.shape[-1])
     rows = upstream.reshape(flat)
@@ -118,7 +118,7 @@ def relu(x):
 
 
 def _relu(x):
-    made = jnp.where(x <= 0, 0, x)  # XLA would recompute a maximum in the backward pass, and keep x for it
+    made = jnp.where(x <= 0, 0, x)  # XLA would keep x to recompute a maximum in the backward pass
     return made, made
 
 

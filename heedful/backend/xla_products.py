@@ -2,9 +2,9 @@
 
 Axes: M rows, D input width, U units.
 
-XLA's library has kernels for bfloat16 if the sums are float32, both matrices are in row-major order, and the left one
-is summed along its rows. XLA widens every other form to float32 first, which is slower than float32 itself. That
-includes products with a bfloat16 result, and all gradients of kernels that JAX derives.
+XLA's library has routines for bfloat16 if sums are float32, both matrices are row-major, and the left one is summed
+along its rows. XLA first widens every other form to float32, which is slower than float32 itself. These include
+products with a bfloat16 result, and all gradients that JAX derives for `kernel`.
 """
 
 import jax
@@ -13,8 +13,8 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 from heedful.backend.devices import jax_on_cpu
 
-# XLA multiplies a single int8 row with code that it generates. Its library takes more rows, and is faster for four rows
-# than that code for one.
+# For a single int8 row XLA generates code; for more it calls its library, which is faster for four rows than that code
+# for one.
 FEWEST_ROWS = 4
 ROW_BY_ROW = Layout((0, 1))
 
@@ -34,7 +34,7 @@ def _backward(kept, upstream):
     x, kernel, no_bias = kept
     by_x = _dot(upstream, kernel, 1, 1).astype(x.dtype)
     by_kernel = multiply_transposed(x, upstream).astype(kernel.dtype)
-    # summed in float32: in bfloat16 XLA takes longer for the sum than for a product
+    # summed in float32: in bfloat16 the sum takes XLA longer than a product
     by_bias = None if no_bias else upstream.astype("float32").sum(axis=0).astype(upstream.dtype)
     return by_x, by_kernel, by_bias
 
@@ -66,7 +66,7 @@ def in_shares(x, kernel, parts):
 
 
 def _dot(x, y, x_axis, y_axis):
-    """Return the product of x and y, summed over `x_axis` and `y_axis`."""
+    """Return x times y, summed over `x_axis` of x and `y_axis` of y."""
     sums = "int32" if x.dtype == "int8" else "float32"
     product = jax.lax.dot_general(x, y, (((x_axis,), (y_axis,)), ((), ())), preferred_element_type=sums)
     # XLA may choose a column-major result to suit a later operation; a bfloat16 product with such a result fails at run

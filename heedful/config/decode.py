@@ -33,8 +33,9 @@ class DecodeConfig:
     """When beam search ends: as soon as no better result is possible (attainable), or when beam_size hypotheses have
     ended (width)."""
     precision: Literal["as_trained", "float32", "bfloat16", "int8"] = "as_trained"
-    """Precision of the matrix products. bfloat16 and int8 are faster on hardware that supports them, but a translation
-    may occasionally depend on the batch size. All else is float32, even if the model was trained in bfloat16."""
+    """Precision of the products with weights. as_trained: bfloat16 for a model that was trained in bfloat16, float32
+    for any other. bfloat16 and int8 are faster on hardware that supports them, but a translation may occasionally
+    depend on the batch size. All else is float32."""
     sample: bool = False
     """Sample tokens instead of searching for the most likely ones."""
     temperature: float = 1.0

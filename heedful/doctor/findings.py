@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 SHOWN = 3  # example rows shown for each kind
-LISTED = 12  # most ranges of row numbers printed
+LISTED = 12  # maximum ranges of rows printed
 WIDTH = 100  # characters of a text that are shown
 
 
@@ -20,7 +20,7 @@ class Kind:
 KINDS = {
     "no partner": Kind(
         "the sides differ in length, or a line lacks a column",
-        "training refuses such files; a misaligned stretch shows where lines were lost",
+        "training refuses such files; misaligned rows show where lines were lost",
     ),
     "not UTF-8": Kind("bytes that are not UTF-8", "training refuses such files; convert them, with iconv for example"),
     "empty": Kind("a side is empty", "training leaves such rows out"),
@@ -30,12 +30,12 @@ KINDS = {
     "untranslated": Kind("both sides are the same", "the model would learn to copy"),
     "duplicate": Kind("the row repeats an earlier one, ignoring case and white space", "it counts twice in training"),
     "contradiction": Kind("the text occurs earlier with another label", "choose one label"),
-    "overlap": Kind("the row is also in the validation or test text", "scores on that text would be too good"),
-    "leak": Kind("the input is also in the validation or test text, with another output", "scores may be too good"),
-    "script": Kind("in a script that is foreign to this side", "most likely another language"),
-    "language": Kind("letters that are unlike the rest of this side", "most likely another language"),
+    "overlap": Kind("the row is also in the validation or test text", "scores on that text would be too high"),
+    "leak": Kind("the input is also in the validation or test text, with another output", "scores may be too high"),
+    "script": Kind("a script that is foreign to this side", "most likely another language"),
+    "language": Kind("letter patterns unlike the rest of this side", "most likely another language"),
     "misaligned": Kind(
-        "words that do not occur together elsewhere", "the sides are probably shifted, or it is not a translation"
+        "words that do not occur together elsewhere", "the sides are probably shifted, or not translations"
     ),
     "length": Kind("one side is far too long for the other", "something is missing, or two lines were joined"),
 }
@@ -47,7 +47,7 @@ REFUSED = ("no partner", "not UTF-8")
 
 @dataclass(frozen=True)
 class Finding:
-    """The rows of one kind.
+    """Rows with one fault.
 
     Args:
         kind: key of `KINDS`.
@@ -85,7 +85,7 @@ class Finding:
 
 
 def runs(rows):
-    """Return (first, last) of each run of consecutive numbers in sorted numbers (R,)."""
+    """Return (first, last) of each consecutive stretch of sorted numbers (R,)."""
     breaks = np.flatnonzero(np.diff(rows) > 1)
     starts, ends = np.append(0, breaks + 1), np.append(breaks, -1)
     return list(zip(rows[starts].tolist(), rows[ends].tolist(), strict=True)) if len(rows) else []

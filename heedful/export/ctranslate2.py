@@ -14,9 +14,14 @@ from heedful import backend
 from heedful.errors import InputError
 from heedful.export.ctranslate2_search import ORIGIN, ctranslate2, exported_weights
 from heedful.layers import sinusoid
+from heedful.layers.feed_forward import is_gated
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 PARITY = "parity.json"  # the comparison of both engines
+# Our activations by the names of CTranslate2, which has a gate of its own.
+ACTIVATIONS = {
+    "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "geglu": "GELU", "swiglu": "SWISH",
+}  # fmt: skip
 OWN_FILES = ("model.bin", "config.json", ORIGIN, PARITY)  # besides vocabularies
 
 
@@ -72,13 +77,12 @@ def specify(run, engine):
     """Return the `TransformerSpec` of a run's trained model, vocabularies included."""
     specs = engine.specs
     config, model = run.config.model, run.load_model()
-    activations = {
-        "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "geglu": "GELU", "swiglu": "SWISH",
-    }  # fmt: skip
+    if config.activation not in ACTIVATIONS:
+        raise InputError(f"CTranslate2 has no activation {config.activation!r}: this model cannot be exported to it.")
     options = {
         "pre_norm": config.norm_position == "pre",
-        "activation": getattr(specs.common_spec.Activation, activations[config.activation]),
-        "ffn_glu": config.activation.endswith("glu"),
+        "activation": getattr(specs.common_spec.Activation, ACTIVATIONS[config.activation]),
+        "ffn_glu": is_gated(config.activation),
         "rms_norm": config.norm == "rms",
         "layernorm_embedding": config.embedding_norm,
         "num_heads_kv": config.num_kv_heads if config.num_kv_heads not in (None, config.num_heads) else None,

@@ -17,7 +17,7 @@ from heedful.line_stream import line_batches
 from heedful.models.masked_lm import POOLINGS
 from heedful.validation import require_texts
 
-WINDOW = 1024  # texts embedded together
+WINDOW = 1024  # texts read at a time
 
 
 class TextEmbedder(Predictor):
@@ -42,10 +42,10 @@ class TextEmbedder(Predictor):
             yield from self.embed(window, pooling, warn)
 
     def embed(self, texts: Iterable[str], pooling: str = "mean", warn: Warn | None = None) -> np.ndarray:
-        """Return a vector for each text (N, D).
+        """Return one vector per text: (N, D).
 
         Args:
-            texts: a list of texts.
+            texts: the N texts.
             pooling: `mean`, the mean of the vectors of all tokens, or `first`, the vector of the start token.
             warn: called with a message for each text that is longer than the model reads.
         """

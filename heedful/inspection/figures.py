@@ -13,7 +13,7 @@ from heedful import backend
 from heedful.errors import InputError
 from heedful.inspection.style import DIVERGING, SEQUENTIAL, name_ticks, panels, plot_lines, save, styled
 
-# Training curves: for each unit, the log entries with their labels and scale factors.
+# Training curves: for each panel, log keys with their labels and scale factors.
 CURVES = {
     "loss (nats per token)": {"loss": ("training", 1), "valid_loss": ("validation", 1)},
     "translation (score of 100)": {"valid_bleu": ("BLEU", 1), "valid_chrf": ("chrF", 1)},
@@ -21,7 +21,7 @@ CURVES = {
     "speed (tokens/s)": {"tokens_per_second": ("training", 1)},
 }
 FROM_ZERO = ("loss (nats per token)", "speed (tokens/s)")
-MOST_NAMED = 40  # maximum classes drawn with names and numbers; more would take minutes
+MOST_NAMED = 40  # most classes drawn with names and numbers; more would take minutes
 
 
 def draw_attention(path: str | Path, inspection, kind: str = "cross", layer: int = 1, head: int | None = None) -> Path:
@@ -82,7 +82,7 @@ def curves(log: Sequence[dict[str, Any]]):
 
 
 def draw_confusion(path: str | Path, confusion: np.ndarray, labels: Sequence[str]) -> Path:
-    """Draw how often each class (rows) was predicted as each class (columns); for many classes only the colours."""
+    """Draw how often true classes (rows) got each prediction (columns); for many classes only the colours."""
     many = len(labels) > MOST_NAMED
     size = 3.5 + 0.6 * min(len(labels), MOST_NAMED)
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import keras
 
+from heedful.architecture import choices
 from heedful.layers.attention import MultiHeadAttention
 from heedful.layers.cache import KeyValueCache
 from heedful.layers.dropout import Dropout
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.norms import EPSILON, Norm
 
-NORM_POSITIONS = ("post", "pre")
+NORM_POSITIONS = choices("norm_position")
 
 
 class DecoderCache(NamedTuple):

@@ -6,9 +6,10 @@ Axes: B batch, T length, D d_model, F d_ff.
 import keras
 
 from heedful import backend
+from heedful.architecture import choices
 from heedful.layers.projection import Projection
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu")
+ACTIVATIONS = choices("activation")
 
 
 def gelu_tanh(x):
@@ -17,9 +18,17 @@ def gelu_tanh(x):
 
 
 def activation_function(activation):
-    """Return an activation function or its Keras name; for a gated form, that of its nonlinear half."""
-    own = {"relu": backend.relu, "gelu_tanh": gelu_tanh, "geglu": "gelu", "swiglu": "silu"}
-    return own.get(activation, activation)
+    """Return the nonlinearity of an activation: a function, or a name that Keras knows.
+
+    A gated form has the nonlinearity of its ungated half.
+    """
+    functions = {"relu": backend.relu, "gelu_tanh": gelu_tanh, "geglu": "gelu", "swiglu": "silu"}
+    return functions.get(activation, activation)
+
+
+def is_gated(activation):
+    """Return whether an activation multiplies two projections (Shazeer 2020)."""
+    return activation in ("geglu", "swiglu")
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -42,7 +51,7 @@ class FeedForward(keras.layers.Layer):
         function = activation_function(activation)
         options = {"use_bias": bias, "dtype": self.dtype_policy}
         self.inner = Projection(d_ff, activation=function, name="inner", **options)
-        self.gate = Projection(d_ff, name="gate", **options) if activation.endswith("glu") else None
+        self.gate = Projection(d_ff, name="gate", **options) if is_gated(activation) else None
         self.outer = Projection(d_model, name="outer", **options)
 
     def build(self, input_shape=None):

@@ -7,11 +7,12 @@ import dataclasses
 
 import keras
 
+from heedful.architecture import choices
 from heedful.layers.dropout import Dropout
 from heedful.layers.norms import Norm
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 
-POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "rotary")
+POSITIONS = choices("positions")
 
 
 @keras.saving.register_keras_serializable("heedful")

@@ -76,7 +76,7 @@ class Tensors:
     def __contains__(self, name):
         return name in self._left
 
-    def split_arguments(self, name, *shape):
+    def take(self, name, *shape):
         """Return an array as float32, and remove it.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Comparisons of runs: one row for those that differ only in the seed, and tests of significance."""
+"""Comparisons of runs, with one row for all that differ only in seed, and significance tests."""
 
 import dataclasses
 import statistics
@@ -21,13 +21,13 @@ class Row:
     """The results of one system: runs that differ only in their seed.
 
     Args:
-        name: of its first run, with the number of other runs.
-        seeds: of its runs.
+        name: path of its first run, then " and N more".
+        seeds: one per run.
         score: the mean over the runs.
         deviation: standard deviation over the runs, or None for a single one.
-        interval: 95 % bootstrap interval over the text, or None for too few units.
-        difference: to the first system, or None for that one.
-        p: p-value of the difference, or None for too few units or samples that cannot be paired.
+        interval: 95 % bootstrap interval over the text; None for too few units.
+        difference: from the first system; None for that one.
+        p: p-value of the difference; None if units are too few or samples cannot be paired.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows, with their `metric`, `data` and number of `units`."""
+    """The rows; `units` counts the sentences or batches scored."""
 
     metric: str
     data: str
@@ -77,12 +77,12 @@ def compare(runs, metric=None):
     """Compare the newest scores of runs on a text that all of them were scored on.
 
     All runs share the same samples of the text (paired bootstrap, Koehn 2004); a system's score on a sample is the mean
-    over its runs. So p accounts for the choice of the text, not of the seeds. Losses of batches that are not the same
-    pieces of text (other tokens, other lengths) cannot be paired and have no p.
+    over its runs. So p accounts for the sampling of the text, not for the seeds. Losses of different batches (other
+    tokens, other lengths) cannot be paired and have no p.
 
     Args:
         runs: `Run`s.
-        metric: name of a metric; None: the usual one of the task.
+        metric: name of a metric; None: the default of the task.
 
     Raises:
         InputError: the runs are not comparable: different tasks, no common text, other decoding settings, ...
@@ -98,9 +98,9 @@ def compare(runs, metric=None):
     by_batch = metric in ("loss", "bits_per_byte")
     if not by_batch and len({len(counts) for counts in units}) > 1:
         units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
-        raise InputError(f"The runs were not scored on as many texts ({units_differ}): evaluate them again.")
+        raise InputError(f"The numbers of scored texts differ ({units_differ}): evaluate the runs again.")
     enough = min(map(len, units)) >= FEWEST
-    value = find_metric(metric).of
+    value = find_metric(metric).score
     rows, first = [], None
     for members in _systems(runs):
         each = [value(units[i].sum(0)) for i in members]
@@ -123,22 +123,22 @@ def compare(runs, metric=None):
 
 
 def _same_pieces(one, other):
-    """Return whether two losses were computed on the same batches: equal in number and size."""
+    """Return whether the batches of two losses agree in number and in their token counts."""
     return np.array_equal(one[:, 1], other[:, 1])
 
 
 def _on_common_text(runs):
-    """Return each run's newest scores on the last text that all were scored on."""
+    """Return each run's newest scores on the first run's latest common text."""
     by_text = []
     for run in runs:
         now = run.weights_fingerprint()
         found: dict[str, Any] = {}
         for scores in read(run):
             if is_comparable(scores) and scores.get("weights_fingerprint") == now:
-                found.pop(scores["data_fingerprint"], None)  # the newest comes last
+                found.pop(scores["data_fingerprint"], None)  # so the newest is last
                 found[scores["data_fingerprint"]] = scores
         if not found:
-            raise InputError(f"{run.path} has no scores of its weights to compare: heedful evaluate {run.path}")
+            raise InputError(f"{run.path} has no scores of its current weights: heedful evaluate {run.path}")
         by_text.append(found)
     common = [text for text in by_text[0] if all(text in found for found in by_text[1:])]
     if not common:
@@ -157,6 +157,8 @@ def _refuse_unlike(runs, chosen, metric):
     for run, scores in zip(runs, chosen, strict=True):
         for name in agree:
             one, other = chosen[0].get(name), scores.get(name)
+            if name == "signatures" and isinstance(one, dict) and isinstance(other, dict):  # metrics that both have
+                one, other = ({key: each[key] for key in one.keys() & other.keys()} for each in (one, other))
             if one != other:
                 where = name
                 if isinstance(one, dict) and isinstance(other, dict):
@@ -164,7 +166,7 @@ def _refuse_unlike(runs, chosen, metric):
                     where, one, other = f"{name}.{key}", one.get(key), other.get(key)
                 if name == "tokenizer_fingerprints":
                     raise InputError(
-                        f"{runs[0].path} and {run.path} have different tokens, so their scores are not comparable."
+                        f"{runs[0].path} and {run.path} have different tokenizers; scores are not comparable."
                     )
                 raise InputError(
                     f"{runs[0].path} and {run.path} were not scored alike: {where} is {one!r} and {other!r}. "
@@ -173,10 +175,13 @@ def _refuse_unlike(runs, chosen, metric):
 
 
 def _with_defaults(scores):
-    """Return scores with defaults for the decoding settings that did not exist when they were saved."""
+    """Return scores with defaults for decoding settings that are newer, and with the precision they were decoded in."""
     if not isinstance(scores.get("decode"), dict):
         return scores
-    return scores | {"decode": dataclasses.asdict(DecodeConfig()) | scores["decode"]}
+    decode = dataclasses.asdict(DecodeConfig()) | scores["decode"]
+    if decode["precision"] == "as_trained":
+        decode["precision"] = scores.get("precision", "float32")
+    return scores | {"decode": decode}
 
 
 def _counts(run, scores, metric):
@@ -190,7 +195,7 @@ def _counts(run, scores, metric):
 
 
 def _systems(runs):
-    """Return lists of indices of runs whose configs differ only in name and seed."""
+    """Return the indices of runs, grouped by config without name and seed."""
     systems: dict[Any, list[int]] = {}
     for number, run in enumerate(runs):
         config = run.config.planned_as(run.config)

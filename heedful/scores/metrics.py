@@ -15,7 +15,7 @@ from sacrebleu.metrics.helpers import extract_all_char_ngrams
 from heedful.plugins import find_metric, metric_names
 
 DRAWS, SEED = 1000, 12345  # as in sacrebleu
-CHRF_ORDER = 6  # most characters of an n-gram, as in sacrebleu
+CHRF_ORDER = 6  # longest n-gram in characters, as in sacrebleu
 FEWEST = 30  # fewest units for which bootstrap samples are meaningful
 
 
@@ -26,31 +26,40 @@ class Metric:
     Another package adds one with the entry point `heedful.metrics: NAME = "package.module:METRIC"`.
 
     Args:
-        of: function from counts (C,) to the score.
+        score: function from summed counts (C,) to the score.
         num_counts: number of counts per unit, C.
         digits: decimal places to show.
-        of_texts: for a metric of translations: function from hypotheses, references and whether to ignore case to the
-            counts of each sentence (N, C). `evaluate` computes every such metric.
-        empty: whether to keep units whose second count is 0.
+        count_texts: for a metric of translations, a function (hypotheses, references, lowercase) -> counts (N, C).
+            `heedful evaluate` reports every such metric under its name, with an interval.
+        signature: for a metric of translations, a function lowercase -> text that says how it is computed; `compare`
+            refuses scores with different signatures.
+        keep_empty: whether units whose second count is 0 count; otherwise they have nothing to score.
     """
 
-    of: Callable[[np.ndarray], float]
+    score: Callable[[np.ndarray], float]
     num_counts: int
     digits: int
-    of_texts: Callable | None = None
-    empty: bool = False
+    count_texts: Callable[[Sequence[str], Sequence[str], bool], np.ndarray] | None = None
+    signature: Callable[[bool], str] | None = None
+    keep_empty: bool = False
 
 
 def text_metrics() -> dict[str, Metric]:
     """Return the metrics of translations by name."""
     found = {name: find_metric(name) for name in metric_names()}
-    return {name: metric for name, metric in found.items() if metric.of_texts}
+    return {name: metric for name, metric in found.items() if metric.count_texts}
+
+
+def text_counts(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool) -> dict[str, np.ndarray]:
+    """Return the counts (N, C) of every metric of translations by name."""
+    counters = ((name, metric.count_texts) for name, metric in text_metrics().items())
+    return {name: count(hypotheses, references, lowercase) for name, count in counters if count}
 
 
 def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> np.ndarray:
     """Return the counts of each sentence for BLEU (N, 10)."""
     metric = sacrebleu.BLEU(lowercase=lowercase, effective_order=True)  # changes no counts, avoids a warning
-    found = (metric.sentence_score(made, [wanted]) for made, wanted in zip(hypotheses, references, strict=True))
+    found = (metric.sentence_score(text, [wanted]) for text, wanted in zip(hypotheses, references, strict=True))
     return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found], float)
 
 
@@ -74,7 +83,7 @@ def chrf_counts(hypotheses: Sequence[str], references: Sequence[str], lowercase:
 def ngram_counts(found: Counter, wanted: Counter) -> tuple[int, int, int]:
     """Return the numbers of n-grams of a hypothesis and of its reference, and of those that match.
 
-    As in sacrebleu, the n-grams of a hypothesis do not count where the reference is too short to have any.
+    As in sacrebleu, a hypothesis counts 0 if its reference has no n-gram of this order.
     """
     return found.total() if wanted else 0, wanted.total(), (found & wanted).total()
 
@@ -91,9 +100,21 @@ def mean_f_score(sums: np.ndarray, beta: float = 2.0) -> float:
     return float(100 * (1 + beta**2) * precision * recall / (beta**2 * precision + recall))
 
 
-# matching n-grams, all n-grams, length, length of the reference
-BLEU = Metric(_bleu, 10, 2, bleu_counts, empty=True)
-CHRF = Metric(mean_f_score, 3 * CHRF_ORDER, 2, chrf_counts, empty=True)
+def _bleu_signature(lowercase):
+    metric = sacrebleu.BLEU(lowercase=lowercase)
+    metric.corpus_score([""], [[""]])  # which completes the signature
+    return str(metric.get_signature())
+
+
+def _chrf_signature(lowercase):
+    metric = sacrebleu.CHRF(lowercase=lowercase)
+    metric.corpus_score([""], [[""]])
+    return str(metric.get_signature())
+
+
+# Counts of BLEU: matching n-grams and all n-grams of 1 to 4 tokens, length, length of the reference.
+BLEU = Metric(_bleu, 10, 2, bleu_counts, _bleu_signature, keep_empty=True)
+CHRF = Metric(mean_f_score, 3 * CHRF_ORDER, 2, chrf_counts, _chrf_signature, keep_empty=True)
 ACCURACY = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # correct, total
 LOSS = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # nats, tokens
 BITS_PER_BYTE = Metric(lambda sums: sums[0] / math.log(2) / sums[1], 2, 4)  # nats, bytes
@@ -108,7 +129,7 @@ def draws(count, number=DRAWS, seed=SEED):
 
 def sample_scores(metric, units):
     """Return the score of each bootstrap sample (number,); equal numbers of units have equal samples."""
-    return np.array([find_metric(metric).of(times @ units) for times in draws(len(units))])
+    return np.array([find_metric(metric).score(times @ units) for times in draws(len(units))])
 
 
 def interval(metric, units):

@@ -40,7 +40,7 @@ def save_scores(run, corpus, scores, counts, texts=(), decode=None):
         texts: what the model wrote, one line per unit. Kept in `outputs/` too.
         decode: the `DecodeConfig`, if text was decoded.
     """
-    counts = {name: each if find_metric(name).empty else each[each[:, 1] > 0] for name, each in counts.items()}
+    counts = {name: each if find_metric(name).keep_empty else each[each[:, 1] > 0] for name, each in counts.items()}
     scores |= {"intervals": {metric: interval(metric, each) for metric, each in counts.items()}}
     scores |= provenance(run, corpus, decode)
     with warn_if_forbidden("the scores are not kept"):

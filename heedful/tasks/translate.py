@@ -113,7 +113,7 @@ class Translate(Task):
             and accuracy in the training precision, whatever that of decoding; and the provenance of the scores.
         """
         from heedful.evaluation import TokenScores
-        from heedful.scores.metrics import text_metrics
+        from heedful.scores.metrics import text_counts
         from heedful.scores.provenance import save_scores
 
         translator = predictor or self.predictor([run])
@@ -134,10 +134,7 @@ class Translate(Task):
             "seconds": round(seconds, 2),
             "output_tokens_per_second": round(tokens / seconds, 1),
         }
-        texts = made, [reference for _, reference in pairs], run.target_tokenizer.lowercase
-        metrics = text_metrics()
-        counts = {name: metric.of_texts(*texts) for name, metric in metrics.items() if metric.of_texts}
-        scores |= {name: metrics[name].of(each.sum(0)) for name, each in counts.items() if name not in scores}
+        counts = text_counts(made, [reference for _, reference in pairs], run.target_tokenizer.lowercase)
         return save_scores(run, corpus, scores, counts, made, translator.decode)
 
     def describe(self, scores):

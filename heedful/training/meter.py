@@ -1,4 +1,4 @@
-"""Counters of a training (tokens, time, padding, operations), and its progress bar."""
+"""Counters of a training run (tokens, time, padding, FLOPs), and its progress bar."""
 
 import collections
 import contextlib
@@ -16,7 +16,7 @@ TEXTS = ("source", "target", "ids")  # arrays of a batch that hold tokens
 
 
 class Meter:
-    """Counts tokens without padding, and time; the first step of each shape counts as compile time.
+    """Counts non-padding tokens and time; the first step of each batch shape is compile time.
 
     Args:
         model: the model in training.
@@ -27,7 +27,7 @@ class Meter:
     def __init__(self, model, examples, config):
         self.examples, self.config = examples, config
         self._seen = set()
-        self._made: collections.deque = collections.deque()  # figures of batches whose step is not done yet
+        self._made: collections.deque = collections.deque()  # counts of batches not yet trained on
         self._demand = FlopCounter(model)
         self._whole: collections.Counter = collections.Counter()
         self._rate: float | None = None
@@ -40,7 +40,7 @@ class Meter:
 
     @contextlib.contextmanager
     def shown(self, update):
-        """Show the progress from `update` on, on standard error: a bar on a terminal, elsewhere occasional lines."""
+        """Show progress on standard error, starting at `update`: a bar on a terminal, else occasional lines."""
         self._told = time.monotonic()
         with self.bar:
             self.task = self.bar.add_task("", total=self.config.updates, completed=update, rate="")
@@ -51,8 +51,8 @@ class Meter:
         self._now: collections.Counter = collections.Counter()
 
     def watched(self, batches):
-        """Yield batches, and time how long each takes to prepare."""
-        self._made.clear()  # batches that an earlier stream had prefetched
+        """Yield batches, and record the time and size of each."""
+        self._made.clear()  # drop what an earlier stream prefetched
         while True:
             began = time.monotonic()
             batch = next(batches)
@@ -84,7 +84,7 @@ class Meter:
 
     @property
     def rate(self):
-        """Real tokens (of the target, in translation) per second, without compilation."""
+        """Non-padding tokens per second (translation: target), without compilation."""
         return _ratio(self._now, "tokens", "seconds")
 
     @property
@@ -95,8 +95,8 @@ class Meter:
     def figures(self):
         """Return the figures for the log, counted since the last `restart`.
 
-        Called between updates. It measures the machine's rate of matrix products again and keeps the highest rate: on
-        a shared machine a single measurement may be half of it.
+        Called between updates. It measures the machine's matrix product rate again and keeps the highest: on a shared
+        machine one measurement may be half of that.
         """
         rate = product_rate(self.config.precision)
         self._rate = max(self._rate or 0.0, rate) if rate else None
@@ -110,7 +110,7 @@ class Meter:
             machine = f"{figures['mfu']:.0%} of the machine's {self._rate / 1e9:,.0f} GFLOP/s, "
         return (
             f"{figures['tokens_per_second']:,.0f} tokens/s, {figures['padding_share']:.1%} padding, {machine}"
-            f"{figures['data_share']:.1%} of the time for making batches, {figures['compile_seconds']:.0f} s "
+            f"{figures['data_share']:.1%} of the time making batches, {figures['compile_seconds']:.0f} s "
             f"compiling, peak memory {figures['peak_memory_gib']:.2f} GiB"
         )
 
@@ -118,7 +118,7 @@ class Meter:
         figures = {
             "compile_seconds": round(counts["compiling"], 2), "peak_memory_gib": round(peak_memory() / 2**30, 3),
         }  # fmt: skip
-        if not counts["tokens"]:  # only first batches of their shapes: no rate yet
+        if not counts["tokens"]:  # nothing but compile time so far: no rate yet
             return figures
         figures |= {
             "tokens_per_second": round(_ratio(counts, "tokens", "seconds"), 1),

@@ -25,11 +25,11 @@ def batch_sums(model, batch, label_smoothing=0.0, training=False):
 
 @keras.saving.register_keras_serializable("heedful")
 class Objective(keras.Model):
-    """The training loss of a model, computed directly from its features as summed cross-entropy.
+    """The training loss of a model: cross-entropy, computed from its features and summed.
 
     Its input is a whole batch: what the model reads, `labels` and `weights` (B, T), and for training
-    `update_tokens` (1,), the number of tokens of the update that the batch belongs to. Dividing by that, and not by
-    the tokens of the batch, weighs accumulated batches by their tokens.
+    `update_tokens` (1,), the number of tokens in the batch's whole update. Dividing by that instead of the batch's
+    own tokens weights accumulated batches by their tokens.
 
     Args:
         model: has `features(inputs, training)` -> (B, T, D) and `output_projection`.
@@ -42,7 +42,7 @@ class Objective(keras.Model):
         super().__init__(name="objective", dtype="float32")
         self.model = model
         self.label_smoothing, self.micro_batches = label_smoothing, micro_batches
-        # Validation measures the first one too; training minimises the second.
+        # Validation also measures `loss`; training minimises `smoothed_loss`.
         self.loss_mean, self.smoothed_loss = TokenMean(name="loss"), TokenMean(name="smoothed_loss")
         self.accuracy, self.perplexity = TokenAccuracy(), Perplexity()
         self.built = True
@@ -84,7 +84,7 @@ class Objective(keras.Model):
 
 
 def training_objective(model, train: TrainConfig) -> tuple[Objective, Schedule]:
-    """Return the objective that trains a model as a config says, compiled, and its learning rate schedule."""
+    """Return the compiled objective that trains a model as a config says, and its learning rate schedule."""
     schedule = training_schedule(train, model.d_model)
     objective = Objective(model, train.label_smoothing, train.accumulate_batches)
     objective.compile(training_optimizer(train, schedule))
@@ -92,7 +92,7 @@ def training_objective(model, train: TrainConfig) -> tuple[Objective, Schedule]:
 
 
 def with_update_tokens(batches: Sequence[dict], tokens: float | None = None) -> list[dict]:
-    """Return the batches of one update with its number of tokens: their own, if none is given."""
+    """Return one update's batches with its number of tokens, by default their own total."""
     tokens = sum(batch["weights"].sum() for batch in batches) if tokens is None else tokens
     counted = np.array([max(1, tokens)], np.float32)
     return [batch | {"update_tokens": counted} for batch in batches]

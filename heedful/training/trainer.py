@@ -30,7 +30,7 @@ class Trainer:
             show as `samples`.
         report: called with each line for the user.
         data_fingerprint: of the training text; resuming requires the same text.
-        seconds_spent: part of `train.minutes` used before the first update.
+        seconds_spent: time used of `train.minutes` before the first update.
     """
 
     def __init__(self, run, model, examples, validate, report, data_fingerprint="", seconds_spent=0.0):
@@ -59,9 +59,9 @@ class Trainer:
         begun_with = progress.get("accumulate_batches", settings.accumulate_batches)
         if begun_with != settings.accumulate_batches:  # the optimizer counts batches
             raise InputError(
-                f"{self.run.path} was begun with train.accumulate_batches = {begun_with}, which has to stay."
+                f"{self.run.path} was begun with train.accumulate_batches = {begun_with} and must keep it."
             )
-        if progress.get("select_by", settings.select_by) != settings.select_by:  # the best is of another score
+        if progress.get("select_by", settings.select_by) != settings.select_by:  # best is by another score
             progress = progress | {"best": None, "waited": 0}
         self.progress = progress | self._settings_in_progress()
         self.checkpoints.restore(arrays)
@@ -75,7 +75,7 @@ class Trainer:
         """Repeat the updates between the last two checkpoints, and compare; the model ends in the last state.
 
         Raises:
-            InputError: there are no two checkpoints, or a single bit differs.
+            InputError: there are not two checkpoints, or any bit differs.
             Interrupted: a signal came.
         """
         states = self.run.checkpoints.paths()
@@ -95,7 +95,7 @@ class Trainer:
             raise InputError(
                 f"Replaying updates {first + 1} to {goal} gave a different result: {worst} differs by "
                 f"{differences[worst]:.3g}. The machine, a library or an environment variable has changed, or a GPU "
-                "sums in no fixed order; continue without --verify if that is intended."
+                "sums in varying order; continue without --verify if that is fine."
             )
         self.report(f"replayed updates {first + 1} to {goal}: {len(last[0])} variables, all identical to the last bit")
         self._restore(*last)
@@ -120,7 +120,7 @@ class Trainer:
                 goal = min(config.updates, (self.update // config.validate_every + 1) * config.validate_every)
                 logs = self._fit(goal, meter, signals, deadline)
                 self.progress["seconds"] = time.monotonic() - started
-                if signals.received is None or self.update == goal:  # a later validation would not cover this part
+                if signals.received is None or self.update == goal:  # once resumed, this goal would be skipped
                     self._validate(logs, meter, board)
                 self.progress |= {"update": self.update, "seconds": time.monotonic() - started}
                 self.checkpoints.save(self.progress)
@@ -243,10 +243,10 @@ class Trainer:
                 self.checkpoints.save(self.progress, arrays)
 
     def _score_once(self, arrays):
-        """Score the weights in the run folder, which no validation has scored yet; `arrays` is the last state.
+        """Score the run folder's weights, which lack a score by `select_by`; `arrays` is the last state.
 
-        The folder has weights if the training had ended and now selects by another score. Otherwise it stopped before
-        its first validation, and the weights of the last update are the best.
+        They exist if a training that had ended now selects by another score. Otherwise it stopped before its first
+        validation, and the weights of the last update are saved as the best.
         """
         path = self.run.path / WEIGHTS
         if path.is_file():
@@ -267,7 +267,7 @@ def _difference(one, other):
 
 
 class _Watch(keras.callbacks.Callback):
-    """Meters every batch of a `fit`, and stops it after an update: on a signal, at the deadline, or on divergence."""
+    """Times each batch of a `fit`, and stops it after an update on a signal, a passed deadline or divergence."""
 
     def __init__(self, trainer, meter, signals, deadline):
         super().__init__()

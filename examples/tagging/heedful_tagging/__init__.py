@@ -18,7 +18,7 @@ from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import TokenValidator, random_text
 from heedful.tasks.task import SCORED_TOKENS, Task
 
-EXACT_TAGS = Metric(of=lambda sums: sums[0] / sums[1], counts=2, digits=4)  # counts: correct lines, all lines
+EXACT_TAGS = Metric(score=lambda sums: sums[0] / sums[1], num_counts=2, digits=4)  # counts: correct lines, all lines
 
 
 class Tag(Task):

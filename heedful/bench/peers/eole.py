@@ -4,8 +4,8 @@ from heedful.bench.peers.on_torch import OnTorch
 
 
 class Eole(OnTorch):
-    """Eole's model and loss, divided by tokens as in its recipes. Its defaults apply: pre-norm, and projections
-    without biases, except the one to the vocabulary.
+    """Eole's model, and its loss per token as in its recipes. Its defaults apply: pre-norm, and no biases in
+    projections except the one to the vocabulary.
     """
 
     MODULES = ("eole", "torch")

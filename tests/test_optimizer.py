@@ -1,0 +1,57 @@
+"""Learning rate schedules, and gradients that are accumulated."""
+
+import keras
+import numpy as np
+import pytest
+
+from heedful.layers import TokenEmbedding
+from heedful.training.objective import Objective
+from heedful.training.optimizer import Schedule, adam
+
+
+def test_schedules_match_values_computed_by_hand():
+    paper = Schedule("paper", warmup_updates=4000, d_model=512)
+    assert float(paper(3999)) == pytest.approx(512**-0.5 * 4000**-0.5, rel=1e-5)  # the peak
+    assert float(paper(0)) == pytest.approx(512**-0.5 * 4000**-1.5, rel=1e-5)
+    assert float(paper(15999)) == pytest.approx(float(paper(3999)) / 2, rel=1e-5)
+    root = Schedule("inverse_square_root", 2.0, 10)
+    assert [float(root(u)) for u in (0, 9, 39)] == pytest.approx([0.2, 2.0, 1.0])
+    cosine = Schedule("cosine", 2.0, 10, updates=110, final=0.5)
+    assert [float(cosine(u)) for u in (4, 9, 59, 109)] == pytest.approx([1.0, 2.0, 1.25, 0.5], rel=1e-5)
+    assert float(Schedule("constant", 3.0, 0)(7)) == 3.0
+
+
+class Linear(keras.Model):
+    """A minimal model for an `Objective`."""
+
+    def __init__(self):
+        super().__init__(name="linear")
+        self.output_projection = TokenEmbedding(7, 3, name="table")
+        self.output_projection.build((None, None))
+        self.built = True
+
+    def features(self, batch, training=None):
+        return batch["x"]
+
+
+def test_accumulated_batches_equal_one_big_batch(normal, rng, numpy):
+    """Micro-batches of unequal size: a mean of means would be off by far more than rounding."""
+    x, labels = normal(4, 5, 3), rng.integers(0, 7, (4, 5))
+    weights = np.ones((4, 5), "float32")
+    weights[0, 1:] = 0  # the first two rows count 6 tokens, the last two 10
+
+    def run(parts):
+        keras.utils.set_random_seed(7)
+        objective = Objective(Linear(), 0.1, len(parts))
+        optimizer = adam(Schedule("paper", 1.0, 2, 16, micro_batches=len(parts)), micro_batches=len(parts))
+        objective.compile(optimizer)
+        tokens = np.array([weights.sum()], "float32")
+        for _ in range(3):
+            for part in parts:
+                batch = {"x": x[part], "labels": labels[part], "weights": weights[part], "update_tokens": tokens}
+                objective.train_on_batch(batch)
+        assert int(numpy(optimizer.iterations)) == 3
+        return numpy(objective.model.output_projection.embeddings)
+
+    whole = run([slice(0, 4)])
+    np.testing.assert_allclose(run([slice(0, 2), slice(2, 4)]), whole, atol=1e-5)

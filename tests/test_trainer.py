@@ -1,0 +1,121 @@
+"""The trainer: when it stops, which weights it keeps, and what it reports."""
+
+import math
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from heedful import workflows
+from heedful.errors import InputError
+from heedful.run import WEIGHTS
+from heedful.storage import read_checked
+from heedful.tasks.translate import TranslationValidator
+from heedful.training import meter
+from heedful.workflows import Training
+from tests.conftest import change, quiet
+
+
+@pytest.mark.any_backend
+def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
+    """Without a terminal on standard error, an occasional line replaces the progress bar."""
+    monkeypatch.setattr(meter, "SILENCE", 0.0)
+    workflows.train(config, tmp_path / "run", quiet)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("update")]
+    assert [line.split("  ")[-2].split()[-3:] for line in lines][-1] == ["6", "of", "6"]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(("free", "told"), [(1000, True), (10**12, False)])
+def test_training_warns_at_the_start_if_disk_space_is_short(config, tmp_path, monkeypatch, free, told):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    said = []
+    workflows.train(change(config, "--train.updates", "1"), tmp_path / "run", said.append)
+    assert any(line.startswith("Low disk space: ") and line.endswith(" 1,000 are free.") for line in said) == told
+
+
+def test_a_loss_that_is_not_a_number_stops_training_and_names_the_update(config, tmp_path):
+    config = change(
+        config, "--train.learning_rate", "1e38", "--train.warmup_updates", "0", "--model.norm_position", "pre"
+    )
+    with pytest.raises(InputError, match=r"no longer finite at update \d+\. The state of update 0 is kept"):
+        workflows.train(config, tmp_path / "run", quiet)
+
+
+def test_a_validation_loss_of_nan_stops_training_and_keeps_no_weights(config, tmp_path, monkeypatch):
+    """Guards against a best score of NaN, which no later score can beat."""
+    monkeypatch.setattr(TranslationValidator, "__call__", lambda self: {"loss": math.nan})
+    with pytest.raises(InputError, match=r"no longer finite at update 2\. The state of update 0 is kept"):
+        workflows.train(
+            change(config, "--train.select_by", "loss", "--train.validate_every", "2"), tmp_path / "run", quiet
+        )
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.any_backend
+def test_training_stops_when_patience_runs_out(config, tmp_path):
+    config = change(
+        config, "--train.learning_rate", "1e-30", "--train.patience", "2", "--train.updates", "50",
+        "--train.validate_every", "1", "--train.select_by", "loss",
+    )  # fmt: skip
+    said = []
+    run = workflows.train(config, tmp_path / "run", said.append)
+    assert run.checkpoints.read_last()[1]["update"] == 3  # the first is the best; patience allows two more
+    assert any("stopping early" in line for line in said)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(("scores", "wins"), [([1, 2, 3, 4, 5, 6, 7], True), ([7, 6, 5, 4, 3, 2, 1], False)])
+def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path, monkeypatch, scores, wins):
+    waiting = iter(scores)
+    monkeypatch.setattr(
+        TranslationValidator, "__call__", lambda self: {"loss": 1.0, "bleu": next(waiting), "chrf": 1.0}
+    )
+    config = change(config, "--train.validate_every", "1", "--train.keep", "2", "--train.average", "2")
+    run = workflows.train(config, tmp_path / "run", quiet)
+    assert [path.stem for path in run.checkpoints.paths()] == ["00000005", "00000006"]
+    states = [read_checked(path)[0] for path in run.checkpoints.paths()]
+    saved, _ = read_checked(run.path / WEIGHTS)
+    names = {name: name.split("/", 2)[2] for name in states[0] if name.split("/", 2)[2] in saved}
+    assert len(names) == len(saved)
+    for name, short in names.items():
+        mean = (states[0][name].astype("float64") + states[1][name]) / 2
+        assert np.allclose(saved[short], mean, atol=1e-7) == wins, name
+
+
+@pytest.mark.any_backend
+def test_the_log_holds_finite_numbers_only(whole):
+    whole.log.append({"update": 7, "perplexity": float("inf"), "loss": 99.5, "note": "x"})
+    assert whole.log.read()[-1] == {"update": 7, "loss": 99.5, "note": "x"}
+
+
+@pytest.mark.slow
+@pytest.mark.any_backend
+def test_later_states_must_beat_a_kept_average(config, tmp_path, monkeypatch):
+    """The state of update 0 is not part of the average."""
+    said = []
+    waiting = iter([1, 2, 9, 5, 6, 0, 1, 2])
+    monkeypatch.setattr(
+        TranslationValidator, "__call__", lambda self: {"loss": 1.0, "bleu": next(waiting), "chrf": 1.0}
+    )
+    config = change(config, "--train.validate_every", "3", "--train.average", "3")
+    run = workflows.train(config, tmp_path / "run", said.append)  # 6 updates
+    assert any(line.startswith("average of the last 2 states") for line in said)
+    kept = (run.path / WEIGHTS).read_bytes()
+    arrays = run.checkpoints.read_last()[0]
+    later = workflows.resume(run.path, quiet, change(config, "--train.updates", "12"))
+    assert (run.path / WEIGHTS).read_bytes() == kept
+    assert any((later.checkpoints.read_last()[0][name] != arrays[name]).any() for name in arrays)
+    plain = workflows.train(change(config, "--train.average", "0"), tmp_path / "plain", quiet)
+    np.testing.assert_equal(arrays, plain.checkpoints.read_last()[0])  # the state holds the last weights
+
+
+@pytest.mark.any_backend
+def test_a_training_that_ends_before_its_first_validation_keeps_its_weights(config, tmp_path):
+    job = Training.create(change(config, "--train.minutes", "1e-9"), tmp_path / "run", quiet)
+    said = []
+    job.report = said.append
+    job.train()
+    assert any(line.startswith("Stopped after 1e-09 minutes (train.minutes), at update 0 of 6") for line in said)
+    assert (tmp_path / "run" / WEIGHTS).exists()

@@ -37,9 +37,9 @@ def test_equal_logits_of_two_words_cost_log_2_with_smoothing():
     assert float(TokenCrossentropy(0.3)(np.array([[1]]), np.zeros((1, 1, 2), "float32"))) == pytest.approx(np.log(2))
 
 
-@pytest.mark.parametrize("piece", [4, 5, 1000])
-def test_the_loss_in_pieces_equals_the_plain_loss(normal, rng, piece, numpy):
-    """Loss, statistics and both gradients equal the plain ones, also when the last piece is not full."""
+@pytest.mark.parametrize("chunk", [4, 5, 1000])
+def test_the_loss_in_pieces_equals_the_plain_loss(normal, rng, chunk, numpy):
+    """Loss, statistics and both gradients equal the plain ones, also when the last chunk is not full."""
     features, table = normal(3, 7, 5), normal(11, 5)
     targets, weights = rng.integers(0, 11, (3, 7)), (rng.random((3, 7)) < 0.6).astype("float32")
 
@@ -47,14 +47,14 @@ def test_the_loss_in_pieces_equals_the_plain_loss(normal, rng, piece, numpy):
         losses = TokenCrossentropy(0.1, reduction=None)(targets, ops.matmul(features, ops.transpose(table)))
         return ops.sum(losses * ops.convert_to_tensor(weights)) / 3
 
-    def pieces(features, table):
-        return projected_crossentropy(features, table, targets, weights, 0.1, piece)[0] / 3
+    def chunks(features, table):
+        return projected_crossentropy(features, table, targets, weights, 0.1, chunk)[0] / 3
 
-    want, got = gradients(plain, features, table), gradients(pieces, features, table)
+    want, got = gradients(plain, features, table), gradients(chunks, features, table)
     np.testing.assert_allclose(got[0], want[0], rtol=1e-5)
     for ours, theirs in zip(got[1], want[1], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
-    smoothed, nll, right, count = numpy(projected_crossentropy(features, table, targets, weights, 0.1, piece))
+    smoothed, nll, right, count = numpy(projected_crossentropy(features, table, targets, weights, 0.1, chunk))
     logits = features.astype("float64") @ table.T
     assert smoothed == pytest.approx(by_hand(logits, targets, weights, 0.1), rel=1e-5)
     assert nll == pytest.approx(by_hand(logits, targets, weights, 0.0), rel=1e-5)
@@ -73,19 +73,19 @@ def test_the_loss_with_a_bias_has_the_right_gradients_in_every_dtype(normal, rng
         losses = TokenCrossentropy(0.1, reduction=None)(targets, logits)
         return ops.sum(losses * ops.convert_to_tensor(weights)) / 361
 
-    def pieces(features, table, bias):
+    def chunks(features, table, bias):
         features, table = ops.cast(features, dtype), ops.cast(table, dtype)
         return projected_crossentropy(features, table, targets, weights, 0.1, 64, bias)[0] / 361
 
-    (want, wanted), (got, found) = gradients(plain, *arrays), gradients(pieces, *arrays)
+    (want, wanted), (got, found) = gradients(plain, *arrays), gradients(chunks, *arrays)
     error = {"float32": 1e-5, "bfloat16": 2**-6}[dtype]
     np.testing.assert_allclose(got, want, rtol=error)
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=error * np.abs(theirs).max())
 
 
-@pytest.mark.parametrize("piece", [4, 1000])
-def test_smoothing_leaves_out_tokens_that_are_never_written(normal, rng, piece, numpy):
+@pytest.mark.parametrize("chunk", [4, 1000])
+def test_smoothing_leaves_out_tokens_that_are_never_written(normal, rng, chunk, numpy):
     """Guards training an imported model: in heedful 0.1.0 each such token added 0.1 / V of 1e9 to the loss."""
     features, table, bias = normal(3, 7, 5), normal(11, 5), normal(11)
     bias[[0, 4, 7]] = NEVER_WRITTEN
@@ -99,10 +99,10 @@ def test_smoothing_leaves_out_tokens_that_are_never_written(normal, rng, piece, 
         logits = ops.matmul(features, ops.transpose(table)) + bias
         return ops.sum(TokenCrossentropy(0.1, reduction=None)(kept[targets], logits))
 
-    def pieces(features, table, bias):
-        return projected_crossentropy(features, table, kept[targets], weights, 0.1, piece, bias)[0]
+    def chunks(features, table, bias):
+        return projected_crossentropy(features, table, kept[targets], weights, 0.1, chunk, bias)[0]
 
-    (one, wanted), (two, found) = (gradients(each, features, table, bias) for each in (plain, pieces))
+    (one, wanted), (two, found) = (gradients(each, features, table, bias) for each in (plain, chunks))
     assert [float(one), float(two)] == pytest.approx([want, want], rel=1e-5)
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)

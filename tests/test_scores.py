@@ -245,7 +245,7 @@ def test_masked_tokens_of_a_test_text_do_not_depend_on_batch_size_or_seed(recipe
 
 @pytest.mark.slow
 def test_batches_of_different_pieces_of_text_are_not_paired(recipe_of, tmp_path, monkeypatch):
-    monkeypatch.setattr("heedful.scores.comparison.FEWEST", 2)
+    monkeypatch.setattr("heedful.scores.comparison.MIN_UNITS", 2)
     config = override(Config.from_toml(recipe_of("generate")), ["--train.updates", "1"])
     changes = {"a": ["--model.d_model", "16"], "b": ["--model.d_model", "8"], "c": ["--data.max_tokens", "12"]}
     runs = [workflows.train(override(config, change), tmp_path / name, quiet) for name, change in changes.items()]

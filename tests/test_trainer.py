@@ -20,7 +20,7 @@ from tests.conftest import change, quiet
 @pytest.mark.any_backend
 def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
     """Without a terminal on standard error, an occasional line replaces the progress bar."""
-    monkeypatch.setattr(meter, "SILENCE", 0.0)
+    monkeypatch.setattr(meter, "NOTE_INTERVAL", 0.0)
     workflows.train(config, tmp_path / "run", quiet)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("update")]
     assert [line.split("  ")[-2].split()[-3:] for line in lines][-1] == ["6", "of", "6"]

@@ -28,7 +28,7 @@ def affine(x, kernel, bias=None):
     if x.shape[0] != 1 or parts == 1 or depth % parts or depth * kernel.shape[1] < LARGE_KERNEL:
         product = ops.matmul(x, kernel)
     else:
-        product = xla_products.in_shares(x, ops.convert_to_tensor(kernel), parts)
+        product = xla_products.split_product(x, ops.convert_to_tensor(kernel), parts)
     return product if bias is None else product + bias
 
 

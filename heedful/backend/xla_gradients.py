@@ -22,25 +22,27 @@ def attend(query, keys, values, visible):
 
 
 def _attend(query, keys, values, visible):
-    (batch, length, heads, size), shared = query.shape, keys.shape[2]
-    scores = _product(_heads_first(query, shared), _turned(keys, shared), "float32") * size**-0.5
+    (batch, length, heads, size), kv_heads = query.shape, keys.shape[2]
+    scores = _product(_heads_first(query, kv_heads), _transposed(keys, kv_heads), "float32") * size**-0.5
     scores = scores.reshape(batch, heads, length, -1)
     scores = scores if visible is None else jnp.where(visible, scores, HIDDEN)
     weights = jax.nn.softmax(scores).astype(values.dtype)  # (B, N, T, S)
-    mixed = _product(_grouped(weights, shared), _heads_first(values, shared), values.dtype)
+    mixed = _product(_grouped(weights, kv_heads), _heads_first(values, kv_heads), values.dtype)
     return _heads_back(mixed, query.shape), (query, keys, values, weights)
 
 
-def _attend_backward(kept, upstream):
-    query, keys, values, weights = kept
-    shared = keys.shape[2]
-    by_values = _product(_turned(upstream, shared), _grouped(weights, shared), values.dtype)  # (B, K, H, S)
-    by_weights = _product(_heads_first(upstream, shared), _turned(values, shared), "float32").reshape(weights.shape)
-    by_scores = weights * (by_weights - jnp.sum(weights * by_weights, axis=-1, keepdims=True))
-    by_scores = _grouped((by_scores * query.shape[-1] ** -0.5).astype(query.dtype), shared)
-    by_query = _heads_back(_product(by_scores, _heads_first(keys, shared), query.dtype), query.shape)
-    by_keys = _product(_turned(query, shared), by_scores, keys.dtype)  # (B, K, H, S)
-    return by_query, by_keys.transpose(0, 3, 1, 2), by_values.transpose(0, 3, 1, 2), None
+def _attend_backward(residuals, upstream):
+    query, keys, values, weights = residuals
+    kv_heads = keys.shape[2]
+    grad_values = _product(_transposed(upstream, kv_heads), _grouped(weights, kv_heads), values.dtype)  # (B, K, H, S)
+    grad_weights = _product(_heads_first(upstream, kv_heads), _transposed(values, kv_heads), "float32").reshape(
+        weights.shape
+    )
+    grad_scores = weights * (grad_weights - jnp.sum(weights * grad_weights, axis=-1, keepdims=True))
+    grad_scores = _grouped((grad_scores * query.shape[-1] ** -0.5).astype(query.dtype), kv_heads)
+    grad_query = _heads_back(_product(grad_scores, _heads_first(keys, kv_heads), query.dtype), query.shape)
+    grad_keys = _product(_transposed(query, kv_heads), grad_scores, keys.dtype)  # (B, K, H, S)
+    return grad_query, grad_keys.transpose(0, 3, 1, 2), grad_values.transpose(0, 3, 1, 2), None
 
 
 attend.defvjp(_attend, _attend_backward)
@@ -55,15 +57,15 @@ def _product(x, y, dtype):
     return jax.lax.dot_general(x, y, (((3,), (2,)), ((0, 1), (0, 1))), preferred_element_type=dtype)
 
 
-def _heads_first(x, shared):
+def _heads_first(x, kv_heads):
     """Reshape (B, T, N, H) to (B, K, G T, H): query heads that share a key head are stacked."""
     batch, length, _, size = x.shape
-    return x.reshape(batch, length, shared, -1, size).transpose(0, 2, 3, 1, 4).reshape(batch, shared, -1, size)
+    return x.reshape(batch, length, kv_heads, -1, size).transpose(0, 2, 3, 1, 4).reshape(batch, kv_heads, -1, size)
 
 
-def _turned(x, shared):
+def _transposed(x, kv_heads):
     """Reshape (B, T, N, H) to (B, K, H, G T)."""
-    return jnp.swapaxes(_heads_first(x, shared), 2, 3)
+    return jnp.swapaxes(_heads_first(x, kv_heads), 2, 3)
 
 
 def _heads_back(x, shape):
@@ -72,9 +74,9 @@ def _heads_back(x, shape):
     return x.reshape(batch, x.shape[1], -1, length, size).transpose(0, 3, 1, 2, 4).reshape(shape)
 
 
-def _grouped(weights, shared):
+def _grouped(weights, kv_heads):
     """View weights (B, N, T, S) as (B, K, G T, S)."""
-    return weights.reshape(weights.shape[0], shared, -1, weights.shape[3])
+    return weights.reshape(weights.shape[0], kv_heads, -1, weights.shape[3])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -84,8 +86,8 @@ def layer_norm(x, gain, shift, epsilon):
 
 
 def _layer_norm(x, gain, shift, epsilon):
-    wide = x.astype("float32")
-    centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
+    x32 = x.astype("float32")
+    centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
     inverse = jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + epsilon)  # (B, T, 1)
     inverse = jax.lax.optimization_barrier(inverse)  # else XLA keeps a copy broadcast over D
     normal = centred * inverse
@@ -93,19 +95,19 @@ def _layer_norm(x, gain, shift, epsilon):
     return made.astype(x.dtype), (normal.astype(x.dtype), inverse, gain, shift is None)
 
 
-def _layer_norm_backward(epsilon, kept, upstream):
+def _layer_norm_backward(epsilon, residuals, upstream):
     # Products with smaller arrays use flat rows. Otherwise XLA fuses products and sums into one library call, for
     # which it broadcasts the smaller arrays to the size of x, and keeps the copies.
-    normal, inverse, gain, no_shift = kept
+    normal, inverse, gain, no_shift = residuals
     flat = (-1, upstream.shape[-1])
     rows = upstream.reshape(flat)
-    by_normal = (rows * gain).reshape(upstream.shape)
-    along = jnp.mean(by_normal * normal, axis=-1, keepdims=True)
-    by_centred = by_normal - jnp.mean(by_normal, axis=-1, keepdims=True) - normal * along
-    by_x = (by_centred.reshape(flat) * inverse.reshape(-1, 1)).reshape(upstream.shape)
-    by_gain = jnp.sum(rows * normal.reshape(flat), axis=0)
-    by_shift = None if no_shift else jnp.sum(rows, axis=0)
-    return by_x.astype(upstream.dtype), by_gain, by_shift
+    grad_normal = (rows * gain).reshape(upstream.shape)
+    mean_product = jnp.mean(grad_normal * normal, axis=-1, keepdims=True)
+    grad_centred = grad_normal - jnp.mean(grad_normal, axis=-1, keepdims=True) - normal * mean_product
+    grad_x = (grad_centred.reshape(flat) * inverse.reshape(-1, 1)).reshape(upstream.shape)
+    grad_gain = jnp.sum(rows * normal.reshape(flat), axis=0)
+    grad_shift = None if no_shift else jnp.sum(rows, axis=0)
+    return grad_x.astype(upstream.dtype), grad_gain, grad_shift
 
 
 layer_norm.defvjp(_layer_norm, _layer_norm_backward)

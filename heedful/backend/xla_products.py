@@ -15,8 +15,8 @@ from heedful.backend.devices import jax_on_cpu
 
 # For a single int8 row XLA generates code; for more it calls its library, which is faster for four rows than that code
 # for one.
-FEWEST_ROWS = 4
-ROW_BY_ROW = Layout((0, 1))
+MIN_INT8_ROWS = 4
+ROW_MAJOR = Layout((0, 1))
 
 
 @jax.custom_vjp
@@ -30,13 +30,13 @@ def _forward(x, kernel, bias):
     return affine(x, kernel, bias), (x, kernel, bias is None)
 
 
-def _backward(kept, upstream):
-    x, kernel, no_bias = kept
-    by_x = _dot(upstream, kernel, 1, 1).astype(x.dtype)
-    by_kernel = multiply_transposed(x, upstream).astype(kernel.dtype)
+def _backward(residuals, upstream):
+    x, kernel, no_bias = residuals
+    grad_x = _dot(upstream, kernel, 1, 1).astype(x.dtype)
+    grad_kernel = multiply_transposed(x, upstream).astype(kernel.dtype)
     # summed in float32: in bfloat16 the sum takes XLA longer than a product
-    by_bias = None if no_bias else upstream.astype("float32").sum(axis=0).astype(upstream.dtype)
-    return by_x, by_kernel, by_bias
+    grad_bias = None if no_bias else upstream.astype("float32").sum(axis=0).astype(upstream.dtype)
+    return grad_x, grad_kernel, grad_bias
 
 
 affine.defvjp(_forward, _backward)
@@ -46,19 +46,19 @@ affine.defvjp(_forward, _backward)
 def multiply(x, y):
     """Return x (M, D) times y (D, U): float32 for bfloat16, int32 for int8."""
     rows = x.shape[0]
-    if x.dtype == "int8" and rows < FEWEST_ROWS and jax_on_cpu():
-        x = jnp.pad(x, ((0, FEWEST_ROWS - rows), (0, 0)))
+    if x.dtype == "int8" and rows < MIN_INT8_ROWS and jax_on_cpu():
+        x = jnp.pad(x, ((0, MIN_INT8_ROWS - rows), (0, 0)))
     return _dot(x, y, 1, 0)[:rows]
 
 
 def multiply_transposed(x, y):
     """Return x (M, D) transposed, times y (M, U): float32 (D, U)."""
     if jax_on_cpu():
-        return _dot(with_layout_constraint(x.T, ROW_BY_ROW), y, 1, 0)
+        return _dot(with_layout_constraint(x.T, ROW_MAJOR), y, 1, 0)
     return _dot(x, y, 0, 0)
 
 
-def in_shares(x, kernel, parts):
+def split_product(x, kernel, parts):
     """Return a row x (1, D) times kernel (D, U), split along D into `parts` that are multiplied in parallel."""
     depth, units = kernel.shape
     shares = x.reshape(parts, 1, -1), kernel.reshape(parts, depth // parts, units)
@@ -71,4 +71,4 @@ def _dot(x, y, x_axis, y_axis):
     product = jax.lax.dot_general(x, y, (((x_axis,), (y_axis,)), ((), ())), preferred_element_type=sums)
     # XLA may choose a column-major result to suit a later operation; a bfloat16 product with such a result fails at run
     # time.
-    return with_layout_constraint(product, ROW_BY_ROW) if jax_on_cpu() and x.dtype == "bfloat16" else product
+    return with_layout_constraint(product, ROW_MAJOR) if jax_on_cpu() and x.dtype == "bfloat16" else product

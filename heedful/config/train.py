@@ -41,7 +41,8 @@ class TrainConfig:
     accumulate_batches: int = 1
     """Batches whose gradients are accumulated for one update, weighted by their tokens."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Compute type. bfloat16 is faster on GPUs and on CPUs that support it; weights stay float32. See decode.precision."""
+    """Compute type. bfloat16 is faster on GPUs and on CPUs that support it; weights stay float32. See
+    decode.precision."""
     seed: int = 1
     """Seed of the initial weights, of dropout, and of the order of the data."""
     validate_every: int = 500

@@ -78,10 +78,10 @@ class Generator(Predictor):
         for text in texts:
             if not text.prompt:  # a warning has said so
                 text.candidates, text.ended = [([], 0.0)] * decode.n_best, True
-        turn = 0
+        round_number = 0
         while waiting := [text for text in texts if not text.ended]:
-            self._write_round(waiting, decode, scored, turn)
-            turn += 1
+            self._write_round(waiting, decode, scored, round_number)
+            round_number += 1
         return [
             [ScoredText(prompt + self._following(text.prompt, ids), score) for ids, score in text.candidates]
             for prompt, text in zip(prompts, texts, strict=True)
@@ -101,16 +101,16 @@ class Generator(Predictor):
             yield from new_text(self.tokenizer, self._stream_ids(_Text(1, ids), decode), ids)
 
     def _stream_ids(self, text, decode):
-        turn = 0
+        round_number = 0
         while not text.ended:
-            source, amount = self._round(text, decode, turn)
+            source, amount = self._round(text, decode, round_number)
             search = self._search(_round_settings(text, decode, amount, max_length=amount), scored=False)
             ids = []
-            for token in search.stream(source, text.number + ROUNDS * turn):
+            for token in search.stream(source, text.number + ROUNDS * round_number):
                 ids.append(token)
                 yield token
             text.add([(ids, 0.0)], amount, decode.max_length)
-            turn += 1
+            round_number += 1
 
     def _search(self, decode, scored):
         return PromptSearch(self._precisions[decode.precision], decode, self.tokenizer, scored, self._shared)
@@ -136,22 +136,22 @@ class Generator(Predictor):
                 f"they have up to {longest}."
             )
 
-    def _round(self, text, decode, turn):
+    def _round(self, text, decode, round_number):
         """Return the input of a round, and the maximum number of tokens to generate."""
         context = self.model.max_length
-        source = text.prompt[-context:] if turn == 0 else text.whole[-(context - context // 2) :]
+        source = text.prompt[-context:] if round_number == 0 else text.whole[-(context - context // 2) :]
         return source, min(decode.max_length - len(text.ids), context - len(source) + 1)
 
-    def _write_round(self, texts, decode, scored, turn):
+    def _write_round(self, texts, decode, scored, round_number):
         """Generate until each of these texts has ended or its context is full."""
-        rounds = [self._round(text, decode, turn) for text in texts]
+        rounds = [self._round(text, decode, round_number) for text in texts]
         groups: dict[DecodeConfig, list[int]] = {}
         for index, (text, (_, amount)) in enumerate(zip(texts, rounds, strict=True)):
             groups.setdefault(_round_settings(text, decode, amount), []).append(index)
         for settings, chosen in groups.items():
             found = self._search(settings, scored)(
                 [rounds[index][0] for index in chosen],
-                [texts[index].number + ROUNDS * turn for index in chosen],
+                [texts[index].number + ROUNDS * round_number for index in chosen],
                 limits=[rounds[index][1] for index in chosen],
             )
             for index, candidates in zip(chosen, found, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 from heedful.config import DecodeConfig
 from heedful.errors import InputError
 from heedful.plugins import find_metric
-from heedful.scores.metrics import FEWEST, bounds, p_value, sample_scores
+from heedful.scores.metrics import MIN_UNITS, bounds, p_value, sample_scores
 from heedful.scores.provenance import counts_of, is_comparable, read
 
 MUST_AGREE = ("signatures", "decode", "examples")  # in all scores that are compared
@@ -93,13 +93,13 @@ def compare(runs, metric=None):
     chosen = _on_common_text(runs)
     usual = runs[0].task.compared_by
     metric = metric or next((name for name in usual if all(name in scores for scores in chosen)), usual[0])
-    _refuse_unlike(runs, chosen, metric)
+    _require_same_settings(runs, chosen, metric)
     units = [_counts(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
     by_batch = metric in ("loss", "bits_per_byte")
     if not by_batch and len({len(counts) for counts in units}) > 1:
         units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
         raise InputError(f"The numbers of scored texts differ ({units_differ}): evaluate the runs again.")
-    enough = min(map(len, units)) >= FEWEST
+    enough = min(map(len, units)) >= MIN_UNITS
     value = find_metric(metric).score
     rows, first = [], None
     for members in _systems(runs):
@@ -150,7 +150,7 @@ def _on_common_text(runs):
     return [found[common[-1]] for found in by_text]
 
 
-def _refuse_unlike(runs, chosen, metric):
+def _require_same_settings(runs, chosen, metric):
     chosen = [_with_defaults(scores) for scores in chosen]
     by_token = metric == "loss" or runs[0].task.scored_by_token
     agree = [*MUST_AGREE, *(["tokenizer_fingerprints"] if by_token else [])]

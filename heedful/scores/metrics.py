@@ -16,7 +16,7 @@ from heedful.plugins import find_metric, metric_names
 
 DRAWS, SEED = 1000, 12345  # as in sacrebleu
 CHRF_ORDER = 6  # longest n-gram in characters, as in sacrebleu
-FEWEST = 30  # fewest units for which bootstrap samples are meaningful
+MIN_UNITS = 30  # fewest units for which bootstrap samples are meaningful
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def interval(metric, units):
         metric: name of a metric.
         units: counts (N, C).
     """
-    return bounds(sample_scores(metric, units)) if len(units) >= FEWEST else None
+    return bounds(sample_scores(metric, units)) if len(units) >= MIN_UNITS else None
 
 
 def bounds(sampled):

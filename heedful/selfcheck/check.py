@@ -57,7 +57,7 @@ CHECKS = (
           reading.pairs, "layers/masks.py, models/transformer.py", needs="source_segments"),
     Check("the order of the tokens matters", reading.order, "layers/positions.py, layers/input_embedding.py"),
     Check("attention is softmax(q k / sqrt(H)) v", reading.attention, "layers/attention.py"),
-    Check("a saved and loaded model computes the same", reading.stored, "run.py, config.py"),
+    Check("a saved and loaded model computes the same", reading.saving, "run.py, config.py"),
     Check("decoding with caches equals decoding without",
           writing.cached, "decoding/search.py, layers/attention.py", writing=True),
     Check("a beam's scores are the log-probabilities of its texts",
@@ -65,13 +65,13 @@ CHECKS = (
     Check("the first loss is near that of random guessing",
           learning.start, "layers/embeddings.py, the initial weights", fresh=True),
     Check("two halves of a batch have the same gradient as the whole",
-          learning.pieces, "training/objective.py, training/loss.py"),
+          learning.accumulation, "training/objective.py, training/loss.py"),
     Check("a gradient reaches every trainable weight, and no other",
           learning.gradients, "models/, train.freeze"),
     Check("dropout is on in training if configured, and nothing is random otherwise",
           learning.dropout, "models/: is `training` passed on?"),
     Check(f"the loss of one batch falls within {learning.UPDATES} updates",
-          learning.falls, "training/optimizer.py, training/objective.py"),
+          learning.loss_falls, "training/optimizer.py, training/objective.py"),
 )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def start(subject):
     return abs(float(nll / tokens) - math.log(choices)), allowed
 
 
-def pieces(subject):
+def accumulation(subject):
     """The gradient of two halves of a batch, weighted by their tokens, is that of the whole batch."""
     practice = subject.repeatable
     first = np.zeros_like(subject.batch["weights"])
@@ -79,7 +79,7 @@ def dropout(subject):
     return float((losses[0] != losses[1]) != (rate > 0)), 0.0
 
 
-def falls(subject):
+def loss_falls(subject):
     """Return the share of one batch's reducible loss that remains after updates on it."""
     practice = subject.practice
     practice.reset()

@@ -160,7 +160,7 @@ def _turned(x):
     return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 
 
-def stored(subject):
+def saving(subject):
     """Save a model, build it again and load its weights; the logits may not change."""
     before = subject.logits()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """Cross-entropy over a large vocabulary: integer targets, token weights, label smoothing in closed form.
 
-Axes: B batch, T length, N = B x T tokens, P tokens in one piece, D d_model, V vocabulary.
+Axes: B batch, T length, N = B x T tokens, P tokens in one chunk, D d_model, V vocabulary.
 """
 
 import keras
@@ -9,7 +9,7 @@ from keras import ops
 from heedful import backend
 from heedful.layers.embeddings import writable
 
-PIECE = 256  # tokens whose logits fit into a CPU's caches, see docs/performance.md
+CHUNK = 256  # tokens whose logits fit into a CPU's caches, see docs/performance.md
 LARGE = 1 << 14  # vocabulary size above which half as many tokens are as fast and take less memory
 
 
@@ -60,13 +60,13 @@ def _mean_of(logits, chosen):
 
 def tokens_per_chunk(words):
     """Return how many tokens `projected_crossentropy` processes at once, for a vocabulary of that many words."""
-    return PIECE if words <= LARGE else PIECE // 2
+    return CHUNK if words <= LARGE else CHUNK // 2
 
 
-def projected_crossentropy(features, table, targets, weights, label_smoothing=0.0, piece=None, bias=None):
+def projected_crossentropy(features, table, targets, weights, label_smoothing=0.0, chunk=None, bias=None):
     """Project features onto the vocabulary and sum the cross-entropy, without materializing all logits.
 
-    Equivalent to a projection and `TokenCrossentropy`, but logits exist for one piece of tokens at a time, and the
+    Equivalent to a projection and `TokenCrossentropy`, but logits exist for one chunk of tokens at a time, and the
     gradient is computed along with them. Sums are float32 for any compute type.
 
     Args:
@@ -75,7 +75,7 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
         targets: integer ids (B, T).
         weights: (B, T) float32; 0 leaves a token out.
         label_smoothing: from 0 up to 1.
-        piece: tokens per piece; None: `tokens_per_chunk`.
+        chunk: tokens per chunk; None: `tokens_per_chunk`.
         bias: of the output projection (V,), or None. Smoothing leaves out words whose bias is `NEVER_WRITTEN`.
 
     Returns:
@@ -92,35 +92,35 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing=0.
     targets = ops.reshape(ops.cast(targets, "int32"), (-1,))
     weights = ops.reshape(ops.cast(weights, "float32"), (-1,))
     tokens = features.shape[0]
-    piece = piece or tokens_per_chunk(table.shape[0])
-    if tokens is None or tokens <= piece:  # TensorFlow traces one graph for all lengths, without a static count
-        pieces = 1
+    chunk = chunk or tokens_per_chunk(table.shape[0])
+    if tokens is None or tokens <= chunk:  # TensorFlow traces one graph for all lengths, without a static count
+        chunks = 1
     else:
-        pieces = -(-tokens // piece)
-        spare = pieces * piece - tokens
+        chunks = -(-tokens // chunk)
+        spare = chunks * chunk - tokens
         features = ops.pad(features, ((0, spare), (0, 0)))
         targets, weights = ops.pad(targets, (0, spare)), ops.pad(weights, (0, spare))
 
-    return _summed(targets, weights, pieces, label_smoothing, chosen)(features, table)
+    return _summed(targets, weights, chunks, label_smoothing, chosen)(features, table)
 
 
-def _summed(targets, weights, pieces, label_smoothing, chosen):
+def _summed(targets, weights, chunks, label_smoothing, chosen):
     """Return a function with a custom gradient from features (N, D) and table (V, D) to the four sums."""
 
     @ops.custom_gradient
     def summed(features, table):
         inputs = tuple(
-            ops.reshape(x, (pieces, -1, *x.shape[1:])) if pieces > 1 else x[None] for x in (features, targets, weights)
+            ops.reshape(x, (chunks, -1, *x.shape[1:])) if chunks > 1 else x[None] for x in (features, targets, weights)
         )
 
         def one(carry, item):
             sums, by_table = carry
             features, targets, weights = item
-            new_sums, by_features, more = _piece(features, targets, weights, table, label_smoothing, chosen)
+            new_sums, by_features, more = _chunk(features, targets, weights, table, label_smoothing, chosen)
             return (sums + new_sums, by_table + more), by_features
 
         start = (ops.zeros((4,), "float32"), ops.zeros(table.shape[::-1], "float32"))
-        (sums, by_table), by_features = backend.scan(one, start, inputs, pieces)
+        (sums, by_table), by_features = backend.scan(one, start, inputs, chunks)
         # The target's part of the gradient with respect to the logits, -weight (1 - e), is added after the products:
         # there it is a row of the table or a feature vector, not an array of V columns.
         kept = ((1 - label_smoothing) * weights)[:, None]
@@ -138,8 +138,8 @@ def _summed(targets, weights, pieces, label_smoothing, chosen):
     return summed
 
 
-def _piece(features, targets, weights, table, label_smoothing, chosen):
-    """Return the four sums of one piece, and the gradients of the first: features (P, D) and transposed table (D, V).
+def _chunk(features, targets, weights, table, label_smoothing, chosen):
+    """Return the four sums of one chunk, and the gradients of the first: features (P, D) and transposed table (D, V).
 
     The gradients lack the targets' part. Smoothing is over the `chosen` words (V,), or over all if that is None.
     """

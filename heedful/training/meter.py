@@ -11,8 +11,8 @@ from heedful.progress import note, progress_bar
 from heedful.training.flops import FlopCounter
 from heedful.training.machine import peak_memory, product_rate
 
-SILENCE = 60.0  # seconds between progress lines where no bar is shown, as in a log file
-TEXTS = ("source", "target", "ids")  # arrays of a batch that hold tokens
+NOTE_INTERVAL = 60.0  # seconds between progress lines where no bar is shown, as in a log file
+TOKEN_ARRAYS = ("source", "target", "ids")  # arrays of a batch that hold tokens
 
 
 class Meter:
@@ -27,8 +27,8 @@ class Meter:
     def __init__(self, model, examples, config):
         self.examples, self.config = examples, config
         self._seen = set()
-        self._made: collections.deque = collections.deque()  # counts of batches not yet trained on
-        self._demand = FlopCounter(model)
+        self._pending: collections.deque = collections.deque()  # counts of batches not yet trained on
+        self._flops = FlopCounter(model)
         self._whole: collections.Counter = collections.Counter()
         self._rate: float | None = None
         self.restart()
@@ -41,7 +41,7 @@ class Meter:
     @contextlib.contextmanager
     def shown(self, update):
         """Show progress on standard error, starting at `update`: a bar on a terminal, else occasional lines."""
-        self._told = time.monotonic()
+        self._last_note = time.monotonic()
         with self.bar:
             self.task = self.bar.add_task("", total=self.config.updates, completed=update, rate="")
             yield self
@@ -52,14 +52,14 @@ class Meter:
 
     def watched(self, batches):
         """Yield batches, and record the time and size of each."""
-        self._made.clear()  # drop what an earlier stream prefetched
+        self._pending.clear()  # drop what an earlier stream prefetched
         while True:
             began = time.monotonic()
             batch = next(batches)
-            texts = [batch[name] for name in TEXTS if name in batch]
-            self._made.append({
+            texts = [batch[name] for name in TOKEN_ARRAYS if name in batch]
+            self._pending.append({
                 "making": time.monotonic() - began,
-                "operations": self._demand.of(batch),
+                "operations": self._flops.of(batch),
                 "places": sum(text.size for text in texts),
                 "padding": sum(text.size - np.count_nonzero(text) for text in texts),
             })  # fmt: skip
@@ -67,7 +67,7 @@ class Meter:
 
     def count(self, number, seconds):
         """Count batch `number`, which took `seconds`."""
-        made, shape = self._made.popleft(), self.examples.shape(number)
+        made, shape = self._pending.popleft(), self.examples.shape(number)
         if shape in self._seen:
             counts = made | {"tokens": self.examples.tokens(number), "seconds": seconds}
         else:
@@ -78,9 +78,9 @@ class Meter:
         if self.task is not None:
             update, rate = (number + 1) // self.config.accumulate_batches, f"{self.rate:,.0f} tokens/s"
             self.bar.update(self.task, completed=update, rate=rate)
-            if self.bar.disable and time.monotonic() - self._told >= SILENCE:
+            if self.bar.disable and time.monotonic() - self._last_note >= NOTE_INTERVAL:
                 note(f"update {update:6d} of {self.config.updates}  {rate}")
-                self._told = time.monotonic()
+                self._last_note = time.monotonic()
 
     @property
     def rate(self):

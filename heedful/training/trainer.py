@@ -142,7 +142,7 @@ class Trainer:
         """Run `fit` from the current update to `goal`, or until stopped; return its mean metrics."""
         per_update = self.config.accumulate_batches
         first = self.update
-        watch = _Watch(self, meter, signals, deadline)
+        watch = _Monitor(self, meter, signals, deadline)
         example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
         data = backend.feed(meter.watched(self._batches(first)), example)
         history = self.objective.fit(
@@ -266,7 +266,7 @@ def _difference(one, other):
     return largest or math.ulp(0.0)  # 0 and -0
 
 
-class _Watch(keras.callbacks.Callback):
+class _Monitor(keras.callbacks.Callback):
     """Times each batch of a `fit`, and stops it after an update on a signal, a passed deadline or divergence."""
 
     def __init__(self, trainer, meter, signals, deadline):

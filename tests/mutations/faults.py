@@ -111,7 +111,7 @@ def nothing_is_masked(monkeypatch):
 def padding_counts_in_the_loss(monkeypatch):
     """The loss is summed over padding too."""
     wrap(
-        monkeypatch, loss, "_piece",
+        monkeypatch, loss, "_chunk",
         lambda original: lambda features, targets, weights, *rest: original(
             features, targets, ops.ones_like(weights), *rest
         ),
@@ -123,8 +123,8 @@ def _own_mean(self, x=None, y=None, y_pred=None, sample_weight=None, training=Tr
     return self.micro_batches * y_pred[0] / ops.maximum(y_pred[3], 1.0)
 
 
-@fault("pieces")
-@fault("pieces", accumulate_batches=2)
+@fault("accumulation")
+@fault("accumulation", accumulate_batches=2)
 def mean_of_means(monkeypatch):
     """The loss of each batch is divided by its own token count, not by that of the update."""
     monkeypatch.setattr(objective.Objective, "compute_loss", _own_mean)
@@ -304,7 +304,7 @@ def dropout_is_never_on(monkeypatch):
     )  # fmt: skip
 
 
-@fault("stored")
+@fault("saving")
 def dropout_is_never_off(monkeypatch):
     """Dropout stays active in inference."""
     wrap(
@@ -313,7 +313,7 @@ def dropout_is_never_off(monkeypatch):
     )  # fmt: skip
 
 
-@fault("stored")
+@fault("saving")
 def biases_are_not_loaded(monkeypatch):
     """A loaded model keeps the biases of its initialization."""
     from heedful import weights
@@ -357,7 +357,7 @@ def embeddings_initialized_too_large(monkeypatch):
     monkeypatch.setattr(keras.initializers, "RandomNormal", lambda stddev: keras.initializers.TruncatedNormal(stddev=5))
 
 
-@fault("falls")
+@fault("loss_falls")
 def the_learning_rate_is_negative(monkeypatch):
     """Updates follow the gradient uphill."""
     wrap(
@@ -366,7 +366,7 @@ def the_learning_rate_is_negative(monkeypatch):
     )  # fmt: skip
 
 
-@fault("falls", "classify")
+@fault("loss_falls", "classify")
 def classifier_features_are_zero(monkeypatch):
     """The classifier does not see the text."""
 

@@ -1,11 +1,17 @@
 """Figures: training curves."""
 
+import json
+
 import matplotlib.image
 import numpy as np
 import pytest
 
+import heedful
+from heedful.errors import InputError
 from heedful.inspection.figures import curves, draw_curves
 from heedful.inspection.style import DPI, STYLE
+from heedful.inspection.translation import TranslationInspection
+from heedful.layers import Trace
 
 pytestmark = pytest.mark.any_backend
 
@@ -49,3 +55,39 @@ def test_curves_are_legible_at_half_size(tmp_path):
     assert 0.5 * STYLE["font.size"] * DPI / 72 > 9
     assert np.ptp(picture[..., :3]) > 0.9
     assert height < width
+
+
+def test_an_inspection_is_plain_data_and_right(whole):
+    """Attention of every layer and head, and the probabilities of the written tokens, as scoring gives them."""
+    translator = heedful.load(whole.path)
+    source, target = "o gato bebe", "the cat drinks"
+    found = TranslationInspection.of(translator, source, target)
+    assert found.translation == target
+    [scores] = translator.score([source], [target])
+    assert found.log_probabilities == pytest.approx(scores.tolist(), abs=1e-4)
+    for kind in ("encoder self", "decoder self", "cross"):
+        weights, rows, columns = found.heads(kind, 1)
+        assert weights.shape == (2, len(rows), len(columns))
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+    for token, score, candidates in zip(found.written_tokens, found.log_probabilities, found.alternatives, strict=True):
+        best = [candidate.probability for candidate in candidates]
+        assert best == sorted(best, reverse=True)
+        for candidate in candidates:
+            if candidate.token == token:
+                assert np.log(candidate.probability) == pytest.approx(score, abs=1e-6)
+    again = json.loads(json.dumps(found.as_dict()))
+    assert again["source_tokens"][-1] == "[END]"
+    np.testing.assert_allclose(again["attention"]["cross"], found.attention["cross"])
+    with pytest.raises(InputError, match="There is no layer 2: the model has layers 1 to 1"):
+        found.heads("cross", 2)
+
+
+def test_a_trace_records_what_is_asked_for(whole):
+    model, ids = whole.load_model(), np.array([[5, 6, 3]])
+    trace = Trace(("output",))
+    model((ids, ids), trace=trace)
+    assert sorted(trace) == ["decoder/block_0", "encoder/block_0"]
+    assert trace["encoder/block_0"].shape == (1, 3, 16)
+    both = Trace(("attention", "output"))
+    model((ids, ids), trace=both)
+    assert len(list(both)) == 2 + 3

@@ -31,13 +31,15 @@ def draw_attention(path: str | Path, inspection, kind: str = "cross", layer: int
     if head is not None and not 1 <= head <= len(weights):
         raise InputError(f"There is no head {head}: layer {layer} has heads 1 to {len(weights)}.")
     with styled():
-        figure, axes = panels(len(heads), 4, (1.5 + 0.3 * len(columns), 1.3 + 0.3 * len(rows)))
+        figure, axes = panels(len(heads), 4, (1.6 + 0.3 * len(columns), 1.6 + 0.3 * len(rows)))
         for axis, index in zip(axes, heads, strict=True):
             image = axis.imshow(weights[index], vmin=0, vmax=1, cmap=SEQUENTIAL)
             name_ticks(axis, rows, columns)
-            axis.set_xlabel(f"head {index + 1}")
-        figure.colorbar(image, ax=axes, label="attention weight", shrink=0.6)
-        figure.suptitle(f"{kind} attention, layer {layer}: a row shows what its token reads")
+            axis.set_title(f"head {index + 1}", fontsize=13)
+        figure.colorbar(image, ax=axes, label="weight", ticks=(0, 0.5, 1), shrink=0.8)
+        figure.suptitle(f"{kind} attention, layer {layer}")
+        figure.supxlabel("token that is read", fontsize=13)
+        figure.supylabel("token that reads", fontsize=13)
         return save(figure, path)
 
 
@@ -58,7 +60,9 @@ def draw_schedule(path: str | Path, schedule, updates: int) -> Path:
     rates = [float(backend.to_numpy(schedule(int(step) * schedule.micro_batches))) for step in at]
     with styled():
         figure, [axis] = panels(1, 1, (7, 4.5))
-        plot_lines(axis, [("learning rate", list(zip(at + 1, rates, strict=True)))], ylabel="learning rate")
+        plot_lines(
+            axis, [("learning rate", list(zip(at + 1, rates, strict=True)))], ylabel="learning rate", from_zero=True
+        )
         return save(figure, path)
 
 

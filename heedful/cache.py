@@ -7,7 +7,7 @@ from pathlib import Path
 from heedful.errors import InputWarning
 
 
-def cache_folder():
+def cache_folder() -> Path:
     """Return the cache folder: HEEDFUL_CACHE, or `heedful` in XDG_CACHE_HOME, or ~/.cache/heedful."""
     if own := os.environ.get("HEEDFUL_CACHE"):
         return Path(own)
@@ -15,7 +15,7 @@ def cache_folder():
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "heedful"
 
 
-def encoded_folder():
+def encoded_folder() -> Path | None:
     """Return the cache folder of encoded text, or None without a home folder (`keep_compilations` warns then)."""
     try:
         return cache_folder() / "encoded"
@@ -23,7 +23,7 @@ def encoded_folder():
         return None
 
 
-def keep_compilations():
+def keep_compilations() -> None:
     """Keep the programs that JAX compiles in the cache folder, unless JAX already has a folder for them."""
     from heedful import backend  # imported late, since it loads Keras, which `encoded_folder` does not need
 

@@ -12,7 +12,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 _held: list[ctypes.CDLL] = []  # glibc, once `keep_freed_memory` has configured it
 
 
-def keep_freed_memory():
+def keep_freed_memory() -> None:
     """Keep freed memory in the process instead of returning it to Linux after every update.
 
     Each compiled update allocates its activations again. By default glibc maps fresh pages for them, and the kernel
@@ -34,7 +34,7 @@ def keep_freed_memory():
     _held.append(library)
 
 
-def peak():
+def peak() -> int:
     """Return the peak memory of this process, in bytes.
 
     On Linux this is `VmHWM`, since `getrusage` also counts the memory of the parent process.
@@ -48,7 +48,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def release_free_memory():
+def release_free_memory() -> None:
     """Return the currently free memory to Linux, once; do nothing without `keep_freed_memory`.
 
     Compiling fragments the heap: it leaves many small gaps, and allocates from the large free block that updates used

@@ -41,13 +41,13 @@ def _find(group, kind, name):
         raise InputError(f"The {kind} {name!r} ({points[name].value}) cannot be imported: {error}.") from error
 
 
-def task_names():
+def task_names() -> tuple[str, ...]:
     """Return the names of all tasks, those of heedful first; none of them is imported."""
     return tuple(_entry_points(TASKS))
 
 
 @functools.cache
-def find_task(name):
+def find_task(name: str):
     """Return the `Task` with a name.
 
     Raises:
@@ -56,12 +56,12 @@ def find_task(name):
     return _find(TASKS, "task", name)()
 
 
-def metric_names():
+def metric_names() -> tuple[str, ...]:
     """Return the names of all metrics, those of heedful first; none of them is imported."""
     return tuple(_entry_points(METRICS))
 
 
 @functools.cache
-def find_metric(name):
+def find_metric(name: str):
     """Return the `Metric` with a name; errors as in `find_task`."""
     return _find(METRICS, "metric", name)

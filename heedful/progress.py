@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 
-def progress_bar(*columns):
+def progress_bar(*columns) -> Progress:
     """Return a rich `Progress` context manager; it shows nothing if standard error is not a terminal.
 
     While it is open, rich shows printed text above the bar. Standard output is redirected to it only if it is a
@@ -23,7 +23,7 @@ def progress_bar(*columns):
     )  # fmt: skip
 
 
-def note(text):
+def note(text: str) -> None:
     """Write a line to standard error at once; it is dropped if standard error is closed."""
     try:
         print(text, file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from heedful.errors import InputError, InputWarning
 CHECKSUM = "sha256"
 
 
-def write_atomically(path, content):
+def write_atomically(path: str | Path, content: bytes) -> None:
     """Write bytes to `path` so that a crash or a full disk leaves either the old file or the new one, complete.
 
     Raises:
@@ -43,7 +44,7 @@ def write_atomically(path, content):
         os.close(folder)
 
 
-def write_text(path, text):
+def write_text(path: str | Path, text: str) -> None:
     """Write text in UTF-8 with `write_atomically`.
 
     File names that are not UTF-8 contain lone surrogates in Python. They are written as `\\udcff`, an escape that JSON
@@ -52,7 +53,7 @@ def write_text(path, text):
     write_atomically(path, text.encode(errors="backslashreplace"))
 
 
-def inside(folder, name):
+def inside(folder: str | Path, name: str | Path) -> Path:
     """Return the path of `name` in a folder; raise `InputError` if a link leads out of the folder."""
     path = Path(folder) / name
     try:
@@ -64,7 +65,7 @@ def inside(folder, name):
     return path
 
 
-def plain_file(folder, name):
+def plain_file(folder: str | Path, name: str | Path) -> Path:
     """Return the path of an existing plain file in a folder.
 
     Raises:
@@ -78,7 +79,7 @@ def plain_file(folder, name):
     return path
 
 
-def shapes(path):
+def shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the arrays in a safetensors file, by name, without reading the arrays.
 
     Raises:
@@ -89,7 +90,7 @@ def shapes(path):
 
 
 @contextlib.contextmanager
-def warn_if_forbidden(what):
+def warn_if_forbidden(what: str):
     """Warn with the text `what` instead of failing if writing is not permitted, such as in another user's run."""
     try:
         yield
@@ -100,7 +101,7 @@ def warn_if_forbidden(what):
 
 
 @contextlib.contextmanager
-def locked(folder, wait=False):
+def locked(folder: str | Path, wait: bool = False):
     """Lock `folder` against other processes inside this context; a killed process leaves no lock.
 
     Args:
@@ -131,13 +132,13 @@ def _open_no_link(path, flags):
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
-def with_checksum(arrays, metadata):
+def with_checksum(arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> bytes:
     """Return the bytes of a safetensors file with these arrays, metadata and a checksum of both."""
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # it scrambles other orders
     return to_safetensors(arrays, metadata | {CHECKSUM: checksum(arrays, metadata)})
 
 
-def read_checked(path):
+def read_checked(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Read a file of `with_checksum`: (arrays by name, metadata).
 
     Raises:
@@ -147,7 +148,7 @@ def read_checked(path):
     return arrays, metadata
 
 
-def read_with_checksum(path):
+def read_with_checksum(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str], str]:
     """Read a file of `with_checksum`: (arrays by name, metadata, checksum); errors as in `read_checked`."""
     arrays, metadata = read_arrays(path)
     seal = _checksum_of(metadata, path)
@@ -157,7 +158,7 @@ def read_with_checksum(path):
     return arrays, metadata, seal
 
 
-def read_checksum(path):
+def read_checksum(path: str | Path) -> str:
     """Return the checksum stored in a file of `with_checksum`; it does not depend on the order in the file.
 
     Raises:
@@ -173,7 +174,7 @@ def _checksum_of(metadata, path):
     return metadata[CHECKSUM]
 
 
-def read_arrays(path):
+def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Read a safetensors file: (arrays by name, metadata).
 
     Raises:
@@ -194,7 +195,7 @@ def _opened(path):
         raise InputError(f"{path} is damaged: {error}.") from error
 
 
-def checksum(arrays, metadata):
+def checksum(arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> str:
     """Return a SHA-256 over the metadata and over name, dtype, shape and content of each array."""
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(arrays):
@@ -204,6 +205,6 @@ def checksum(arrays, metadata):
     return digest.hexdigest()
 
 
-def name_in_model(variable):
+def name_in_model(variable) -> str:
     """Return the path of a Keras variable inside its model, the name under which its value is saved."""
     return variable.path.split("/", 1)[1]

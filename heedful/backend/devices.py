@@ -17,7 +17,7 @@ import keras  # noqa: E402
 NAME = keras.backend.backend()
 
 
-def jax_on_cpu():
+def jax_on_cpu() -> bool:
     """Return whether the backend is JAX on a CPU."""
     if NAME != "jax":
         return False
@@ -26,12 +26,12 @@ def jax_on_cpu():
     return jax.default_backend() == "cpu"
 
 
-def cores():
+def cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def workers():
+def workers() -> int:
     """Return how many compiled programs to run in parallel: one per core with JAX on a CPU, otherwise one.
 
     XLA parallelizes only large operations on a CPU; torch and TensorFlow use all cores by themselves.
@@ -39,7 +39,7 @@ def workers():
     return cores() if jax_on_cpu() else 1
 
 
-def device():
+def device() -> str:
     """Return the name of the device that computes, such as `cpu` or `NVIDIA H100`."""
     if NAME == "jax":
         import jax
@@ -56,7 +56,7 @@ def device():
     return details.get("device_name", "cpu")
 
 
-def device_count():
+def device_count() -> int:
     """Return how many devices of the kind in use the backend sees; `placement` decides which of them are used."""
     if NAME == "jax":
         import jax
@@ -71,7 +71,7 @@ def device_count():
     return max(len(tensorflow.config.list_physical_devices("GPU")), 1)
 
 
-def device_memory():
+def device_memory() -> tuple[int, int] | None:
     """Return (peak bytes in use, total bytes) of the accelerator, or None if they are not known."""
     if NAME == "jax":
         import jax

@@ -1,6 +1,7 @@
 """Where arrays live: which devices compute, how batches get there, and how results come back."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from heedful.backend.devices import NAME, device, device_count
@@ -30,6 +31,6 @@ def feed(batches, example):
     return tensorflow.data.Dataset.from_generator(lambda: batches, output_signature=signature)
 
 
-def to_numpy(array):
+def to_numpy(array) -> np.ndarray:
     """Return an array or variable of the backend as a NumPy array."""
     return ops.convert_to_numpy(array.value if isinstance(array, keras.Variable) else array)

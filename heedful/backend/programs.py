@@ -63,7 +63,7 @@ def compiled(function, model, loop=False):
     raise NotImplementedError(f"heedful runs on jax, tensorflow and torch, not on {NAME}.")
 
 
-def set_seed(seed):
+def set_seed(seed: int | None) -> None:
     """Seed the random numbers from which fresh weights and dropout seeds are drawn."""
     if NAME == "jax":  # set_random_seed would also import an installed TensorFlow, which takes seconds
         random.seed(seed)
@@ -107,7 +107,7 @@ def fusion_barrier(values):
     return jax.lax.optimization_barrier(values)
 
 
-def keep_compilations(folder):
+def keep_compilations(folder: str | Path) -> None:
     """Cache compiled programs in `folder`, so that a second run with the same shapes starts at once (JAX only).
 
     Small programs are cached too: together they take seconds to compile, and their files are small. A folder that the

@@ -36,11 +36,12 @@ def heedful_speed(work, updates):
     rates.append(product_rate(work.train.precision))  # twice: one measurement on a shared machine may be too low
     operations = sum(demand.of(examples.batch(number)) for number in range(updates))
     tokens = sum(map(examples.tokens, range(updates)))
+    known = [rate for rate in rates if rate]  # none for an unknown GPU
     return {
         "tokens_per_second": tokens / taken,
         "batch_tokens": tokens / updates,
         "padding": examples.plan.padding_share,
-        "mfu": operations / taken / max(rates) if None not in rates else None,  # None for an unknown GPU
+        "mfu": operations / taken / max(known) if known else None,
     }
 
 

@@ -50,7 +50,15 @@ class MultiHeadAttention(keras.layers.Layer):
     """
 
     def __init__(
-        self, d_model, num_heads, num_kv_heads=None, cross=False, rotary=False, dropout=0.0, bias=True, **kwargs
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        cross: bool = False,
+        rotary: bool = False,
+        dropout: float = 0.0,
+        bias: bool = True,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         num_kv_heads = num_kv_heads or num_heads

@@ -3,7 +3,7 @@
 Axes: B batch, T target length, S source length, D d_model.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
@@ -38,7 +38,15 @@ class Residual(keras.layers.Layer):
         norm, norm_epsilon, bias: see `Norm`.
     """
 
-    def __init__(self, norm_position="post", dropout=0.0, norm="layer", norm_epsilon=EPSILON, bias=True, **kwargs):
+    def __init__(
+        self,
+        norm_position: str = "post",
+        dropout: float = 0.0,
+        norm: str = "layer",
+        norm_epsilon: float = EPSILON,
+        bias: bool = True,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if norm_position not in NORM_POSITIONS:
             raise ValueError(f"Unknown norm_position {norm_position!r}: choose one of {', '.join(NORM_POSITIONS)}.")
@@ -81,12 +89,25 @@ class EncoderBlock(keras.layers.Layer):
     """
 
     def __init__(
-        self, d_model, num_heads, d_ff, *, num_kv_heads=None, activation="relu", norm_position="post", dropout=0.1,
-        attention_dropout=0.0, rotary=False, bias=True, norm="layer", norm_epsilon=EPSILON, **kwargs,
-    ):  # fmt: skip
+        self,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        *,
+        num_kv_heads: int | None = None,
+        activation: str = "relu",
+        norm_position: str = "post",
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        rotary: bool = False,
+        bias: bool = True,
+        norm: str = "layer",
+        norm_epsilon: float = EPSILON,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.d_model = d_model
-        self.arguments = {
+        self.arguments: dict[str, Any] = {
             "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
             "activation": activation, "norm_position": norm_position, "dropout": dropout,
             "attention_dropout": attention_dropout, "rotary": rotary, "bias": bias, "norm": norm,
@@ -140,7 +161,7 @@ class EncoderBlock(keras.layers.Layer):
 class DecoderBlock(EncoderBlock):
     """An encoder block with cross-attention between its two sublayers. For the arguments see `EncoderBlock`."""
 
-    def __init__(self, d_model, num_heads, d_ff, **kwargs):
+    def __init__(self, d_model: int, num_heads: int, d_ff: int, **kwargs):
         super().__init__(d_model, num_heads, d_ff, **kwargs)
         own = self.arguments
         self.cross_attention = MultiHeadAttention(
@@ -176,7 +197,7 @@ class Stack(keras.layers.Layer):
         options: keyword arguments of each block.
     """
 
-    def __init__(self, block, num_layers, options, **kwargs):
+    def __init__(self, block, num_layers: int, options, **kwargs):
         super().__init__(**kwargs)
         if num_layers < 1:
             raise ValueError(f"num_layers ({num_layers}) must be at least 1.")

@@ -20,7 +20,7 @@ class Dropout(keras.layers.Layer):
         seed: from 0 to 2^31 - 1; None: drawn from the process's generator (see `backend.set_seed`).
     """
 
-    def __init__(self, rate, seed=None, **kwargs):
+    def __init__(self, rate: float, seed: int | None = None, **kwargs):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
             raise ValueError(f"rate ({rate}) must be at least 0 and less than 1.")

@@ -3,6 +3,8 @@
 Axes: B batch, T length, D d_model, V vocabulary.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -26,11 +28,12 @@ class TokenEmbedding(keras.layers.Embedding):
         bias: whether logits have a learned bias per token; a token with bias `NEVER_WRITTEN` is never generated.
     """
 
-    def __init__(self, vocab_size, d_model, scale=True, bias=False, **kwargs):
+    def __init__(self, vocab_size: int, d_model: int, scale: bool = True, bias: bool = False, **kwargs):
         self.vocab_size, self.d_model, self.scale, self.has_bias = vocab_size, d_model, scale, bias
         initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5)
         super().__init__(vocab_size, d_model, embeddings_initializer=initializer, **kwargs)
-        self.bias = self.rounded = None
+        self.bias: Any = None
+        self.rounded: RoundedKernel | None = None
 
     def build(self, input_shape=None):
         super().build(input_shape)

@@ -17,7 +17,7 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
-def activation_function(activation):
+def activation_function(activation: str):
     """Return the nonlinearity of an activation: a function, or a name that Keras knows.
 
     A gated form has the nonlinearity of its ungated half.
@@ -26,7 +26,7 @@ def activation_function(activation):
     return functions.get(activation, activation)
 
 
-def is_gated(activation):
+def is_gated(activation: str) -> bool:
     """Return whether an activation multiplies two projections (Shazeer 2020)."""
     return activation in ("geglu", "swiglu")
 
@@ -43,7 +43,7 @@ class FeedForward(keras.layers.Layer):
         bias: whether the projections have a bias.
     """
 
-    def __init__(self, d_model, d_ff, activation="relu", bias=True, **kwargs):
+    def __init__(self, d_model: int, d_ff: int, activation: str = "relu", bias: bool = True, **kwargs):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
             raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")

@@ -4,6 +4,7 @@ Axes: B batch, T length, D d_model.
 """
 
 import dataclasses
+from typing import Any
 
 import keras
 
@@ -28,7 +29,15 @@ class InputEmbedding(keras.layers.Layer):
         new_norm: the `Norm` that creates the norm layer; None: no norm.
     """
 
-    def __init__(self, embedding, positions="sinusoidal", max_length=256, dropout=0.0, new_norm=None, **kwargs):
+    def __init__(
+        self,
+        embedding,
+        positions: str = "sinusoidal",
+        max_length: int = 256,
+        dropout: float = 0.0,
+        new_norm=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if positions not in POSITIONS:
             raise ValueError(f"Unknown positions {positions!r}: choose one of {', '.join(POSITIONS)}.")
@@ -68,7 +77,7 @@ class InputEmbedding(keras.layers.Layer):
         }  # fmt: skip
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]):
         embedding = keras.saving.deserialize_keras_object(config["embedding"])
         norm = config["new_norm"] and Norm(**config["new_norm"])
         return cls(**config | {"embedding": embedding, "new_norm": norm})

@@ -9,7 +9,7 @@ from keras import ops
 from heedful import backend
 
 
-def sinusoid(positions, d_model, concatenated=False):
+def sinusoid(positions, d_model: int, concatenated: bool = False):
     """Return the sinusoidal encoding of `positions` (..., T) as float32 (..., T, D) (Vaswani et al. 2017, section 3.5).
 
     Dimension pair i has the wavelength 2 pi 10000^(2i / d_model). The paper interleaves sine and cosine;
@@ -42,7 +42,7 @@ def rotate(x, positions):
 class SinusoidalPositions(keras.layers.Layer):
     """Add the sinusoidal encoding of each position to its vector; texts may have any length."""
 
-    def __init__(self, d_model, concatenated=False, **kwargs):
+    def __init__(self, d_model: int, concatenated: bool = False, **kwargs):
         super().__init__(**kwargs)
         if d_model % 2:
             raise ValueError(f"Sinusoidal positions come in pairs: d_model ({d_model}) must be even.")
@@ -61,7 +61,7 @@ class SinusoidalPositions(keras.layers.Layer):
 class LearnedPositions(keras.layers.Layer):
     """Add a learned vector for each position up to `max_length` (Gehring et al. 2017, section 3.1)."""
 
-    def __init__(self, d_model, max_length, **kwargs):
+    def __init__(self, d_model: int, max_length: int, **kwargs):
         super().__init__(**kwargs)
         self.d_model, self.max_length = d_model, max_length
 

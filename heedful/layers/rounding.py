@@ -22,7 +22,7 @@ class RoundingPolicy(keras.DTypePolicy):
             int32 accumulation; Dettmers et al. 2022, section 2).
     """
 
-    def __init__(self, precision):
+    def __init__(self, precision: str):
         if precision not in PRECISIONS:
             raise ValueError(f"Weights are rounded to {' or '.join(PRECISIONS)}, not to {precision!r}.")
         super().__init__("float32")
@@ -41,7 +41,7 @@ class RoundedKernel:
         name: name of the kernel that is rounded.
     """
 
-    def __init__(self, layer, shape, name="kernel"):
+    def __init__(self, layer, shape, name: str = "kernel"):
         precision = layer.dtype_policy.precision
         self.values = layer.add_weight(shape, "zeros", precision, trainable=False, name=f"{name}_rounded")
         self.scales = None
@@ -64,7 +64,7 @@ def rounds(layer):
     return isinstance(layer.dtype_policy, RoundingPolicy)
 
 
-def rounded_values(kernel, precision):
+def rounded_values(kernel, precision: str):
     """Return the weights of a `RoundedKernel` for a float32 kernel (D, U), by the suffixes of their names."""
     if precision == "bfloat16":
         return {"rounded": kernel}  # assigning rounds it

@@ -18,7 +18,7 @@ class Trace:
     def __init__(self, kinds=("attention",)):
         self.kinds, self.records = tuple(kinds), {}
 
-    def record(self, kind, layer, array):
+    def record(self, kind: str, layer, array):
         """Store the array of a layer if its kind is in `kinds`."""
         if kind in self.kinds:
             self.records[path_in_model(layer)] = array

@@ -29,7 +29,7 @@ class Base(keras.Model):
         architecture: keyword arguments, see `Architecture`.
     """
 
-    def __init__(self, sizes, *, name=None, dtype=None, trainable=True, **architecture):
+    def __init__(self, sizes, *, name: str | None = None, dtype=None, trainable=True, **architecture):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
         self.sizes, self.architecture = sizes, Architecture(**architecture)
         self.d_model, self.num_layers = self.architecture.d_model, self.architecture.num_layers
@@ -56,11 +56,11 @@ class Base(keras.Model):
         return super().get_config() | self.arguments
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]):
         """Create a model from what `get_config` returned, in this version or in heedful 0.1.0."""
         return cls(**from_format_1(config))
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: dict[str, Any]):
         """Do nothing: the constructor has built everything."""
 
     @property
@@ -68,7 +68,7 @@ class Base(keras.Model):
         """The `Norm` that creates every norm of the model."""
         return Norm(self.architecture.norm, self.architecture.norm_epsilon, self.architecture.bias)
 
-    def new_tables(self, vocab_size):
+    def new_tables(self, vocab_size: int):
         """Return the embedding of one vocabulary and its output projection: one `TokenEmbedding` if tied, or two."""
         chosen = self.architecture
         options = {"scale": chosen.embedding_scale, "dtype": self.dtype_policy}

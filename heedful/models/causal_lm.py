@@ -39,7 +39,7 @@ class CausalLM(Base):
             projection.
     """
 
-    def __init__(self, vocab_size, **architecture):
+    def __init__(self, vocab_size: int, **architecture):
         super().__init__({"vocab_size": vocab_size}, **architecture)
         self.vocab_size = vocab_size
         policy = self.dtype_policy

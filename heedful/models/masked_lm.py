@@ -29,7 +29,7 @@ class TextEncoder(Base):
         architecture: keyword arguments, see `Architecture`.
     """
 
-    def __init__(self, vocab_size, more_sizes=(), **architecture):
+    def __init__(self, vocab_size: int, more_sizes=(), **architecture):
         super().__init__({"vocab_size": vocab_size, **dict(more_sizes)}, **architecture)
         self.vocab_size = vocab_size
 
@@ -50,14 +50,14 @@ class TextEncoder(Base):
         x = self.text_input(ids, training=training)
         return self.encoder(x, visible=visible, training=training, trace=trace)
 
-    def pool(self, ids, vectors, pooling):
+    def pool(self, ids, vectors, pooling: str):
         """Pool the token vectors (B, T, D) of each text into one (B, D): the `first` one, or the `mean`."""
         if pooling == "first":
             return vectors[:, 0]
         real = ops.cast(ops.not_equal(ids, PAD_ID), vectors.dtype)[..., None]
         return ops.sum(vectors * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1)
 
-    def freeze(self):
+    def freeze(self) -> None:
         """Freeze embeddings and encoder; the head stays trainable."""
         for part in (self.embedding, self.text_input, self.encoder):
             part.trainable = False
@@ -71,7 +71,7 @@ class MaskedLM(TextEncoder):
     mask. A projection with activation and a norm precede the output projection, as in BERT.
     """
 
-    def __init__(self, vocab_size, **architecture):
+    def __init__(self, vocab_size: int, **architecture):
         super().__init__(vocab_size, **architecture)
         policy = self.dtype_policy
         embedding, self.output_projection = self.new_tables(vocab_size)
@@ -114,7 +114,7 @@ class Classifier(TextEncoder):
         architecture: keyword arguments, see `Architecture`.
     """
 
-    def __init__(self, vocab_size, num_classes, *, pooling="mean", **architecture):
+    def __init__(self, vocab_size: int, num_classes: int, *, pooling: str = "mean", **architecture):
         architecture |= {"output_bias": False}  # for a vocabulary; the class projection has its own bias
         super().__init__(vocab_size, {"num_classes": num_classes, "pooling": pooling}, **architecture)
         self._assemble(self.new_tables(vocab_size)[0])

@@ -42,7 +42,7 @@ class Transformer(Base):
         architecture: keyword arguments, see `Architecture`: `num_layers`, `d_model`, `num_heads`, `d_ff`, ...
     """
 
-    def __init__(self, source_vocab_size, target_vocab_size, **architecture):
+    def __init__(self, source_vocab_size: int, target_vocab_size: int, **architecture):
         super().__init__(
             {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}, **architecture
         )
@@ -54,7 +54,7 @@ class Transformer(Base):
                 "entries: use a joint tokenizer or tie='target'."
             )
 
-        def new_table(size, name, **more):
+        def new_table(size, name: str, **more):
             return TokenEmbedding(size, self.d_model, chosen.embedding_scale, name=name, dtype=policy, **more)
 
         untied = chosen.tie == "none"
@@ -116,7 +116,7 @@ class Transformer(Base):
         options = {"memory_visible": memory_visible, "training": training, "trace": trace}
         return self.decoder(x, memory=memory, visible=visible, positions=positions, **options)
 
-    def freeze(self):
+    def freeze(self) -> None:
         """Freeze the source side: its embedding and the encoder. The target must not share its table."""
         for part in (self.source_embedding, self.source_input, self.encoder):
             part.trainable = False

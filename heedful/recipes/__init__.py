@@ -7,12 +7,12 @@ from heedful.errors import InputError
 FOLDER = Path(__file__).parent
 
 
-def recipe_names():
+def recipe_names() -> list[str]:
     """Return the names of the recipes that come with the package."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
-def find_recipe(name):
+def find_recipe(name: str) -> Path:
     """Return the path of a recipe: a file, or one that comes with the package, which is named without a folder."""
     path = Path(name)
     if path.is_file():

@@ -26,7 +26,7 @@ class TokenCrossentropy(keras.losses.Loss):
         label_smoothing: e, from 0 up to 1.
     """
 
-    def __init__(self, label_smoothing=0.0, name="token_crossentropy", **kwargs):
+    def __init__(self, label_smoothing: float = 0.0, name: str = "token_crossentropy", **kwargs):
         kwargs.setdefault("reduction", "mean_with_sample_weight")
         super().__init__(name=name, **kwargs)
         self.label_smoothing = label_smoothing
@@ -63,7 +63,7 @@ def tokens_per_chunk(words):
     return CHUNK if words <= LARGE else CHUNK // 2
 
 
-def projected_crossentropy(features, table, targets, weights, label_smoothing=0.0, chunk=None, bias=None):
+def projected_crossentropy(features, table, targets, weights, label_smoothing: float = 0.0, chunk=None, bias=None):
     """Project features onto the vocabulary and sum the cross-entropy, without materializing all logits.
 
     Equivalent to a projection and `TokenCrossentropy`, but logits exist for one chunk of tokens at a time, and the

@@ -21,7 +21,7 @@ GPUS = {
 SIZES = 2048, 1024, 1024  # of the matrix product timed on a CPU: too large for its caches
 
 
-def product_rate(precision="float32"):
+def product_rate(precision: str = "float32") -> float | None:
     """Return the peak rate of matrix products in operations per second; None for an unknown GPU.
 
     On a CPU it is measured, in a fifth of a second or less; for a GPU it is the vendor's figure (`GPUS`).
@@ -41,14 +41,14 @@ def product_rate(precision="float32"):
     return 2 * rows * inner * columns / min(seconds)
 
 
-def peak_memory():
+def peak_memory() -> int:
     """Return the peak memory use in bytes: of the accelerator if there is one, else of this process."""
     if accelerator := backend.device_memory():
         return accelerator[0]
     return memory.peak()
 
 
-def memory_limit():
+def memory_limit() -> int:
     """Return the memory limit in bytes: of the accelerator, or of this process on the host.
 
     On the host it is the memory that was available at the first call, including that of the process, but at most the

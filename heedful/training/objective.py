@@ -4,6 +4,7 @@ Axes: B batch, T target length, D d_model, V vocabulary.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,7 +16,7 @@ from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
 from heedful.training.optimizer import Schedule, training_optimizer, training_schedule
 
 
-def batch_sums(model, batch, label_smoothing=0.0, training=False):
+def batch_sums(model, batch, label_smoothing: float = 0.0, training=False):
     """Return the four sums (4,) of `projected_crossentropy` for a model's predictions on a labelled batch."""
     features, output = model.features(batch, training=training), model.output_projection
     return projected_crossentropy(
@@ -37,7 +38,7 @@ class Objective(keras.Model):
         micro_batches: batches per update; Keras takes the mean of their gradients.
     """
 
-    def __init__(self, model, label_smoothing=0.0, micro_batches=1):
+    def __init__(self, model, label_smoothing: float = 0.0, micro_batches: int = 1):
         # float32, since Keras would otherwise round weights and token counts to the model's compute type
         super().__init__(name="objective", dtype="float32")
         self.model = model
@@ -79,7 +80,7 @@ class Objective(keras.Model):
         return {"model": model, "label_smoothing": self.label_smoothing, "micro_batches": self.micro_batches}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]):
         return cls(**config | {"model": keras.saving.deserialize_keras_object(config["model"])})
 
 

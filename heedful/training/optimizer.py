@@ -27,7 +27,16 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         micro_batches: calls per update; Keras counts calls when it accumulates gradients.
     """
 
-    def __init__(self, kind, peak=1.0, warmup_updates=4000, d_model=512, updates=None, final=0.0, micro_batches=1):
+    def __init__(
+        self,
+        kind: str,
+        peak: float = 1.0,
+        warmup_updates: int = 4000,
+        d_model: int = 512,
+        updates: int | None = None,
+        final: float = 0.0,
+        micro_batches: int = 1,
+    ):
         if kind not in SCHEDULES:
             raise ValueError(f"Unknown schedule {kind!r}: choose one of {', '.join(SCHEDULES)}.")
         if kind == "cosine" and not updates:
@@ -45,7 +54,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             return self.peak * self.d_model**-0.5 * ops.minimum(update**-0.5, update * warmup**-1.5)
         if self.kind == "inverse_square_root":
             return self.peak * rising * ops.sqrt(warmup / ops.maximum(update, warmup))
-        if self.kind == "cosine":
+        if self.kind == "cosine" and self.updates:
             done = ops.clip((update - warmup) / max(self.updates - warmup, 1), 0.0, 1.0)
             falling = self.final + (self.peak - self.final) * 0.5 * (1.0 + ops.cos(math.pi * done))
             return ops.where(update < warmup, self.peak * rising, falling)
@@ -56,7 +65,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return {name: getattr(self, name) for name in names}
 
 
-def training_schedule(train, d_model):
+def training_schedule(train, d_model: int):
     """Return the learning rate schedule of a `TrainConfig` for a model of width `d_model`."""
     return Schedule(
         train.schedule, train.learning_rate, train.warmup_updates, d_model, train.updates,
@@ -69,7 +78,7 @@ def training_optimizer(train, schedule):
     return adam(schedule, train.clip_norm, train.accumulate_batches, train.weight_decay, train.beta_2)
 
 
-def adam(schedule, clip_norm=None, micro_batches=1, weight_decay=0.0, beta_2=0.98):
+def adam(schedule, clip_norm=None, micro_batches: int = 1, weight_decay=0.0, beta_2=0.98):
     """Return Adam with the paper's betas and epsilon (section 5.3).
 
     Args:

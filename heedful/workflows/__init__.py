@@ -1,8 +1,11 @@
 """From a config and its text to a trained and scored run."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from heedful import settings
+from heedful.config import Config
 from heedful.errors import InputError
 from heedful.run import Run
 from heedful.workflows.time_plan import continued_within_minutes
@@ -16,12 +19,19 @@ DROPOUTS = ("model.dropout", "model.attention_dropout")
 MAY_CHANGE = (*DROPOUTS, "model.max_length")
 
 
-def default_folder(config):
+def default_folder(config: Config) -> Path:
     """Return the default folder of a run: runs/NAME."""
     return Path("runs") / config.name
 
 
-def train(config, path=None, report=print, force=False, origins=None, plan_minutes=True):
+def train(
+    config: Config,
+    path: str | Path | None = None,
+    report: Callable[[str], Any] = print,
+    force: bool = False,
+    origins: Mapping[str, str] | None = None,
+    plan_minutes: bool = True,
+) -> Run:
     """Train a run from a `Config` and return it.
 
     Args:
@@ -35,7 +45,13 @@ def train(config, path=None, report=print, force=False, origins=None, plan_minut
     return Training.create(config, path, report, force, origins, plan_minutes).train()
 
 
-def resume(path, report=print, config=None, verify=False, origins=None):
+def resume(
+    path: str | Path,
+    report: Callable[[str], Any] = print,
+    config: Config | None = None,
+    verify: bool = False,
+    origins: Mapping[str, str] | None = None,
+) -> Run:
     """Continue the training of a run folder exactly as if it had never stopped; `verify` first checks it by replay."""
     run = Run.open(path)
     if config is not None and config != run.config:
@@ -74,6 +90,6 @@ def _require_same(run, config):
             )
 
 
-def plan(config, report=print):
+def plan(config: Config, report: Callable[[str], Any] = print) -> None:
     """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
     Training.plan(config, report)

@@ -1,11 +1,14 @@
 """The self-check on the command line; `tests/mutations` tests that it finds faults."""
 
 import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import heedful
 from heedful.config import Config, ModelConfig
 from heedful.plugins import find_task
 from heedful.run import Run
@@ -76,3 +79,11 @@ def test_values_that_are_not_finite_become_null_in_json():
     finding = check.Finding(check.CHECKS[0], np.inf, np.nan)
     assert not finding.passed
     assert json.loads(json.dumps(finding.as_dict(), allow_nan=False))["allowed"] is None
+
+
+def test_a_failed_check_names_files_that_exist():
+    """Guards against a file that was renamed: heedful 0.1.0 named some by their old places."""
+    package = Path(heedful.__file__).parent
+    for one in check.CHECKS:
+        for name in re.findall(r"[a-z_]+/(?:[a-z_]+\.py)?|(?<!/)\b[a-z_]+\.py", one.where):
+            assert (package / name).exists(), (one.name, name)

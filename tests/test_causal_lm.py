@@ -158,6 +158,7 @@ def test_min_length_holds_beyond_the_context(generator):
     assert all(60 <= len(text) - len(prompt) <= 80 for prompt, text in zip(prompts, made, strict=True))
 
 
+@pytest.mark.slow
 def test_samples_depend_only_on_seed_and_index_of_the_prompt(generator):
     prompts = ["the cat", "a", "the king", "a"]
     options = {"sample": True, "max_length": 40, "top_k": 20}

@@ -428,6 +428,7 @@ def test_explain_says_meaning_default_and_value(recipe, cli):
     assert b"did you mean train.learning_rate" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_explain_says_where_the_value_of_a_run_came_from(recipe, cli):
     assert cli("train", recipe, "--run", "run", "--train.seed", 5, "--train.updates=3").returncode == 0
     told = {}

@@ -76,6 +76,7 @@ def test_scores_are_computed_only_where_needed(make_run, tmp_path, beam_size, sc
     assert (candidate.score < 0) == made
 
 
+@pytest.mark.slow
 def test_decode_settings_without_a_counterpart_do_not_prevent_an_export(make_run, tmp_path):
     run = make_run()
     run.config = dataclasses.replace(

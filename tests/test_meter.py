@@ -75,6 +75,7 @@ def test_all_batches_but_the_first_of_each_shape_are_counted(tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_training_logs_padding_data_time_and_memory(recipe, tmp_path):
     said = []
     workflows.train(Config.from_toml(recipe), tmp_path / "run", said.append)

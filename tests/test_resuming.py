@@ -62,6 +62,7 @@ def test_resuming_drops_log_entries_after_the_last_state(whole):
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_resuming_a_run_that_was_never_saved_starts_from_update_0(config, tmp_path, whole):
     """Guards against a run that cannot be resumed after a kill between its creation and its first state."""
     made = Training.create(config, tmp_path / "made", quiet)
@@ -88,6 +89,7 @@ def test_resuming_weights_without_a_state_is_refused(whole, gone):
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_settings_changed_before_the_first_state_are_kept(config, tmp_path):
     """Guards against a second resume that continues with other batches than the first."""
     run = Training.create(config, tmp_path / "made", quiet).run
@@ -247,6 +249,7 @@ def test_resuming_may_change_select_by_but_not_accumulation(config, tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_a_finished_run_keeps_its_weights_when_select_by_changes(config, tmp_path):
     """Guards against replacing the best weights by the last ones when no validation follows."""
     config = change(config, "--train.select_by", "bleu", "--train.learning_rate", "0.5")
@@ -288,6 +291,7 @@ def test_dropout_cannot_be_switched_off_on_resume(whole):
         workflows.resume(whole.path, quiet, change(whole.config, "--model.dropout", "0"))
 
 
+@pytest.mark.slow
 def test_raising_updates_on_resume_keeps_the_planned_batches(config, tmp_path):
     """The plan weighs compile time against the number of updates, but must not change once it is in use."""
     options = ("--data.corpus", "phrasebook", "--data.train", "[]", "--data.valid", "[]", "--data.test", "[]")

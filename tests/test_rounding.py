@@ -109,7 +109,8 @@ def test_a_language_model_generates_in_lower_precision(precision, numpy):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("learned_in", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("learned_in", ["float32", "bfloat16"])
 def test_validation_decodes_with_the_current_weights(learned_in, recipe, tmp_path, numpy, monkeypatch):
     config = override(Config.from_toml(recipe), ["--decode.precision", "int8", "--train.precision", learned_in])
     training = Training.create(config, tmp_path / "run", lambda line: None)

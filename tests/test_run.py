@@ -15,6 +15,7 @@ from heedful.weights import load_weights, weights_by_name
 from tests.conftest import change, quiet
 
 
+@pytest.mark.slow
 def test_a_run_trained_in_bfloat16_loads_in_bfloat16(config, tmp_path):
     run = workflows.train(change(config, "--train.precision", "bfloat16"), tmp_path / "run", quiet)
     assert all(entry["loss"] < 10 for entry in run.log.read())

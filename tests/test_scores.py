@@ -70,10 +70,17 @@ def test_a_model_with_a_lowercase_tokenizer_is_scored_without_case(recipe, cli):
 
 
 def test_older_scores_get_the_default_of_a_newer_setting():
-    now = dataclasses.asdict(DecodeConfig(beam_size=4))
+    now = dataclasses.asdict(DecodeConfig(beam_size=4, precision="float32"))
     before = {name: value for name, value in now.items() if name != "precision"}
     assert _with_defaults({"decode": before}) == _with_defaults({"decode": now}) == {"decode": now}
     assert _with_defaults({"loss": 1.0}) == {"loss": 1.0}
+
+
+def test_the_precision_of_decoding_is_compared_as_it_was_used():
+    """Guards against two runs decoded "as_trained", one of them in bfloat16, that pass as decoded alike."""
+    scores = {"decode": {"precision": "as_trained"}, "precision": "bfloat16"}
+    assert _with_defaults(scores)["decode"]["precision"] == "bfloat16"
+    assert _with_defaults(scores | {"precision": "float32"})["decode"]["precision"] == "float32"
 
 
 def test_bootstrap_samples_are_drawn_with_replacement():
@@ -195,6 +202,7 @@ def test_runs_that_were_not_scored_alike_are_not_compared(variants, tmp_path, re
         compare([classes])
 
 
+@pytest.mark.slow
 def test_seeds_are_trained_and_compared_on_the_command_line(cli, recipe, tmp_path):
     done = cli("train", recipe, "--run", tmp_path / "r", "--seeds", 3, 4)
     assert done.returncode == 0, done.stderr
@@ -225,7 +233,7 @@ def test_units_of_every_task_add_up_to_its_scores(recipe_of, tmp_path, task, met
     run = workflows.train(Config.from_toml(recipe_of(task)), tmp_path / task, quiet)
     scores = read(run)[-1]
     for name, units in counts_of(run, scores).items():
-        assert find_metric(name).of(units.sum(0)) == pytest.approx(scores[name], rel=1e-6), name
+        assert find_metric(name).score(units.sum(0)) == pytest.approx(scores[name], rel=1e-6), name
     comparison = compare([run])
     assert comparison.metric == metric
     assert comparison.rows[0].score == pytest.approx(scores[metric], rel=1e-6)

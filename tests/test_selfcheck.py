@@ -35,6 +35,7 @@ def test_training_refuses_to_start_on_a_fault(recipe, cli, monkeypatch, tmp_path
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_the_check_command_checks_trained_weights(recipe, cli):
     trained = cli("train", recipe, "--run", "run", "--train.check", "true")
     assert b"self-check: 15 checks passed" in trained.stdout

@@ -130,6 +130,7 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_a_translator_starts_from_a_frozen_encoder(recipe, tmp_path, text_files):
     """After training, the encoder is bitwise that of the masked model, and the source tokenizer is the same."""
     words = workflows.train(Config.from_toml(recipe("fill")), tmp_path / "words", quiet)
@@ -230,6 +231,7 @@ def test_text_that_cannot_be_scored_is_refused_before_training(recipe, tmp_path,
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_holding_out_from_a_text_sorted_by_class_is_refused(recipe, tmp_path):
     path = tmp_path / "sorted.tsv"
     path.write_text("".join(f"{label}\ttext {n}\n" for label in ("bad", "good") for n in range(50)), encoding="utf-8")
@@ -244,6 +246,7 @@ def test_holding_out_from_a_text_sorted_by_class_is_refused(recipe, tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_bits_per_byte_are_reported_only_for_lossless_tokenizers(recipe, tmp_path, cli):
     """Guards against a small vocabulary that wins because unknown tokens cost nothing."""
     for kind in ("char", "word"):

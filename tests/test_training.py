@@ -46,6 +46,7 @@ def test_vocabulary_comes_from_training_text_alone(config, tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_training_can_memorise_twenty_sentences(config, tmp_path):
     config = change(
         config, "--train.updates", "400", "--train.validate_every", "400", "--model.dropout", "0.0",
@@ -81,6 +82,7 @@ def test_training_and_validation_log_the_same_kind_of_loss(config, tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_used_and_available_devices_are_reported_in_one_line(config, trained, tmp_path):
     """Guards against devices that stay unused without a word."""
     said = []

@@ -132,6 +132,7 @@ def test_plot_model_draws_the_model(tmp_path):
     assert (tmp_path / "model.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_mixed_bfloat16_is_close_and_learns(batch, numpy):
     full, mixed = make(), make(dtype="mixed_bfloat16")
     mixed.set_weights(full.get_weights())

@@ -50,7 +50,7 @@ def lines(rng):
 SEARCHES = [
     pytest.param({}, marks=pytest.mark.slow),  # beam search covers all that greedy search does
     {"beam_size": 3, "min_length": 2},
-    {"sample": True, "top_p": 0.9, "seed": 7},
+    pytest.param({"sample": True, "top_p": 0.9, "seed": 7}, marks=pytest.mark.slow),
 ]
 
 
@@ -103,7 +103,7 @@ def test_n_best_scores_are_sorted_log_probabilities(tokenizer, lines):
     np.testing.assert_allclose([tokens.sum() for tokens in scored], [score for *_, score in found], atol=1e-3)
 
 
-@pytest.mark.parametrize("options", [{}, {"beam_size": 3}, {"sample": True}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"beam_size": 3}, marks=pytest.mark.slow), {"sample": True}])
 def test_min_length_holds_up_to_the_limit_of_the_source(translator, options):
     """Covers a minimum equal to the maximum, and a minimum above the limit of a short source."""
     sources = [translator.source_tokenizer.encode(line) for line in ("o gato bebe água", "a vaca")]

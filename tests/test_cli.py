@@ -219,7 +219,7 @@ def test_training_continues_when_its_output_pipe_is_closed(recipe, tmp_path):
         command = f"{sys.executable} -m heedful train {recipe} --run {tmp_path / 'unread'} --force {kept} | head -1"
         result = subprocess.run(["bash", "-c", command], capture_output=True, timeout=300, check=False)
         assert result.stdout.count(b"\n") == 1
-        assert result.stderr.count(b"nobody reads standard output any more; the work goes on.") == told
+        assert result.stderr.count(b"standard output is closed; the work continues.") == told
         assert read_scores(Run.open(tmp_path / "unread"))
 
 

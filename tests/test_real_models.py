@@ -81,7 +81,7 @@ def test_a_classifier_starts_from_a_bare_bert(minilm, cli, tmp_path, labelled):
     settings = ["--train.updates", "2", "--train.validate_every", "2", "--data.batch_tokens", "64"]
     trained = cli("train", "trec-minilm", *data, *settings, "--train.check", "false")
     assert trained.returncode == 0, trained.stderr
-    assert b" weights taken over from runs/minilm" in trained.stdout
+    assert b" weights initialised from runs/minilm" in trained.stdout
     assert cli("classify", tmp_path / "runs" / "trec-minilm", stdin="the king eats\n").stdout in (
         b"animal\n",
         b"human\n",

@@ -218,7 +218,7 @@ class Training:
                 if name.startswith(theirs) and name != "embedding/bias":  # which belongs to the output
                     arrays[name.replace(theirs, own, 1)] = array
         count = load_matching(model, arrays, path, tuple(own for _, own in self.task.starts_from))
-        self.report(f"{count} weights taken over from {start}" + (", frozen" if self.config.train.freeze else ""))
+        self.report(f"{count} weights initialised from {start}" + (", frozen" if self.config.train.freeze else ""))
 
     def _draw_curves(self):
         log = self.run.log.read()

@@ -142,14 +142,14 @@ def page(results):
         commands = []
         for result in [result for result in results if result["section"] == section]:
             commands.append(f"- {result['what']}: `{result['command']}`")
-            place = "ABCDEFGH"[machines.index(result["machine"])]
+            place = result["machine"]["processor"]
             share = result["cpu_over_wall"] or ""
             for figure in result["figures"]:
                 value = f"{shown(figure['value'])} {figure['unit']}".strip()
                 rows.append(f"| {result['what']} | {figure['name']} | {value} | {place} | {share} | {result['date']} |")
         commands = "\n".join(dict.fromkeys(commands))
         parts.append(f"## {section}\n\n" + "\n".join(rows) + f"\n\nCommands:\n\n{commands}\n")
-    lines = [f"- {'ABCDEFGH'[number]}: {described(one)}" for number, one in enumerate(machines)]
+    lines = [f"- {described(one)}" for one in machines]
     parts.append("## Machines\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 

@@ -95,7 +95,7 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
         "train", recipe("classify"), "--run", "classes", "--train.init_from", "words", "--train.freeze", "true"
     )
     assert trained.returncode == 0, trained.stderr
-    assert b"weights taken over from words, frozen" in trained.stdout
+    assert b"weights initialised from words, frozen" in trained.stdout
     before, after = (read_checked(tmp_path / name / "model.safetensors")[0] for name in ("words", "classes"))
     shared = [name for name in after if name.startswith(("embedding", "text_input", "encoder"))]
     assert len(shared) > 10

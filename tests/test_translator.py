@@ -135,6 +135,7 @@ def test_prefixes_begin_the_translation(translator):
         list(translator.predict_stream(["o gato"], prefixes=["the king sees bread"], max_length=3))
 
 
+@pytest.mark.any_backend
 def test_alternatives_begin_with_different_tokens(translator):
     found = translator.alternatives("o gato bebe", prefix="the", count=4)
     assert len({piece for piece, _, _ in found}) == 4
@@ -143,6 +144,7 @@ def test_alternatives_begin_with_different_tokens(translator):
     assert found[0][1] < 0
 
 
+@pytest.mark.any_backend
 def test_alternatives_may_be_the_last_allowed_token(translator):
     options = {"prefix": "the cat", "count": 4, "forbidden": HIDDEN}
     found = translator.alternatives("o gato bebe", max_length=3, **options)
@@ -156,6 +158,7 @@ STREAMED = {"greedy": {}, "sampled": {"sample": True, "top_p": 0.9, "seed": 3}, 
     "min_length": 7, "forbidden": HIDDEN, "no_repeat_ngram": 2}}  # fmt: skip
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("options", STREAMED.values(), ids=STREAMED)
 def test_streamed_tokens_add_up_to_the_whole_translation(translator, lines, options):
     """Guards against ignored settings: heedful 0.1.0 always streamed a plain greedy search."""
@@ -166,6 +169,7 @@ def test_streamed_tokens_add_up_to_the_whole_translation(translator, lines, opti
     assert "".join(pieces) == whole.text
 
 
+@pytest.mark.any_backend
 def test_a_beam_cannot_be_streamed(translator):
     """The beam size of the settings is ignored; a beam size passed as an argument is refused."""
     beams = Translator(translator.model, *[translator.target_tokenizer] * 2, DecodeConfig(beam_size=3))
@@ -174,6 +178,7 @@ def test_a_beam_cannot_be_streamed(translator):
         list(beams.stream_tokens("o gato bebe", beam_size=3))
 
 
+@pytest.mark.any_backend
 def test_a_source_of_the_maximum_length_can_be_streamed(tokenizer):
     size = len(tokenizer)
     model = heedful.Transformer(
@@ -183,6 +188,7 @@ def test_a_source_of_the_maximum_length_can_be_streamed(tokenizer):
     assert "".join(translator.stream_tokens("o gato " * 9)) == translator.translate("o gato " * 9)
 
 
+@pytest.mark.any_backend
 def test_greedy_scores_are_length_normalised_like_beam_scores(translator, lines):
     lines = [line for line in lines if line]
     settings = {"length_penalty": 0.0}, {"length_penalty": 1.0}, {"length_penalty": 0.6, "length_norm": "gnmt"}
@@ -194,12 +200,14 @@ def test_greedy_scores_are_length_normalised_like_beam_scores(translator, lines)
         assert gnmt == pytest.approx(plain / ((5 + length) / 6) ** 0.6, rel=1e-5)
 
 
+@pytest.mark.any_backend
 def test_samples_are_sorted_by_score(translator, lines):
     for candidates in translator.n_best([line for line in lines if line], sample=True, n_best=4):
         scores = [score for _, score in candidates]
         assert scores == sorted(scores, reverse=True)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_prefix_takes_precedence_over_other_constraints(translator, beam_size):
     begun = "the cat the cat the cat"
@@ -211,6 +219,7 @@ def test_a_prefix_takes_precedence_over_other_constraints(translator, beam_size)
     assert len(words) >= 9
 
 
+@pytest.mark.any_backend
 def test_alternatives_exclude_forbidden_tokens(translator):
     found = [piece for piece, _, _ in translator.alternatives("o gato bebe", count=3)]
     others = [piece for piece, _, _ in translator.alternatives("o gato bebe", count=3, forbidden=(found[0],))]
@@ -220,6 +229,7 @@ def test_alternatives_exclude_forbidden_tokens(translator):
         translator.alternatives(" ")
 
 
+@pytest.mark.any_backend
 def test_a_single_text_is_refused_where_a_list_is_expected(translator):
     for method in (translator.n_best, lambda text: translator.score(text, ["the cat"])):
         with pytest.raises(InputError, match=r"takes a list of texts; put a single text into brackets"):
@@ -230,6 +240,7 @@ def test_a_single_text_is_refused_where_a_list_is_expected(translator):
         translator.score(["o gato"], ["the cat " * 20])
 
 
+@pytest.mark.any_backend
 def test_settings_that_would_do_nothing_are_refused(translator):
     """Guards against tuning a temperature while the search is greedy."""
     for option in ("temperature", "top_k", "top_p", "min_p"):
@@ -240,17 +251,20 @@ def test_settings_that_would_do_nothing_are_refused(translator):
             translator.translate("o gato", **option)
 
 
+@pytest.mark.any_backend
 def test_a_list_is_refused_where_a_single_text_is_expected(translator):
     for method in (translator.alternatives, lambda line: list(translator.stream_tokens(line))):
         with pytest.raises(InputError, match="takes a single text, not list"):
             method(["o gato"])
 
 
+@pytest.mark.any_backend
 def test_drawing_the_attention_of_an_ensemble_is_refused(model, tokenizer):
     with pytest.raises(InputError, match="have no attention in common"):
         TranslationInspection.of(Translator(Ensemble([model, model]), tokenizer, tokenizer), "o gato")
 
 
+@pytest.mark.any_backend
 def test_attention_is_drawn_for_a_translation_without_an_end_token(tokenizer):
     """Guards against reading one token more than the model has learned positions."""
     model = leaning(tokenizer, -1e9, positions="learned")
@@ -260,6 +274,7 @@ def test_attention_is_drawn_for_a_translation_without_an_end_token(tokenizer):
     assert maps.heads("decoder self", 1)[0].shape == (6, 19, 19)
 
 
+@pytest.mark.any_backend
 def test_a_space_at_the_end_of_a_prefix_belongs_to_the_next_word(corpus):
     """Guards against a separate space token, which byte-level training text never has before a word."""
     text = [target for _, target in corpus]
@@ -271,6 +286,7 @@ def test_a_space_at_the_end_of_a_prefix_belongs_to_the_next_word(corpus):
     assert spaced.carries_spaces
 
 
+@pytest.mark.any_backend
 def test_alternatives_use_the_requested_precision(translator):
     plain = translator.alternatives("o gato bebe", prefix="the")
     rounded = translator.alternatives("o gato bebe", prefix="the", precision="bfloat16")
@@ -283,6 +299,7 @@ def test_alternatives_use_the_requested_precision(translator):
         assert score == pytest.approx(probabilities[translator.target_tokenizer.lookup(piece)], abs=1e-4)
 
 
+@pytest.mark.any_backend
 def test_blank_lines_have_an_empty_translation():
     spaced = Tokenizer.train(["o gato bebe"], "bpe", 300)
     model = heedful.Transformer(len(spaced), len(spaced), num_layers=1, d_model=8, num_heads=2, d_ff=8, max_length=20)
@@ -293,6 +310,7 @@ def test_blank_lines_have_an_empty_translation():
     assert [list(translator.stream_tokens(line)) for line in ("", " ")] == [[], []]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -310,6 +328,7 @@ def test_invalid_options_are_refused(translator, options, message):
         translator.translate("o gato", **options)
 
 
+@pytest.mark.any_backend
 def test_long_lines_are_cut_with_a_warning_that_names_them(model, tokenizer):
     translator, warnings = Translator(model, tokenizer, tokenizer), []
     long = " ".join(["gato"] * 40)
@@ -318,6 +337,7 @@ def test_long_lines_are_cut_with_a_warning_that_names_them(model, tokenizer):
     assert out[1] == translator.translate(" ".join(["gato"] * 18))
 
 
+@pytest.mark.any_backend
 def test_stream_reads_ahead_but_not_everything(model, tokenizer):
     """Guards memory and latency: the translation of a long pipe must start before the pipe ends."""
     translator = Translator(model, tokenizer, tokenizer, DecodeConfig(batch_size=1))

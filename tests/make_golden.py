@@ -30,7 +30,7 @@ def outputs(options):
     batch["source"][1, 4:] = 0
     labels, weights = rng.integers(4, 37, (3, 5)), np.ones((3, 5), "float32")
     table = model.output_projection.embeddings
-    sums = projected_crossentropy(model.features(batch), table, labels, weights, 0.1, piece=4)
+    sums = projected_crossentropy(model.features(batch), table, labels, weights, 0.1, chunk=4)
     return ops.convert_to_numpy(model(batch)), ops.convert_to_numpy(sums)
 
 

@@ -142,7 +142,7 @@ def watch(tick, shared):
     around(os, "fsync", "writing", "writing")
     around(Path, "replace", "writing", "writing")
 
-    ended = trainer_module._Watch.on_train_batch_end
+    ended = trainer_module._Monitor.on_train_batch_end
 
     def on_train_batch_end(self, batch, logs=None):
         tick("update")
@@ -150,7 +150,7 @@ def watch(tick, shared):
         shared.write(UPDATES, self.number // self.trainer.config.accumulate_batches)
         tick("update")
 
-    trainer_module._Watch.on_train_batch_end = on_train_batch_end
+    trainer_module._Monitor.on_train_batch_end = on_train_batch_end
 
 
 def run(arguments, shared, number=signal.SIGKILL, moment=None, count=0):

@@ -16,6 +16,10 @@ class PaddingMask(keras.layers.Layer):
     This is a separate layer because on JAX `fit` runs a model's `call` without asking the model for its mask.
     """
 
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.built = True  # without weights; otherwise each `fit` traces the model to build this layer
+
     def call(self, inputs):
         return inputs[0]
 

@@ -122,7 +122,9 @@ class Classifier(TextEncoder):
             raise ValueError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
         self.num_classes, self.pooling = num_classes, pooling
         policy = self.dtype_policy
-        self.pooler = Projection(self.d_model, activation="tanh", name="pooler", dtype=policy)
+        # Created for any pooling, so that what is created next starts from the same random draws.
+        pooler = Projection(self.d_model, activation="tanh", name="pooler", dtype=policy)
+        self.pooler = pooler if pooling == "first" else None
         self.pooler_dropout = Dropout(self.architecture.dropout, name="pooler_dropout", dtype=policy)
         self.output_projection = TokenEmbedding(
             num_classes, self.d_model, scale=False, bias=True, name="output_projection", dtype=policy
@@ -131,7 +133,7 @@ class Classifier(TextEncoder):
 
     @property
     def parts(self):
-        pooler = [self.pooler] if self.pooling == "first" else []
+        pooler = [self.pooler] if self.pooler else []
         return [*super().parts, *pooler, self.output_projection]
 
     def call(self, inputs, training=None, trace=None):

@@ -3,6 +3,9 @@
 Axes: B batch, S source length, T target length.
 """
 
+from collections.abc import Iterator
+from typing import Protocol
+
 import numpy as np
 
 from heedful.data.batches import BatchPlan
@@ -59,49 +62,59 @@ def plan_pieces(pieces, *, batch_tokens, batch_sentences=0, max_shapes=10, seed=
     return BatchPlan(np.zeros_like(lengths), lengths, seed=seed, **options)
 
 
+class Examples(Protocol):
+    """Batches to train on or to score. Batch n is a pure function of the seed and n. `str` describes the examples."""
+
+    def batch(self, number: int) -> dict[str, np.ndarray]:
+        """Return batch `number`, counted from 0 through all epochs."""
+
+    def one_pass(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yield batches that contain every text exactly once; they are the same on every call."""
+
+    def tokens(self, number: int) -> int:
+        """Return the number of tokens in batch `number` without padding; for pairs, the target tokens only."""
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """Return the shape of batch `number`: rows, then the lengths of its sides."""
+
+    def first_of_each_shape(self) -> list[int]:
+        """Return the number of the first batch of every shape."""
+
+    @property
+    def batches_per_epoch(self) -> float:
+        """Mean number of batches per pass over all texts."""
+
+
 class PlannedExamples:
-    """The batches of a `BatchPlan` as arrays; batch n is a pure function of (seed, n).
+    """The batches of a `BatchPlan` as arrays; the `Examples` of most tasks."""
 
-    All training examples have this interface: `batch(n)`, `tokens(n)`, `shape(n)`, `first_of_each_shape()`,
-    `batches_per_epoch`, `one_pass()`, and a description as `str`.
-
-    Args:
-        plan: a `BatchPlan`.
-    """
-
-    def __init__(self, plan):
+    def __init__(self, plan: BatchPlan):
         self.plan = plan
 
-    def read(self, rows, shape, draw):
+    def read(self, rows, shape, draw) -> dict[str, np.ndarray]:
         """Return the arrays of a batch: texts `rows` (-1: empty) in a `Shape`; `draw` seeds its random numbers."""
         raise NotImplementedError
 
-    def batch(self, number):
-        """Return batch `number`."""
+    def batch(self, number: int) -> dict[str, np.ndarray]:
         shape, rows = self.plan.batch(number)
         return self.read(rows, shape, (TRAINING_MASKS, number))
 
-    def one_pass(self):
-        """Yield batches that contain every text exactly once; they are the same on every call."""
+    def one_pass(self) -> Iterator[dict[str, np.ndarray]]:
         for number, (shape, rows) in enumerate(self.plan.one_pass()):
             yield self.read(rows, shape, (SCORING_MASKS, number))
 
-    def tokens(self, number):
-        """Return the number of tokens in batch `number` without padding; for pairs, the target tokens only."""
+    def tokens(self, number: int) -> int:
         return self.plan.target_tokens(number)
 
-    def shape(self, number):
-        """Return the shape of batch `number`."""
+    def shape(self, number: int) -> tuple[int, ...]:
         shape, _ = self.plan.batch(number)
         return (shape.sentences, *shape.lengths)
 
-    def first_of_each_shape(self):
-        """Return the number of the first batch of every shape."""
+    def first_of_each_shape(self) -> list[int]:
         return self.plan.first_of_each_shape()
 
     @property
-    def batches_per_epoch(self):
-        """Mean number of batches per pass over all texts."""
+    def batches_per_epoch(self) -> float:
         return self.plan.batches_per_epoch
 
     def __str__(self):

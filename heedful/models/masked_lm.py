@@ -145,6 +145,6 @@ class Classifier(TextEncoder):
         """Return one vector per text (B, 1, D), from which `output_projection` computes logits."""
         ids = inputs["ids"]
         pooled = self.pool(ids, self.encode(ids, training, trace), self.pooling)[:, None]
-        if self.pooling == "first":
+        if self.pooler:
             pooled = self.pooler(pooled)
         return self.pooler_dropout(pooled, training=training)

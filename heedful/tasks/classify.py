@@ -3,18 +3,28 @@
 import dataclasses
 import itertools
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heedful.config import Config, DataConfig, DecodeConfig
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import Ragged
-from heedful.data.examples import plan_pieces
+from heedful.data.examples import Examples, plan_pieces
 from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.storage import warn_if_forbidden
 from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import random_text, require_three_tokens
-from heedful.tasks.task import SCORED_TOKENS, Task, Validator, starting_point
+from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Task, Validator, starting_point
+
+if TYPE_CHECKING:
+    import keras
+
+    from heedful.inference.predictor import Predictor
+    from heedful.run import Run
 
 EXPECTED = 5  # expected texts of a class from which on their absence is no chance
 
@@ -27,19 +37,19 @@ class Classify(Task):
     starts_from = tuple((part, part) for part in ("embedding/", "text_input/", "encoder/"))
     all_frozen = True
 
-    def check_config(self, config):
+    def check_config(self, config: Config) -> None:
         require_three_tokens(config)
 
-    def default_selection(self, config):
+    def default_selection(self, config: Config) -> str:
         return "accuracy"
 
-    def text_layout(self, data):
+    def text_layout(self, data: DataConfig) -> str:
         return "labelled"
 
-    def open_text(self, config, files, origin=""):
+    def open_text(self, config: Config, files: Sequence[str], origin: str = "") -> Corpus:
         return read_labelled(files, origin)
 
-    def prepare(self, config, corpora):
+    def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         corpus = corpora["train"]
         texts = [corpus]
         if not config.data.valid:  # held out of the same text
@@ -58,7 +68,7 @@ class Classify(Task):
         plain = Corpus(lambda: (text for _, text in corpus), corpus.fingerprint, corpus.name)
         return config, [text_tokenizer(config, plain, mask=True)]
 
-    def training_examples(self, run, corpora, report):
+    def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:
         data = run.config.data
         examples = _examples(run, corpora["train"], data.batch_tokens, data.max_shapes)
         counts = np.bincount(examples.labels, minlength=len(data.labels))
@@ -66,30 +76,32 @@ class Classify(Task):
         report(f"training text: {len(examples.texts):,} texts ({shares})")
         return examples
 
-    def scored_examples(self, run, corpora, part):
+    def scored_examples(self, run: "Run", corpora: Corpora, part: str) -> Examples:
         return _examples(run, corpora[part], min(run.config.data.batch_tokens, SCORED_TOKENS), 3)
 
-    def build_model(self, run, **options):
+    def build_model(self, run: "Run", **options) -> "keras.Model":
         from heedful.models import Classifier
 
         config = run.config
         return Classifier(len(run.tokenizer), len(config.data.labels), pooling=config.model.pooling, **options)
 
-    def predictor(self, runs, decode=None):
+    def predictor(self, runs: "Sequence[Run]", decode: DecodeConfig | None = None) -> "Predictor":
         from heedful.inference.text_classifier import TextClassifier
 
         return TextClassifier.from_run(runs[0])
 
-    def validator(self, run, model, corpora, scored):
+    def validator(
+        self, run: "Run", model: "keras.Model", corpora: Corpora, scored: Mapping[str, Examples]
+    ) -> Validator:
         return ClassValidator(run, model, scored["valid"])
 
-    def evaluate(self, run, corpus, predictor=None):
+    def evaluate(self, run: "Run", corpus: Corpus, predictor: Any = None) -> dict[str, Any]:
         """As `Task.evaluate`; also draw the confusion matrix to figures/confusion.png."""
         from heedful.evaluation import class_scores
         from heedful.inspection.figures import draw_confusion
         from heedful.scores.provenance import save_scores
 
-        classifier = predictor or self.predictor([run])
+        classifier: Any = predictor or self.predictor([run])
         wanted = label_numbers(corpus, classifier.labels)
         if not len(wanted):
             raise InputError(f"{corpus.name} is empty.")
@@ -101,14 +113,14 @@ class Classify(Task):
             draw_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), classifier.labels)
         return scores
 
-    def describe(self, scores):
+    def describe(self, scores: Mapping[str, Any]) -> str:
         return f"accuracy {scores['accuracy']:.2%}  macro-F1 {scores['macro_f1']:.4f}  on {scores['texts']:,} texts"
 
-    def random_batch(self, run, random, rows, length):
+    def random_batch(self, run: "Run", random: np.random.Generator, rows: int, length: int) -> dict[str, np.ndarray]:
         ids = random_text(run, random, rows, length)
         return {"ids": ids, "labels": random.integers(0, len(run.config.data.labels), (rows, 1), dtype=np.int32)}
 
-    def wrong_labels(self, run, batch):
+    def wrong_labels(self, run: "Run", batch: Mapping[str, np.ndarray]) -> float:
         wrong = (batch["labels"] < 0) | (batch["labels"] >= len(run.config.data.labels))
         return float(wrong[batch["weights"] > 0].mean())
 
@@ -116,14 +128,14 @@ class Classify(Task):
 class ClassValidator(Validator):
     """Measures loss and accuracy on a corpus; its predictor is a `TextClassifier`."""
 
-    def __init__(self, run, model, scored):
+    def __init__(self, run: "Run", model: "keras.Model", scored: Examples):
         from heedful.evaluation import TokenScores
         from heedful.inference.text_classifier import TextClassifier
 
         self.predictor = TextClassifier(model, run.tokenizer, run.config.data.labels, run.config.data.max_tokens)
         self._token_scores = TokenScores(model, scored)
 
-    def __call__(self):
+    def __call__(self) -> dict[str, Any]:
         scores = self._token_scores()
         return {name: scores[name] for name in ("loss", "accuracy")}
 

@@ -1,9 +1,17 @@
 """Shared by the tasks that train on documents: corpora, vocabulary and encoded texts."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from heedful.cache import encoded_folder
-from heedful.data.documents import encode_texts, read_documents
+from heedful.config import Config
+from heedful.data.corpus import Corpus
+from heedful.data.documents import EncodedTexts, encode_texts, read_documents
 from heedful.data.tokenizer import Tokenizer
-from heedful.tasks.task import Task
+from heedful.tasks.task import Corpora, Task
+
+if TYPE_CHECKING:
+    from heedful.run import Run
 
 
 class DocumentsTask(Task):
@@ -11,18 +19,18 @@ class DocumentsTask(Task):
 
     whole_texts = False
 
-    def open_text(self, config, files, origin=""):
+    def open_text(self, config: Config, files: Sequence[str], origin: str = "") -> Corpus:
         return read_documents(files, config.data.documents, origin)
 
-    def text_to_score(self, corpora):
+    def text_to_score(self, corpora: Corpora) -> Corpus:
         return corpora.get("test", corpora["valid"])  # often there is no test text
 
 
-def encoded(run, corpus):
+def encoded(run: "Run", corpus: Corpus) -> EncodedTexts:
     """Return a corpus as `EncodedTexts`, cached on disk."""
     return encode_texts(corpus, run.tokenizer, encoded_folder())
 
 
-def text_tokenizer(config, corpus, mask=False):
+def text_tokenizer(config: Config, corpus: Corpus, mask: bool = False) -> Tokenizer:
     """Learn the vocabulary of a run from documents."""
     return Tokenizer.train(corpus, mask=mask, **config.tokenizer.keywords())

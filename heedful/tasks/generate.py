@@ -1,17 +1,28 @@
 """Generation: a decoder-only model that continues text."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.config import DecodeConfig
-from heedful.data.documents import encode_texts
+from heedful.config import Config, DecodeConfig
+from heedful.data.corpus import Corpus
+from heedful.data.documents import EncodedTexts, encode_texts
+from heedful.data.examples import Examples
 from heedful.data.language import PackedDocuments, Windows, as_stream
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, FIRST_ID
 from heedful.tasks.documents import DocumentsTask, encoded, text_tokenizer
-from heedful.tasks.task import Probe, Validator
+from heedful.tasks.task import Corpora, Probe, Report, Validator
 from heedful.tasks.translate import not_next
+
+if TYPE_CHECKING:
+    import keras
+
+    from heedful.inference.predictor import Predictor
+    from heedful.run import Run
 
 SAMPLE_TOKENS = 200  # length of the sample text of a validation
 
@@ -23,10 +34,10 @@ class Generate(DocumentsTask):
     compared_by = ("bits_per_byte", "loss")
     writes = True
 
-    def prepare(self, config, corpora):
+    def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         return config, [text_tokenizer(config, corpora["train"])]
 
-    def training_examples(self, run, corpora, report):
+    def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:
         texts = encoded(run, corpora["train"])
         report(f"training text: {texts}")
         data = run.config.data
@@ -37,23 +48,25 @@ class Generate(DocumentsTask):
             )
         return examples_of(run.config, texts)
 
-    def scored_examples(self, run, corpora, part):
+    def scored_examples(self, run: "Run", corpora: Corpora, part: str) -> Examples:
         return examples_of(run.config, encoded(run, corpora[part]))
 
-    def build_model(self, run, **options):
+    def build_model(self, run: "Run", **options) -> "keras.Model":
         from heedful.models import CausalLM
 
         return CausalLM(len(run.tokenizer), **options)
 
-    def predictor(self, runs, decode=None):
+    def predictor(self, runs: "Sequence[Run]", decode: DecodeConfig | None = None) -> "Predictor":
         from heedful.inference.generator import Generator
 
         return Generator.from_run(runs[0], decode)
 
-    def validator(self, run, model, corpora, scored):
+    def validator(
+        self, run: "Run", model: "keras.Model", corpora: Corpora, scored: Mapping[str, Examples]
+    ) -> Validator:
         return GenerationValidator(run, model, encoded(run, corpora["valid"]), scored["valid"])
 
-    def evaluate(self, run, corpus, predictor=None):
+    def evaluate(self, run: "Run", corpus: Corpus, predictor: Any = None) -> dict[str, Any]:
         from heedful.scores.provenance import save_scores
 
         texts = encode_texts(corpus, run.tokenizer)
@@ -68,22 +81,22 @@ class Generate(DocumentsTask):
             counts["bits_per_byte"] = np.stack([nats, text_bytes], 1)
         return save_scores(run, corpus, scores, counts)
 
-    def describe(self, scores):
+    def describe(self, scores: Mapping[str, Any]) -> str:
         bits = f"{scores['bits_per_byte']:.4f} bits per byte  " if "bits_per_byte" in scores else ""
         return (
             f"loss {scores['loss']:.4f} nats per token  perplexity {scores['perplexity']:.3f}  {bits}"
             f"on {scores['tokens']:,} tokens"
         )
 
-    def random_batch(self, run, random, rows, length):
+    def random_batch(self, run: "Run", random: np.random.Generator, rows: int, length: int) -> dict[str, np.ndarray]:
         ids = random.integers(FIRST_ID, len(run.tokenizer), (rows, length), dtype=np.int32)
         return {"ids": ids[:, :-1], "labels": ids[:, 1:]}
 
-    def wrong_labels(self, run, batch):
+    def wrong_labels(self, run: "Run", batch: Mapping[str, np.ndarray]) -> float:
         wrong = not_next(batch["ids"], batch["labels"], batch.get("segments"))
         return float(wrong[batch["weights"] > 0].mean())
 
-    def probe(self, run, model, decode, batch):
+    def probe(self, run: "Run", model: "keras.Model", decode: DecodeConfig, batch: Mapping[str, np.ndarray]) -> Probe:
         from heedful.decoding.prompt_search import PromptSearch
 
         texts = [row[row != 0].tolist() for row in batch["ids"]]
@@ -95,10 +108,10 @@ class Generate(DocumentsTask):
 class GenerationProbe(Probe):
     """Prompts to continue, and whole texts to score in one forward pass."""
 
-    def first_scored(self, row):
+    def first_scored(self, row: int) -> int:
         return len(self.sources[row]) - 1
 
-    def write_row(self, inputs, row, written):
+    def write_row(self, inputs: dict[str, np.ndarray], row: int, written: Sequence[int]) -> None:
         prompt = self.sources[row]
         inputs["ids"][row, : len(prompt) + len(written) - 1] = [*prompt, *written[:-1]]
 
@@ -113,7 +126,7 @@ class GenerationValidator(Validator):
         scored: the examples made from them.
     """
 
-    def __init__(self, run, model, texts, scored):
+    def __init__(self, run: "Run", model: "keras.Model", texts: EncodedTexts, scored: Examples):
         from heedful.inference.generator import Generator
 
         starts, decode = run.config.data.packing == "documents", run.config.decode
@@ -128,7 +141,7 @@ class GenerationValidator(Validator):
             known = texts.ids.flat[texts.ids.flat > END_ID]
             self._prompt = run.tokenizer.decode([known[0] if len(known) else END_ID + 1])
 
-    def __call__(self):
+    def __call__(self) -> dict[str, Any]:
         self.refresh()
         sample = self.predictor.generate(self._prompt)
         scores = self._scores()
@@ -136,10 +149,10 @@ class GenerationValidator(Validator):
         return scores | {"samples": [sample]}
 
 
-def examples_of(config, texts):
+def examples_of(config: Config, texts: EncodedTexts) -> Examples:
     """Return encoded texts as examples in the form that a config sets."""
     data = config.data
-    rows = data.batch_sentences or max(1, data.batch_tokens // data.max_tokens)
+    rows = data.batch_sentences or max(1, int(data.batch_tokens) // data.max_tokens)
     if data.packing == "documents":
         return PackedDocuments(texts, data.max_tokens, rows, config.train.seed)
     return Windows(as_stream(texts), data.max_tokens, rows, config.train.seed)
@@ -155,22 +168,22 @@ class TextScores:
         tokenizer: the one that encoded the texts.
     """
 
-    def __init__(self, model, texts, examples, tokenizer):
+    def __init__(self, model: "keras.Model", texts: EncodedTexts, examples: Examples, tokenizer: Tokenizer):
         from heedful.evaluation import TokenScores
 
         self.text_bytes = texts.text_bytes
         self.keeps_text = tokenizer.keeps_text and not np.any(np.asarray(texts.ids.flat) == tokenizer.unknown_id)
         self._token_scores = TokenScores(model, examples)
 
-    def __call__(self):
+    def __call__(self) -> dict[str, Any]:
         """Return the `summary` of all batches."""
         return self.summary(self.sums())
 
-    def sums(self):
+    def sums(self) -> np.ndarray:
         """Return nats, correct tokens and tokens of each batch (B, 3)."""
         return self._token_scores.sums()
 
-    def summary(self, sums):
+    def summary(self, sums: np.ndarray) -> dict[str, float]:
         """Return loss (nats per token), perplexity, accuracy, tokens, and bits_per_byte if the tokens keep the text.
 
         bits_per_byte compares models with different vocabularies: the total of a text, divided by its bytes. Text lost

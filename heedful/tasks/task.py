@@ -1,13 +1,27 @@
 """The interface of tasks: everything in which they differ."""
 
 import dataclasses
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from heedful.config import PARTS
-from heedful.data.corpus import hold_out
+import numpy as np
+
+from heedful.config import PARTS, Config, DataConfig, DecodeConfig
+from heedful.data.corpus import Corpus, hold_out
+from heedful.data.examples import Examples
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
+if TYPE_CHECKING:
+    import keras
+
+    from heedful.inference.predictor import Predictor
+    from heedful.run import Run
+
 SCORED_TOKENS = 4096  # maximum per scored batch: the last batch of each shape is filled up with padding
+
+Report = Callable[[str], Any]
+Corpora = Mapping[str, Corpus]  # by part: train, valid, test
 
 
 class Task:
@@ -49,32 +63,32 @@ class Task:
 
     # The config
 
-    def check_config(self, config):
+    def check_config(self, config: Config) -> None:
         """Refuse a config that makes no sense for the task.
 
         Raises:
             InputError: the message says which settings, and why.
         """
 
-    def default_selection(self, config):
+    def default_selection(self, config: Config) -> str:
         """Return the score by which the best state is selected if the config sets none."""
         return "loss"
 
-    def limits_length(self, config):
+    def limits_length(self, config: Config) -> bool:
         """Return whether no text may be longer than `model.max_length`."""
         return True
 
-    def plan_updates(self, config, made):
+    def plan_updates(self, config: Config, made: Config) -> Config:
         """Return a config with everything that depends on the number of updates fixed as in the config `made`."""
         return config
 
     # The text
 
-    def text_layout(self, data):
+    def text_layout(self, data: DataConfig) -> str:
         """Return how the files of a `DataConfig` are laid out: `pairs`, `labelled`, `lines` or `documents`."""
         return "labelled" if data.documents == "labelled" else "lines" if data.documents == "lines" else "documents"
 
-    def open_text(self, config, files, origin=""):
+    def open_text(self, config: Config, files: Sequence[str], origin: str = "") -> Corpus:
         """Return the text in `files` as a corpus.
 
         Raises:
@@ -82,7 +96,7 @@ class Task:
         """
         raise NotImplementedError
 
-    def find_corpora(self, config):
+    def find_corpora(self, config: Config) -> dict[str, Corpus]:
         """Return the corpora of a run by part: train, valid, and test where there is one.
 
         Raises:
@@ -99,37 +113,37 @@ class Task:
         train, valid = hold_out(found["train"], config.data.held_out)
         return {**found, "train": train, "valid": valid}
 
-    def text_to_score(self, corpora):
+    def text_to_score(self, corpora: Corpora) -> Corpus:
         """Return the corpus that `evaluate` scores if no files are given."""
         if "test" not in corpora:
             raise InputError("This run names no test text: give the files to score it on.")
         return corpora["test"]
 
-    def prepare(self, config, corpora):
+    def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         """Return the config, completed from the text, and the tokenizers trained on it: one, or one per side."""
         raise NotImplementedError
 
     # Examples
 
-    def training_examples(self, run, corpora, report):
+    def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:
         """Return the training examples, in the form of `PlannedExamples`; report which text was left out."""
         raise NotImplementedError
 
-    def scored_examples(self, run, corpora, part):
+    def scored_examples(self, run: "Run", corpora: Corpora, part: str) -> Examples:
         """Return the examples to score a held-out part token by token; raise `InputError` if it is unusable."""
         raise NotImplementedError
 
     # The model and its uses
 
-    def build_model(self, run, **options):
+    def build_model(self, run: "Run", **options) -> "keras.Model":
         """Return a fresh model for a run; `options` are `name`, `dtype` and those of its architecture."""
         raise NotImplementedError
 
-    def vocabulary_sizes(self, model):
+    def vocabulary_sizes(self, model: "keras.Model") -> list[int]:
         """Return the sizes of the vocabularies of a model, in the order of `tokenizer_files`."""
         return [model.vocab_size]
 
-    def predictor(self, runs, decode=None):
+    def predictor(self, runs: "Sequence[Run]", decode: DecodeConfig | None = None) -> "Predictor":
         """Return the `Predictor` that does the task with the models of one run or several.
 
         Args:
@@ -138,7 +152,9 @@ class Task:
         """
         raise NotImplementedError
 
-    def validator(self, run, model, corpora, scored):
+    def validator(
+        self, run: "Run", model: "keras.Model", corpora: Corpora, scored: Mapping[str, Examples]
+    ) -> "Validator":
         """Return a `Validator` of a model in training.
 
         Args:
@@ -149,7 +165,7 @@ class Task:
         """
         raise NotImplementedError
 
-    def evaluate(self, run, corpus, predictor=None):
+    def evaluate(self, run: "Run", corpus: Corpus, predictor: Any = None) -> dict[str, Any]:
         """Score a run on a text; keep the result in its scores.json, and return it.
 
         Args:
@@ -159,29 +175,29 @@ class Task:
         """
         raise NotImplementedError
 
-    def describe(self, scores):
+    def describe(self, scores: Mapping[str, Any]) -> str:
         """Return scores as one line of text."""
         raise NotImplementedError
 
-    def scored_settings(self, config):
+    def scored_settings(self, config: Config) -> dict[str, Any]:
         """Return the settings of a config that determine which predictions on a text are scored."""
         return {}
 
     # The self-check
 
-    def random_batch(self, run, random, rows, length):
+    def random_batch(self, run: "Run", random: np.random.Generator, rows: int, length: int) -> dict[str, np.ndarray]:
         """Return a batch of random tokens, without weights, in the form of the task's examples."""
         raise NotImplementedError
 
-    def embeddings(self, model):
+    def embeddings(self, model: "keras.Model") -> "list[keras.layers.Layer]":
         """Return the embedding layers for a model's input ids."""
         return [model.embedding]
 
-    def wrong_labels(self, run, batch):
+    def wrong_labels(self, run: "Run", batch: Mapping[str, np.ndarray]) -> float:
         """Return the share of a batch's labels that are not what the model should predict."""
         raise NotImplementedError
 
-    def probe(self, run, model, decode, batch):
+    def probe(self, run: "Run", model: "keras.Model", decode: DecodeConfig, batch: Mapping[str, np.ndarray]) -> "Probe":
         """Return a `Probe` of the search, for a task that `writes`."""
         raise NotImplementedError
 
@@ -195,14 +211,14 @@ class Probe:
         limits: maximum number of tokens to write for each source.
     """
 
-    def __init__(self, search, sources, limits):
+    def __init__(self, search: Callable[..., Any], sources: Sequence[list[int]], limits: Sequence[int]):
         self.search, self.sources, self.limits = search, sources, limits
 
-    def first_scored(self, row):
+    def first_scored(self, row: int) -> int:
         """Return the position whose logits belong to the first token written for a source."""
         raise NotImplementedError
 
-    def write_row(self, inputs, row, written):
+    def write_row(self, inputs: dict[str, np.ndarray], row: int, written: Sequence[int]) -> None:
         """Put a source and the tokens written for it into a row of inputs (arrays of zeros, by name)."""
         raise NotImplementedError
 
@@ -216,16 +232,16 @@ class Validator:
 
     predictor: Any = None
 
-    def __call__(self):
+    def __call__(self) -> dict[str, Any]:
         """Return the current scores of the model, and texts to show as `samples`."""
         raise NotImplementedError
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Update the predictor to the model's current weights."""
         self.predictor.refresh()
 
 
-def starting_point(config):
+def starting_point(config: Config) -> "tuple[Run, Config]":
     """Return the run that `train.init_from` names, and the config with that run's model settings.
 
     Dropout, tied tables, output bias and pooling stay as in the config.

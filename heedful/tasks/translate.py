@@ -3,17 +3,27 @@
 import dataclasses
 import itertools
 import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heedful.cache import encoded_folder
-from heedful.config import PARTS
+from heedful.config import PARTS, Config, DataConfig, DecodeConfig
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import encode
+from heedful.data.examples import Examples
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, FIRST_ID, START_ID
-from heedful.tasks.task import Probe, Task, Validator, starting_point
+from heedful.tasks.task import Corpora, Probe, Report, Task, Validator, starting_point
 from heedful.tasks.translation_data import corpora, examples_of, scored_pairs, train_tokenizers
+
+if TYPE_CHECKING:
+    import keras
+
+    from heedful.inference.predictor import Predictor
+    from heedful.run import Run
 
 SAMPLES = 3  # translations shown at a validation
 
@@ -33,7 +43,7 @@ class Translate(Task):
     writes = True
     ensembles = decodes_to_score = True
 
-    def check_config(self, config):
+    def check_config(self, config: Config) -> None:
         if config.train.select_by == "bleu" and not config.train.validate_sentences:
             raise InputError(
                 "train.select_by = 'bleu' needs train.validate_sentences > 0; or choose select_by = 'loss'."
@@ -43,28 +53,28 @@ class Translate(Task):
             if len(files) > 2:
                 raise InputError(f"data.{part} takes two files or one .tsv file, not {len(files)}.")
 
-    def default_selection(self, config):
+    def default_selection(self, config: Config) -> str:
         return "bleu" if config.train.validate_sentences else "loss"
 
-    def limits_length(self, config):
+    def limits_length(self, config: Config) -> bool:
         return config.model.positions == "learned"
 
-    def plan_updates(self, config, made):
+    def plan_updates(self, config: Config, made: Config) -> Config:
         if config.data.planned_updates:
             return config
         updates = made.data.planned_updates or made.train.updates
         return dataclasses.replace(config, data=dataclasses.replace(config.data, planned_updates=updates))
 
-    def text_layout(self, data):
+    def text_layout(self, data: DataConfig) -> str:
         return "pairs"
 
-    def open_text(self, config, files, origin=""):
+    def open_text(self, config: Config, files: Sequence[str], origin: str = "") -> Corpus:
         return Corpus.from_files(files, origin)
 
-    def find_corpora(self, config):
+    def find_corpora(self, config: Config) -> dict[str, Corpus]:
         return corpora(config)
 
-    def prepare(self, config, corpora):
+    def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         corpus = corpora["train"]
         if config.data.corpus != "files" and (named := [part for part in PARTS if getattr(config.data, part)]):
             raise InputError(
@@ -80,32 +90,34 @@ class Translate(Task):
         config = dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, joint=False))
         return config, (before.tokenizer, train_tokenizers(config, corpus, sides=(1,))[0])
 
-    def training_examples(self, run, corpora, report):
+    def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:
         tokenizers = run.source_tokenizer, run.target_tokenizer
         pairs = encode(corpora["train"], *tokenizers, run.config.data.max_tokens, encoded_folder())
         report(f"training text: {pairs.filtered}")
         return examples_of(run.config, pairs)
 
-    def scored_examples(self, run, corpora, part):
+    def scored_examples(self, run: "Run", corpora: Corpora, part: str) -> Examples:
         return scored_pairs(run, corpora[part], encoded_folder())
 
-    def build_model(self, run, **options):
+    def build_model(self, run: "Run", **options) -> "keras.Model":
         from heedful.models import Transformer
 
         return Transformer(len(run.source_tokenizer), len(run.target_tokenizer), **options)
 
-    def vocabulary_sizes(self, model):
+    def vocabulary_sizes(self, model: "keras.Model") -> list[int]:
         return [model.source_vocab_size, model.target_vocab_size]
 
-    def predictor(self, runs, decode=None):
+    def predictor(self, runs: "Sequence[Run]", decode: DecodeConfig | None = None) -> "Predictor":
         from heedful.inference.translator import Translator
 
         return Translator.from_runs(runs, decode)
 
-    def validator(self, run, model, corpora, scored):
+    def validator(
+        self, run: "Run", model: "keras.Model", corpora: Corpora, scored: Mapping[str, Examples]
+    ) -> Validator:
         return TranslationValidator(run, model, corpora["valid"], scored["valid"])
 
-    def evaluate(self, run, corpus, predictor=None):
+    def evaluate(self, run: "Run", corpus: Corpus, predictor: Any = None) -> dict[str, Any]:
         """Score a run on a parallel text; keep the result in its scores.json, and return it.
 
         Returns:
@@ -116,7 +128,7 @@ class Translate(Task):
         from heedful.scores.metrics import text_counts
         from heedful.scores.provenance import save_scores
 
-        translator = predictor or self.predictor([run])
+        translator: Any = predictor or self.predictor([run])
         pairs = list(corpus)
         if not pairs:
             raise InputError(f"{corpus.name} is empty.")
@@ -137,7 +149,7 @@ class Translate(Task):
         counts = text_counts(made, [reference for _, reference in pairs], run.target_tokenizer.lowercase)
         return save_scores(run, corpus, scores, counts, made, translator.decode)
 
-    def describe(self, scores):
+    def describe(self, scores: Mapping[str, Any]) -> str:
         text = (
             f"BLEU {scores['bleu']:.2f}  chrF {scores['chrf']:.2f}  exact {scores['exact']:.2%}  "
             f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
@@ -148,7 +160,7 @@ class Translate(Task):
             text += f"; the perplexity excludes {left_out:,} that are too long or empty"
         return text
 
-    def random_batch(self, run, random, rows, length):
+    def random_batch(self, run: "Run", random: np.random.Generator, rows: int, length: int) -> dict[str, np.ndarray]:
         end, begin = np.full((rows, 1), END_ID, np.int32), np.full((rows, 1), START_ID, np.int32)
         ids = random.integers(FIRST_ID, len(run.source_tokenizer), (rows, length), dtype=np.int32)
         written = random.integers(FIRST_ID, len(run.target_tokenizer), ids.shape, dtype=np.int32)
@@ -158,16 +170,16 @@ class Translate(Task):
             "labels": np.concatenate([written, end], axis=1),
         }
 
-    def embeddings(self, model):
+    def embeddings(self, model: "keras.Model") -> "list[keras.layers.Layer]":
         return [model.source_embedding, model.target_embedding]
 
-    def wrong_labels(self, run, batch):
+    def wrong_labels(self, run: "Run", batch: Mapping[str, np.ndarray]) -> float:
         target = batch["target"]
         wrong = not_next(target, batch["labels"], batch.get("target_segments"))
         ends = (batch["labels"] == END_ID).sum(axis=1) != (target == START_ID).sum(axis=1)
         return float((wrong | ends[:, None]).mean())
 
-    def probe(self, run, model, decode, batch):
+    def probe(self, run: "Run", model: "keras.Model", decode: DecodeConfig, batch: Mapping[str, np.ndarray]) -> Probe:
         from heedful.decoding.batch_search import BatchSearch
 
         search = BatchSearch(model, decode, run.target_tokenizer, scored=True)
@@ -179,10 +191,10 @@ class Translate(Task):
 class TranslationProbe(Probe):
     """Sources to translate, and translations to score in one forward pass."""
 
-    def first_scored(self, row):
+    def first_scored(self, row: int) -> int:
         return 0
 
-    def write_row(self, inputs, row, written):
+    def write_row(self, inputs: dict[str, np.ndarray], row: int, written: Sequence[int]) -> None:
         source = self.sources[row]
         inputs["source"][row, : len(source) + 1] = [*source, END_ID]
         inputs["target"][row, : len(written)] = [START_ID, *written[:-1]]
@@ -191,7 +203,7 @@ class TranslationProbe(Probe):
 class TranslationValidator(Validator):
     """Measures the loss on a corpus, and decodes the first of its sentences."""
 
-    def __init__(self, run, model, corpus, scored):
+    def __init__(self, run: "Run", model: "keras.Model", corpus: Corpus, scored: Examples):
         from heedful.evaluation import TokenScores
         from heedful.inference.translator import Translator
 
@@ -199,7 +211,7 @@ class TranslationValidator(Validator):
         self._pairs = list(itertools.islice(corpus, run.config.train.validate_sentences))
         self._token_scores = TokenScores(model, scored)
 
-    def __call__(self):
+    def __call__(self) -> dict[str, Any]:
         scores = self._token_scores()
         del scores["tokens"]  # the same at every validation
         if self._pairs:
@@ -213,7 +225,9 @@ class TranslationValidator(Validator):
         return scores
 
 
-def translate_and_score(translator, pairs, warn=None):
+def translate_and_score(
+    translator: Any, pairs: Sequence[tuple[str, str]], warn: Report | None = None
+) -> tuple[list[str], dict[str, float]]:
     """Return (translations, text scores) of (source, reference) pairs; ignore case if the model writes only lower case.
 
     `warn` is called with a message for each source that exceeds the model's maximum length.
@@ -224,7 +238,7 @@ def translate_and_score(translator, pairs, warn=None):
     return made, score_text(made, [reference for _, reference in pairs], translator.target_tokenizer.lowercase)
 
 
-def not_next(text, labels, segments=None):
+def not_next(text: np.ndarray, labels: np.ndarray, segments: np.ndarray | None = None) -> np.ndarray:
     """Return a mask (B, T) of the labels that are not the next token of the text (B, T)."""
     following = np.concatenate([text[:, 1:], np.zeros_like(text[:, :1])], axis=1)
     wrong = (labels != following) & (following != 0)

@@ -2,13 +2,17 @@
 
 import functools
 import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from heedful.config import Config
 from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
-from heedful.data.encoded import encode
-from heedful.data.examples import PackedPairs, TranslationExamples
+from heedful.data.encoded import EncodedPairs, encode
+from heedful.data.examples import PackedPairs, PlannedExamples, TranslationExamples
 from heedful.data.packing import pack
 from heedful.data.phrasebook import phrasebook
 from heedful.data.puzzles import reverse_pairs
@@ -16,12 +20,15 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.tasks.task import SCORED_TOKENS
 
+if TYPE_CHECKING:
+    from heedful.run import Run
+
 # Cost of compiling one shape, in tokens that could be trained on in that time: about 7 seconds at 7,000 tokens/s.
 COMPILE_TOKENS = 50_000
 HELD_OUT = 2000  # sentences in the validation and test parts of a built-in corpus
 
 
-def corpora(config):
+def corpora(config: Config) -> dict[str, Corpus]:
     """Return the corpora of a run by part: train, valid, and test where there is one.
 
     Raises:
@@ -51,7 +58,7 @@ def _phrasebook(part, size):
     return Corpus.from_pairs(phrasebook(part, size), f"phrasebook/{part}")
 
 
-def train_tokenizers(config, corpus, sides=(0, 1)):
+def train_tokenizers(config: Config, corpus: Corpus, sides: Sequence[int] = (0, 1)) -> tuple[Tokenizer, ...]:
     """Train the tokenizers of both sides, or of `sides`, on the training text; return one object twice if joint."""
     options = config.tokenizer.keywords()
     if config.tokenizer.joint:
@@ -60,7 +67,7 @@ def train_tokenizers(config, corpus, sides=(0, 1)):
     return tuple(Tokenizer.train((pair[side] for pair in corpus), **options) for side in sides)
 
 
-def examples_of(config, pairs):
+def examples_of(config: Config, pairs: EncodedPairs) -> PlannedExamples:
     """Return encoded training pairs as examples in the form that a config sets."""
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1  # one more for the end token
     if not config.data.pack_tokens:
@@ -70,13 +77,13 @@ def examples_of(config, pairs):
     return PackedPairs(pairs, rows, plan_batches(config, filled))
 
 
-def plan_batches(config, lengths):
+def plan_batches(config: Config, lengths: Sequence[np.ndarray]) -> BatchPlan:
     """Plan the batches of a run over the lengths of its rows: of the source, and of the target (N,)."""
     data, train = config.data, config.train
     # A shape is worth compiling when it saves that much padding over the whole training.
     epoch_tokens = int(sum(side.sum() for side in lengths))
     row_tokens = epoch_tokens / len(lengths[0])
-    batch_tokens = data.batch_sentences * row_tokens if data.batch_sentences else 2 * data.batch_tokens
+    batch_tokens = data.batch_sentences * row_tokens if data.batch_sentences else 2 * int(data.batch_tokens)
     trained_tokens = (data.planned_updates or train.updates) * train.accumulate_batches * batch_tokens
     price = COMPILE_TOKENS * epoch_tokens / max(trained_tokens, epoch_tokens)
     return BatchPlan(
@@ -85,7 +92,7 @@ def plan_batches(config, lengths):
     )  # fmt: skip
 
 
-def scored_pairs(run, corpus, cache=None):
+def scored_pairs(run: "Run", corpus: Corpus, cache: Path | None = None) -> TranslationExamples:
     """Return, as examples to score, those pairs of a corpus that fit a run's model, in batches of few shapes."""
     pairs = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length, cache)
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1

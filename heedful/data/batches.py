@@ -5,6 +5,7 @@ Axes: K shapes, S source length, T target length (both with their end token).
 
 import functools
 import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,7 @@ class Shape:
     rows: np.ndarray  # indices of the pairs
 
     @property
-    def lengths(self):
+    def lengths(self) -> tuple[int, int]:
         return self.source_length, self.target_length
 
 
@@ -46,7 +47,15 @@ class BatchPlan:
     """
 
     def __init__(
-        self, source_lengths, target_lengths, *, batch_tokens, batch_sentences=0, max_shapes=10, shape_price=0, seed=0
+        self,
+        source_lengths: Sequence[int] | np.ndarray,
+        target_lengths: Sequence[int] | np.ndarray,
+        *,
+        batch_tokens: int,
+        batch_sentences: int = 0,
+        max_shapes: int = 10,
+        shape_price: float = 0,
+        seed: int = 0,
     ):
         source_lengths, target_lengths = np.asarray(source_lengths), np.asarray(target_lengths)
         self.seed = seed
@@ -56,7 +65,7 @@ class BatchPlan:
             sentences = batch_sentences or max(1, batch_tokens // max(source, target))
             self.shapes.append(Shape(sentences, source, target, rows))
 
-    def batch(self, number):
+    def batch(self, number: int) -> "tuple[Shape, np.ndarray]":
         """Return batch `number` as (shape, indices of its pairs)."""
         epoch, within = self._locate(number)
         index, turn = self._order(epoch)[within]
@@ -64,26 +73,26 @@ class BatchPlan:
         order = functools.partial(self._shuffled, index)
         return shape, cycle(order, len(shape.rows), turn * shape.sentences, shape.sentences)
 
-    def first_of_each_shape(self):
+    def first_of_each_shape(self) -> list[int]:
         """Return the number of the first batch of every shape."""
         return [self._first(index) for index in range(len(self.shapes))]
 
-    def target_tokens(self, number):
+    def target_tokens(self, number: int) -> int:
         """Return how many real target tokens batch `number` has."""
         return int(self.target_lengths[self.batch(number)[1]].sum())
 
     @property
-    def batches_per_epoch(self):
+    def batches_per_epoch(self) -> float:
         """Mean number of batches per pass over all pairs."""
         return sum(len(shape.rows) / shape.sentences for shape in self.shapes)
 
     @property
-    def padding_share(self):
+    def padding_share(self) -> float:
         """Share of all source and target positions that are padding."""
         places = sum(len(shape.rows) * (shape.source_length + shape.target_length) for shape in self.shapes)
         return 1 - (self.source_lengths.sum() + self.target_lengths.sum()) / places
 
-    def one_pass(self):
+    def one_pass(self) -> "Iterator[tuple[Shape, np.ndarray]]":
         """Yield (shape, indices) with every pair exactly once; index -1 fills the last batch of a shape."""
         for shape in self.shapes:
             for start in range(0, len(shape.rows), shape.sentences):
@@ -147,7 +156,7 @@ class BatchPlan:
         return random_numbers(self.seed, PAIRS, index, pass_number).permutation(self.shapes[index].rows)
 
 
-def cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price=0):
+def cut_into_buckets(source_lengths: np.ndarray, target_lengths: np.ndarray, max_shapes: int, shape_price: float = 0):
     """Cut the plane of (source length, target length) into at most `max_shapes` buckets with the least padding.
 
     Dynamic programming cuts the plane into bands of target lengths, and each band into ranges of source lengths; among

@@ -7,14 +7,14 @@ import hashlib
 import itertools
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from heedful.errors import InputError
 
 
-def resolve(path):
+def resolve(path: str | Path) -> Path:
     """Return `path`, or the file of that name under the folder HEEDFUL_DATA (default `./data`)."""
     path = Path(path)
     with contextlib.suppress(RuntimeError):  # the name begins with ~ but names no user
@@ -24,7 +24,7 @@ def resolve(path):
     return Path(os.environ.get("HEEDFUL_DATA", "data")) / path
 
 
-def resolve_all(paths, origin=""):
+def resolve_all(paths: Sequence[str | Path], origin: str = "") -> list[Path]:
     """Return the `resolve`d paths; raise `InputError` if some are missing (with `origin`) or are not files."""
     found = [resolve(path) for path in paths]
     for path in found:
@@ -38,7 +38,7 @@ def resolve_all(paths, origin=""):
     return found
 
 
-def resolve_pair(paths, origin=""):
+def resolve_pair(paths: Sequence[str | Path], origin: str = "") -> list[Path]:
     """Return the `resolve`d files of a parallel text; raise `InputError` also if there are more than two."""
     if len(paths) > 2:
         raise InputError(f"A parallel text is two files or one .tsv file, not {len(paths)}.")
@@ -88,7 +88,7 @@ def read_lines(path) -> Iterator[str]:
             ) from error
 
 
-def read_pairs(paths) -> Iterator[tuple[str, str]]:
+def read_pairs(paths: Sequence[str | Path]) -> Iterator[tuple[str, str]]:
     """Yield (source, target) from two parallel files, or from one tab-separated file.
 
     Raises:
@@ -120,7 +120,7 @@ def _read_tsv(path):
         yield pair
 
 
-def split_pair(line):
+def split_pair(line: str) -> tuple[str, str] | None:
     """Return source and target of a line with one tab between them; None for any other line."""
     source, tab, target = line.partition("\t")
     return (source, target) if tab and "\t" not in target else None
@@ -135,14 +135,14 @@ class Corpus:
         name: name used in messages.
     """
 
-    def __init__(self, read, fingerprint, name):
+    def __init__(self, read: Callable[[], Iterable[Any]], fingerprint: str, name: str):
         self._read, self.fingerprint, self.name = read, fingerprint, name
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._read())
 
     @classmethod
-    def from_files(cls, paths, origin=""):
+    def from_files(cls, paths: Sequence[str | Path], origin: str = "") -> "Corpus":
         """Open two parallel files or one .tsv.
 
         Raises:
@@ -153,7 +153,7 @@ class Corpus:
         return cls(lambda: read_pairs(found), fingerprint_files(found), " + ".join(map(str, found)))
 
     @classmethod
-    def from_pairs(cls, pairs: Iterable[tuple[str, str]], name):
+    def from_pairs(cls, pairs: Iterable[tuple[str, str]], name: str) -> "Corpus":
         """Create a corpus from pairs in memory."""
         pairs = list(pairs)
         digest = hashlib.sha256()
@@ -162,7 +162,7 @@ class Corpus:
         return cls(lambda: pairs, digest.hexdigest(), name)
 
 
-def hold_out(corpus, share):
+def hold_out(corpus: "Corpus", share: float) -> "tuple[Corpus, ...]":
     """Split the last `share` off a corpus; return (the rest, the part split off), both as corpora.
 
     The share is counted in documents. It is counted in characters instead if the last documents hold less than half or
@@ -176,7 +176,7 @@ def hold_out(corpus, share):
         parts = _cut_text(documents, int(sum(sizes) * (1 - share)))
     names = f"the first {1 - share:.0%} of {corpus.name}", f"the last {share:.0%} of {corpus.name}"
     return tuple(
-        Corpus(lambda part=part: part, f"{corpus.fingerprint} {which} {share!r}", name)
+        Corpus(part.__iter__, f"{corpus.fingerprint} {which} {share!r}", name)
         for part, which, name in zip(parts, ("all but", "last"), names, strict=True)
     )
 
@@ -191,7 +191,7 @@ def _cut_text(documents, size):
     return before, after
 
 
-def fingerprint_files(paths):
+def fingerprint_files(paths: Sequence[str | Path]) -> str:
     """Return the SHA-256 of the files' bytes, in order."""
     digest = hashlib.sha256()
     for path in paths:

@@ -2,17 +2,20 @@
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
 from heedful.data.encoded import CHUNK, Ragged, kept_in_cache
 from heedful.data.labels import read_labelled
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
 
-def read_documents(paths, split="whole", origin=""):
+def read_documents(paths: Sequence[str | Path], split: str = "whole", origin: str = "") -> Corpus:
     """Open text files as a `Corpus` of documents.
 
     Args:
@@ -61,7 +64,7 @@ class EncodedTexts:
         return f"{len(self.ids):,} documents{dropped}, {len(self.ids.flat):,} tokens, {self.text_bytes:,} bytes"
 
 
-def encode_texts(corpus, tokenizer, cache=None):
+def encode_texts(corpus: Corpus, tokenizer: Tokenizer, cache: Path | None = None) -> "EncodedTexts":
     """Encode every text of a corpus; empty ones are left out.
 
     Args:

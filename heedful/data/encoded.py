@@ -9,11 +9,15 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from heedful.data.corpus import Corpus
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
 CHUNK = 20_000  # lines encoded at a time: keeps the tokenizer's threads busy and needs little memory
@@ -44,18 +48,18 @@ class Ragged:
         offsets: the start of each sequence, then the end of the last one.
     """
 
-    def __init__(self, flat, offsets):
+    def __init__(self, flat: np.ndarray, offsets: np.ndarray):
         self.flat, self.offsets = flat, offsets
 
     @classmethod
-    def of(cls, sequences):
+    def of(cls, sequences: Iterable[Sequence[int]]) -> "Ragged":
         """Concatenate id sequences."""
         sequences = list(sequences)
         offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in sequences], dtype=np.int64)])
         return cls(np.fromiter(itertools.chain.from_iterable(sequences), np.int32, count=offsets[-1]), offsets)
 
     @classmethod
-    def read(cls, folder, name, mapped):
+    def read(cls, folder: Path, name: str, mapped: bool) -> "Ragged":
         """Read NAME.bin and NAME_offsets.npy; `mapped` memory-maps the ids."""
         path = folder / f"{name}.bin"
         flat = np.memmap(path, np.int32, "r") if mapped else np.fromfile(path, np.int32)
@@ -65,7 +69,7 @@ class Ragged:
         return cls(flat, offsets)
 
     @functools.cached_property
-    def lengths(self):
+    def lengths(self) -> np.ndarray:
         """Number of ids of each sequence."""
         return np.diff(self.offsets)
 
@@ -75,7 +79,7 @@ class Ragged:
     def __getitem__(self, index):
         return np.asarray(self.flat[self.offsets[index] : self.offsets[index + 1]])
 
-    def padded(self, rows, length):
+    def padded(self, rows: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
         """Return the sequences `rows` as an array (len(rows), length), padded with 0; row -1 is empty."""
         rows = np.asarray(rows)
         starts = np.where(rows < 0, 0, self.offsets[rows])
@@ -96,7 +100,9 @@ class EncodedPairs:
     filtered: Filtered
 
 
-def encode(corpus, source_tokenizer, target_tokenizer, max_tokens, cache=None):
+def encode(
+    corpus: Corpus, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_tokens: int, cache: Path | None = None
+) -> "EncodedPairs":
     """Encode `corpus`, leaving out pairs with an empty side or more than `max_tokens` on a side.
 
     Args:
@@ -117,7 +123,7 @@ def encode(corpus, source_tokenizer, target_tokenizer, max_tokens, cache=None):
     return kept_in_cache(parts, cache, write, _read)
 
 
-def kept_in_cache(parts, cache, write, read):
+def kept_in_cache(parts, cache: Path | None, write: Callable[[Path], Any], read: Callable[..., Any]) -> Any:
     """Return what `read` loads from a folder that `write` has filled; reuse a cached folder that is still readable.
 
     Args:

@@ -3,23 +3,23 @@
 Axes: B batch, S source length, T target length.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
-from heedful.data.batches import BatchPlan
-from heedful.data.encoded import Ragged
+from heedful.data.batches import BatchPlan, Shape
+from heedful.data.encoded import EncodedPairs, Ragged
 from heedful.data.order import SCORING_MASKS, TRAINING_MASKS
 from heedful.special_tokens import END_ID, START_ID
 
 
-def source_ids(source, rows, length):
+def source_ids(source: Ragged, rows: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
     """Return source sequences with their end token, padded: (len(rows), length)."""
     return _with_end(source.padded(rows, length), rows)
 
 
-def teacher_forcing_batch(pairs, rows, shape):
+def teacher_forcing_batch(pairs: EncodedPairs, rows: np.ndarray, shape: tuple[int, int]) -> dict[str, np.ndarray]:
     """Return a batch for teacher forcing (Vaswani et al. 2017, section 3.1: outputs shifted right by one).
 
     Args:
@@ -45,7 +45,7 @@ def teacher_forcing_batch(pairs, rows, shape):
     }
 
 
-def enclosed(pieces, rows, length):
+def enclosed(pieces: Ragged, rows: np.ndarray, length: int) -> np.ndarray:
     """Return pieces enclosed in start and end tokens, padded: (len(rows), length); row -1 is empty."""
     ids = np.zeros((len(rows), length), np.int32)
     ids[:, 1:-1] = pieces.padded(rows, length - 2)
@@ -55,7 +55,9 @@ def enclosed(pieces, rows, length):
     return ids
 
 
-def plan_pieces(pieces, *, batch_tokens, batch_sentences=0, max_shapes=10, seed=0):
+def plan_pieces(
+    pieces: Ragged, *, batch_tokens: int, batch_sentences: int = 0, max_shapes: int = 10, seed: int = 0
+) -> BatchPlan:
     """Plan the batches of single texts, `Ragged` ids without start and end tokens."""
     lengths = pieces.lengths + 2
     options = {"batch_tokens": batch_tokens, "batch_sentences": batch_sentences, "max_shapes": max_shapes}
@@ -91,7 +93,7 @@ class PlannedExamples:
     def __init__(self, plan: BatchPlan):
         self.plan = plan
 
-    def read(self, rows, shape, draw) -> dict[str, np.ndarray]:
+    def read(self, rows: np.ndarray, shape: Shape, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
         """Return the arrays of a batch: texts `rows` (-1: empty) in a `Shape`; `draw` seeds its random numbers."""
         raise NotImplementedError
 
@@ -129,11 +131,11 @@ class TranslationExamples(PlannedExamples):
         plan: their `BatchPlan`.
     """
 
-    def __init__(self, pairs, plan):
+    def __init__(self, pairs: EncodedPairs, plan: BatchPlan):
         super().__init__(plan)
         self.pairs = pairs
 
-    def read(self, rows, shape, draw):
+    def read(self, rows: np.ndarray, shape: Shape, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
         return teacher_forcing_batch(self.pairs, rows, shape.lengths)
 
 
@@ -148,11 +150,11 @@ class PackedPairs(PlannedExamples):
         plan: a `BatchPlan` over the total length of each row on each side, end tokens included.
     """
 
-    def __init__(self, pairs, rows, plan):
+    def __init__(self, pairs: EncodedPairs, rows: list[list[int]], plan: BatchPlan):
         super().__init__(plan)
         self.pairs, self.rows = pairs, Ragged.of(rows)
 
-    def read(self, rows, shape, draw):
+    def read(self, rows: np.ndarray, shape: Shape, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
         """Return the arrays of `teacher_forcing_batch`, and segments and positions of each side: (B, S) or (B, T)."""
         counts = np.where(np.asarray(rows) < 0, 0, self.rows.lengths[rows])
         pairs = self.rows.padded(rows, counts.max())

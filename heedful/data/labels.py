@@ -3,16 +3,21 @@
 Axes: B texts, T length of a text with its start and end token.
 """
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 
+from heedful.data.batches import BatchPlan, Shape
 from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
+from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed
 from heedful.errors import InputError
 
 NAMED = 10  # most labels listed in a message
 
 
-def read_labelled(paths, origin=""):
+def read_labelled(paths: Sequence[str | Path], origin: str = "") -> Corpus:
     """Open files of `label<TAB>text` or `label text` lines as a `Corpus` of (label, text).
 
     A file is tab-separated if its first line has a tab.
@@ -38,18 +43,18 @@ def read_labelled(paths, origin=""):
     return Corpus(examples, fingerprint_files(found), " + ".join(map(str, found)))
 
 
-def separator_of(first_line):
+def separator_of(first_line: str) -> str:
     """Return the separator of label and text in a file: a tab if its first line has one, else a space."""
     return "\t" if "\t" in first_line else " "
 
 
-def split_labelled(line, separator):
+def split_labelled(line: str, separator: str) -> tuple[str, str] | None:
     """Return the label and text of a line, or None if it lacks one of them."""
     label, _, text = line.partition(separator)
     return (label.strip(), text) if label.strip() and text.strip() else None
 
 
-def label_numbers(corpus, labels):
+def label_numbers(corpus: Corpus, labels: Sequence[str]) -> np.ndarray:
     """Return the index in `labels` of each text's label (N,).
 
     Raises:
@@ -76,11 +81,11 @@ class LabelledExamples(PlannedExamples):
         plan: a `BatchPlan` over the lengths of the texts, start and end token included.
     """
 
-    def __init__(self, texts, labels, plan):
+    def __init__(self, texts: Ragged, labels: np.ndarray, plan: BatchPlan):
         super().__init__(plan)
         self.texts, self.labels = texts, labels
 
-    def read(self, rows, shape, draw):
+    def read(self, rows: np.ndarray, shape: Shape, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
         """Return ids (B, T), labels (B, 1) and float32 weights (B, 1)."""
         real = rows >= 0
         return {

@@ -4,15 +4,17 @@ Axes: B rows of a batch, T length of a row, N ids of a stream.
 """
 
 import functools
+from collections.abc import Iterator
 
 import numpy as np
 
+from heedful.data.documents import EncodedTexts
 from heedful.data.order import PACKED_ROWS, WINDOWS, cycle, random_numbers
 from heedful.data.packing import pack
 from heedful.special_tokens import END_ID, START_ID
 
 
-def as_stream(texts):
+def as_stream(texts: EncodedTexts) -> np.ndarray:
     """Return all ids of `EncodedTexts` as one stream; an end token follows each document if there are several."""
     flat, offsets = np.asarray(texts.ids.flat), texts.ids.offsets
     return np.insert(flat, offsets[1:], END_ID) if len(texts.ids) > 1 else flat
@@ -31,17 +33,17 @@ class Windows:
         seed: seed of the phases and the order.
     """
 
-    def __init__(self, stream, length, rows, seed=0):
+    def __init__(self, stream: np.ndarray, length: int, rows: int, seed: int = 0):
         self.stream, self.length, self.rows, self.seed = stream, length, rows, seed
         self.windows = (len(stream) - 1) // length  # whole windows; the last label is the token after a window
         if self.windows > 1:
             self.windows -= 1  # so that every phase yields the same number
 
-    def batch(self, number):
+    def batch(self, number: int) -> dict[str, np.ndarray]:
         """Return batch `number`: ids, labels and float32 weights, each (B, T)."""
         return self._read(cycle(self._starts, self.windows, number * self.rows, self.rows))
 
-    def one_pass(self):
+    def one_pass(self) -> Iterator[dict[str, np.ndarray]]:
         """Yield batches of consecutive windows that predict every token but the first exactly once."""
         starts = np.arange(0, len(self.stream) - 1, self.length)
         for first in range(0, len(starts), self.rows):
@@ -50,20 +52,20 @@ class Windows:
             rows[: len(chosen)] = chosen
             yield self._read(rows)
 
-    def tokens(self, number):
+    def tokens(self, number: int) -> int:
         """Return how many tokens batch `number` has."""
         return self.rows * self.length
 
-    def shape(self, number):
+    def shape(self, number: int) -> tuple[int, ...]:
         """Return the shape of batch `number`."""
         return self.rows, self.length
 
-    def first_of_each_shape(self):
+    def first_of_each_shape(self) -> list[int]:
         """Return the number of the first batch of every shape; here there is only one shape."""
         return [0]
 
     @property
-    def batches_per_epoch(self):
+    def batches_per_epoch(self) -> float:
         """Number of batches per epoch."""
         return self.windows / self.rows
 
@@ -105,7 +107,7 @@ class PackedDocuments:
         seed: seed of the order.
     """
 
-    def __init__(self, texts, length, rows, seed=0):
+    def __init__(self, texts: EncodedTexts, length: int, rows: int, seed: int = 0):
         self.ids, self.length, self.rows, self.seed = texts.ids, length, rows, seed
         self.pieces = [
             (index, start, min(size - start, length))
@@ -116,30 +118,30 @@ class PackedDocuments:
         self.packed = pack(sizes, length)
         self.filled = sum(sizes) / (len(self.packed) * length)
 
-    def batch(self, number):
+    def batch(self, number: int) -> dict[str, np.ndarray]:
         """Return batch `number`: ids, labels, weights, segments and positions, each (B, T)."""
         return self._read(self._rows_of(number))
 
-    def one_pass(self):
+    def one_pass(self) -> Iterator[dict[str, np.ndarray]]:
         """Yield batches that contain every piece exactly once."""
         for first in range(0, len(self.packed), self.rows):
             chosen = list(range(first, min(first + self.rows, len(self.packed))))
             yield self._read(chosen + [None] * (self.rows - len(chosen)))
 
-    def tokens(self, number):
+    def tokens(self, number: int) -> int:
         """Return how many real tokens batch `number` has."""
         return sum(self.pieces[piece][2] for row in self._rows_of(number) for piece in self.packed[row])
 
-    def shape(self, number):
+    def shape(self, number: int) -> tuple[int, ...]:
         """Return the shape of batch `number`."""
         return self.rows, self.length
 
-    def first_of_each_shape(self):
+    def first_of_each_shape(self) -> list[int]:
         """Return the number of the first batch of every shape; here there is only one shape."""
         return [0]
 
     @property
-    def batches_per_epoch(self):
+    def batches_per_epoch(self) -> float:
         """Number of batches in which every row is seen once."""
         return len(self.packed) / self.rows
 

@@ -7,16 +7,18 @@ import math
 
 import numpy as np
 
+from heedful.data.batches import BatchPlan, Shape
 from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed
 from heedful.data.order import random_numbers
+from heedful.data.tokenizer import Tokenizer
 from heedful.special_tokens import END_ID
 
 LONG_WORD = 6  # pieces by which a whole word may exceed the share
 MASKED, REPLACED = 0.8, 0.1  # shares of the chosen tokens; the rest stay unchanged (Devlin et al. 2019, section 3.1)
 
 
-def in_pieces(texts, length):
+def in_pieces(texts: Ragged, length: int) -> Ragged:
     """Cut id sequences into pieces that fit into `length` with start and end tokens; return them as `Ragged`."""
     room = length - 2
     return Ragged.of(texts[index][start : start + room] for index in range(len(texts))
@@ -38,7 +40,15 @@ class MaskedExamples(PlannedExamples):
         seed: seed of the choice.
     """
 
-    def __init__(self, pieces, tokenizer, plan, share=0.15, whole_words=False, seed=0):
+    def __init__(
+        self,
+        pieces: Ragged,
+        tokenizer: Tokenizer,
+        plan: BatchPlan,
+        share: float = 0.15,
+        whole_words: bool = False,
+        seed: int = 0,
+    ):
         super().__init__(plan)
         self.pieces, self.share, self.seed = pieces, share, seed
         self.mask_id, self.vocab_size = tokenizer.mask_id, len(tokenizer)
@@ -48,7 +58,7 @@ class MaskedExamples(PlannedExamples):
         kind = "tokens" if self.begins_word is None else "words"
         return f"{self.plan}\n{self.share:.0%} of the {kind} to predict"
 
-    def read(self, rows, shape, draw):
+    def read(self, rows: np.ndarray, shape: Shape, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
         """Return ids (B, T) with masks, places (B, M), labels (B, M) and float32 weights (B, M)."""
         length, random = shape.target_length, random_numbers(self.seed, *draw)
         ids = enclosed(self.pieces, rows, length)

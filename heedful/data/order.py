@@ -1,5 +1,7 @@
 """Reproducible orders: a random stream for each use of random numbers, and endless passes over items."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 # Each use of random numbers has its own stream, so that no two draw the same numbers. Do not change the stream numbers:
@@ -7,12 +9,12 @@ import numpy as np
 BATCHES, PAIRS, WINDOWS, PACKED_ROWS, TRAINING_MASKS, SCORING_MASKS = range(6)
 
 
-def random_numbers(seed, stream, *which):
+def random_numbers(seed: int, stream: int, *which) -> np.random.Generator:
     """Return the random generator for one part of a stream; `which` selects it, for example by batch number."""
     return np.random.default_rng((seed, stream, *which))
 
 
-def cycle(order, size, first, count):
+def cycle(order: Callable[[int], np.ndarray], size: int, first: int, count: int) -> np.ndarray:
     """Return `count` items, starting at number `first`, of an endless sequence that cycles through `size` items.
 
     Args:

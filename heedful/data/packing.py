@@ -1,9 +1,10 @@
 """Packing of texts, or pairs of texts, into rows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 
-def pack(sizes, room, others=None):
+def pack(sizes: Sequence[int], room: int, others: Sequence[int] | None = None) -> list[list[int]]:
     """Pack pieces into rows by best-fit decreasing; return the piece indices of each row, rows in order of creation.
 
     Args:

@@ -267,7 +267,7 @@ def _hash(text):
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-def phrasebook(part, count, seed=0):
+def phrasebook(part, count, seed=0) -> list[tuple[str, str]]:
     """Return `count` distinct (Portuguese, English) pairs of a part: `train`, `valid`, `test` or `unseen`."""
     grammar = Grammar(random.Random(f"{seed}/{part}"))
     pairs: dict[str, str] = {}

@@ -3,6 +3,7 @@
 import random
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 
 from heedful.errors import InputError
 
@@ -12,7 +13,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 COUNTED_IN = ("input", "output")
 
 
-def reverse(tokens, counted_in="input"):
+def reverse(tokens: Sequence[str], counted_in: str = "input") -> list[str]:
     """Replace every even occurrence of a token with X, and reverse the sequence.
 
     Args:
@@ -39,7 +40,9 @@ def _hide_even_occurrences(tokens):
     return hidden
 
 
-def reverse_pairs(part, count, length=10, vocabulary=10, seed=0, counted_in="input"):
+def reverse_pairs(
+    part: str, count: int, length: int = 10, vocabulary: int = 10, seed: int = 0, counted_in: str = "input"
+) -> list[tuple[str, str]]:
     """Return `count` distinct pairs of a part (`train`, `valid` or `test`), tokens separated by spaces.
 
     Args:

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models
@@ -36,7 +37,7 @@ class Tokenizer:
         InputError: a special token is missing or has another id.
     """
 
-    def __init__(self, inner):
+    def __init__(self, inner: Any):
         self._inner = inner
         self._inner.no_padding()
         self._inner.no_truncation()
@@ -53,8 +54,15 @@ class Tokenizer:
 
     @classmethod
     def train(
-        cls, lines, kind="bpe", vocab_size=8000, lowercase=False, mask=False, prefix_space=False, clean_up_spaces=True
-    ):
+        cls,
+        lines: Iterable[str],
+        kind: str = "bpe",
+        vocab_size: int = 8000,
+        lowercase: bool = False,
+        mask: bool = False,
+        prefix_space: bool = False,
+        clean_up_spaces: bool = True,
+    ) -> "Tokenizer":
         """Learn a vocabulary from an iterable of lines.
 
         Args:
@@ -210,7 +218,7 @@ class Tokenizer:
         kept = isinstance(self._inner.decoder, (decoders.ByteLevel, decoders.Fuse))
         return kept and self._inner.normalizer is None
 
-    def lookup(self, token):
+    def lookup(self, token: str | int) -> Any:
         """Return the id of a token (None if unknown), or the token of an id."""
         return self._inner.token_to_id(token) if isinstance(token, str) else self._inner.id_to_token(int(token))
 

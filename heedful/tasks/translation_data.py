@@ -87,7 +87,7 @@ def plan_batches(config: Config, lengths: Sequence[np.ndarray]) -> BatchPlan:
     trained_tokens = (data.planned_updates or train.updates) * train.accumulate_batches * batch_tokens
     price = COMPILE_TOKENS * epoch_tokens / max(trained_tokens, epoch_tokens)
     return BatchPlan(
-        *lengths, batch_tokens=data.batch_tokens, batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
+        *lengths, batch_tokens=int(data.batch_tokens), batch_sentences=data.batch_sentences, max_shapes=data.max_shapes,
         shape_price=price, seed=train.seed,
     )  # fmt: skip
 
@@ -96,5 +96,5 @@ def scored_pairs(run: "Run", corpus: Corpus, cache: Path | None = None) -> Trans
     """Return, as examples to score, those pairs of a corpus that fit a run's model, in batches of few shapes."""
     pairs = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length, cache)
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
-    batch_tokens = min(run.config.data.batch_tokens, SCORED_TOKENS)
+    batch_tokens = min(int(run.config.data.batch_tokens), SCORED_TOKENS)
     return TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3))

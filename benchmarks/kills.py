@@ -39,7 +39,7 @@ from heedful.tasks.fill import TokenValidator
 from heedful.tasks.generate import GenerationValidator
 from heedful.tasks.translate import TranslationValidator
 from heedful.training import checkpoints as checkpoints_module
-from heedful.training import trainer as trainer_module
+from heedful.training.monitor import Monitor
 from heedful.workflows import training as training_module
 
 EVERY = 3  # updates between states
@@ -142,7 +142,7 @@ def watch(tick, shared):
     around(os, "fsync", "writing", "writing")
     around(Path, "replace", "writing", "writing")
 
-    ended = trainer_module._Monitor.on_train_batch_end
+    ended = Monitor.on_train_batch_end
 
     def on_train_batch_end(self, batch, logs=None):
         tick("update")
@@ -150,7 +150,7 @@ def watch(tick, shared):
         shared.write(UPDATES, self.number // self.trainer.config.accumulate_batches)
         tick("update")
 
-    trainer_module._Monitor.on_train_batch_end = on_train_batch_end
+    Monitor.on_train_batch_end = on_train_batch_end
 
 
 def run(arguments, shared, number=signal.SIGKILL, moment=None, count=0):

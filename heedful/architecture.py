@@ -2,12 +2,12 @@
 
 import typing
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 FORMAT_1 = {"norm": "norm_position", "norm_kind": "norm"}  # arguments of heedful 0.1.0, and their current names
 
 
-def from_format_1(arguments):
+def from_format_1(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a model, with names from heedful 0.1.0 replaced by the current ones."""
     if "norm_kind" not in arguments and arguments.get("norm") not in ("post", "pre"):
         return arguments

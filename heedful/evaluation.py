@@ -2,14 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heedful import backend
+from heedful.data.examples import Examples
 from heedful.errors import InputError
 from heedful.scores.metrics import text_counts, text_metrics
 from heedful.training.objective import batch_sums
+
+if TYPE_CHECKING:
+    import keras
 
 
 def score_text(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> dict[str, Any]:
@@ -32,7 +36,7 @@ def score_text(hypotheses: Sequence[str], references: Sequence[str], lowercase: 
     return scores | {"signatures": signatures}
 
 
-def class_scores(found, wanted, labels):
+def class_scores(found: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
     """Score predicted classes `found` against true classes `wanted`, both integers (N,).
 
     Returns:
@@ -60,20 +64,20 @@ class TokenScores:
         examples: examples whose `one_pass()` yields batches with labels and weights.
     """
 
-    def __init__(self, model, examples):
+    def __init__(self, model: "keras.Model", examples: Examples):
         self.examples = examples
         self._sums = backend.compiled(lambda batch: batch_sums(model, batch), model)
 
-    def __call__(self):
+    def __call__(self) -> dict[str, Any]:
         """Return the `summary` of all batches."""
         return self.summary(self.sums())
 
-    def sums(self):
+    def sums(self) -> np.ndarray:
         """Return (negative log-likelihood in nats, correct tokens, tokens) for each batch: (batches, 3)."""
         return np.array([backend.to_numpy(self._sums(batch))[1:] for batch in self.examples.one_pass()], float)
 
     @staticmethod
-    def summary(sums):
+    def summary(sums: np.ndarray) -> dict[str, Any]:
         """Return loss (negative log-likelihood in nats per token, not smoothed), perplexity, accuracy and tokens.
 
         Raises:

@@ -1,11 +1,14 @@
 """Load a run folder as the object that performs its task."""
 
+from pathlib import Path
+from typing import Any
+
 from heedful.cache import keep_compilations
 from heedful.errors import InputError
 from heedful.run import Run
 
 
-def load(path, *more):
+def load(path: str | Path, *more: str | Path) -> Any:
     """Return the predictor of a trained run: a `Translator`, `Generator`, `MaskFiller` or `TextClassifier`.
 
     Several translation runs form an ensemble. From then on, programs that JAX compiles are cached on disk (see

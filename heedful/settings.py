@@ -7,6 +7,7 @@ import functools
 import inspect
 import tomllib
 import typing
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from heedful.errors import InputError
 from heedful.validation import from_dict
 
 
-def override(config, arguments):
+def override(config: Config, arguments: Sequence[str]) -> Config:
     """Return a config with `--section.key value` arguments applied, checked like the keys of a recipe.
 
     Raises:
@@ -25,7 +26,7 @@ def override(config, arguments):
     return _overridden(_lists(dataclasses.asdict(config)), arguments)
 
 
-def of_recipe(path, arguments):
+def of_recipe(path: str | Path, arguments: Sequence[str]) -> Config:
     """Return the config of a recipe with arguments applied as in `override`, before dependent settings are derived.
 
     Raises:
@@ -55,7 +56,7 @@ def _overridden(table, arguments):
     return from_dict(Config, table, "command line")
 
 
-def flat(config):
+def flat(config: Config) -> dict[str, Any]:
     """Return all settings of a config by their full names."""
     found: dict[str, Any] = {}
     for section, values in dataclasses.asdict(config).items():
@@ -66,21 +67,22 @@ def flat(config):
     return found
 
 
-def changed(old, new):
+def changed(old: Config, new: Config) -> list[str]:
     """Return the full names of the settings in which two configs differ."""
     before = flat(old)
     return [name for name, value in flat(new).items() if before[name] != value]
 
 
-def origins(recipe, arguments):
+def origins(recipe: str | Path | None, arguments: Sequence[str]) -> dict[str, str]:
     """Return where settings come from, by full name: the recipe at a path, or arguments as in `override`.
 
     Sizes that neither sets come from `model.size`. Settings that are not in the result have their defaults.
     """
     found: dict[str, str] = {}
-    for section, values in (read_recipe(recipe) if recipe else {}).items():
-        names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
-        found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
+    if recipe:
+        for section, values in read_recipe(recipe).items():
+            names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
+            found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
     given = {flag.removeprefix("--"): "command line" for flag, _ in _pairs(arguments)}
     sizes = [f"model.{name}" for name in SET_BY_SIZE]
     if "model.size" in given:  # replaces the recipe's sizes
@@ -92,7 +94,7 @@ def origins(recipe, arguments):
     return found
 
 
-def split_arguments(arguments):
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split the arguments of a command into its options and its settings (`--section.key value`, `--name value`)."""
     own: list[str] = []
     overrides: list[str] = []
@@ -144,7 +146,7 @@ def _sections():
     return [item.name for item in dataclasses.fields(Config) if dataclasses.is_dataclass(item.type)]
 
 
-def describe():
+def describe() -> Iterator[str]:
     """Yield a line for each setting: name, type, default, meaning."""
     for name, (kind, default, text) in meanings().items():
         if name == "task":
@@ -152,13 +154,13 @@ def describe():
         yield f"  --{name:30s} {kind} (default {default!r})" + (f"  {text}" if text else "")
 
 
-def meanings():
+def meanings() -> dict[str, list[Any]]:
     """Return type, default and meaning of every setting by its full name: `task`, `train.learning_rate`, ..."""
     whole = {name: rest for name, *rest in _fields_of(Config, Config) if name in ("task", "name")}
     return whole | {f"{section}.{name}": rest for section in _sections() for name, *rest in _fields(section)}
 
 
-def add_options(parser, section, without=()):
+def add_options(parser: argparse.ArgumentParser, section: str, without: Sequence[str] = ()) -> None:
     """Add an option to a parser for each setting of a section, except `without`: `beam_size` becomes `--beam-size`."""
     group = parser.add_argument_group(f"override the run's [{section}] settings for this call")
     for name, kind, _, text in _fields(section):
@@ -170,7 +172,7 @@ def add_options(parser, section, without=()):
         group.add_argument(flag, dest=f"{section}.{name}", help=(text or kind).replace("%", "%%"), **options)
 
 
-def given_options(config, section, options):
+def given_options(config: Config, section: str, options: argparse.Namespace) -> Any:
     """Return a section of a config, updated with the given options of `add_options` and checked.
 
     Raises:

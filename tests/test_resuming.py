@@ -16,8 +16,9 @@ from heedful.run import Run
 from heedful.storage import locked
 from heedful.tasks.translate import Translate
 from heedful.tasks.translation_data import corpora, plan_batches
+from heedful.training.monitor import Monitor
 from heedful.training.signals import Interrupted
-from heedful.training.trainer import _difference, _Monitor
+from heedful.training.trainer import _difference
 from heedful.workflows import Training
 from tests.conftest import change, quiet
 
@@ -155,7 +156,7 @@ def test_a_signal_saves_the_state_and_says_how_to_resume(config, tmp_path, numbe
 @pytest.mark.parametrize("update", [3, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, update, monkeypatch, whole):
     """Covers a middle interval and the last one; the best state may be the one that was just reached."""
-    ended = _Monitor.on_train_batch_end
+    ended = Monitor.on_train_batch_end
 
     def on_train_batch_end(self, batch, logs=None):
         if self.number == update - 1:
@@ -163,7 +164,7 @@ def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, upda
         ended(self, batch, logs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Monitor, "on_train_batch_end", on_train_batch_end)
+        patch.setattr(Monitor, "on_train_batch_end", on_train_batch_end)
         with pytest.raises(Interrupted):
             workflows.train(config, tmp_path / "stopped", quiet)
     stopped = workflows.resume(tmp_path / "stopped", quiet)

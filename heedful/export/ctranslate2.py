@@ -6,6 +6,7 @@ Axes: S positions, D d_model, V vocabulary.
 import json
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -16,6 +17,9 @@ from heedful.export.ctranslate2_search import ORIGIN, ctranslate2, exported_weig
 from heedful.layers import sinusoid
 from heedful.layers.feed_forward import is_gated
 
+if TYPE_CHECKING:
+    from heedful.run import Run
+
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 PARITY = "parity.json"  # the comparison of both engines
 # Our activations by the names of CTranslate2, which has a gate of its own.
@@ -25,7 +29,7 @@ ACTIVATIONS = {
 OWN_FILES = ("model.bin", "config.json", ORIGIN, PARITY)  # besides vocabularies
 
 
-def export(run, folder: str | Path, quantization: str = "float32") -> Path:
+def export(run: "Run", folder: str | Path, quantization: str = "float32") -> Path:
     """Write a `Run` as a CTranslate2 model into `folder`.
 
     Raises:
@@ -73,7 +77,7 @@ def move(exported: Path, folder: Path) -> None:
     exported.rename(folder)
 
 
-def specify(run, engine):
+def specify(run: "Run", engine):
     """Return the `TransformerSpec` of a run's trained model, vocabularies included."""
     specs = engine.specs
     config, model = run.config.model, run.load_model()

@@ -2,20 +2,25 @@
 
 import functools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heedful import backend
+from heedful.config import DecodeConfig
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room
 from heedful.errors import InputError
 from heedful.inference.line_translator import LineTranslator
 from heedful.validation import read_json
 
+if TYPE_CHECKING:
+    from heedful.run import Run
+
 EXPORTED = "ctranslate2"  # subfolder of a run for the exported model
 ORIGIN = "heedful.json"  # file with the fingerprint of the exported weights
 
 
-def ctranslate2_translator(run, decode=None, folder=None, **options):
+def ctranslate2_translator(run: "Run", decode: DecodeConfig | None = None, folder: Path | None = None, **options):
     """Return a `LineTranslator` of a `Run` that searches with CTranslate2; for `options` see `CTranslate2Search`."""
     folder = folder or run.path / EXPORTED
 
@@ -26,7 +31,7 @@ def ctranslate2_translator(run, decode=None, folder=None, **options):
     return LineTranslator(new_decoder, run.source_tokenizer, run.target_tokenizer, decode, run.config.model.max_length)
 
 
-def exported_weights(folder):
+def exported_weights(folder: Path):
     """Return the fingerprint of the weights from which a model was exported, or None if it is unknown."""
     path = Path(folder) / ORIGIN
     told = read_json(path) if path.is_file() else None
@@ -67,7 +72,9 @@ class CTranslate2Search:
             setting.
     """
 
-    def __init__(self, run, folder, decode, scored=False, compute_type="default", threads=None):
+    def __init__(
+        self, run: "Run", folder: Path, decode: DecodeConfig, scored: bool = False, compute_type="default", threads=None
+    ):
         engine = ctranslate2()
         if not (Path(folder) / "model.bin").is_file():
             raise InputError(

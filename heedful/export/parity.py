@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heedful.errors import InputError
 from heedful.evaluation import score_text
@@ -15,12 +15,17 @@ from heedful.export.ctranslate2_search import ctranslate2_translator
 from heedful.inference.translator import Translator
 from heedful.storage import write_text
 
+if TYPE_CHECKING:
+    from heedful.run import Run
+
 MOST_DIFFERENT = 0.01  # maximum fraction of translations that differ, from tokens equally likely up to rounding
 MOST_SCORE_DIFFERENCE = 1e-3  # nats, between the scores of equal translations
 Report = Callable[[str], Any]
 
 
-def check_parity(run, folder: Path, pairs: Sequence[tuple[str, str]], report: Report = print) -> list[dict[str, Any]]:
+def check_parity(
+    run: "Run", folder: Path, pairs: Sequence[tuple[str, str]], report: Report = print
+) -> list[dict[str, Any]]:
     """Translate `pairs` with both engines, greedily and with a beam of 4, and compare.
 
     Args:
@@ -66,7 +71,11 @@ def check_parity(run, folder: Path, pairs: Sequence[tuple[str, str]], report: Re
 
 
 def export_checked(
-    run, folder: str | Path, pairs: Sequence[tuple[str, str]], quantization: str = "float32", report: Report = print
+    run: "Run",
+    folder: str | Path,
+    pairs: Sequence[tuple[str, str]],
+    quantization: str = "float32",
+    report: Report = print,
 ) -> list[dict[str, Any]]:
     """Export a run, and keep the export only if both engines agree; parity.json has the comparison.
 

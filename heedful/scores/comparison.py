@@ -2,6 +2,7 @@
 
 import dataclasses
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from heedful.config import DecodeConfig
 from heedful.errors import InputError
 from heedful.plugins import find_metric
+from heedful.run import Run
 from heedful.scores.metrics import MIN_UNITS, bounds, p_value, sample_scores
 from heedful.scores.provenance import counts_of, is_comparable, read
 
@@ -48,11 +50,11 @@ class Comparison:
     units: int
     rows: list
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         """Return all fields as a dict."""
         return dataclasses.asdict(self)
 
-    def lines(self):
+    def lines(self) -> list[str]:
         """Return the comparison as the lines of a table."""
         digits = find_metric(self.metric).digits
         table = [["run", "seeds", self.metric, "95 %", "difference", "p"]]
@@ -73,7 +75,7 @@ class Comparison:
         return [f"{self.data}: {self.units:,} units", *body]
 
 
-def compare(runs, metric=None):
+def compare(runs: Sequence[Run], metric: str | None = None) -> "Comparison":
     """Compare the newest scores of runs on a text that all of them were scored on.
 
     All runs share the same samples of the text (paired bootstrap, Koehn 2004); a system's score on a sample is the mean

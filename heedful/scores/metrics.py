@@ -5,7 +5,7 @@ Axes: N units (sentences, texts, batches of a language model), C counts of each.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,19 +120,19 @@ LOSS = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # nats, tokens
 BITS_PER_BYTE = Metric(lambda sums: sums[0] / math.log(2) / sums[1], 2, 4)  # nats, bytes
 
 
-def draws(count, number=DRAWS, seed=SEED):
+def draws(count: int, number: int = DRAWS, seed: int = SEED) -> Iterator[np.ndarray]:
     """Yield, for each of `number` bootstrap samples of `count` units, how often it has each unit (N,)."""
     random = np.random.default_rng(seed)
     for _ in range(number):
         yield np.bincount(random.integers(count, size=count), minlength=count)
 
 
-def sample_scores(metric, units):
+def sample_scores(metric: str, units: np.ndarray) -> np.ndarray:
     """Return the score of each bootstrap sample (number,); equal numbers of units have equal samples."""
     return np.array([find_metric(metric).score(times @ units) for times in draws(len(units))])
 
 
-def interval(metric, units):
+def interval(metric: str, units: np.ndarray) -> tuple[float, float] | None:
     """Return the bounds between which 95 % of bootstrap samples score (Koehn 2004); None for too few units.
 
     Args:
@@ -142,13 +142,13 @@ def interval(metric, units):
     return bounds(sample_scores(metric, units)) if len(units) >= MIN_UNITS else None
 
 
-def bounds(sampled):
+def bounds(sampled: np.ndarray) -> tuple[float, float]:
     """Return the bounds of the middle 95 % of sampled scores."""
     low, high = np.percentile(sampled, [2.5, 97.5])
     return float(low), float(high)
 
 
-def p_value(difference, sampled):
+def p_value(difference: float, sampled: np.ndarray) -> float:
     """Return the two-sided p-value of a difference, from the differences of paired samples."""
     beyond = np.abs(sampled - sampled.mean()) >= abs(difference)
     return float((beyond.sum() + 1) / (len(sampled) + 1))

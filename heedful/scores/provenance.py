@@ -6,13 +6,18 @@ import json
 import platform
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from heedful import __version__, backend
+from heedful.config import DecodeConfig
+from heedful.data.corpus import Corpus
 from heedful.errors import InputError
 from heedful.plugins import find_metric, metric_names
+from heedful.run import Run
 from heedful.scores.metrics import interval
 from heedful.storage import (
     locked,
@@ -29,7 +34,14 @@ SCORES, OUTPUTS = "scores.json", "outputs"
 LIBRARIES = ("keras", "jax", "tensorflow", "torch", "numpy", "sacrebleu", "tokenizers")
 
 
-def save_scores(run, corpus, scores, counts, texts=(), decode=None):
+def save_scores(
+    run: Run,
+    corpus: Corpus,
+    scores: dict[str, Any],
+    counts: Mapping[str, np.ndarray],
+    texts: Sequence[str] = (),
+    decode: DecodeConfig | None = None,
+) -> dict[str, Any]:
     """Complete scores with their provenance, and add them to the run's scores.json; return them.
 
     Args:
@@ -66,7 +78,7 @@ def _write(run, corpus, scores, counts, texts):
         write_text(run.path / SCORES, f"{table}\n")
 
 
-def read(run):
+def read(run: Run) -> list[dict[str, Any]]:
     """Return all scores of a run, oldest first; `InputError` if the file holds no list of scores."""
     path = run.path / SCORES
     found = read_json(plain_file(run.path, SCORES)) if path.exists() else []
@@ -75,17 +87,17 @@ def read(run):
     return found
 
 
-def newest_scores(run):
+def newest_scores(run: Run) -> dict[str, Any]:
     """Return the newest scores of a run by the name of their text."""
     return {scores["data"]: scores for scores in read(run) if "data" in scores}
 
 
-def is_comparable(scores):
+def is_comparable(scores: Mapping[str, Any]) -> bool:
     """Return whether scores name their text and the file of their counts."""
     return all(isinstance(scores.get(name), str) for name in ("data", "data_fingerprint", "outputs"))
 
 
-def provenance(run, corpus, decode=None):
+def provenance(run: Run, corpus: Corpus, decode: DecodeConfig | None = None) -> dict[str, Any]:
     """Return the provenance of a score of a run on a text."""
     found = {
         "data": corpus.name,
@@ -106,7 +118,7 @@ def provenance(run, corpus, decode=None):
     return found | ({"decode": dataclasses.asdict(decode)} if decode else {})
 
 
-def hardware():
+def hardware() -> str:
     """Return processor, usable cores and device."""
     return f"{_processor()}, {backend.cores()} cores, {backend.device()}"
 
@@ -128,7 +140,7 @@ def _version(name):
         return None
 
 
-def counts_of(run, scores):
+def counts_of(run: Run, scores: Mapping[str, Any]):
     """Return the counts of a score (N, C), by name of a metric.
 
     Raises:

@@ -227,7 +227,7 @@ class TranslationValidator(Validator):
 
 def translate_and_score(
     translator: Any, pairs: Sequence[tuple[str, str]], warn: Report | None = None
-) -> tuple[list[str], dict[str, float]]:
+) -> tuple[list[str], dict[str, Any]]:
     """Return (translations, text scores) of (source, reference) pairs; ignore case if the model writes only lower case.
 
     `warn` is called with a message for each source that exceeds the model's maximum length.

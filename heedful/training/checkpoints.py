@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from heedful import backend
 from heedful.errors import InputError
+from heedful.run import Run
 from heedful.storage import name_in_model
 
 
@@ -21,7 +23,7 @@ class Checkpoints:
         optimizer: its optimizer, already built.
     """
 
-    def __init__(self, run, model, optimizer):
+    def __init__(self, run: Run, model: keras.Model, optimizer: keras.optimizers.Optimizer):
         self.run, self.files, self.config = run, run.checkpoints, run.config.train
         # Names consist of index and path, without the first component of the path: Keras numbers optimizers and seed
         # generators across the whole process.

@@ -6,15 +6,18 @@ import itertools
 import math
 import statistics
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import keras
 import numpy as np
 
 from heedful import backend
+from heedful.data.examples import Examples
 from heedful.errors import InputError
+from heedful.run import Run
 from heedful.training.machine import memory_limit, peak_memory
-from heedful.training.objective import training_objective, with_update_tokens
+from heedful.training.objective import Objective, training_objective, with_update_tokens
 
 TIMED = 2  # batches of each shape, after a first one that includes compilation
 LOOKED_AT = 1000  # batches examined for the frequency of each shape and its tokens
@@ -48,7 +51,7 @@ class CostEstimate:
         )
 
 
-def estimate_cost(run, model, examples):
+def estimate_cost(run: Run, model: keras.Model, examples: Examples) -> "CostEstimate":
     """Train on one batch of each shape for a few updates; return the `CostEstimate`.
 
     Args:
@@ -73,7 +76,7 @@ def estimate_cost(run, model, examples):
     )
 
 
-def update_costs(run, model, examples, timed):
+def update_costs(run: Run, model: keras.Model, examples: Examples, timed: int) -> tuple[float, float]:
     """Time updates on the most frequent batch shape; assume that the others cost the same per position.
 
     Args:
@@ -121,7 +124,7 @@ class Trial:
     everything: bool
 
 
-def largest_batch(attempt):
+def largest_batch(attempt: "Callable[[int], Trial | None]") -> int:
     """Return the largest batch size in tokens that fits into memory, extrapolated from smaller batches.
 
     Args:
@@ -131,9 +134,10 @@ def largest_batch(attempt):
         InputError: the memory is too small for the smallest batch.
     """
     tokens = FIRST
-    first = trial = attempt(tokens)
+    first = attempt(tokens)
     if first is None:
         raise InputError(f"There is too little memory for batches of {FIRST:,} tokens.")
+    trial = first
     limit = ROOM * first.limit
     while not trial.everything and tokens < LARGEST:
         if trial.tokens > first.tokens and trial.used - first.used > GROWTH:
@@ -155,7 +159,7 @@ def _seconds(run, model, batches, steps):
     return np.reshape(step_seconds(objective, queue, steps * len(batches)), (-1, steps)).tolist()
 
 
-def step_seconds(objective, batches, count):
+def step_seconds(objective: Objective, batches: Iterable[dict[str, np.ndarray]], count: int) -> list[float]:
     """Train on the first `count` of an endless stream of batches; return the seconds that each took (count,)."""
     prepared = (with_update_tokens([batch])[0] for batch in batches)
     first, clock = next(prepared), _Clock()

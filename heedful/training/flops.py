@@ -1,7 +1,9 @@
 """The floating point operations of a training."""
 
 import re
+from collections.abc import Mapping
 
+import keras
 import numpy as np
 
 from heedful.storage import name_in_model
@@ -17,7 +19,7 @@ class FlopCounter:
         model: one of heedful's models.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: keras.Model):
         self._each = {"read": 0, "written": 0, "scored": 0}
         for weight in model.weights:
             if len(weight.shape) == 2 and weight.path.endswith("kernel"):
@@ -25,14 +27,14 @@ class FlopCounter:
                 self._each[_reader(name)] += (6 if weight.trainable else 2) * int(np.prod(weight.shape))
         self._each["scored"] += 6 * int(np.prod(model.output_projection.embeddings.shape))
 
-    def of(self, batch):
+    def of(self, batch: Mapping[str, np.ndarray]) -> int:
         """Return the operations needed for a batch from `examples.batch(n)`."""
-        written = np.count_nonzero(batch["target"] if "target" in batch else batch["ids"])
-        read = np.count_nonzero(batch["source"]) if "source" in batch else written
+        written = int(np.count_nonzero(batch["target"] if "target" in batch else batch["ids"]))
+        read = int(np.count_nonzero(batch["source"])) if "source" in batch else written
         return (
             self._each["read"] * read
             + self._each["written"] * written
-            + self._each["scored"] * np.count_nonzero(batch["weights"])
+            + self._each["scored"] * int(np.count_nonzero(batch["weights"]))
         )
 
 

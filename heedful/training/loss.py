@@ -3,6 +3,8 @@
 Axes: B batch, T length, N = B x T tokens, P tokens in one chunk, D d_model, V vocabulary.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -37,7 +39,7 @@ class TokenCrossentropy(keras.losses.Loss):
         nll, uniform = token_losses(logits, ops.cast(y_true, "int32"))
         return (1 - self.label_smoothing) * nll + self.label_smoothing * uniform
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"label_smoothing": self.label_smoothing}
 
 

@@ -3,10 +3,15 @@
 import collections
 import contextlib
 import time
+from collections.abc import Iterator
+from typing import Any
 
+import keras
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+from heedful.config import TrainConfig
+from heedful.data.examples import Examples
 from heedful.progress import note, progress_bar
 from heedful.training.flops import FlopCounter
 from heedful.training.machine import peak_memory, product_rate
@@ -24,9 +29,9 @@ class Meter:
         config: a `TrainConfig`.
     """
 
-    def __init__(self, model, examples, config):
+    def __init__(self, model: keras.Model, examples: Examples, config: TrainConfig):
         self.examples, self.config = examples, config
-        self._seen = set()
+        self._seen: set = set()
         self._pending: collections.deque = collections.deque()  # counts of batches not yet trained on
         self._flops = FlopCounter(model)
         self._whole: collections.Counter = collections.Counter()
@@ -36,7 +41,7 @@ class Meter:
             TextColumn("update"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
         )  # fmt: skip
-        self.task = None
+        self.task: Any = None
 
     @contextlib.contextmanager
     def shown(self, update):
@@ -46,11 +51,11 @@ class Meter:
             self.task = self.bar.add_task("", total=self.config.updates, completed=update, rate="")
             yield self
 
-    def restart(self):
+    def restart(self) -> None:
         """Reset the counts of `figures` and `rate`."""
         self._now: collections.Counter = collections.Counter()
 
-    def watched(self, batches):
+    def watched(self, batches: Iterator[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
         """Yield batches, and record the time and size of each."""
         self._pending.clear()  # drop what an earlier stream prefetched
         while True:
@@ -65,7 +70,7 @@ class Meter:
             })  # fmt: skip
             yield batch
 
-    def count(self, number, seconds):
+    def count(self, number: int, seconds: float) -> None:
         """Count batch `number`, which took `seconds`."""
         made, shape = self._pending.popleft(), self.examples.shape(number)
         if shape in self._seen:
@@ -83,16 +88,16 @@ class Meter:
                 self._last_note = time.monotonic()
 
     @property
-    def rate(self):
+    def rate(self) -> float:
         """Non-padding tokens per second (translation: target), without compilation."""
         return _ratio(self._now, "tokens", "seconds")
 
     @property
-    def counted(self):
+    def counted(self) -> bool:
         """Whether anything but compilation was counted."""
         return bool(self._whole["tokens"])
 
-    def figures(self):
+    def figures(self) -> dict[str, Any]:
         """Return the figures for the log, counted since the last `restart`.
 
         Called between updates. It measures the machine's matrix product rate again and keeps the highest: on a shared
@@ -102,7 +107,7 @@ class Meter:
         self._rate = max(self._rate or 0.0, rate) if rate else None
         return self._figures(self._now)
 
-    def summary(self):
+    def summary(self) -> str:
         """Return one line that summarises all counts."""
         figures = self._figures(self._whole)
         machine = ""

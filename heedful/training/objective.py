@@ -16,7 +16,7 @@ from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
 from heedful.training.optimizer import Schedule, training_optimizer, training_schedule
 
 
-def batch_sums(model, batch, label_smoothing: float = 0.0, training=False):
+def batch_sums(model: keras.Model, batch, label_smoothing: float = 0.0, training=False):
     """Return the four sums (4,) of `projected_crossentropy` for a model's predictions on a labelled batch."""
     features, output = model.features(batch, training=training), model.output_projection
     return projected_crossentropy(
@@ -38,7 +38,7 @@ class Objective(keras.Model):
         micro_batches: batches per update; Keras takes the mean of their gradients.
     """
 
-    def __init__(self, model, label_smoothing: float = 0.0, micro_batches: int = 1):
+    def __init__(self, model: keras.Model, label_smoothing: float = 0.0, micro_batches: int = 1):
         # float32, since Keras would otherwise round weights and token counts to the model's compute type
         super().__init__(name="objective", dtype="float32")
         self.model = model
@@ -75,7 +75,7 @@ class Objective(keras.Model):
     def metrics(self):
         return [self.loss_mean, self.smoothed_loss, self.accuracy, self.perplexity]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         model = keras.saving.serialize_keras_object(self.model)
         return {"model": model, "label_smoothing": self.label_smoothing, "micro_batches": self.micro_batches}
 
@@ -84,7 +84,7 @@ class Objective(keras.Model):
         return cls(**config | {"model": keras.saving.deserialize_keras_object(config["model"])})
 
 
-def training_objective(model, train: TrainConfig) -> tuple[Objective, Schedule]:
+def training_objective(model: keras.Model, train: TrainConfig) -> tuple[Objective, Schedule]:
     """Return the compiled objective that trains a model as a config says, and its learning rate schedule."""
     schedule = training_schedule(train, model.d_model)
     objective = Objective(model, train.label_smoothing, train.accumulate_batches)

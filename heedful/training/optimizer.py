@@ -1,9 +1,12 @@
 """Adam as in the paper, and learning rates as functions of the update."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
+
+from heedful.config import TrainConfig
 
 SCHEDULES = ("paper", "inverse_square_root", "cosine", "constant")
 
@@ -60,12 +63,12 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             return ops.where(update < warmup, self.peak * rising, falling)
         return self.peak * rising
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         names = ("kind", "peak", "warmup_updates", "d_model", "updates", "final", "micro_batches")
         return {name: getattr(self, name) for name in names}
 
 
-def training_schedule(train, d_model: int):
+def training_schedule(train: TrainConfig, d_model: int):
     """Return the learning rate schedule of a `TrainConfig` for a model of width `d_model`."""
     return Schedule(
         train.schedule, train.learning_rate, train.warmup_updates, d_model, train.updates,
@@ -73,7 +76,7 @@ def training_schedule(train, d_model: int):
     )  # fmt: skip
 
 
-def training_optimizer(train, schedule):
+def training_optimizer(train: TrainConfig, schedule: "Schedule") -> keras.optimizers.Optimizer:
     """Return the optimizer of a `TrainConfig`."""
     return adam(schedule, train.clip_norm, train.accumulate_batches, train.weight_decay, train.beta_2)
 

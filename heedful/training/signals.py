@@ -7,7 +7,7 @@ import signal
 class Interrupted(Exception):
     """Training was stopped by a signal."""
 
-    def __init__(self, signal_number, message):
+    def __init__(self, signal_number: int, message: str):
         super().__init__(message)
         self.signal_number = signal_number
 

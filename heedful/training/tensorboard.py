@@ -3,6 +3,7 @@
 import os
 import platform
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tensorboard.compat.proto.event_pb2 import Event
@@ -16,13 +17,13 @@ class TensorBoardWriter:
     TensorBoard's own event file writer would import TensorFlow if installed, which takes seconds and 400 MB.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path):
         Path(folder).mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time_ns()}.{platform.node()}.{os.getpid()}"
         self._writer = RecordWriter((Path(folder) / name).open("wb"))
         self._write(file_version="brain.Event:2")
 
-    def write(self, update, scalars):
+    def write(self, update: int, scalars: Mapping[str, float]) -> None:
         """Add one value for each name."""
         values = [Summary.Value(tag=name, simple_value=float(value)) for name, value in scalars.items()]
         self._write(step=update, summary=Summary(value=values))
@@ -31,6 +32,6 @@ class TensorBoardWriter:
         self._writer.write(Event(wall_time=time.time(), **content).SerializeToString())
         self._writer.flush()
 
-    def close(self):
+    def close(self) -> None:
         """Finish the file."""
         self._writer.close()

@@ -3,16 +3,20 @@
 import contextlib
 import math
 import time
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 
 from heedful import backend
+from heedful.data.examples import Examples
 from heedful.errors import InputError
-from heedful.run import WEIGHTS
+from heedful.run import WEIGHTS, Run
 from heedful.storage import read_checked
 from heedful.training.checkpoints import Checkpoints
 from heedful.training.meter import Meter
+from heedful.training.monitor import Monitor
 from heedful.training.objective import training_objective, with_update_tokens
 from heedful.training.signals import Interrupted, Signals
 from heedful.training.tensorboard import TensorBoardWriter
@@ -33,7 +37,16 @@ class Trainer:
         seconds_spent: time used of `train.minutes` before the first update.
     """
 
-    def __init__(self, run, model, examples, validate, report, data_fingerprint="", seconds_spent=0.0):
+    def __init__(
+        self,
+        run: Run,
+        model: keras.Model,
+        examples: Examples,
+        validate: Callable[[], dict],
+        report: Callable[[str], Any],
+        data_fingerprint: str = "",
+        seconds_spent: float = 0.0,
+    ):
         self.run, self.model, self.examples = run, model, examples
         self.config = run.config.train
         self.validate, self.report = validate, report
@@ -41,10 +54,10 @@ class Trainer:
         self.objective.optimizer.build(self.objective.trainable_variables)
         self.checkpoints = Checkpoints(run, model, self.objective.optimizer)
         self.update = 0
-        self.progress = {"update": 0, "seconds": seconds_spent, "best": None, "best_update": 0, "waited": 0}
-        self.progress |= {"data": data_fingerprint} | self._settings_in_progress()
+        self.progress: dict[str, Any] = {"update": 0, "seconds": seconds_spent, "data": data_fingerprint}
+        self.progress |= {"best": None, "best_update": 0, "waited": 0} | self._settings_in_progress()
 
-    def restore(self):
+    def restore(self) -> None:
         """Continue from the newest intact state of the run, exactly: weights, optimizer, dropout seeds, data order."""
         self._restore(*self.run.checkpoints.read_last(self.report))
         self.checkpoints.write(lambda: self.run.log.forget_after(self.update))
@@ -71,7 +84,7 @@ class Trainer:
         """Return the settings that a checkpoint depends on."""
         return {name: getattr(self.config, name) for name in ("accumulate_batches", "select_by")}
 
-    def verify(self):
+    def verify(self) -> None:
         """Repeat the updates between the last two checkpoints, and compare; the model ends in the last state.
 
         Raises:
@@ -100,7 +113,7 @@ class Trainer:
         self.report(f"replayed updates {first + 1} to {goal}: {len(last[0])} variables, all identical to the last bit")
         self._restore(*last)
 
-    def train(self):
+    def train(self) -> None:
         """Train for the configured number of updates, and save the best weights to the run folder.
 
         Raises:
@@ -142,7 +155,7 @@ class Trainer:
         """Run `fit` from the current update to `goal`, or until stopped; return its mean metrics."""
         per_update = self.config.accumulate_batches
         first = self.update
-        watch = _Monitor(self, meter, signals, deadline)
+        watch = Monitor(self, meter, signals, deadline)
         example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
         data = backend.feed(meter.watched(self._batches(first)), example)
         history = self.objective.fit(
@@ -264,28 +277,3 @@ def _difference(one, other):
         return 0.0
     largest = float(np.nan_to_num(np.abs(one.astype(np.float64) - other), nan=np.inf).max())
     return largest or math.ulp(0.0)  # 0 and -0
-
-
-class _Monitor(keras.callbacks.Callback):
-    """Times each batch of a `fit`, and stops it after an update on a signal, a passed deadline or divergence."""
-
-    def __init__(self, trainer, meter, signals, deadline):
-        super().__init__()
-        self.trainer, self.meter, self.signals, self.deadline = trainer, meter, signals, deadline
-        self.number = trainer.update * trainer.config.accumulate_batches
-        self.diverged = None
-        self.since = time.monotonic()
-
-    def on_train_batch_end(self, batch, logs=None):
-        loss = backend.finish(logs["loss"], self.since)  # so that the time includes the computation
-        now = time.monotonic()
-        self.meter.count(self.number, now - self.since)
-        self.since = now
-        self.number += 1
-        update, rest = divmod(self.number, self.trainer.config.accumulate_batches)
-        if rest:
-            return
-        if not math.isfinite(loss):
-            self.diverged = update
-        if self.diverged or self.signals.received is not None or now > self.deadline:
-            self.model.stop_training = True

@@ -5,6 +5,7 @@ A process keeps the memory it once took, so a fresh one is needed; and if memory
 
 import json
 import sys
+from pathlib import Path
 
 from heedful import backend
 from heedful.memory import keep_freed_memory
@@ -13,7 +14,7 @@ from heedful.training.machine import memory_limit
 from heedful.workflows.training import Training
 
 
-def main(path):
+def main(path: str | Path):
     """Try updates of a run; print the fields of a `Trial` as JSON."""
     keep_freed_memory()
     if backend.device() != "cpu" and backend.device_memory() is None:

@@ -3,14 +3,17 @@
 import dataclasses
 import math
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from heedful.config import Config
 from heedful.training.cost_estimate import update_costs
 
 SHARE = 0.95  # of the minutes to plan for; the rest allows for a machine that slows down
 TIMED = 12  # batches
 
 
-def fit_into_minutes(training):
+def fit_into_minutes(training) -> Config:
     """Return the config of a training with as many updates as fit into `train.minutes`, but no more than it asks for.
 
     Updates and validations are timed on a throwaway model, and this time counts towards the minutes. A warm-up longer
@@ -39,7 +42,7 @@ def fit_into_minutes(training):
     )
 
 
-def updates_within(seconds, update, validation, validate_every):
+def updates_within(seconds: float, update: float, validation: float, validate_every: int) -> int:
     """Return how many updates fit into a given time, at least one.
 
     Args:
@@ -53,7 +56,7 @@ def updates_within(seconds, update, validation, validate_every):
     return max(1, intervals * validate_every + min(max(rest, 0), validate_every))
 
 
-def continued_within_minutes(config, log):
+def continued_within_minutes(config: Config, log: Sequence[Mapping[str, Any]]) -> Config:
     """Return a config with as many updates as fit into its minutes, at the speed of the training so far.
 
     Args:

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from heedful import backend, settings
 from heedful.cache import keep_compilations
@@ -19,11 +21,15 @@ from heedful.plugins import find_task
 from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, refuse_links
 from heedful.selfcheck.check import require
 from heedful.storage import locked, read_checked, write_text
-from heedful.training.cost_estimate import FIRST, Trial, estimate_cost, largest_batch
+from heedful.tasks.task import Validator
+from heedful.training.cost_estimate import FIRST, CostEstimate, Trial, estimate_cost, largest_batch
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 from heedful.weights import load_matching, load_weights
 from heedful.workflows.time_plan import fit_into_minutes
+
+if TYPE_CHECKING:
+    import keras
 
 PLANNED = "planned, to fit into train.minutes"  # the origin of a setting
 EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows that are examined at most
@@ -40,7 +46,7 @@ def _written(folder):
     return [path for pattern in WRITTEN for path in folder.glob(pattern) if path.is_file()]
 
 
-def require_free(path, force=False):
+def require_free(path: Path, force: bool = False) -> None:
     """Refuse a folder for a new run that holds a run, or files that it would overwrite, unless `force` is set.
 
     Links that lead out of the folder are refused even then.
@@ -67,7 +73,7 @@ class Training:
         report: called with each line for the user.
     """
 
-    def __init__(self, run, report=print):
+    def __init__(self, run: Run, report: Callable[[str], Any] = print):
         self.run, self.report, self.config, self.task = run, report, run.config, run.task
         self.seconds_spent = 0.0  # of train.minutes, before the first update
         self.corpora = self.task.find_corpora(self.config)
@@ -86,7 +92,15 @@ class Training:
         return tuple(own for _, own in self.task.starts_from) if self.config.train.freeze else ()
 
     @classmethod
-    def create(cls, config, path, report=print, force=False, origins=None, plan_minutes=True):
+    def create(
+        cls,
+        config: Config,
+        path: str | Path,
+        report: Callable[[str], Any] = print,
+        force: bool = False,
+        origins: Mapping[str, str] | None = None,
+        plan_minutes: bool = True,
+    ) -> "Training":
         """Create a run folder, and train its tokenizers.
 
         Args:
@@ -104,7 +118,7 @@ class Training:
         config = training.config
         if plan_minutes and config.train.minutes and config.train.schedule_ends:
             training.plan_minutes()
-            origins = (origins or {}) | dict.fromkeys(settings.changed(config, training.config), PLANNED)
+            origins = dict(origins or {}) | dict.fromkeys(settings.changed(config, training.config), PLANNED)
         path.mkdir(parents=True, exist_ok=True)
         with locked(path):
             for old in _written(path):  # only with `force`
@@ -113,40 +127,40 @@ class Training:
         return training
 
     @classmethod
-    def plan(cls, config, report=print):
+    def plan(cls, config: Config, report: Callable[[str], Any] = print) -> None:
         """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
         training = cls.prepared(config, Path(), report)
         report(backend.device_summary())
         report(str(training.estimate_cost()))
 
     @classmethod
-    def prepared(cls, config, path, report=print):
+    def prepared(cls, config: Config, path: str | Path, report: Callable[[str], Any] = print) -> "Training":
         """Return the training of a config, with tokenizers trained on its text; write nothing."""
         config, tokenizers = _prepare(config, report)
         return cls(Run(path, config, *tokenizers), report)
 
-    def estimate_cost(self):
+    def estimate_cost(self) -> CostEstimate:
         """Return the `CostEstimate` of the training, measured with a fresh model."""
         return estimate_cost(self.run, self.fresh_model(), self.examples)
 
-    def fresh_model(self):
+    def fresh_model(self) -> "keras.Model":
         """Return an untrained model, frozen as the config says."""
         model = self.run.build_model()
         if self.config.train.freeze:
             model.freeze()
         return model
 
-    def plan_minutes(self):
+    def plan_minutes(self) -> None:
         """Set `train.updates` to what fits into `train.minutes`; the time for planning counts towards it."""
         began = time.monotonic()
         self.config = self.run.config = fit_into_minutes(self)
         self.seconds_spent = time.monotonic() - began
 
-    def validator(self, model):
+    def validator(self, model: "keras.Model") -> Validator:
         """Return the `Validator` of a model on the validation text."""
         return self.task.validator(self.run, model, self.corpora, self.scored)
 
-    def train(self, resume=False, verify=False, origins=None):
+    def train(self, resume: bool = False, verify: bool = False, origins: Mapping[str, str] | None = None) -> Run:
         """Train, then draw the curves and score the test text, or the validation text where there is none.
 
         Args:

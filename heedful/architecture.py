@@ -26,12 +26,20 @@ class Architecture:
     d_model: int = 512
     """Width of every vector between the blocks (section 3.1)."""
     num_heads: int = 8
-    """Attention heads; must divide d_model (section 3.2.2)."""
+    """Attention heads; must divide d_model unless head_dim is set (section 3.2.2)."""
+    head_dim: int | None = None
+    """Size of each attention head, key_dim in Keras (section 3.2.2). None: d_model / num_heads."""
     d_ff: int = 2048
     """Inner width of the feed-forward networks (section 3.3)."""
     num_kv_heads: int | None = None
     """Key and value heads; must divide num_heads. Fewer heads make the key/value cache smaller (Ainslie et al. 2023).
     None: as many as num_heads."""
+    attention_projections: Literal["all", "input", "output", "none"] = "all"
+    """Linear projections of attention: all (section 3.2.2); for comparison, input, only those of query, key and value;
+    output, only the one of the result; or none."""
+    causal_mask: bool = True
+    """Whether training hides the tokens after each position of a decoder (section 3.2.3). Without it a model learns to
+    copy the answer, and then writes nonsense; for comparison only."""
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = "relu"
     """Nonlinearity of the feed-forward networks, and of the head that predicts masked tokens: relu (section 3.3), gelu
     (BERT), gelu_tanh (GPT-2), silu (Marian), or a gated form, geglu or swiglu (Shazeer 2020)."""
@@ -44,22 +52,26 @@ class Architecture:
     """Constant added to the variance in a norm, before its square root."""
     bias: bool = True
     """Whether projections and layer norms have a bias; the head on top of an encoder always has one."""
-    positions: Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary"] = "sinusoidal"
+    positions: Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none"] = "sinusoidal"
     """Position encoding: sinusoidal, sines and cosines interleaved (section 3.5) or concatenated
-    (TensorFlow tutorial); learned (Gehring et al. 2017); rotary (Su et al. 2021)."""
+    (TensorFlow tutorial); learned (Gehring et al. 2017); rotary (Su et al. 2021); none, which leaves an encoder a bag
+    of words."""
     embedding_norm: bool = False
     """Whether embeddings are normalised before the first block, as in BERT (Devlin et al. 2019)."""
     embedding_scale: bool = True
     """Whether embeddings are multiplied by sqrt(d_model) (section 3.4)."""
-    tie: Literal["none", "target", "all"] = "target"
-    """Weight tying (section 3.4): target, the (target) embedding is also the output projection; all, it is also the
-    source embedding, which requires one joint vocabulary."""
+    tie: Literal["none", "inputs", "target", "all"] = "target"
+    """Weight tying (section 3.4). target: the (target) embedding is also the output projection. inputs: it is also the
+    source embedding, and the output projection has its own table. all: one table for all three. The last two require
+    one joint vocabulary."""
     output_bias: bool = False
     """Whether logits have a learned bias per vocabulary entry, as in BERT and Marian."""
     dropout: float = 0.1
     """Dropout rate of the embeddings and of each sublayer's output (section 5.4)."""
     attention_dropout: float = 0.0
     """Dropout rate of the attention weights."""
+    feed_forward_dropout: float = 0.0
+    """Dropout rate inside the feed-forward networks, after their nonlinearity."""
     max_length: int = 256
     """Maximum text length in tokens; limits learned positions and generation."""
 

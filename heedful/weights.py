@@ -59,7 +59,9 @@ def count_elements(path: Path) -> int:
 def refuse_larger_model(config: ModelConfig, vocabulary: int, numbers: int, origin: object) -> None:
     """Raise `InputError` before building a model that would have more parameters than the `numbers` in a file."""
     places = config.max_length if config.positions == "learned" else 0
-    least = config.num_layers * 2 * config.d_model * (config.d_model + config.d_ff)
+    attention = config.num_heads * (config.head_dim or config.d_model // config.num_heads)
+    attention = attention if config.attention_projections == "all" else 0
+    least = config.num_layers * 2 * config.d_model * (attention + config.d_ff)
     least += (vocabulary + places) * config.d_model
     if least > numbers:
         raise InputError(

@@ -147,3 +147,44 @@ def test_bad_sizes_are_explained():
         MultiHeadAttention(10, 3)
     with pytest.raises(ValueError, match="even head size"):
         MultiHeadAttention(30, 6, rotary=True)
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("projections", ["all", "input", "output", "none"])
+def test_projections_and_head_size_follow_their_definitions(projections, cross, normal, numpy):
+    """Heads of another size than d_model / num_heads, as in Keras, and attention with fewer projections."""
+    head_dim = 7 if projections == "all" else 10
+    layer = MultiHeadAttention(30, 3, head_dim=head_dim, cross=cross, projections=projections)
+    x, memory = normal(2, 5, 30), normal(2, 4, 30)
+    out = numpy(layer(x, memory=memory) if cross else layer(x))
+    read, width = memory if cross else x, 3 * head_dim
+    query, keys, values = x, read, read
+    if projections in ("all", "input"):
+        kernels = [layer.query_projection, layer.key_value_projection] if cross else [layer.joint_projection]
+        kernel = np.concatenate([numpy(part.kernel) for part in kernels], axis=1)
+        query, keys, values = x @ kernel[:, :width], read @ kernel[:, width : 2 * width], read @ kernel[:, 2 * width :]
+    query, keys, values = (part.reshape(2, -1, 3, head_dim) for part in (query, keys, values))
+    scores = np.exp(np.einsum("btnh,bsnh->bnts", query, keys) / np.sqrt(head_dim))
+    want = np.einsum("bnts,bsnh->btnh", scores / scores.sum(-1, keepdims=True), values).reshape(2, 5, width)
+    if projections in ("all", "output"):
+        want = want @ numpy(layer.output_projection.kernel)
+    np.testing.assert_allclose(out, want, atol=1e-5)
+    parameters = {"all": 4 * 30 * width + 3 * width + 30, "input": 3 * 30 * 31, "output": 30 * 31, "none": 0}
+    assert layer.count_params() == parameters[projections]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 4}, "must be a multiple of num_heads"),
+        ({"projections": "query"}, "Unknown projections 'query'"),
+        ({"projections": "input", "head_dim": 4}, "must be d_model"),
+        ({"projections": "none", "num_kv_heads": 1}, "need projections"),
+        ({"cross": True, "causal": True}, "cannot be causal"),
+        ({"rotary": True, "head_dim": 3}, "even head size"),
+    ],
+)
+def test_contradicting_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        MultiHeadAttention(**{"d_model": 30, "num_heads": 3} | options)

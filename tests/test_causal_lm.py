@@ -24,6 +24,7 @@ OPTIONS = [
     {"norm_position": "pre", "positions": "rotary", "norm": "rms", "bias": False, "activation": "swiglu"},
     {"positions": "learned", "num_kv_heads": 2, "tie": "none", "output_bias": True, "embedding_scale": False},
     {"positions": "sinusoidal_concatenated", "activation": "gelu_tanh", "embedding_norm": True, "bias": False},
+    {"positions": "none", "head_dim": 10, "num_kv_heads": 3, "attention_dropout": 0.1, "feed_forward_dropout": 0.1},
 ]
 
 

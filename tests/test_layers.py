@@ -89,6 +89,18 @@ def test_gated_feed_forward_multiplies_by_its_gate(normal, numpy):
     np.testing.assert_allclose(out, want, atol=1e-5)
 
 
+def test_feed_forward_drops_inner_values_in_training(normal, numpy):
+    layer, x = FeedForward(6, 200, dropout=0.4), normal(2, 3, 6)
+    layer(x)
+    inner = np.maximum(x @ numpy(layer.inner.kernel), 0)
+    layer.outer.set_weights([np.ones((200, 6), "float32"), np.zeros(6, "float32")])
+    plain, dropped = numpy(layer(x))[..., 0], numpy(layer(x, training=True))[..., 0]
+    np.testing.assert_allclose(plain, inner.sum(-1), rtol=1e-4)
+    assert (np.abs(dropped - plain) > 1e-3).all()
+    many = np.mean([numpy(layer(x, training=True))[..., 0] for _ in range(100)], axis=0)
+    np.testing.assert_allclose(many, plain, rtol=0.15)
+
+
 def test_feed_forward_refuses_an_unknown_activation():
     with pytest.raises(ValueError, match="Unknown activation 'tanhh'"):
         FeedForward(6, 10, "tanhh")
@@ -96,7 +108,7 @@ def test_feed_forward_refuses_an_unknown_activation():
 
 def test_post_norm_normalises_the_sum_and_pre_norm_the_input(normal, numpy):
     x, change = ops.convert_to_tensor(normal(2, 3, 30)), ops.convert_to_tensor(normal(2, 3, 30))
-    post, pre = Residual("post"), Residual("pre")
+    post, pre = Residual(norm_position="post"), Residual(norm_position="pre")
     for layer in (post, pre):
         layer.build((None, None, 30))
     np.testing.assert_array_equal(numpy(post.before(x)), numpy(x))

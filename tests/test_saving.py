@@ -9,15 +9,16 @@ import pytest
 
 import heedful
 from heedful.layers.attention import MultiHeadAttention
-from heedful.layers.blocks import DecoderBlock, EncoderBlock, Residual, Stack
+from heedful.layers.blocks import DecoderBlock, EncoderBlock, Stack
 from heedful.layers.dropout import Dropout
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.input_embedding import InputEmbedding
+from heedful.layers.mask_layers import CausalMask, PaddingMask
 from heedful.layers.norms import LayerNorm, Norm
-from heedful.layers.padding_mask import PaddingMask
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 from heedful.layers.projection import Projection
+from heedful.layers.residual import CausalSelfAttention, CrossAttention, Residual, SelfAttention
 from heedful.layers.rounding import RoundingPolicy
 from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
 from heedful.training.loss import TokenCrossentropy
@@ -26,20 +27,24 @@ from heedful.training.objective import Objective
 from heedful.training.optimizer import SCHEDULES, Schedule, adam
 
 SIZES = {"num_layers": 1, "d_model": 6, "num_heads": 2, "d_ff": 10, "max_length": 13, "dropout": 0.2}
-ABSTRACT = {"Base", "TextEncoder", "TokenMean", "_MaskedSum"}  # never saved themselves
+ABSTRACT = {"Base", "TextEncoder", "TokenMean", "_MaskedSum", "AttentionSublayer"}  # never saved themselves
 KERAS = (
     keras.layers.Layer, keras.losses.Loss, keras.metrics.Metric, keras.optimizers.Optimizer,
     keras.optimizers.schedules.LearningRateSchedule, keras.initializers.Initializer, keras.DTypePolicy,
 )  # fmt: skip
 LAYERS = {
     "Dropout": lambda: Dropout(0.3),
-    "FeedForward": lambda: FeedForward(6, 10, "swiglu"),
+    "CausalMask": CausalMask,
+    "CausalSelfAttention": lambda: CausalSelfAttention(6, 2, norm_position="pre", dropout=0.2, keep_weights=True),
+    "FeedForward": lambda: FeedForward(6, 10, "swiglu", dropout=0.2),
     "LayerNorm": lambda: LayerNorm(epsilon=1e-6),
     "LearnedPositions": lambda: LearnedPositions(6, 13),
-    "MultiHeadAttention": lambda: MultiHeadAttention(6, 3, num_kv_heads=1, rotary=True, dropout=0.2),
+    "MultiHeadAttention": lambda: MultiHeadAttention(6, 3, num_kv_heads=1, head_dim=4, rotary=True, dropout=0.2),
     "Projection": lambda: Projection(6, activation="relu"),
+    "Residual": lambda: Residual(keras.Sequential([FeedForward(6, 10), keras.layers.Dense(6)]), "pre", 0.2, "rms"),
+    "SelfAttention": lambda: SelfAttention(6, 2, attention={"projections": "output", "causal": True}),
     "SinusoidalPositions": lambda: SinusoidalPositions(6, concatenated=True),
-    "EncoderBlock": lambda: EncoderBlock(6, 2, 10, norm_position="pre", norm="rms", activation="gelu_tanh"),
+    "EncoderBlock": lambda: EncoderBlock(6, 2, 10, norm_position="pre", norm="rms", feed_forward_dropout=0.2),
     "Stack": lambda: Stack(EncoderBlock, 2, {"d_model": 6, "num_heads": 2, "d_ff": 10, "norm_position": "pre"}),
 }
 MODELS = {
@@ -50,7 +55,7 @@ MODELS = {
     "Classifier": lambda dtype: Classifier(11, 11, dtype=dtype, pooling="first", **SIZES),
 }  # fmt: skip
 COVERED = {
-    *LAYERS, *MODELS, "DecoderBlock", "MatrixDecayAdamW", "Objective", "Perplexity", "PaddingMask", "Residual",
+    *LAYERS, *MODELS, "CrossAttention", "DecoderBlock", "MatrixDecayAdamW", "Objective", "Perplexity", "PaddingMask",
     "RoundingPolicy", "Schedule", "InputEmbedding", "TokenAccuracy", "TokenCrossentropy", "TokenEmbedding",
 }  # fmt: skip
 
@@ -140,6 +145,8 @@ def test_layers_of_several_inputs_continue_where_they_were_saved(ids, tmp_path):
     memory = InputEmbedding(TokenEmbedding(11, 6), "learned", 13, dropout=0.2, new_norm=Norm("rms"))(read)
     x = InputEmbedding(TokenEmbedding(11, 6, scale=False), "sinusoidal")(written)
     x = DecoderBlock(6, 2, 10)(x, memory=memory)
+    x = CrossAttention(6, 2, attention={"head_dim": 5})(x, memory)
+    x = Residual(MultiHeadAttention(6, 2, cross=True))([x, memory])
     logits = PaddingMask()([keras.layers.Dense(11)(x), written])
     model = compiled(keras.Model([read, written], logits))
     model.fit([ids, ids], ids, batch_size=4, epochs=2, verbose=0)
@@ -188,7 +195,7 @@ def test_losses_metrics_and_residuals_are_restored_from_their_configs():
         TokenCrossentropy(0.3),
         TokenAccuracy("right"),
         Perplexity(),
-        Residual("pre", 0.2, "rms", bias=False),
+        Residual(None, "pre", 0.2, "rms", bias=False),
     ):
         other = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(thing))
         assert type(other) is type(thing)

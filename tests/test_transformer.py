@@ -15,6 +15,9 @@ OPTIONS = [
     {"positions": "sinusoidal_concatenated", "tie": "none", "activation": "gelu"},
     {"positions": "learned", "num_kv_heads": 2},
     {"positions": "rotary", "num_kv_heads": 3, "norm_position": "pre", "attention_dropout": 0.1},
+    {"positions": "none", "head_dim": 7, "num_kv_heads": 3, "tie": "none", "feed_forward_dropout": 0.2},
+    {"attention_projections": "output", "positions": "rotary"},
+    {"attention_projections": "input"},
 ]
 
 
@@ -143,6 +146,33 @@ def test_mixed_bfloat16_is_close_and_learns(batch, numpy):
     mixed.compile("adam", heedful.TokenCrossentropy(0.1), weighted_metrics=[heedful.TokenAccuracy()])
     history = mixed.fit(batch, np.roll(batch["target"], -1, axis=1), epochs=25, batch_size=5, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]
+
+
+def test_both_inputs_may_share_a_table_that_the_output_does_not_use(batch, numpy):
+    model = make(37, tie="inputs", output_bias=True)
+    assert model.source_embedding is model.target_embedding is not model.output_projection
+    assert model.count_params() == make(37, tie="all").count_params() + 37 * 24 + 37
+    with pytest.raises(ValueError, match=r"tie='inputs' shares one table, but the vocabularies have 31 and 37"):
+        make(tie="inputs")
+
+
+@pytest.mark.any_backend
+def test_without_positions_an_encoder_is_a_bag_of_words(batch, numpy):
+    model = make(positions="none")
+    source = np.array([[5, 9, 7, 8]])
+    logits = numpy(model((source, batch["target"][:1])))
+    np.testing.assert_allclose(numpy(model((source[:, ::-1].copy(), batch["target"][:1]))), logits, atol=1e-5)
+    ordered = make()
+    one, other = (numpy(ordered((ids, batch["target"][:1]))) for ids in (source, source[:, ::-1].copy()))
+    assert np.abs(one - other).max() > 1e-3
+
+
+@pytest.mark.any_backend
+def test_without_a_causal_mask_positions_read_later_tokens(batch, numpy):
+    model, changed = make(causal_mask=False), batch["target"].copy()
+    changed[:, 5:] = np.where(changed[:, 5:] == 4, 5, 4)
+    logits = numpy(model(batch))
+    assert (np.abs(numpy(model((batch["source"], changed))) - logits)[:, :5].max(axis=(1, 2)) > 1e-4).all()
 
 
 def test_unknown_options_are_named():

@@ -9,7 +9,7 @@ from heedful.backend.devices import (  # imported first: it selects the Keras ba
     workers,
 )
 from heedful.backend.kernels import attend, layer_norm, relu
-from heedful.backend.placement import device_summary, feed, to_numpy
+from heedful.backend.placement import device_summary, feed, has_values, to_numpy
 from heedful.backend.products import affine, look_up, multiply, multiply_transposed
 from heedful.backend.programs import (
     compiled,
@@ -35,6 +35,7 @@ __all__ = [
     "finish",
     "full_float32_products",
     "fusion_barrier",
+    "has_values",
     "keep_compilations",
     "layer_norm",
     "look_up",

@@ -34,3 +34,14 @@ def feed(batches, example):
 def to_numpy(array) -> np.ndarray:
     """Return an array or variable of the backend as a NumPy array."""
     return ops.convert_to_numpy(array.value if isinstance(array, keras.Variable) else array)
+
+
+def has_values(array) -> bool:
+    """Return whether an array holds numbers; False inside a compiled or symbolic computation."""
+    if NAME == "jax":
+        import jax
+
+        return isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer)
+    if NAME == "tensorflow":
+        return hasattr(array, "numpy")
+    return not array.is_meta

@@ -41,21 +41,31 @@ class ModelConfig(Architecture):
                 object.__setattr__(self, name, value)
         positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon")
         at_most(self, num_layers=10**4, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
-        fraction(self, "dropout", "attention_dropout")
-        if self.d_model % self.num_heads:
+        fraction(self, "dropout", "attention_dropout", "feed_forward_dropout")
+        if self.head_dim is not None:
+            positive(self, "head_dim")
+        if self.head_dim is None and self.d_model % self.num_heads:
             below = self.d_model // self.num_heads * self.num_heads
             choices = [str(size) for size in (below, below + self.num_heads) if size]
             raise InputError(
                 f"d_model ({self.d_model}) must be a multiple of num_heads ({self.num_heads}): "
-                f"try {' or '.join(choices)}."
+                f"try {' or '.join(choices)}, or set head_dim."
             )
         if self.num_kv_heads is not None and (self.num_kv_heads < 1 or self.num_heads % self.num_kv_heads):
             raise InputError(f"num_heads ({self.num_heads}) must be a multiple of num_kv_heads ({self.num_kv_heads}).")
         if self.positions.startswith("sinusoidal") and self.d_model % 2:
             raise InputError(f"d_model ({self.d_model}) must be even for sinusoidal positions.")
-        if self.positions == "rotary" and self.d_model // self.num_heads % 2:
+        size = self.head_dim or self.d_model // self.num_heads
+        if self.positions == "rotary" and size % 2:
+            raise InputError(f"head_dim or d_model / num_heads ({size}) must be even for rotary positions.")
+        if self.attention_projections != "all" and size * self.num_heads != self.d_model:
             raise InputError(
-                f"d_model / num_heads ({self.d_model // self.num_heads}) must be even for rotary positions."
+                f"attention_projections = {self.attention_projections!r} needs num_heads * head_dim "
+                f"({size * self.num_heads}) to be d_model ({self.d_model})."
+            )
+        if self.attention_projections in ("output", "none") and self.num_kv_heads not in (None, self.num_heads):
+            raise InputError(
+                f"attention_projections = {self.attention_projections!r} needs as many num_kv_heads as num_heads."
             )
 
     def keywords(self) -> dict[str, Any]:

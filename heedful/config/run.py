@@ -41,8 +41,11 @@ class Config:
             raise InputError(
                 f"This run has format {self.format}; this version of heedful reads up to {FORMAT}. Upgrade heedful."
             )
-        if self.model.tie == "all" and not self.tokenizer.joint:
-            raise InputError("model.tie = 'all' needs one vocabulary: set tokenizer.joint = true, or tie = 'target'.")
+        if self.model.tie in ("all", "inputs") and not self.tokenizer.joint:
+            other = "target" if self.model.tie == "all" else "none"
+            raise InputError(
+                f"model.tie = {self.model.tie!r} needs one vocabulary: set tokenizer.joint = true, or tie = {other!r}."
+            )
         task = find_task(self.task)
         if self.train.select_by is None:
             train = dataclasses.replace(self.train, select_by=task.default_selection(self))

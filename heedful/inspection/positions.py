@@ -15,9 +15,12 @@ def position_encoding(run) -> np.ndarray:
     """Return the encoding (positions, d_model) that the model of a run adds to its first 128 tokens.
 
     Raises:
-        InputError: its positions are rotary, and nothing is added; or they are learned, but it is not trained yet.
+        InputError: its positions are rotary or none, so nothing is added; or they are learned, but it is not trained
+            yet.
     """
     config = run.config.model
+    if config.positions == "none":
+        raise InputError("model.positions = 'none': this model adds no positions.")
     if config.positions == "rotary":
         raise InputError("Rotary positions have no encoding to draw: they turn queries and keys.")
     if config.positions == "learned":

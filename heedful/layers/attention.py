@@ -7,11 +7,15 @@ import keras
 from keras import ops
 
 from heedful import backend
+from heedful.architecture import choices
+from heedful.layers import masks
 from heedful.layers.cache import KeyValueCache
 from heedful.layers.dropout import Dropout
 from heedful.layers.positions import rotate
 from heedful.layers.projection import Projection
 from heedful.layers.softmax import softmax
+
+PROJECTIONS = choices("attention_projections")
 
 
 def attention_weights(query, keys, visible=None):
@@ -38,15 +42,23 @@ class MultiHeadAttention(keras.layers.Layer):
     Projections of the same input are fused into one matrix product: query, key and value in self-attention, key and
     value in cross-attention.
 
+    In a Keras model that propagates masks, padding is hidden without `visible`: the mask of the queries (of the memory
+    in cross-attention) is read, (B, S) with True at real tokens or (B, T, S) with True where a query may attend. The
+    output has the mask of the queries.
+
     Args:
         d_model: width D of the inputs and of the output.
-        num_heads: query heads N; must divide `d_model`.
+        num_heads: query heads N; must divide `d_model` unless `head_dim` is given.
         num_kv_heads: key and value heads K; must divide `num_heads`. Fewer heads need a smaller cache (Ainslie et al.
             2023). None: as many as `num_heads`.
+        head_dim: head size H; None: `d_model / num_heads`.
         cross: attend to a memory instead of the queries (cross-attention).
+        causal: hide the keys that come after a query (self-attention only).
         rotary: rotate queries and keys by their positions, see `rotate` (self-attention only).
         dropout: fraction of attention weights dropped in training.
         bias: whether the projections have a bias.
+        projections: `all`; `input`, without the output projection; `output`, without those of query, key and value; or
+            `none`. Without one of them `num_heads * head_dim` must be `d_model`.
     """
 
     def __init__(
@@ -54,54 +66,98 @@ class MultiHeadAttention(keras.layers.Layer):
         d_model: int,
         num_heads: int,
         num_kv_heads: int | None = None,
+        head_dim: int | None = None,
         cross: bool = False,
+        causal: bool = False,
         rotary: bool = False,
         dropout: float = 0.0,
         bias: bool = True,
+        projections: str = "all",
         **kwargs,
     ):
         super().__init__(**kwargs)
-        num_kv_heads = num_kv_heads or num_heads
-        if d_model % num_heads or num_heads % num_kv_heads:
-            raise ValueError(
-                f"d_model ({d_model}) must be a multiple of num_heads ({num_heads}), "
-                f"and num_heads a multiple of num_kv_heads ({num_kv_heads})."
-            )
-        if rotary and (cross or (d_model // num_heads) % 2):
-            raise ValueError(f"Rotary positions need self-attention and an even head size ({d_model // num_heads}).")
-        self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads
-        self.cross, self.rotary, self.bias = cross, rotary, bias
-        self.head_dim = d_model // num_heads
-        self.query_width, self.kv_width = num_heads * self.head_dim, num_kv_heads * self.head_dim
-        if cross:
-            self.query_projection = self._dense(self.query_width, "query")
-            self.key_value_projection = self._dense(2 * self.kv_width, "key_value", like=self.kv_width)
-        else:
-            joint_width = self.query_width + 2 * self.kv_width
-            self.joint_projection = self._dense(joint_width, "query_key_value", like=self.query_width)
-        self.output_projection = self._dense(d_model, "output")
+        self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads or num_heads
+        self.cross, self.causal, self.rotary, self.bias, self.projections = cross, causal, rotary, bias, projections
+        self.head_dim = head_dim or d_model // num_heads
+        self.query_width, self.kv_width = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        self._check(head_dim)
+        self.supports_masking = True
+        self.query_projection = self.key_value_projection = self.joint_projection = self.output_projection = None
+        if projections in ("all", "input"):
+            if cross:
+                self.query_projection = self._dense(self.query_width, "query")
+                self.key_value_projection = self._dense(2 * self.kv_width, "key_value", like=self.kv_width)
+            else:
+                joint_width = self.query_width + 2 * self.kv_width
+                self.joint_projection = self._dense(joint_width, "query_key_value", like=self.query_width)
+        if projections in ("all", "output"):
+            self.output_projection = self._dense(d_model, "output")
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
-    def build(self, queries_shape=None, memory_shape=None):
-        inputs = [self.query_projection, self.key_value_projection] if self.cross else [self.joint_projection]
-        for projection in (*inputs, self.output_projection):
-            projection.build((None, None, self.d_model))
+    def _check(self, head_dim):
+        """Raise `ValueError` if the arguments contradict each other."""
+        if self.projections not in PROJECTIONS:
+            raise ValueError(f"Unknown projections {self.projections!r}: choose one of {', '.join(PROJECTIONS)}.")
+        if (self.d_model % self.num_heads and not head_dim) or self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"d_model ({self.d_model}) must be a multiple of num_heads ({self.num_heads}), "
+                f"and num_heads a multiple of num_kv_heads ({self.num_kv_heads})."
+            )
+        if self.rotary and (self.cross or self.head_dim % 2):
+            raise ValueError(f"Rotary positions need self-attention and an even head size ({self.head_dim}).")
+        if self.cross and self.causal:
+            raise ValueError("Cross-attention cannot be causal: queries and memory have positions of their own.")
+        if self.projections != "all" and self.query_width != self.d_model:
+            raise ValueError(
+                f"Without all projections, num_heads * head_dim ({self.query_width}) must be d_model ({self.d_model})."
+            )
+        if self.projections in ("output", "none") and self.num_kv_heads != self.num_heads:
+            raise ValueError("Fewer key/value heads than query heads need projections of keys and values.")
 
-    def call(self, queries, memory=None, visible=None, cache=None, place=0, positions=None, trace=None):
+    def build(self, queries_shape=None, memory_shape=None):
+        for projection in (self.query_projection, self.key_value_projection, self.joint_projection):
+            if projection is not None:
+                projection.build((None, None, self.d_model))
+        if self.output_projection is not None:
+            self.output_projection.build((None, None, self.query_width))
+
+    def call(
+        self,
+        queries,
+        memory=None,
+        visible=None,
+        cache=None,
+        place=0,
+        positions=None,
+        trace=None,
+        mask=None,
+        queries_mask=None,
+        memory_mask=None,
+    ):
         """Attend from `queries` to themselves, or to `memory` in cross-attention.
 
         Args:
             queries: (B, T, D).
             memory: for cross-attention: (B, S, D), or its `KeyValueCache` from `project_memory`.
-            visible: boolean, broadcastable to (B, N, T, S); True where a query may attend. None: everywhere.
+            visible: boolean, broadcastable to (B, N, T, S); True where a query may attend. It replaces `causal` and
+                Keras masks. None: what these leave visible, or everything.
             cache: for self-attention in generation: a `KeyValueCache` or `PrefixedCache` for all positions, or None.
             place: cache index at which the new keys and values are stored.
             positions: positions of the queries, (T,) or (B, T), used for rotary positions. None: 0 to T - 1.
             trace: a `Trace` that records the attention weights, or None.
+            mask, queries_mask, memory_mask: set by Keras, see the class; `mask` if `queries` are the only tensor.
 
         Returns:
             The output (B, T, D); with `cache`, a pair (output, updated cache).
+
+        Raises:
+            ValueError: `visible` does not fit the Keras mask that it replaces.
         """
+        if self.cross:  # of a cache, Keras passes a cache of nothing
+            mask = None if isinstance(memory, KeyValueCache) else memory_mask
+        elif mask is None:
+            mask = queries_mask
+        visible = self._visible(visible, mask, queries, cache, place)
         query, new = self._project(queries, memory, positions)
         stored = memory if isinstance(memory, KeyValueCache) else None
         if cache is not None:
@@ -113,12 +169,35 @@ class MultiHeadAttention(keras.layers.Layer):
         else:
             keys, values = new
             mixed = self._attend(query, keys, values, visible, trace)
-        attended = self.output_projection(ops.reshape(mixed, (-1, ops.shape(mixed)[1], self.d_model)))
+        attended = ops.reshape(mixed, (-1, ops.shape(mixed)[1], self.query_width))
+        if self.output_projection is not None:
+            attended = self.output_projection(attended)
         return attended if cache is None else (attended, cache)
+
+    def _visible(self, visible, keras_mask, queries, cache, place):
+        """Return the visible keys: `visible` if given, otherwise from the Keras mask and `causal`; None for all."""
+        if visible is not None:
+            masks.check_agreement(visible, keras_mask)
+            return visible
+        if keras_mask is not None:
+            visible = masks.padding(keras_mask)
+        if self.causal:
+            length = ops.shape(queries)[1]
+            keys = length if cache is None else cache.length
+            causal = masks.causal(place + ops.arange(length), ops.arange(keys))
+            visible = causal if visible is None else ops.logical_and(visible, causal)
+        return visible
 
     def project_memory(self, memory):
         """Return the `KeyValueCache` of `memory` (B, S, D), which all later queries reuse."""
-        return KeyValueCache.of(*self._split_pair(self.key_value_projection(memory)))
+        return KeyValueCache.of(*self._keys_and_values(memory))
+
+    def _keys_and_values(self, memory):
+        """Return keys and values, each (B, S, K, H), of `memory` (B, S, D) for cross-attention."""
+        if self.key_value_projection is None:
+            both = self._split(memory, self.num_kv_heads)
+            return both, both
+        return self._split_pair(self.key_value_projection(memory))
 
     def empty_cache(self, batch_size, length):
         """Return a cache of zeros for the keys and values of `length` positions."""
@@ -130,18 +209,23 @@ class MultiHeadAttention(keras.layers.Layer):
     def _project(self, queries, memory, positions):
         """Return query (B, T, N, H) and (keys, values), each (B, S, K, H), or None if `memory` is a cache."""
         if self.cross:
-            query = self._split(self.query_projection(queries), self.num_heads)
-            if isinstance(memory, KeyValueCache):
-                return query, None
-            return query, self._split_pair(self.key_value_projection(memory))
+            projected = queries if self.query_projection is None else self.query_projection(queries)
+            query = self._split(projected, self.num_heads)
+            return query, None if isinstance(memory, KeyValueCache) else self._keys_and_values(memory)
+        if self.joint_projection is None:
+            query = keys = values = self._split(queries, self.num_heads)
+            return self._rotated(query, keys, values, positions)
         joint = self.joint_projection(queries)  # (B, T, (N + 2K) H)
         if self.kv_width == self.query_width:  # one split: its gradient is a concatenation, without sums
             query, keys, values = (self._split(part, self.num_heads) for part in ops.split(joint, 3, axis=-1))
         else:
             query = self._split(joint[..., : self.query_width], self.num_heads)
             keys, values = self._split_pair(joint[..., self.query_width :])
+        return self._rotated(query, keys, values, positions)
+
+    def _rotated(self, query, keys, values, positions):
         if self.rotary:
-            positions = ops.arange(ops.shape(queries)[1]) if positions is None else positions
+            positions = ops.arange(ops.shape(query)[1]) if positions is None else positions
             query, keys = rotate(query, positions), rotate(keys, positions)
         return query, (keys, values)
 
@@ -170,6 +254,8 @@ class MultiHeadAttention(keras.layers.Layer):
         return tuple(self._split(half, self.num_kv_heads) for half in ops.split(pair, 2, axis=-1))  # each (B, S, K, H)
 
     def get_config(self):
-        sizes = {"d_model": self.d_model, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads}
-        options = {"cross": self.cross, "rotary": self.rotary, "dropout": self.dropout.rate, "bias": self.bias}
-        return super().get_config() | sizes | options
+        return super().get_config() | {
+            "d_model": self.d_model, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads,
+            "head_dim": self.head_dim, "cross": self.cross, "causal": self.causal, "rotary": self.rotary,
+            "dropout": self.dropout.rate, "bias": self.bias, "projections": self.projections,
+        }  # fmt: skip

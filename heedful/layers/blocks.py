@@ -7,14 +7,11 @@ from typing import Any, NamedTuple
 
 import keras
 
-from heedful.architecture import choices
 from heedful.layers.attention import MultiHeadAttention
 from heedful.layers.cache import KeyValueCache
-from heedful.layers.dropout import Dropout
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.norms import EPSILON, Norm
-
-NORM_POSITIONS = choices("norm_position")
+from heedful.layers.residual import Residual
 
 
 class DecoderCache(NamedTuple):
@@ -25,64 +22,18 @@ class DecoderCache(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("heedful")
-class Residual(keras.layers.Layer):
-    """The residual connection and the norm around a sublayer.
-
-    `post` computes norm(x + sublayer(x)), as in the paper (section 3.1). `pre` computes x + sublayer(norm(x)) (Xiong et
-    al. 2020), which trains without a long warm-up and needs one more norm after the last block. In both cases a
-    block computes `residual.after(x, sublayer(residual.before(x)))`.
-
-    Args:
-        norm_position: `post` or `pre`.
-        dropout: fraction of the sublayer's output dropped in training.
-        norm, norm_epsilon, bias: see `Norm`.
-    """
-
-    def __init__(
-        self,
-        norm_position: str = "post",
-        dropout: float = 0.0,
-        norm: str = "layer",
-        norm_epsilon: float = EPSILON,
-        bias: bool = True,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        if norm_position not in NORM_POSITIONS:
-            raise ValueError(f"Unknown norm_position {norm_position!r}: choose one of {', '.join(NORM_POSITIONS)}.")
-        self.pre = norm_position == "pre"
-        self.arguments = {
-            "norm_position": norm_position, "dropout": dropout, "norm": norm, "norm_epsilon": norm_epsilon,
-            "bias": bias,
-        }  # fmt: skip
-        self.norm = Norm(norm, norm_epsilon, bias)("norm", self.dtype_policy)
-        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
-
-    def build(self, input_shape):
-        self.norm.build(input_shape)
-
-    def before(self, x):
-        """Return the input of the sublayer for `x` (B, T, D): norm(x), or x."""
-        return self.norm(x) if self.pre else x
-
-    def after(self, x, change):
-        """Return x + change, or norm(x + change), for the sublayer's output `change`; all (B, T, D)."""
-        x = x + self.dropout(change)
-        return x if self.pre else self.norm(x)
-
-    def get_config(self):
-        return super().get_config() | self.arguments
-
-
-@keras.saving.register_keras_serializable("heedful")
 class EncoderBlock(keras.layers.Layer):
     """Self-attention and feed-forward, each inside a residual connection (Vaswani et al. 2017, section 3.1).
 
     Args:
-        d_model, num_heads, num_kv_heads, d_ff, activation: the sizes; see `MultiHeadAttention` and `FeedForward`.
+        d_model, num_heads, num_kv_heads, head_dim, d_ff, activation: the sizes; see `MultiHeadAttention` and
+            `FeedForward`.
         norm_position: `post` or `pre`, see `Residual`.
         dropout: fraction of each sublayer's output dropped in training.
         attention_dropout: fraction of the attention weights dropped in training.
+        feed_forward_dropout: fraction of the inner values of the feed-forward network dropped in training.
+        attention_projections: see `MultiHeadAttention`.
+        causal: whether self-attention hides the tokens after each position.
         rotary: whether self-attention uses rotary positions.
         bias: whether projections and layer norms have a bias.
         norm, norm_epsilon: see `Norm`.
@@ -95,10 +46,14 @@ class EncoderBlock(keras.layers.Layer):
         d_ff: int,
         *,
         num_kv_heads: int | None = None,
+        head_dim: int | None = None,
         activation: str = "relu",
         norm_position: str = "post",
         dropout: float = 0.1,
         attention_dropout: float = 0.0,
+        feed_forward_dropout: float = 0.0,
+        attention_projections: str = "all",
+        causal: bool = False,
         rotary: bool = False,
         bias: bool = True,
         norm: str = "layer",
@@ -109,15 +64,17 @@ class EncoderBlock(keras.layers.Layer):
         self.d_model = d_model
         self.arguments: dict[str, Any] = {
             "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
-            "activation": activation, "norm_position": norm_position, "dropout": dropout,
-            "attention_dropout": attention_dropout, "rotary": rotary, "bias": bias, "norm": norm,
-            "norm_epsilon": norm_epsilon,
+            "head_dim": head_dim, "activation": activation, "norm_position": norm_position, "dropout": dropout,
+            "attention_dropout": attention_dropout, "feed_forward_dropout": feed_forward_dropout,
+            "attention_projections": attention_projections, "causal": causal, "rotary": rotary, "bias": bias,
+            "norm": norm, "norm_epsilon": norm_epsilon,
         }  # fmt: skip
-        shared = {"bias": bias, "dtype": self.dtype_policy}
-        heads = {"num_kv_heads": num_kv_heads, "dropout": attention_dropout} | shared
-        self.attention = MultiHeadAttention(d_model, num_heads, rotary=rotary, name="self_attention", **heads)
+        self.supports_masking = True
+        self.attention = self._attention("self_attention", causal=causal, rotary=rotary)
         self.attention_residual = self._residual("self_attention_residual")
-        self.feed_forward = FeedForward(d_model, d_ff, activation, name="feed_forward", **shared)
+        self.feed_forward = FeedForward(
+            d_model, d_ff, activation, bias, feed_forward_dropout, name="feed_forward", dtype=self.dtype_policy
+        )
         self.feed_forward_residual = self._residual("feed_forward_residual")
 
     def build(self, input_shape=None):
@@ -149,6 +106,13 @@ class EncoderBlock(keras.layers.Layer):
             trace.record("output", self, x)
         return x
 
+    def _attention(self, name, **options):
+        own = self.arguments
+        return MultiHeadAttention(
+            own["d_model"], own["num_heads"], own["num_kv_heads"], own["head_dim"], dropout=own["attention_dropout"],
+            bias=own["bias"], projections=own["attention_projections"], name=name, dtype=self.dtype_policy, **options,
+        )  # fmt: skip
+
     def _residual(self, name):
         own = {name: self.arguments[name] for name in ("norm_position", "dropout", "norm", "norm_epsilon", "bias")}
         return Residual(name=name, dtype=self.dtype_policy, **own)
@@ -163,11 +127,7 @@ class DecoderBlock(EncoderBlock):
 
     def __init__(self, d_model: int, num_heads: int, d_ff: int, **kwargs):
         super().__init__(d_model, num_heads, d_ff, **kwargs)
-        own = self.arguments
-        self.cross_attention = MultiHeadAttention(
-            d_model, num_heads, own["num_kv_heads"], cross=True, dropout=own["attention_dropout"], bias=own["bias"],
-            name="cross_attention", dtype=self.dtype_policy,
-        )  # fmt: skip
+        self.cross_attention = self._attention("cross_attention", cross=True)
         self.cross_residual = self._residual("cross_attention_residual")
 
     def build(self, input_shape=None):
@@ -199,6 +159,7 @@ class Stack(keras.layers.Layer):
 
     def __init__(self, block, num_layers: int, options, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         if num_layers < 1:
             raise ValueError(f"num_layers ({num_layers}) must be at least 1.")
         block = keras.saving.get_registered_object(block) if isinstance(block, str) else block  # from a config

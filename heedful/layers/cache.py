@@ -29,6 +29,11 @@ class KeyValueCache(NamedTuple):
             ops.reshape(ops.swapaxes(values, 1, 2), (-1, length, size)),
         )
 
+    @property
+    def length(self):
+        """Number of positions S."""
+        return self.values.shape[1]
+
     def write(self, place, keys, values):
         """Return the cache with keys and values (B, T, K, H) stored at `place` onwards."""
         new = KeyValueCache.of(keys, values)

@@ -10,6 +10,7 @@ from keras import ops
 
 from heedful import backend
 from heedful.layers.rounding import RoundedKernel, rounds
+from heedful.special_tokens import PAD_ID
 
 NEVER_WRITTEN = -1e9  # bias of a token that must never be generated, such as padding in an imported model
 
@@ -26,12 +27,23 @@ class TokenEmbedding(keras.layers.Embedding):
         d_model: width D of a vector.
         scale: whether embeddings are scaled; those of BERT and GPT-2 are not.
         bias: whether logits have a learned bias per token; a token with bias `NEVER_WRITTEN` is never generated.
+        mask_zero: whether the vectors carry a Keras mask that is False where the id is 0, padding. The layers of
+            heedful pass it on, and attention reads it.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, scale: bool = True, bias: bool = False, **kwargs):
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        scale: bool = True,
+        bias: bool = False,
+        mask_zero: bool = False,
+        **kwargs,
+    ):
         self.vocab_size, self.d_model, self.scale, self.has_bias = vocab_size, d_model, scale, bias
         initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5)
-        super().__init__(vocab_size, d_model, embeddings_initializer=initializer, **kwargs)
+        super().__init__(vocab_size, d_model, embeddings_initializer=initializer, mask_zero=mask_zero, **kwargs)
+        self.supports_masking = True
         self.bias: Any = None
         self.rounded: RoundedKernel | None = None
 
@@ -47,6 +59,9 @@ class TokenEmbedding(keras.layers.Embedding):
         ids = ops.cast(ids, "int32")
         vectors = ops.cast(backend.look_up(self.embeddings, ids), self.compute_dtype)
         return vectors * ops.cast(self.d_model**0.5, vectors.dtype) if self.scale else vectors
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return ops.not_equal(inputs, PAD_ID) if self.mask_zero else previous_mask
 
     def project(self, features):
         """Return the logits (B, T, V) of features (B, T, D)."""
@@ -69,6 +84,7 @@ class TokenEmbedding(keras.layers.Embedding):
         base = keras.layers.Layer.get_config(self)
         return base | {
             "vocab_size": self.vocab_size, "d_model": self.d_model, "scale": self.scale, "bias": self.has_bias,
+            "mask_zero": self.mask_zero,
         }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import keras
 
 from heedful import backend
 from heedful.architecture import choices
+from heedful.layers.dropout import Dropout
 from heedful.layers.projection import Projection
 
 ACTIVATIONS = choices("activation")
@@ -41,18 +42,23 @@ class FeedForward(keras.layers.Layer):
         activation: `relu` (the paper), `gelu` (BERT), `gelu_tanh` (its approximation in GPT-2), `silu` (Marian), or a
             gated form, `geglu` or `swiglu`, in which a second projection gates the first (Shazeer 2020).
         bias: whether the projections have a bias.
+        dropout: fraction of the inner values dropped in training.
     """
 
-    def __init__(self, d_model: int, d_ff: int, activation: str = "relu", bias: bool = True, **kwargs):
+    def __init__(
+        self, d_model: int, d_ff: int, activation: str = "relu", bias: bool = True, dropout: float = 0.0, **kwargs
+    ):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
             raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
-        self.d_model, self.d_ff, self.activation, self.bias = d_model, d_ff, activation, bias
+        self.d_model, self.d_ff, self.activation, self.bias, self.rate = d_model, d_ff, activation, bias, dropout
+        self.supports_masking = True
         function = activation_function(activation)
         options = {"use_bias": bias, "dtype": self.dtype_policy}
         self.inner = Projection(d_ff, activation=function, name="inner", **options)
         self.gate = Projection(d_ff, name="gate", **options) if is_gated(activation) else None
         self.outer = Projection(d_model, name="outer", **options)
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None
 
     def build(self, input_shape=None):
         self.inner.build((None, None, self.d_model))
@@ -63,8 +69,10 @@ class FeedForward(keras.layers.Layer):
     def call(self, x):
         """Map (B, T, D) to (B, T, D)."""
         inner = self.inner(x)  # (B, T, F)
-        return self.outer(inner * self.gate(x) if self.gate else inner)
+        if self.gate:
+            inner = inner * self.gate(x)
+        return self.outer(self.dropout(inner) if self.dropout else inner)
 
     def get_config(self):
         own = {"d_model": self.d_model, "d_ff": self.d_ff, "activation": self.activation, "bias": self.bias}
-        return super().get_config() | own
+        return super().get_config() | own | {"dropout": self.rate}

@@ -23,7 +23,7 @@ class InputEmbedding(keras.layers.Layer):
     Args:
         embedding: a `TokenEmbedding`, which other layers may share.
         positions: `sinusoidal` (interleaved, as in the paper), `sinusoidal_concatenated` (TensorFlow tutorial),
-            `learned`, or `rotary`, which attention applies.
+            `learned`, `rotary`, which attention applies, or `none`.
         max_length: number of learned positions.
         dropout: fraction of the result dropped in training.
         new_norm: the `Norm` that creates the norm layer; None: no norm.
@@ -43,11 +43,11 @@ class InputEmbedding(keras.layers.Layer):
             raise ValueError(f"Unknown positions {positions!r}: choose one of {', '.join(POSITIONS)}.")
         self.arguments = {"positions": positions, "max_length": max_length, "dropout": dropout}
         policy = self.dtype_policy
-        self.embedding = embedding
+        self.embedding, self.supports_masking = embedding, True
         self.positions = None
         if positions == "learned":
             self.positions = LearnedPositions(embedding.d_model, max_length, name="positions", dtype=policy)
-        elif positions != "rotary":
+        elif positions.startswith("sinusoidal"):
             concatenated = positions == "sinusoidal_concatenated"
             self.positions = SinusoidalPositions(embedding.d_model, concatenated, name="positions", dtype=policy)
         self.new_norm = new_norm

@@ -7,16 +7,17 @@ from keras import ops
 
 
 def padding(valid):
-    """Hide padded keys: (B, S) -> (B, 1, 1, S).
+    """Hide padded keys: (B, S) -> (B, 1, 1, S). Keys may also depend on the query: (B, T, S) -> (B, 1, T, S).
 
-    A row of padding only may attend everywhere: its output is unused, but a softmax over no keys would be NaN.
+    A row without any valid key may attend everywhere: its output is unused, but a softmax over no keys would be NaN.
 
     >>> ops.convert_to_numpy(padding([[True, False], [False, False]]))[:, 0, 0].tolist()
     [[True, False], [True, True]]
     """
     valid = ops.cast(valid, "bool")
     empty = ops.logical_not(ops.any(valid, axis=-1, keepdims=True))
-    return ops.logical_or(valid, empty)[:, None, None, :]
+    visible = ops.logical_or(valid, empty)
+    return visible[:, None, None, :] if len(visible.shape) == 2 else visible[:, None]
 
 
 def same_segment(segments, key_segments=None):
@@ -38,3 +39,21 @@ def causal(query_positions, key_positions):
     [[True, False, False], [True, True, False]]
     """
     return (key_positions[None, :] <= query_positions[:, None])[None, None]
+
+
+def check_agreement(visible, mask):
+    """Raise `ValueError` if an attention mask (B, N, T, S) and the Keras mask that it replaces differ in B or S.
+
+    Axes of size 1 in `visible` and axes of unknown size fit any size. `mask` is (B, S), (B, T, S) or None.
+    """
+    if mask is None:
+        return
+    fits = all(
+        None in (one, other) or one in (1, other)
+        for one, other in ((visible.shape[0], mask.shape[0]), (visible.shape[-1], mask.shape[-1]))
+    )
+    if not fits:
+        raise ValueError(
+            f"`visible` has the shape {tuple(visible.shape)}, which does not fit the Keras mask of the keys, "
+            f"{tuple(mask.shape)}: it must be broadcastable to (batch, heads, queries, keys)."
+        )

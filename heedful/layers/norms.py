@@ -44,5 +44,7 @@ class Norm:
     def __call__(self, name, dtype=None):
         """Return a new layer."""
         if self.kind == "rms":
-            return keras.layers.RMSNormalization(epsilon=self.epsilon, name=name, dtype=dtype)
+            layer = keras.layers.RMSNormalization(epsilon=self.epsilon, name=name, dtype=dtype)
+            layer.supports_masking = True
+            return layer
         return LayerNorm(epsilon=self.epsilon, center=self.bias, name=name, dtype=dtype)

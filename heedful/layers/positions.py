@@ -46,7 +46,7 @@ class SinusoidalPositions(keras.layers.Layer):
         super().__init__(**kwargs)
         if d_model % 2:
             raise ValueError(f"Sinusoidal positions come in pairs: d_model ({d_model}) must be even.")
-        self.d_model, self.concatenated = d_model, concatenated
+        self.d_model, self.concatenated, self.supports_masking = d_model, concatenated, True
 
     def call(self, x, positions=None):
         """Add to `x` (B, T, D) the encodings of `positions`, (T,) or (B, T); 0 to T - 1 if none are given."""
@@ -63,7 +63,7 @@ class LearnedPositions(keras.layers.Layer):
 
     def __init__(self, d_model: int, max_length: int, **kwargs):
         super().__init__(**kwargs)
-        self.d_model, self.max_length = d_model, max_length
+        self.d_model, self.max_length, self.supports_masking = d_model, max_length, True
 
     def build(self, input_shape=None):
         initializer = keras.initializers.RandomNormal(stddev=0.02)  # small initial values, as in BERT and GPT-2

@@ -7,8 +7,10 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import keras
+from keras import ops
 
 from heedful.architecture import Architecture, from_format_1
+from heedful.layers import masks
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.norms import Norm
 
@@ -63,6 +65,12 @@ class Base(keras.Model):
     def build_from_config(self, config: dict[str, Any]):
         """Do nothing: the constructor has built everything."""
 
+    def causal_mask(self, length):
+        """Return the mask (1, 1, T, T) that hides the tokens after each position; all visible if the model has none."""
+        places = ops.arange(length)
+        visible = masks.causal(places, places)
+        return visible if self.architecture.causal_mask else ops.ones_like(visible)
+
     @property
     def new_norm(self):
         """The `Norm` that creates every norm of the model."""
@@ -73,7 +81,7 @@ class Base(keras.Model):
         chosen = self.architecture
         options = {"scale": chosen.embedding_scale, "dtype": self.dtype_policy}
         projects = {"bias": chosen.output_bias, **options}
-        if chosen.tie != "none":
+        if chosen.tie in ("target", "all"):
             both = TokenEmbedding(vocab_size, self.d_model, name="embedding", **projects)
             return both, both
         projection = TokenEmbedding(vocab_size, self.d_model, name="output_projection", **projects)
@@ -84,11 +92,12 @@ class Base(keras.Model):
         chosen = self.architecture
         return {
             "d_model": chosen.d_model, "num_heads": chosen.num_heads, "d_ff": chosen.d_ff,
-            "num_kv_heads": chosen.num_kv_heads, "activation": chosen.activation,
+            "num_kv_heads": chosen.num_kv_heads, "head_dim": chosen.head_dim, "activation": chosen.activation,
             "norm_position": chosen.norm_position,
             "norm": chosen.norm, "norm_epsilon": chosen.norm_epsilon, "bias": chosen.bias,
             "dropout": chosen.dropout, "attention_dropout": chosen.attention_dropout,
-            "rotary": chosen.positions == "rotary",
+            "feed_forward_dropout": chosen.feed_forward_dropout,
+            "attention_projections": chosen.attention_projections, "rotary": chosen.positions == "rotary",
         }  # fmt: skip
 
     def input_options(self):

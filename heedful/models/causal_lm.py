@@ -12,7 +12,7 @@ from heedful.layers import masks
 from heedful.layers.blocks import EncoderBlock, Stack
 from heedful.layers.cache import PrefixedCache
 from heedful.layers.input_embedding import InputEmbedding
-from heedful.layers.padding_mask import PaddingMask
+from heedful.layers.mask_layers import PaddingMask
 from heedful.models.base import Base, DecodeStep
 from heedful.special_tokens import PAD_ID
 
@@ -61,8 +61,7 @@ class CausalLM(Base):
     def features(self, inputs, training=None, trace=None):
         """Return the last block's output (B, T, D), from which `project` computes logits."""
         ids, segments, positions = inputs["ids"], inputs.get("segments"), inputs.get("positions")
-        places = ops.arange(ops.shape(ids)[1])
-        visible = masks.causal(places, places)
+        visible = self.causal_mask(ops.shape(ids)[1])
         if segments is not None:
             visible = ops.logical_and(visible, masks.same_segment(segments))
         x = self.text_input(ids, positions=positions, training=training)

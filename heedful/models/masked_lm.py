@@ -12,7 +12,7 @@ from heedful.layers.dropout import Dropout
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import activation_function
 from heedful.layers.input_embedding import InputEmbedding
-from heedful.layers.padding_mask import PaddingMask
+from heedful.layers.mask_layers import PaddingMask
 from heedful.layers.projection import Projection
 from heedful.models.base import Base
 from heedful.special_tokens import PAD_ID

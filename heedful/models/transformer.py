@@ -12,7 +12,7 @@ from heedful.layers import masks
 from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Stack
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.input_embedding import InputEmbedding
-from heedful.layers.padding_mask import PaddingMask
+from heedful.layers.mask_layers import PaddingMask
 from heedful.layers.trace import Trace, path_in_model
 from heedful.models.base import Base, DecodeStep
 from heedful.special_tokens import PAD_ID
@@ -48,20 +48,21 @@ class Transformer(Base):
         )
         self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
         chosen, policy = self.architecture, self.dtype_policy
-        if chosen.tie == "all" and source_vocab_size != target_vocab_size:
+        one_input = chosen.tie in ("inputs", "all")
+        if one_input and source_vocab_size != target_vocab_size:
             raise ValueError(
-                f"tie='all' shares one table, but the vocabularies have {source_vocab_size} and {target_vocab_size} "
-                "entries: use a joint tokenizer or tie='target'."
+                f"tie={chosen.tie!r} shares one table, but the vocabularies have {source_vocab_size} and "
+                f"{target_vocab_size} entries: use a joint tokenizer or tie='target'."
             )
 
         def new_table(size, name: str, **more):
             return TokenEmbedding(size, self.d_model, chosen.embedding_scale, name=name, dtype=policy, **more)
 
-        untied = chosen.tie == "none"
+        untied = chosen.tie in ("none", "inputs")
         bias = {"bias": chosen.output_bias}
         self.target_embedding = new_table(target_vocab_size, "target_embedding", **({} if untied else bias))
         self.source_embedding = self.target_embedding
-        if chosen.tie != "all":
+        if not one_input:
             self.source_embedding = new_table(source_vocab_size, "source_embedding")
         self.output_projection = self.target_embedding
         if untied:
@@ -108,9 +109,8 @@ class Transformer(Base):
 
     def decode(self, target, memory, memory_visible, training=None, trace=None, segments=None, positions=None):
         """Decode target ids (B, T) with a causal mask; return features (B, T, D)."""
-        places = ops.arange(ops.shape(target)[1])
         x = self.target_input(target, positions=positions, training=training)
-        visible = masks.causal(places, places)
+        visible = self.causal_mask(ops.shape(target)[1])
         if segments is not None:
             visible = ops.logical_and(visible, masks.same_segment(segments))
         options = {"memory_visible": memory_visible, "training": training, "trace": trace}

@@ -5,11 +5,14 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from heedful import backend
 from heedful.errors import InputError
 from heedful.selfcheck import learning, reading, writing
 from heedful.selfcheck.subject import Subject
+
+NO_CAUSAL_MASK = "causal_mask", False
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Check:
         writing: whether it applies only to models that generate text.
         fresh: whether it applies only to untrained weights.
         needs: array that a batch must have for the check to apply.
+        unless: a setting of [model] and its value under which the claim does not hold.
     """
 
     claim: str
@@ -32,6 +36,7 @@ class Check:
     writing: bool = False
     fresh: bool = False
     needs: str = "labels"
+    unless: tuple[str, Any] | None = None
 
     @property
     def name(self):
@@ -40,6 +45,8 @@ class Check:
 
     def concerns(self, subject):
         """Return whether the check applies to `subject`."""
+        if self.unless and getattr(subject.run.config.model, self.unless[0]) == self.unless[1]:
+            return False
         fits = self.needs in subject.whole_batch and not (self.fresh and subject.trained)
         return fits and (subject.task.writes or not self.writing)
 
@@ -47,7 +54,8 @@ class Check:
 CHECKS = (
     Check("the labels are the next tokens, the masked tokens, or the class",
           learning.labels, "data/examples.py, data/language.py, data/masking.py, data/labels.py"),
-    Check("no position sees what comes after it", reading.future, "layers/masks.py, models/", writing=True),
+    Check("no position sees what comes after it", reading.future, "layers/masks.py, models/", writing=True,
+          unless=NO_CAUSAL_MASK),
     Check("padding changes no result", reading.padding, "layers/masks.py, models/"),
     Check("labels without weight do not count", reading.weightless, "training/loss.py"),
     Check("a text has the same result alone and in a batch", reading.alone, "layers/, models/"),
@@ -55,13 +63,14 @@ CHECKS = (
           reading.documents, "layers/masks.py, models/causal_lm.py", needs="segments"),
     Check("pairs in one row cannot see each other",
           reading.pairs, "layers/masks.py, models/transformer.py", needs="source_segments"),
-    Check("the order of the tokens matters", reading.order, "layers/positions.py, layers/input_embedding.py"),
+    Check("the order of the tokens matters", reading.order, "layers/positions.py, layers/input_embedding.py",
+          unless=("positions", "none")),
     Check("attention is softmax(q k / sqrt(H)) v", reading.attention, "layers/attention.py"),
     Check("a saved and loaded model computes the same", reading.saving, "run.py, weights.py, config/"),
     Check("decoding with caches equals decoding without",
-          writing.cached, "decoding/search.py, layers/attention.py", writing=True),
+          writing.cached, "decoding/search.py, layers/attention.py", writing=True, unless=NO_CAUSAL_MASK),
     Check("a beam's scores are the log-probabilities of its texts",
-          writing.beams, "decoding/beam_search.py", writing=True),
+          writing.beams, "decoding/beam_search.py", writing=True, unless=NO_CAUSAL_MASK),
     Check("the first loss is near that of random guessing",
           learning.start, "layers/embeddings.py, the initial weights", fresh=True),
     Check("two halves of a batch have the same gradient as the whole",

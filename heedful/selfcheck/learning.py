@@ -28,7 +28,7 @@ def start(subject):
     """Compare the loss of an untrained model with that of random guessing, the log of the number of choices."""
     _, nll, _, tokens = subject.sums()
     choices, width = subject.model.output_projection.embeddings.shape
-    allowed = START + (0 if subject.run.config.model.tie == "none" else TIED * width**0.5)
+    allowed = START + (0 if subject.run.config.model.tie in ("none", "inputs") else TIED * width**0.5)
     return abs(float(nll / tokens) - math.log(choices)), allowed
 
 
@@ -69,7 +69,7 @@ def dropout(subject):
     settings = subject.run.config.model
     rate = settings.dropout
     if not (subject.task.all_frozen and subject.frozen):
-        rate = max(rate, settings.attention_dropout)
+        rate = max(rate, settings.attention_dropout, settings.feed_forward_dropout)
     if 0 < rate < TELLING:
         return 0.0, 0.0
     practice, losses = subject.practice, []

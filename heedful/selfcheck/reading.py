@@ -134,8 +134,10 @@ def attention(subject):
 
 def _attend(layer: MultiHeadAttention, x, visible):
     heads, key_heads, size = layer.num_heads, layer.num_kv_heads, layer.head_dim
-    joint = _dense(layer.joint_projection, x.astype(np.float64))
-    query, keys, values = np.split(joint, [heads * size, (heads + key_heads) * size], axis=-1)
+    query = keys = values = x.astype(np.float64)
+    if layer.joint_projection is not None:
+        joint = _dense(layer.joint_projection, query)
+        query, keys, values = np.split(joint, [heads * size, (heads + key_heads) * size], axis=-1)
     query, keys, values = (part.reshape(*x.shape[:2], -1, size) for part in (query, keys, values))
     if layer.rotary:
         query, keys = _turned(query), _turned(keys)
@@ -143,8 +145,8 @@ def _attend(layer: MultiHeadAttention, x, visible):
     scores = np.einsum("btnh,bsnh->bnts", query, keys) / np.sqrt(size)
     weights = np.exp(np.where(visible, scores, -np.inf))
     weights /= weights.sum(axis=-1, keepdims=True)
-    mixed = np.einsum("bnts,bsnh->btnh", weights, values).reshape(x.shape)
-    return _dense(layer.output_projection, mixed)
+    mixed = np.einsum("bnts,bsnh->btnh", weights, values).reshape(*x.shape[:2], heads * size)
+    return mixed if layer.output_projection is None else _dense(layer.output_projection, mixed)
 
 
 def _dense(layer, x):

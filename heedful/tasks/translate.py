@@ -85,7 +85,7 @@ class Translate(Task):
         if not config.train.init_from:
             return config, train_tokenizers(config, corpus)
         before, config = starting_point(config)
-        if config.model.tie == "all":
+        if config.model.tie in ("all", "inputs"):
             raise InputError("train.init_from brings its own source vocabulary: set model.tie to 'target' or 'none'.")
         config = dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, joint=False))
         return config, (before.tokenizer, train_tokenizers(config, corpus, sides=(1,))[0])

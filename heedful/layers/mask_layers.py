@@ -1,0 +1,53 @@
+"""Layers that attach Keras masks to their input; the values pass through unchanged.
+
+Attention reads the mask of its input. Keras' own losses and metrics read the mask of a model's output.
+Axes: B batch, T length, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from heedful.special_tokens import PAD_ID
+
+
+@keras.saving.register_keras_serializable("heedful")
+class PaddingMask(keras.layers.Layer):
+    """Attach a Keras mask that is True at real tokens and False at padding, whose id is 0.
+
+    Call it with ids (B, T) before an embedding; or with a pair of any tensor (B, T, ...), such as logits, and ids
+    (B, T). It returns the ids, or the first of the pair. It is a layer because on JAX `fit` runs a model's `call`
+    without asking the model for its mask.
+    """
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.built = True  # without weights; otherwise each `fit` traces the model to build this layer
+
+    def call(self, inputs):
+        return inputs[0] if isinstance(inputs, (list, tuple)) else ops.copy(inputs)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return ops.not_equal(inputs[1] if isinstance(inputs, (list, tuple)) else inputs, PAD_ID)
+
+
+@keras.saving.register_keras_serializable("heedful")
+class CausalMask(keras.layers.Layer):
+    """Attach a Keras mask (B, T, T) that hides later tokens, and padding if the input (B, T, ...) has a mask (B, T).
+
+    All attention layers after it read this mask, so a stack of encoder blocks becomes a decoder without
+    cross-attention. Losses need a mask (B, T): place this layer inside a `Residual`, whose output keeps the mask of
+    its input, or attach a `PaddingMask` to the logits.
+    """
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.built = True
+
+    def call(self, inputs):
+        return ops.copy(inputs)  # a copy, because Keras keeps a mask that a tensor already has
+
+    def compute_mask(self, inputs, previous_mask=None):
+        rows = inputs if len(inputs.shape) == 2 else inputs[..., 0]  # (B, T)
+        places = ops.cumsum(ops.ones_like(rows, "int32"), axis=1)  # of unknown length in a functional model
+        causal = places[:, None, :] <= places[:, :, None]
+        return causal if previous_mask is None else ops.logical_and(causal, previous_mask[:, None, :])

@@ -1,0 +1,173 @@
+"""The residual connection and the norm around a sublayer, and attention sublayers that are complete with both.
+
+Axes: B batch, T length, S memory length, N heads, D d_model.
+"""
+
+from typing import Any
+
+import keras
+
+from heedful import backend
+from heedful.architecture import choices
+from heedful.layers.attention import MultiHeadAttention
+from heedful.layers.dropout import Dropout
+from heedful.layers.norms import EPSILON, Norm
+from heedful.layers.trace import Trace, path_in_model
+
+NORM_POSITIONS = choices("norm_position")
+
+
+@keras.saving.register_keras_serializable("heedful")
+class Residual(keras.layers.Layer):
+    """The residual connection and the norm around a sublayer.
+
+    `post` computes norm(x + sublayer(x)), as in the paper (section 3.1). `pre` computes x + sublayer(norm(x)) (Xiong et
+    al. 2020), which trains without a long warm-up and needs one more norm after the last block. In both cases a
+    block computes `residual.after(x, sublayer(residual.before(x)))`; with a `sublayer`, the layer itself does so when
+    it is called, `Residual(sublayer)(x)`.
+
+    Args:
+        sublayer: any layer from (B, T, D) to (B, T, D), or None. If it has several inputs, such as cross-attention,
+            call `Residual(sublayer)([x, memory])`: the first input is the one that is normalised and added.
+        norm_position: `post` or `pre`.
+        dropout: fraction of the sublayer's output dropped in training.
+        norm, norm_epsilon, bias: see `Norm`.
+    """
+
+    def __init__(
+        self,
+        sublayer: keras.layers.Layer | None = None,
+        norm_position: str = "post",
+        dropout: float = 0.0,
+        norm: str = "layer",
+        norm_epsilon: float = EPSILON,
+        bias: bool = True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if norm_position not in NORM_POSITIONS:
+            raise ValueError(f"Unknown norm_position {norm_position!r}: choose one of {', '.join(NORM_POSITIONS)}.")
+        self.pre = norm_position == "pre"
+        self.arguments = {
+            "norm_position": norm_position, "dropout": dropout, "norm": norm, "norm_epsilon": norm_epsilon,
+            "bias": bias,
+        }  # fmt: skip
+        self.sublayer = sublayer
+        if isinstance(sublayer, keras.Model):
+            sublayer.supports_masking = True  # Keras does not say so of Sequential, whose layers do pass masks on
+        self.norm = Norm(norm, norm_epsilon, bias)("norm", self.dtype_policy)
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        several = not isinstance(input_shape[-1], int)  # a shape for each input
+        if self.sublayer is not None and not self.sublayer.built:
+            self.sublayer.build(*input_shape) if several else self.sublayer.build(input_shape)
+        self.norm.build(input_shape[0] if several else input_shape)
+
+    def call(self, inputs):
+        """Apply the sublayer to `x` (B, T, D), or to the list [x, memory, ...], with residual connection and norm."""
+        if self.sublayer is None:
+            raise ValueError("A Residual without a sublayer cannot be called; use its `before` and `after`.")
+        x, *others = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+        return self.after(x, self.sublayer(self.before(x), *others))
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """Return the mask of `x`."""
+        return previous_mask[0] if isinstance(inputs, (list, tuple)) and previous_mask else previous_mask
+
+    def before(self, x):
+        """Return the input of the sublayer for `x` (B, T, D): norm(x), or x."""
+        return self.norm(x) if self.pre else x
+
+    def after(self, x, change):
+        """Return x + change, or norm(x + change), for the sublayer's output `change`; all (B, T, D)."""
+        x = x + self.dropout(change)
+        return x if self.pre else self.norm(x)
+
+    def get_config(self):
+        sublayer = self.sublayer and keras.saving.serialize_keras_object(self.sublayer)
+        return super().get_config() | {"sublayer": sublayer} | self.arguments
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]):
+        sublayer = config.get("sublayer")  # missing in models of heedful 0.1.0
+        return cls(**config | {"sublayer": sublayer and keras.saving.deserialize_keras_object(sublayer)})
+
+
+class AttentionSublayer(keras.layers.Layer):
+    """Attention with its residual connection and norm, the base class of the three kinds below.
+
+    Args:
+        d_model, num_heads: the sizes, see `MultiHeadAttention`.
+        norm_position, dropout: see `Residual`.
+        keep_weights: whether a call keeps the attention weights in `last_attention_weights`, (B, N, T, S). Calls
+            inside compiled functions, such as those of `fit` and `predict`, have no values to keep.
+        attention: other keyword arguments of `MultiHeadAttention`, such as `head_dim`.
+    """
+
+    own_options: dict[str, Any] = {}
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        norm_position: str = "post",
+        dropout: float = 0.0,
+        keep_weights: bool = False,
+        attention: dict[str, Any] | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.arguments = {
+            "d_model": d_model, "num_heads": num_heads, "norm_position": norm_position, "dropout": dropout,
+            "keep_weights": keep_weights, "attention": attention,
+        }  # fmt: skip
+        self.supports_masking, self.keep_weights = True, keep_weights
+        self.last_attention_weights = None
+        options: dict[str, Any] = self.own_options | (attention or {})
+        self.attention = MultiHeadAttention(d_model, num_heads, name="attention", dtype=self.dtype_policy, **options)
+        self.residual = Residual(None, norm_position, dropout, name="residual", dtype=self.dtype_policy)
+
+    def build(self, *shapes):
+        self.attention.build()
+        self.residual.build((None, None, self.attention.d_model))
+
+    def _attend(self, x, **options):
+        trace = Trace() if self.keep_weights else None
+        attended = self.attention(self.residual.before(x), trace=trace, **options)
+        if trace is not None:
+            weights = trace[path_in_model(self.attention)]
+            self.last_attention_weights = weights if backend.has_values(weights) else None
+        return self.residual.after(x, attended)
+
+    def get_config(self):
+        return super().get_config() | self.arguments
+
+
+@keras.saving.register_keras_serializable("heedful")
+class SelfAttention(AttentionSublayer):
+    """Self-attention with its residual connection and norm; arguments as in `AttentionSublayer`."""
+
+    def call(self, x, visible=None):
+        """Map `x` (B, T, D) to (B, T, D); for `visible` and Keras masks see `MultiHeadAttention`."""
+        return self._attend(x, visible=visible)
+
+
+@keras.saving.register_keras_serializable("heedful")
+class CausalSelfAttention(SelfAttention):
+    """Self-attention that hides the tokens after each position; arguments as in `AttentionSublayer`."""
+
+    own_options = {"causal": True}
+
+
+@keras.saving.register_keras_serializable("heedful")
+class CrossAttention(AttentionSublayer):
+    """Cross-attention with its residual connection and norm; arguments as in `AttentionSublayer`."""
+
+    own_options = {"cross": True}
+
+    def call(self, x, memory, visible=None):
+        """Let `x` (B, T, D) attend to `memory` (B, S, D); for `visible` and masks see `MultiHeadAttention`."""
+        return self._attend(x, memory=memory, visible=visible)

@@ -34,7 +34,7 @@ KERAS = (
 )  # fmt: skip
 LAYERS = {
     "Dropout": lambda: Dropout(0.3),
-    "CausalMask": CausalMask,
+    "CausalMask": lambda: Residual(keras.Sequential([CausalMask(), MultiHeadAttention(6, 2)])),
     "CausalSelfAttention": lambda: CausalSelfAttention(6, 2, norm_position="pre", dropout=0.2, keep_weights=True),
     "FeedForward": lambda: FeedForward(6, 10, "swiglu", dropout=0.2),
     "LayerNorm": lambda: LayerNorm(epsilon=1e-6),

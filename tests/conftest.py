@@ -238,6 +238,11 @@ def change(config, *arguments):
     return override(config, arguments)
 
 
+def fast(cases, count):
+    """Return test cases of which only the first `count` run by default; the others are slow variations."""
+    return [case if i < count else pytest.param(case, marks=pytest.mark.slow) for i, case in enumerate(cases)]
+
+
 def quiet(text):
     """Discard a report."""
 

@@ -100,6 +100,7 @@ def test_the_loss_includes_the_output_bias(ids, numpy):
     np.testing.assert_allclose(sums[1], want, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_fitted_model_predicts_the_same_after_saving_and_loading(ids, tmp_path):
     model = make()
     model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -152,6 +153,7 @@ def test_greedy_search_equals_full_passes_beyond_the_context(generator, count, n
     assert made[1] == generator.generate(prompts[1], max_length=count)
 
 
+@pytest.mark.slow
 def test_min_length_holds_beyond_the_context(generator):
     """Guards against an end token that is allowed at the end of every round."""
     prompts = ["the cat", "a king", "the cow drinks milk and bre"]

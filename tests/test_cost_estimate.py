@@ -15,6 +15,7 @@ from heedful.training.cost_estimate import Trial, largest_batch
 from heedful.validation import from_dict
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("task", ["translate", "generate"])
 def test_a_plan_reports_time_and_memory_and_writes_no_files(task, recipe_of, tmp_path):
     said = []

@@ -13,7 +13,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.inference.translator import Translator
 from heedful.run import Run
-from tests.conftest import PAIRS, quiet
+from tests.conftest import PAIRS, fast, quiet
 
 pytest.importorskip("ctranslate2")
 
@@ -49,7 +49,7 @@ def make_run(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", fast(OPTIONS, 2))
 def test_both_engines_translate_alike(make_run, tmp_path, options):
     run, said = make_run(**options), []
     results = export_checked(run, tmp_path / "ct2", PAIRS[:10], report=said.append)
@@ -120,7 +120,7 @@ def test_an_unknown_quantization_is_refused_before_any_comparison(make_run, tmp_
     assert not (tmp_path / "ct2").exists()
 
 
-@pytest.mark.parametrize("options", [{}, {"beam_size": 3, "n_best": 3}, {"length_penalty": 0.6}])
+@pytest.mark.parametrize("options", fast([{"beam_size": 3, "n_best": 3}, {}, {"length_penalty": 0.6}], 1))
 def test_both_engines_normalize_scores_by_the_same_length(make_run, tmp_path, options):
     """Guards length normalization: CTranslate2 does not count the end token."""
     run = make_run()

@@ -60,6 +60,7 @@ def test_loss_equals_that_of_the_full_logits_at_masked_positions(ids, numpy):
     np.testing.assert_allclose(sums[[1, 3]], [want, 8], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: heedful.MaskedLM(31, **SIZES), lambda: heedful.Classifier(31, 3, **SIZES)])
 def test_a_fitted_model_predicts_the_same_after_loading(make, ids, tmp_path):
     model = make()

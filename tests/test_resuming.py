@@ -286,6 +286,7 @@ def test_settings_that_define_a_run_cannot_change_on_resume(whole, setting):
     assert (whole.path / "config.json").read_bytes() == before
 
 
+@pytest.mark.any_backend
 def test_dropout_cannot_be_switched_off_on_resume(whole):
     """The seeds of dropout are part of the training state."""
     with pytest.raises(InputError, match=r"made with model\.dropout = 0\.2, which cannot change from or to 0"):
@@ -309,6 +310,7 @@ def test_raising_updates_on_resume_keeps_the_planned_batches(config, tmp_path):
     assert shapes(change(kept, "--train.updates", "20000")) == shapes(kept) == shapes(config)
 
 
+@pytest.mark.any_backend
 def test_a_run_of_an_older_version_keeps_its_batches(whole):
     """Its config.json lacks `planned_updates`: the batches were planned for its `updates`."""
     table = json.loads((whole.path / "config.json").read_text())

@@ -17,6 +17,7 @@ from heedful.scores.provenance import read
 from heedful.settings import override
 from heedful.tasks.translate import TranslationValidator
 from heedful.workflows import Training
+from tests.conftest import fast
 
 KINDS = [
     {"tie": "all"},
@@ -95,7 +96,7 @@ def test_translations_do_not_depend_on_the_batch(precision, corpus):
     assert translator.translate(lines[::-1], batch_size=3) == together[::-1]
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", fast(PRECISIONS, 1))
 def test_a_language_model_generates_in_lower_precision(precision, numpy):
     tokenizer = Tokenizer.train(["the cat drinks milk", "the cow eats"], "char", 40)
     model = heedful.CausalLM(len(tokenizer), num_layers=1, d_model=32, num_heads=2, d_ff=48, max_length=20)
@@ -153,6 +154,7 @@ def test_a_bfloat16_model_decodes_with_only_its_products_in_bfloat16(batch, nump
     assert in_precision(plain, "as_trained") is in_precision(plain, "float32") is plain
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_the_command_line_decodes_in_every_precision(cli, run):
     for precision in ("as_trained", "float32", *PRECISIONS):

@@ -52,6 +52,7 @@ def test_chrf_from_summed_sentence_counts_equals_sacrebleu(lowercase):
         assert CHRF.score(CHRF.count_texts(made, wanted, lowercase).sum(0)) == pytest.approx(want, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_model_with_a_lowercase_tokenizer_is_scored_without_case(recipe, cli):
     assert score_text(["the cat"], ["The cat"])["exact"] == 0
     same = score_text(["THE cat drinks milk"], ["The Cat drinks milk"], lowercase=True)
@@ -103,6 +104,7 @@ def test_intervals_cover_the_true_score(rng):
     assert 0.88 <= hits / 200 <= 0.99
 
 
+@pytest.mark.slow
 def test_p_values_separate_chance_from_a_real_difference(rng):
     """Without a difference, p is below 0.05 in about one case in twenty; a real difference is found."""
     small, found = 0, 0
@@ -239,6 +241,7 @@ def test_units_of_every_task_add_up_to_its_scores(recipe_of, tmp_path, task, met
     assert comparison.rows[0].score == pytest.approx(scores[metric], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_masked_tokens_of_a_test_text_do_not_depend_on_batch_size_or_seed(recipe_of, tmp_path):
     config = override(Config.from_toml(recipe_of("fill")), ["--train.updates", "1"])
     runs = [

@@ -17,6 +17,7 @@ from heedful.decoding.strategies import Greedy, Sampling
 from heedful.decoding.top_k import log_normaliser, top_k
 from heedful.layers import Trace
 from heedful.models.ensemble import Ensemble
+from tests.conftest import fast
 
 START, END, VOCABULARY = 2, 3, 11
 
@@ -165,13 +166,13 @@ def test_greedy_search_equals_the_reference(model, source):
 
 BEAMS = [
     {"width": 3},
+    {"width": 3, "kept": 2, "length_penalty": 0.8, "coverage_penalty": 0.3},
     {"width": 4, "kept": 3, "length_penalty": 1.0},
     {"width": 4, "kept": 4, "length_penalty": 0.7, "length_norm": "average", "stop": "width"},
-    {"width": 3, "kept": 2, "length_penalty": 0.8, "coverage_penalty": 0.3},
 ]
 
 
-@pytest.mark.parametrize("options", BEAMS)
+@pytest.mark.parametrize("options", fast(BEAMS, 2))
 def test_beam_search_equals_the_reference(model, source, options):
     """Guards ancestors in the shared cache, candidates, finished hypotheses, penalties and both stop rules."""
     strategy = BeamSearch(END, **options)
@@ -215,7 +216,7 @@ STRATEGIES = [
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["greedy", "beam", "coverage"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+@pytest.mark.parametrize("positions", fast(["learned", "sinusoidal", "rotary"], 1))
 def test_reusing_slots_does_not_change_the_results(make, source, strategy, positions):
     """Guards ring buffers, positions, refilled memories and results: seven sentences in two slots and in seven."""
     model = make(positions=positions, num_kv_heads=2)
@@ -288,6 +289,7 @@ def lengths(tokens):
     return (tokens[:, 0] != 0).sum(-1)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("strategy", [Greedy(END), BeamSearch(END, 3)], ids=["greedy", "beam"])
 def test_every_constraint_changes_the_text_and_is_satisfied(model, source, strategy):
     """Covers forbidden tokens, minimum lengths, prefixes, n-gram blocking and the repetition penalty."""

@@ -25,6 +25,7 @@ def recipe(recipe_of):
 ON_ALL = "generate"  # the other tasks train and resume by the same code
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "task", [task if task == ON_ALL else pytest.param(task, marks=pytest.mark.slow) for task in KINDS]
 )
@@ -196,6 +197,7 @@ def test_foreign_files_and_refused_changes_leave_a_folder_as_it_was(recipe, tmp_
     assert (tmp_path / "run" / "config.json").read_text() == before
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_training_continues_if_the_sample_prompt_has_no_tokens(recipe, tmp_path):
     options = [

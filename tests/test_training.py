@@ -68,6 +68,7 @@ def test_the_reverse_recipe_solves_the_reversal_puzzle(tmp_path):
     assert json.loads((run.path / "scores.json").read_text())[-1]["exact"] >= 0.99
 
 
+@pytest.mark.any_backend
 def test_training_and_validation_log_the_same_kind_of_loss(config, tmp_path):
     """Guards the log: heedful 0.1.0 logged the training loss with label smoothing, validation without."""
     settings = ["--model.dropout", "0", "--train.label_smoothing", "0.4", "--train.select_by", "loss"]

@@ -112,6 +112,7 @@ def test_losses_and_metrics_of_keras_ignore_padding(batch, numpy):
     assert scores["accuracy"] == pytest.approx(right, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_fitted_model_predicts_the_same_after_loading(batch, tmp_path, numpy, capsys):
     model = make()
     model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))

@@ -14,6 +14,7 @@ from heedful.inference.translator import Translator
 from heedful.inspection.translation import TranslationInspection
 from heedful.models.ensemble import Ensemble
 from heedful.special_tokens import END_ID, START_ID
+from tests.conftest import fast
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_n_best_scores_are_sorted_log_probabilities(tokenizer, lines):
     np.testing.assert_allclose([tokens.sum() for tokens in scored], [score for *_, score in found], atol=1e-3)
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param({"beam_size": 3}, marks=pytest.mark.slow), {"sample": True}])
+@pytest.mark.parametrize("options", fast([{}, {"beam_size": 3}, {"sample": True}], 1))
 def test_min_length_holds_up_to_the_limit_of_the_source(translator, options):
     """Covers a minimum equal to the maximum, and a minimum above the limit of a short source."""
     sources = [translator.source_tokenizer.encode(line) for line in ("o gato bebe água", "a vaca")]
@@ -159,7 +160,7 @@ STREAMED = {"greedy": {}, "sampled": {"sample": True, "top_p": 0.9, "seed": 3}, 
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("options", STREAMED.values(), ids=STREAMED)
+@pytest.mark.parametrize("options", fast(STREAMED.values(), 2))
 def test_streamed_tokens_add_up_to_the_whole_translation(translator, lines, options):
     """Guards against ignored settings: heedful 0.1.0 always streamed a plain greedy search."""
     line = max(lines, key=len)
@@ -264,6 +265,7 @@ def test_drawing_the_attention_of_an_ensemble_is_refused(model, tokenizer):
         TranslationInspection.of(Translator(Ensemble([model, model]), tokenizer, tokenizer), "o gato")
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_attention_is_drawn_for_a_translation_without_an_end_token(tokenizer):
     """Guards against reading one token more than the model has learned positions."""
@@ -286,6 +288,7 @@ def test_a_space_at_the_end_of_a_prefix_belongs_to_the_next_word(corpus):
     assert spaced.carries_spaces
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_alternatives_use_the_requested_precision(translator):
     plain = translator.alternatives("o gato bebe", prefix="the")

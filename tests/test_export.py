@@ -188,3 +188,18 @@ def test_mistakes_in_exports_are_explained(make_run, tmp_path):
     run.save_model(run.build_model())
     with pytest.raises(InputError, match="was exported from other weights"):
         CTranslate2Search(run, tmp_path / "ct2", run.config.decode)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head_dim": 5}, "CTranslate2 has no head_dim 5 with d_model 24"),
+        ({"attention_projections": "output"}, "CTranslate2 has no attention_projections 'output'"),
+        ({"positions": "none"}, "CTranslate2 has no positions 'none'"),
+    ],
+)
+def test_options_that_ctranslate2_lacks_are_refused_by_name(make_run, tmp_path, options, message):
+    run = make_run(**options)
+    with pytest.raises(InputError, match=message):
+        export_checked(run, tmp_path / "ct2", PAIRS[:4])
+    assert not (tmp_path / "ct2").exists()

@@ -4,9 +4,10 @@ import keras
 import numpy as np
 import pytest
 
+from heedful.config import TrainConfig
 from heedful.layers import TokenEmbedding
 from heedful.training.objective import Objective
-from heedful.training.optimizer import Schedule, adam
+from heedful.training.optimizer import Schedule, adam, training_optimizer, training_schedule
 
 
 def test_schedules_match_values_computed_by_hand():
@@ -32,6 +33,20 @@ class Linear(keras.Model):
 
     def features(self, batch, training=None):
         return batch["x"]
+
+
+@pytest.mark.any_backend
+def test_adam_follows_its_settings(numpy):
+    train = TrainConfig(beta_1=0.8, beta_2=0.95, epsilon=1e-3, schedule="constant", warmup_updates=0, learning_rate=0.1)
+    optimizer = training_optimizer(train, training_schedule(train, 6))
+    weight = keras.Variable(np.zeros(1, "float32"))
+    first = second = want = 0.0
+    for update, gradient in enumerate((2.0, -1.0, 0.5), 1):
+        optimizer.apply([keras.ops.convert_to_tensor([gradient])], [weight])
+        first, second = 0.8 * first + 0.2 * gradient, 0.95 * second + 0.05 * gradient**2
+        corrected = 0.1 * (1 - 0.95**update) ** 0.5 / (1 - 0.8**update)  # Kingma and Ba 2015, end of section 2
+        want -= corrected * first / (second**0.5 + 1e-3)
+        assert numpy(weight)[0] == pytest.approx(want, rel=1e-5)
 
 
 def test_accumulated_batches_equal_one_big_batch(normal, rng, numpy):

@@ -9,6 +9,7 @@ import pytest
 
 import heedful
 from heedful.data.corpus import resolve
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
 torch = pytest.importorskip("torch")
@@ -86,3 +87,17 @@ def test_a_classifier_starts_from_a_bare_bert(minilm, cli, tmp_path, labelled):
         b"animal\n",
         b"human\n",
     )
+
+
+def test_a_bert_vocabulary_gives_the_ids_of_its_own_tokenizer(minilm):
+    tokenizer, theirs = (
+        Tokenizer.from_vocab(minilm / "vocab.txt"),
+        transformers.BertTokenizerFast.from_pretrained(minilm),
+    )
+    texts = ["My dog is cute", "Unbelievable: naïve tokenisation!", ""]
+    options = {"max_length": 10, "padding": "max_length", "truncation": True}
+    ours, want = tokenizer(texts, original_ids=True, **options), theirs(texts, return_tensors="np", **options)
+    np.testing.assert_array_equal(ours["ids"], want["input_ids"])
+    np.testing.assert_array_equal(ours["attention_mask"], want["attention_mask"])
+    assert ours["ids"][0].tolist() == [101, 2026, 3899, 2003, 10140, 102, 0, 0, 0, 0]  # as the tutorial prints them
+    assert tokenizer("My dog is cute")["ids"].tolist()[0][::5] == [2, 3]

@@ -14,7 +14,7 @@ from heedful.scores.comparison import compare
 from heedful.scores.provenance import read
 from heedful.settings import override
 from heedful.storage import read_checked
-from tests.conftest import KINDS, SMALL, quiet, talk
+from tests.conftest import KINDS, SMALL, change, quiet, talk
 
 
 @pytest.fixture
@@ -286,3 +286,12 @@ def test_invalid_settings_and_texts_are_refused(recipe, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(InputError, match="no text to learn a vocabulary from"):
         workflows.train(override(config, ["--data.train", f'["{tmp_path / "empty.txt"}"]']), tmp_path / "run", quiet)
+
+
+@pytest.mark.any_backend
+def test_each_side_may_have_its_own_vocabulary_size(recipe, tmp_path):
+    options = ("--tokenizer.joint", "false", "--tokenizer.vocab_size", "9", "--tokenizer.source_vocab_size", "12")
+    config = change(Config.from_toml(recipe("translate")), *options, "--model.tie", "none")
+    training = workflows.Training.create(config, tmp_path / "run", quiet)
+    source, target = training.run.tokenizers()
+    assert (len(source), len(target)) == (12, 9)

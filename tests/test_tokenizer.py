@@ -171,3 +171,31 @@ def test_wordpiece_keeps_spaces_before_punctuation_when_asked(tmp_path):
     kept = Tokenizer.load(tmp_path / "tokenizer.json")
     assert kept.decode(kept.encode(text)) == text
     assert kept.decode(kept.encode(text), clean_up_spaces=True) == plain.decode(ids)
+
+
+def test_a_call_pads_and_truncates_one_or_several_texts():
+    tokenizer = Tokenizer.train(["a b c d e f"], "word", 20)
+    a, b, c, d = tokenizer.encode("a b c d")
+    batch = tokenizer(["a b c d", "a", ""])
+    assert batch["ids"].tolist() == [[2, a, b, c, d, 3], [2, a, 3, 0, 0, 0], [2, 3, 0, 0, 0, 0]]
+    assert batch["attention_mask"].tolist() == [[1] * 6, [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
+    assert batch["ids"].dtype == batch["attention_mask"].dtype == "int32"
+    assert tokenizer("a b c d", max_length=4, truncation=True)["ids"].tolist() == [[2, a, b, 3]]
+    assert tokenizer("a b", max_length=5, padding="max_length")["ids"].tolist() == [[2, a, b, 3, 0]]
+    assert tokenizer("a b", special_tokens=False, max_length=1, truncation=True)["ids"].tolist() == [[a]]
+    assert tokenizer([])["ids"].shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length": 3}, "Text 2 has 4 tokens; max_length is 3. Shorten it or set truncation."),
+        ({"padding": "max_length"}, "needs a max_length"),
+        ({"padding": "left"}, "Unknown padding 'left'"),
+        ({"original_ids": True}, "has no original ids"),
+    ],
+)
+def test_a_call_refuses_what_it_cannot_do(options, message):
+    tokenizer = Tokenizer.train(["a b c d e f"], "word", 20)
+    with pytest.raises(InputError, match=message):
+        tokenizer(["a", "a b"], **options)

@@ -1,5 +1,6 @@
 """The trainer: when it stops, which weights it keeps, and what it reports."""
 
+import json
 import math
 import shutil
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import pytest
 
 from heedful import workflows
 from heedful.errors import InputError
-from heedful.run import WEIGHTS
+from heedful.run import WEIGHTS, Run
 from heedful.storage import read_checked
 from heedful.tasks.translate import TranslationValidator
 from heedful.training import meter
@@ -85,6 +86,24 @@ def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path
 
 
 @pytest.mark.any_backend
+@pytest.mark.any_backend
+def test_epochs_are_counted_in_updates_and_resumed_by_the_same_plan(config, tmp_path):
+    config = change(config, "--train.epochs", "1.5", "--train.accumulate_batches", "2", "--train.validate_every", "100")
+    said = []
+    training = Training.create(config, tmp_path / "run", said.append)
+    updates = round(1.5 * training.examples.batches_per_epoch / 2)
+    assert f"1.5 epochs are {updates} updates" in said
+    assert training.config.train.updates == updates != config.train.updates
+    assert json.loads((tmp_path / "run" / "origins.json").read_text())["train.updates"] == "counted, from train.epochs"
+    run = training.train()
+    assert run.log.read()[-1]["update"] == updates
+    again = Training(Run.open(run.path), quiet)
+    assert again.config == training.config
+    assert str(again.examples) == str(training.examples)
+    longer = workflows.resume(run.path, quiet, change(run.config, "--train.epochs", "3"))
+    assert longer.log.read()[-1]["update"] == round(3 * training.examples.batches_per_epoch / 2)
+
+
 def test_the_log_holds_finite_numbers_only(whole):
     whole.log.append({"update": 7, "perplexity": float("inf"), "loss": 99.5, "note": "x"})
     assert whole.log.read()[-1] == {"update": 7, "loss": 99.5, "note": "x"}

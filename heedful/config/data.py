@@ -92,6 +92,8 @@ class TokenizerConfig:
     punctuation marks; char: characters."""
     vocab_size: int = 8000
     """Largest number of entries in a vocabulary, special tokens included."""
+    source_vocab_size: int | None = None
+    """translate without joint: largest number of entries in the source vocabulary. None: vocab_size."""
     joint: bool = True
     """translate: whether both languages share one vocabulary."""
     lowercase: bool = False
@@ -106,7 +108,14 @@ class TokenizerConfig:
     def __post_init__(self):
         positive(self, "vocab_size")
         at_most(self, vocab_size=10**7)
+        if self.source_vocab_size is not None:
+            positive(self, "source_vocab_size")
+            at_most(self, source_vocab_size=10**7)
+            if self.joint:
+                raise InputError("tokenizer.source_vocab_size needs tokenizer.joint = false.")
 
-    def keywords(self) -> dict[str, Any]:
-        """Return the keyword arguments of `Tokenizer.train`."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "joint"}
+    def keywords(self, side: int = 1) -> dict[str, Any]:
+        """Return the keyword arguments of `Tokenizer.train`; side 0 is the source."""
+        options = dataclasses.asdict(self)
+        source_size, _ = options.pop("source_vocab_size"), options.pop("joint")
+        return options | ({"vocab_size": source_size} if source_size and side == 0 else {})

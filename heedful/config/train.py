@@ -17,6 +17,8 @@ class TrainConfig:
     """Whether the weights that come from `init_from` are frozen."""
     updates: int = 8000
     """Number of updates of the whole training; with `minutes`, the maximum."""
+    epochs: float = 0.0
+    """Number of passes over the training text. It replaces `updates`. 0: `updates` counts."""
     minutes: float = 0.0
     """Stop after this many minutes of training, validation included; 0: no limit. If the schedule has an end
     (cosine), a new run first measures its speed and replaces `updates` by the number that fits, so that the schedule
@@ -36,8 +38,12 @@ class TrainConfig:
     """Maximum global norm of the gradients. 0: no clipping."""
     weight_decay: float = 0.0
     """Decoupled decay of matrices, as in AdamW; biases and norms do not decay."""
+    beta_1: float = 0.9
+    """Adam's decay rate of the first moment (Vaswani et al. 2017, section 5.3)."""
     beta_2: float = 0.98
     """Adam's decay rate of the second moment."""
+    epsilon: float = 1e-9
+    """Constant added to the denominator in Adam; 1e-7 in Keras, 1e-8 in PyTorch."""
     accumulate_batches: int = 1
     """Batches whose gradients are accumulated for one update, weighted by their tokens."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -68,14 +74,14 @@ class TrainConfig:
     """Whether to check model, text and training before the first update; a failed check stops the training."""
 
     def __post_init__(self):
-        positive(self, "updates", "accumulate_batches", "validate_every", "keep", "learning_rate")
+        positive(self, "updates", "accumulate_batches", "validate_every", "keep", "learning_rate", "epsilon")
         at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
-        at_least(self, 0, "validate_sentences", "patience", "average")
+        at_least(self, 0, "epochs", "validate_sentences", "patience", "average")
         at_most(
             self, updates=10**9, accumulate_batches=10**5, validate_every=10**9, validate_sentences=10**7, keep=10**4
         )
         at_most(self, seed=2**32 - 1)
-        fraction(self, "label_smoothing", "beta_2")
+        fraction(self, "label_smoothing", "beta_1", "beta_2")
         if self.average > self.keep:
             raise InputError(f"train.average ({self.average}) cannot exceed train.keep ({self.keep}).")
 

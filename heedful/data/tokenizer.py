@@ -5,15 +5,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
 from tokenizers import decoders, models
 
+from heedful.data.padding import Padding, padded_batch
 from heedful.data.vocabulary_training import read_with_space, untrained, with_special, wordpiece
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, MASK, PAD_ID, SPECIAL, START_ID, UNKNOWN, UNKNOWN_ID
 from heedful.validation import parse_json
 
 KINDS = ("bpe", "wordpiece", "unigram", "word", "char")
+OF_BERT = {"[START]": "[CLS]", "[END]": "[SEP]"}
 BYTE_LEVEL = ("bpe", "unigram")
 _SPACE = "\u0120"  # how byte-level tokens spell a space
 _SPACES = f"{_SPACE}\u2581"  # ... and how SentencePiece does
@@ -28,7 +31,8 @@ class Tokenizer:
     """A trained vocabulary and the rules that split text into its tokens.
 
     `pad_id`, `unknown_id`, `start_id` and `end_id` are always 0 to 3; `mask_id` is None without a [MASK] token.
-    `encode` adds no special tokens.
+    `encode` adds no special tokens; a call, `tokenizer(texts)`, does. `original_ids` has the id of each token in the
+    vocab.txt of a BERT that `from_vocab` read; otherwise it is None.
 
     Args:
         inner: a tokenizer of the `tokenizers` library.
@@ -51,6 +55,7 @@ class Tokenizer:
                 )
         self.pad_id, self.unknown_id, self.start_id, self.end_id = PAD_ID, UNKNOWN_ID, START_ID, END_ID
         self.mask_id = inner.token_to_id(MASK)
+        self.original_ids: list[int] | None = None
 
     @classmethod
     def train(
@@ -114,13 +119,23 @@ class Tokenizer:
     def from_vocab(cls, path: str | Path, lowercase: bool = True) -> "Tokenizer":
         """Read a WordPiece `vocab.txt`: one token per line, in the order of their ids.
 
-        It must begin with the special tokens of heedful.
+        The vocabulary of a BERT may have its special tokens anywhere. They become the first ones, with the ids 0 to 4,
+        and [CLS] and [SEP] are [START] and [END]; `original_ids` has the ids in the file.
         """
         tokens = vocab_lines(path)
+        original: list[int] | None = None
+        if not set(SPECIAL) <= set(tokens) and {"[CLS]", "[SEP]"} <= set(tokens):
+            names = [OF_BERT.get(token, token) for token in (*SPECIAL, MASK)]
+            original = [tokens.index(name) for name in names if name in tokens]
+            original += [place for place, token in enumerate(tokens) if token not in names]
+            ours = {theirs: own for own, theirs in OF_BERT.items()}
+            tokens = [ours.get(tokens[place], tokens[place]) for place in original]
         inner = wordpiece(lowercase)
         inner.model = models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNKNOWN)
         inner.add_special_tokens([token for token in (*SPECIAL, MASK) if token in tokens])
-        return cls(inner)
+        tokenizer = cls(inner)
+        tokenizer.original_ids = original
+        return tokenizer
 
     def save_vocab(self, path: str | Path) -> None:
         """Write the tokens, one per line, in the order of their ids."""
@@ -179,6 +194,37 @@ class Tokenizer:
                 raise InputError("A text is not UTF-8.") from error
             raise
         return [encoding.ids for encoding in encodings]
+
+    def __call__(
+        self,
+        texts: str | Iterable[str],
+        max_length: int | None = None,
+        padding: Padding = "longest",
+        truncation: bool = False,
+        special_tokens: bool = True,
+        original_ids: bool = False,
+    ) -> dict[str, np.ndarray]:
+        """Return one or several texts as arrays `ids` and `attention_mask`, int32 (texts, length), padded with 0.
+
+        Args:
+            max_length: largest length, special tokens included; None: no limit.
+            padding: pad to the `longest` text, or to `max_length`.
+            truncation: cut longer texts, which are an error otherwise. The end token is kept.
+            special_tokens: enclose each text in [START] and [END].
+            original_ids: return the ids of the file that the vocabulary was read from, see `from_vocab`.
+
+        Raises:
+            InputError: a text is too long or not UTF-8; or there are no original ids.
+        """
+        if original_ids and self.original_ids is None:
+            raise InputError("This tokenizer has no original ids: only Tokenizer.from_vocab of a BERT's vocab.txt has.")
+        rows = self.encode_batch([texts] if isinstance(texts, str) else texts)
+        if special_tokens:
+            rows = [[START_ID, *row, END_ID] for row in rows]
+        batch = padded_batch(rows, max_length, padding, truncation, ends=int(special_tokens))
+        if original_ids:
+            batch["ids"] = np.array(self.original_ids, np.int32)[batch["ids"]]
+        return batch
 
     def decode(self, ids: Iterable[int], clean_up_spaces: bool | None = None) -> str:
         """Return the text of `ids` without special tokens.

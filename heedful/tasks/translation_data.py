@@ -60,11 +60,11 @@ def _phrasebook(part, size):
 
 def train_tokenizers(config: Config, corpus: Corpus, sides: Sequence[int] = (0, 1)) -> tuple[Tokenizer, ...]:
     """Train the tokenizers of both sides, or of `sides`, on the training text; return one object twice if joint."""
-    options = config.tokenizer.keywords()
-    if config.tokenizer.joint:
-        joint = Tokenizer.train(itertools.chain.from_iterable(corpus), **options)
+    settings = config.tokenizer
+    if settings.joint:
+        joint = Tokenizer.train(itertools.chain.from_iterable(corpus), **settings.keywords())
         return joint, joint
-    return tuple(Tokenizer.train((pair[side] for pair in corpus), **options) for side in sides)
+    return tuple(Tokenizer.train((pair[side] for pair in corpus), **settings.keywords(side)) for side in sides)
 
 
 def examples_of(config: Config, pairs: EncodedPairs) -> PlannedExamples:

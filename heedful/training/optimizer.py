@@ -78,10 +78,13 @@ def training_schedule(train: TrainConfig, d_model: int):
 
 def training_optimizer(train: TrainConfig, schedule: "Schedule") -> keras.optimizers.Optimizer:
     """Return the optimizer of a `TrainConfig`."""
-    return adam(schedule, train.clip_norm, train.accumulate_batches, train.weight_decay, train.beta_2)
+    return adam(
+        schedule, train.clip_norm, train.accumulate_batches, train.weight_decay, train.beta_2,
+        beta_1=train.beta_1, epsilon=train.epsilon,
+    )  # fmt: skip
 
 
-def adam(schedule, clip_norm=None, micro_batches: int = 1, weight_decay=0.0, beta_2=0.98):
+def adam(schedule, clip_norm=None, micro_batches: int = 1, weight_decay=0.0, beta_2=0.98, *, beta_1=0.9, epsilon=1e-9):
     """Return Adam with the paper's betas and epsilon (section 5.3).
 
     Args:
@@ -89,9 +92,10 @@ def adam(schedule, clip_norm=None, micro_batches: int = 1, weight_decay=0.0, bet
         clip_norm: largest global norm of a gradient, or None.
         micro_batches: batches per update.
         weight_decay: decoupled decay of matrices (AdamW); biases and norms are not decayed.
-        beta_2: decay rate of the mean of squared gradients.
+        beta_1, beta_2: decay rates of the means of gradients and of squared gradients.
+        epsilon: constant added to the denominator.
     """
-    options = {"beta_1": 0.9, "beta_2": beta_2, "epsilon": 1e-9, "global_clipnorm": clip_norm or None}
+    options = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, "global_clipnorm": clip_norm or None}
     options["gradient_accumulation_steps"] = micro_batches if micro_batches > 1 else None
     if not weight_decay:
         return keras.optimizers.Adam(schedule, **options)

@@ -85,6 +85,16 @@ class Training:
             if not any(batch["weights"].any() for batch in examples.one_pass()):
                 raise InputError(f"{self.corpora[part].name} has no token that counts: there is nothing to score.")
         report(str(self.examples))
+        if self.config.train.epochs:
+            self._count_epochs()
+
+    def _count_epochs(self):
+        """Set `train.updates` to the number of updates in `train.epochs`."""
+        train = self.config.train
+        updates = max(1, round(train.epochs * self.examples.batches_per_epoch / train.accumulate_batches))
+        self.report(f"{train.epochs:g} epochs are {updates:,} updates")
+        counted = dataclasses.replace(self.config, train=dataclasses.replace(train, updates=updates))
+        self.config = self.run.config = counted.planned_as(self.config)  # a resumed run must plan the same batches
 
     @property
     def frozen(self):
@@ -115,6 +125,8 @@ class Training:
             raise InputError(f"{path} is the run to start from: choose another folder with --run.")
         require_free(path, force)
         training = cls.prepared(config, path, report)  # reads all text, before anything is written or deleted
+        if config.train.epochs:
+            origins = dict(origins or {}) | {"train.updates": "counted, from train.epochs"}
         config = training.config
         if plan_minutes and config.train.minutes and config.train.schedule_ends:
             training.plan_minutes()
@@ -153,7 +165,7 @@ class Training:
     def plan_minutes(self) -> None:
         """Set `train.updates` to what fits into `train.minutes`; the time for planning counts towards it."""
         began = time.monotonic()
-        self.config = self.run.config = fit_into_minutes(self)
+        self.config = self.run.config = fit_into_minutes(self).planned_as(self.config)
         self.seconds_spent = time.monotonic() - began
 
     def validator(self, model: "keras.Model") -> Validator:

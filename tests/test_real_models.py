@@ -89,11 +89,11 @@ def test_a_classifier_starts_from_a_bare_bert(minilm, cli, tmp_path, labelled):
     )
 
 
-def test_a_bert_vocabulary_gives_the_ids_of_its_own_tokenizer(minilm):
-    tokenizer, theirs = (
-        Tokenizer.from_vocab(minilm / "vocab.txt"),
-        transformers.BertTokenizerFast.from_pretrained(minilm),
-    )
+def test_a_bert_vocabulary_gives_the_ids_of_its_own_tokenizer(minilm, tmp_path):
+    theirs = transformers.AutoTokenizer.from_pretrained(minilm)
+    ids = theirs.get_vocab()
+    (tmp_path / "vocab.txt").write_text("\n".join(sorted(ids, key=lambda token: ids[token])) + "\n", encoding="utf-8")
+    tokenizer = Tokenizer.from_vocab(tmp_path / "vocab.txt")
     texts = ["My dog is cute", "Unbelievable: naïve tokenisation!", ""]
     options = {"max_length": 10, "padding": "max_length", "truncation": True}
     ours, want = tokenizer(texts, original_ids=True, **options), theirs(texts, return_tensors="np", **options)

@@ -47,6 +47,9 @@ class DataConfig:
     """Number of training sentences of a built-in corpus."""
     length: int = 10
     """Length of a sequence of the `reverse` puzzle."""
+    fresh: bool = False
+    """`reverse`: whether to draw new training examples for every batch, as in the annotated Transformer tutorial;
+    `sentences` are then an epoch. Otherwise the same `sentences` are used in every epoch."""
     repeats_counted_in: Literal["input", "output"] = "input"
     """`reverse`: X replaces every even occurrence of a token, counted in the order of the input, as in the annotated
     Transformer tutorial, or of the reversed output, as in heedful 0.1.0."""
@@ -76,6 +79,8 @@ class DataConfig:
         at_least(self, 0, "batch_sentences", "pack_tokens")
         at_most(self, pack_tokens=10**5)
         at_least(self, 0, "planned_updates")
+        if self.fresh and (self.corpus != "reverse" or self.pack_tokens):
+            raise InputError("fresh is for the built-in corpus 'reverse', without pack_tokens.")
         if len(set(self.labels)) < len(self.labels):
             raise InputError("labels names a class twice.")
         fraction(self, "held_out", "mask_share")

@@ -3,7 +3,7 @@
 import random
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from heedful.errors import InputError
 
@@ -53,15 +53,28 @@ def reverse_pairs(
     Raises:
         InputError: there are not enough distinct sequences of that length in the part.
     """
-    tokens = [*map(str, range(10)), *LETTERS.replace("X", ""), *(a + b for a in LETTERS for b in LETTERS)][:vocabulary]
-    if vocabulary != len(tokens) or 100 * count > len(tokens) ** length:
+    if vocabulary != len(_tokens(vocabulary)) or 100 * count > vocabulary**length:
         raise InputError(f"There are too few sequences of {length} out of {vocabulary} tokens for {count} of them.")
-    parts = {"train": range(90), "valid": range(90, 95), "test": range(95, 100)}[part]
-    chance = random.Random(f"{seed}/{part}")
     pairs: dict[str, str] = {}
-    while len(pairs) < count:
-        digits = chance.choices(range(len(tokens)), k=length)
-        words = [tokens[i] for i in digits]
-        if zlib.crc32(" ".join(words).encode()) % 100 in parts:
-            pairs.setdefault(" ".join(words), " ".join(reverse(words, counted_in)))
+    for source, target in draw_reverse_pairs(random.Random(f"{seed}/{part}"), part, length, vocabulary, counted_in):
+        pairs.setdefault(source, target)
+        if len(pairs) == count:
+            break
     return list(pairs.items())
+
+
+def draw_reverse_pairs(
+    chance: random.Random, part: str, length: int = 10, vocabulary: int = 10, counted_in: str = "input"
+) -> Iterator[tuple[str, str]]:
+    """Yield random pairs of a part without end; for the arguments see `reverse_pairs`."""
+    parts = {"train": range(90), "valid": range(90, 95), "test": range(95, 100)}[part]
+    tokens = _tokens(vocabulary)
+    while True:
+        words = [tokens[i] for i in chance.choices(range(len(tokens)), k=length)]
+        source = " ".join(words)
+        if zlib.crc32(source.encode()) % 100 in parts:
+            yield source, " ".join(reverse(words, counted_in))
+
+
+def _tokens(vocabulary):
+    return [*map(str, range(10)), *LETTERS.replace("X", ""), *(a + b for a in LETTERS for b in LETTERS)][:vocabulary]

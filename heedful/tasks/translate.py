@@ -17,7 +17,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, FIRST_ID, START_ID
 from heedful.tasks.task import Corpora, Probe, Report, Task, Validator, starting_point
-from heedful.tasks.translation_data import corpora, examples_of, scored_pairs, train_tokenizers
+from heedful.tasks.translation_data import corpora, examples_of, fresh_puzzles, scored_pairs, train_tokenizers
 
 if TYPE_CHECKING:
     import keras
@@ -48,6 +48,8 @@ class Translate(Task):
             raise InputError(
                 "train.select_by = 'bleu' needs train.validate_sentences > 0; or choose select_by = 'loss'."
             )
+        if config.data.fresh and config.tokenizer.kind != "word":
+            raise InputError("data.fresh needs tokenizer.kind = 'word', so that all examples have the same length.")
         for part in PARTS:
             files = getattr(config.data, part)
             if len(files) > 2:
@@ -92,6 +94,8 @@ class Translate(Task):
 
     def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:
         tokenizers = run.source_tokenizer, run.target_tokenizer
+        if run.config.data.fresh:
+            return fresh_puzzles(run.config, *tokenizers)
         pairs = encode(corpora["train"], *tokenizers, run.config.data.max_tokens, encoded_folder())
         report(f"training text: {pairs.filtered}")
         return examples_of(run.config, pairs)

@@ -13,9 +13,10 @@ from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import EncodedPairs, encode
 from heedful.data.examples import PackedPairs, PlannedExamples, TranslationExamples
+from heedful.data.fresh import FreshPairs
 from heedful.data.packing import pack
 from heedful.data.phrasebook import phrasebook
-from heedful.data.puzzles import reverse_pairs
+from heedful.data.puzzles import draw_reverse_pairs, reverse_pairs
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.tasks.task import SCORED_TOKENS
@@ -75,6 +76,15 @@ def examples_of(config: Config, pairs: EncodedPairs) -> PlannedExamples:
     rows = pack(lengths[0].tolist(), config.data.pack_tokens, lengths[1].tolist())
     filled = [np.add.reduceat(side[np.concatenate(rows)], np.cumsum([0, *map(len, rows[:-1])])) for side in lengths]
     return PackedPairs(pairs, rows, plan_batches(config, filled))
+
+
+def fresh_puzzles(config: Config, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> FreshPairs:
+    """Return the examples of the reversal puzzle, drawn afresh for every batch."""
+    data = config.data
+    sentences = data.batch_sentences or max(1, int(data.batch_tokens) // (data.length + 1))
+    draw = functools.partial(draw_reverse_pairs, part="train", length=data.length, counted_in=data.repeats_counted_in)
+    epoch = data.sentences / sentences
+    return FreshPairs(draw, source_tokenizer, target_tokenizer, sentences, data.length, epoch, config.train.seed)
 
 
 def plan_batches(config: Config, lengths: Sequence[np.ndarray]) -> BatchPlan:

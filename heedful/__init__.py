@@ -16,11 +16,13 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time see `_MODULES`
     from heedful.inference.mask_filler import MaskFiller
     from heedful.inference.text_classifier import TextClassifier
     from heedful.inference.text_embedder import TextEmbedder
+    from heedful.inference.text_generator import TextGenerator
     from heedful.inference.translator import Translator
     from heedful.layers import DecoderBlock, EncoderBlock, MultiHeadAttention, Trace
     from heedful.loading import load
     from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
     from heedful.run import Run
+    from heedful.training.fit_batches import pair_batches
     from heedful.training.loss import TokenCrossentropy
     from heedful.training.metrics import Perplexity, TokenAccuracy
     from heedful.workflows import resume, train
@@ -40,6 +42,7 @@ _MODULES = {
     "Run": "heedful.run",
     "TextClassifier": "heedful.inference.text_classifier",
     "TextEmbedder": "heedful.inference.text_embedder",
+    "TextGenerator": "heedful.inference.text_generator",
     "TokenAccuracy": "heedful.training.metrics",
     "TokenCrossentropy": "heedful.training.loss",
     "Tokenizer": "heedful.data.tokenizer",
@@ -47,14 +50,15 @@ _MODULES = {
     "Transformer": "heedful.models",
     "Translator": "heedful.inference.translator",
     "load": "heedful.loading",
+    "pair_batches": "heedful.training.fit_batches",
     "resume": "heedful.workflows",
     "train": "heedful.workflows",
 }
 
 __all__ = [
     "CausalLM", "Classifier", "Config", "DecoderBlock", "EncoderBlock", "Generator", "MaskFiller", "MaskedLM",
-    "MultiHeadAttention", "Perplexity", "Run", "TextClassifier", "TextEmbedder", "TokenAccuracy", "TokenCrossentropy",
-    "Tokenizer", "Trace", "Transformer", "Translator", "__version__", "load", "resume", "train",
+    "MultiHeadAttention", "Perplexity", "Run", "TextClassifier", "TextEmbedder", "TextGenerator", "TokenAccuracy",
+    "TokenCrossentropy", "Tokenizer", "Trace", "Transformer", "Translator", "__version__", "load", "pair_batches", "resume", "train",
 ]  # fmt: skip
 
 

@@ -58,7 +58,8 @@ _MODULES = {
 __all__ = [
     "CausalLM", "Classifier", "Config", "DecoderBlock", "EncoderBlock", "Generator", "MaskFiller", "MaskedLM",
     "MultiHeadAttention", "Perplexity", "Run", "TextClassifier", "TextEmbedder", "TextGenerator", "TokenAccuracy",
-    "TokenCrossentropy", "Tokenizer", "Trace", "Transformer", "Translator", "__version__", "load", "pair_batches", "resume", "train",
+    "TokenCrossentropy", "Tokenizer", "Trace", "Transformer", "Translator", "__version__", "load",
+    "pair_batches", "resume", "train",
 ]  # fmt: skip
 
 

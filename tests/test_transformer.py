@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import heedful
-from heedful.layers import Trace, masks
+from heedful.layers import EncoderBlock, TokenEmbedding, Trace, masks
 
 SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
 OPTIONS = [
@@ -193,3 +193,33 @@ def test_dropout_is_on_in_fit_and_off_elsewhere(batch, numpy):
     evaluated = [model.evaluate(batch, labels, batch_size=5, verbose=0) for _ in range(2)]
     assert evaluated[0] == evaluated[1]
     assert fitted[0] != fitted[1] != evaluated[0]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda sizes: heedful.Transformer(31, 37, **sizes),
+        lambda sizes: heedful.CausalLM(37, **sizes, tie="none"),
+        lambda sizes: heedful.MaskedLM(37, **sizes),
+        lambda sizes: heedful.Classifier(37, 3, pooling="first", **sizes),
+    ],
+)
+def test_the_summary_has_the_shape_of_every_layer(build):
+    lines: list[str] = []
+    build(SIZES).summary(print_fn=lines.append, line_length=120)
+    table = "\n".join(lines)
+    assert "?" not in table
+    assert "(None, None, 24, 24)" not in table  # of an embedding whose ids seemed to be vectors, in heedful 0.1.0
+    assert "(None, None, 24)" in table
+
+
+@pytest.mark.any_backend
+def test_a_plot_has_the_shapes_of_the_layers():
+    pytest.importorskip("pydot")
+    ids = keras.Input((7,), dtype="int32")
+    x = EncoderBlock(24, 6, 20)(TokenEmbedding(37, 24, mask_zero=True)(ids))
+    model = keras.Model(ids, keras.layers.Dense(5)(x))
+    labels = keras.utils.model_to_dot(model, show_shapes=True).to_string()
+    for shape in ("(None, 7)", "(None, 7, 24)", "(None, 7, 5)"):
+        assert shape in labels

@@ -171,7 +171,7 @@ class Stack(keras.layers.Layer):
 
     def build(self, input_shape=None):
         for block in self.blocks:
-            block.build()
+            block.build((None, None, self.blocks[0].d_model))
         if self.final_norm:
             self.final_norm.build((None, None, self.blocks[0].d_model))
 
@@ -198,6 +198,9 @@ class Stack(keras.layers.Layer):
             x, cache = block(x, cache=cache, **options)
             following.append(cache)
         return self._normalised(x), following
+
+    def compute_output_shape(self, input_shape, *others):
+        return input_shape
 
     def get_config(self):
         block = keras.saving.get_registered_name(type(self.blocks[0]))

@@ -30,6 +30,12 @@ class Dropout(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.built = True
 
+    def build(self, input_shape):
+        """Do nothing; Keras records the shape for `summary`."""
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
     def call(self, inputs, training=False):
         if not training or not self.rate:
             return inputs

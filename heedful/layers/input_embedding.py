@@ -55,7 +55,9 @@ class InputEmbedding(keras.layers.Layer):
         self.dropout = Dropout(dropout, name="dropout", dtype=policy)
 
     def build(self, input_shape=None):
-        for part in (self.embedding, self.positions, self.norm):
+        if not self.embedding.built:
+            self.embedding.build((None, None))
+        for part in (self.positions, self.norm):
             if part is not None and not part.built:
                 part.build((None, None, self.embedding.d_model))
 

@@ -23,6 +23,12 @@ class PaddingMask(keras.layers.Layer):
         super().__init__(**options)
         self.built = True  # without weights; otherwise each `fit` traces the model to build this layer
 
+    def build(self, input_shape):
+        """Do nothing; Keras records the shape for `summary`."""
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[0] if isinstance(input_shape[0], (list, tuple)) else input_shape
+
     def call(self, inputs):
         return inputs[0] if isinstance(inputs, (list, tuple)) else ops.copy(inputs)
 

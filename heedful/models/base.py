@@ -12,6 +12,7 @@ from keras import ops
 from heedful.architecture import Architecture, from_format_1
 from heedful.layers import masks
 from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.norms import Norm
 
 
@@ -46,7 +47,8 @@ class Base(keras.Model):
         """Create all weights; called by the constructor."""
         for part in self.parts:
             if not part.built:
-                part.build((None, None, self.d_model))
+                reads_ids = isinstance(part, (TokenEmbedding, InputEmbedding))
+                part.build((None, None) if reads_ids else (None, None, self.d_model))
         self.built = True
 
     @property

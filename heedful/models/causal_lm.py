@@ -47,6 +47,7 @@ class CausalLM(Base):
         self.text_input = InputEmbedding(self.embedding, name="text_input", **self.input_options())
         self.decoder = Stack(EncoderBlock, self.num_layers, self.block_options(), name="decoder", dtype=policy)
         self.attach_mask = PaddingMask(name="published_mask", dtype=policy)
+        self.attach_mask.build((None, None, vocab_size))
         self.build()
 
     @property

@@ -80,6 +80,7 @@ class MaskedLM(TextEncoder):
         self.transform = Projection(self.d_model, activation=activation, name="transform", dtype=policy)
         self.transform_norm = self.new_norm("transform_norm", policy)
         self.attach_mask = PaddingMask(name="published_mask", dtype=policy)
+        self.attach_mask.build((None, None, vocab_size))
         self.build()
 
     @property
@@ -126,6 +127,7 @@ class Classifier(TextEncoder):
         pooler = Projection(self.d_model, activation="tanh", name="pooler", dtype=policy)
         self.pooler = pooler if pooling == "first" else None
         self.pooler_dropout = Dropout(self.architecture.dropout, name="pooler_dropout", dtype=policy)
+        self.pooler_dropout.build((None, 1, self.d_model))
         self.output_projection = TokenEmbedding(
             num_classes, self.d_model, scale=False, bias=True, name="output_projection", dtype=policy
         )

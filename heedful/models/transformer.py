@@ -72,6 +72,7 @@ class Transformer(Base):
         self.encoder = Stack(EncoderBlock, self.num_layers, self.block_options(), name="encoder", dtype=policy)
         self.decoder = Stack(DecoderBlock, self.num_layers, self.block_options(), name="decoder", dtype=policy)
         self.attach_mask = PaddingMask(name="published_mask", dtype=policy)
+        self.attach_mask.build((None, None, target_vocab_size))
         self.build()
 
     @property

@@ -19,6 +19,7 @@ usage: heedful COMMAND [arguments]    heedful COMMAND --help    heedful --versio
 ENVIRONMENT = """
 environment:
   HEEDFUL_DATA    folder of relative text paths (default: ./data)
+  HEEDFUL_MIRROR  address of a mirror for `heedful data get`
   HEEDFUL_CACHE   folder of encoded text and compiled programs (default: heedful in XDG_CACHE_HOME or ~/.cache)
   KERAS_BACKEND   jax (the default), tensorflow or torch
 """

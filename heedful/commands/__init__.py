@@ -28,6 +28,9 @@ GROUPS = (
         ("diff", "list the settings in which two runs or recipes differ"),
     )),
     ("data", (
+        ("data list", "list the texts that can be downloaded by name"),
+        ("data info", "show what a named text is, its licence and where it comes from"),
+        ("data get", "download a named text"),
         ("doctor", "examine text: what is misaligned, repeated, in the wrong language, broken, leaked, ..."),
     )),
     ("ship", (

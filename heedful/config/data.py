@@ -5,17 +5,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from heedful.errors import InputError
+from heedful.texts.named_text import find
 from heedful.validation import at_least, at_most, fraction, positive
 
 PARTS = ("train", "valid", "test")
+
+BUILT_IN = ("phrasebook", "reverse")  # corpora
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """Where the text comes from and how it becomes batches."""
 
-    corpus: Literal["files", "phrasebook", "reverse"] = "files"
-    """Text files, or a built-in corpus: the Portuguese-English phrasebook, or the reversal puzzle."""
+    corpus: str = "files"
+    """files: the text files below; phrasebook or reverse: the built-in Portuguese-English phrasebook, or reversal
+    puzzle; or the name of a text that `heedful data get` has downloaded: its files are used unless `train` is set."""
     train: tuple[str, ...] = ()
     """Training text, plain or .gz. translate: source file and target file, or one .tsv file. classify: a label, a
     tab or a space, and a text on each line. generate, fill: any number of files."""
@@ -68,6 +72,8 @@ class DataConfig:
     its batches."""
 
     def __post_init__(self):
+        if self.corpus not in ("files", *BUILT_IN):
+            self._take_files()
         positive(self, "sentences", "length", "max_tokens", "max_shapes")
         at_most(self, sentences=10**7, length=10**4, max_tokens=10**6, max_shapes=10**3)
         if self.batch_tokens != "auto":
@@ -86,6 +92,16 @@ class DataConfig:
         fraction(self, "held_out", "mask_share")
         if not self.mask_share:
             raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")
+
+    def _take_files(self):
+        """Set the files of the parts that are not given to those of the named text."""
+        text = find(self.corpus)
+        if not self.train:
+            for part in ("train", "valid", "test"):
+                if not getattr(self, part):
+                    object.__setattr__(self, part, text.paths(part))
+        if not self.origin:
+            object.__setattr__(self, "origin", f"heedful data get {self.corpus} downloads it.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import format_1
-from heedful.config.data import DataConfig, TokenizerConfig
+from heedful.config.data import BUILT_IN, DataConfig, TokenizerConfig
 from heedful.config.decode import DecodeConfig
 from heedful.config.model import ModelConfig
 from heedful.config.train import TrainConfig
@@ -55,7 +55,7 @@ class Config:
                 f"train.select_by = {self.train.select_by!r} is not a score of task = {self.task!r}, which has "
                 f"{', '.join(task.selected_by)}."
             )
-        if self.data.corpus not in task.corpora:
+        if self.data.corpus in BUILT_IN and self.data.corpus not in task.corpora:
             raise InputError(
                 f"The built-in corpus {self.data.corpus!r} is not for task = {self.task!r}; name files in data.train."
             )

@@ -12,15 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import InputError
+from heedful.texts.named_text import located
 
 
 def resolve(path: str | Path) -> Path:
-    """Return `path`, or the file of that name under the folder HEEDFUL_DATA (default `./data`)."""
+    """Return `path`, or the file of that name under the folder HEEDFUL_DATA (default `./data`).
+
+    NAME/FILE is a file of a named text that has been downloaded, see `named_text`.
+    """
     path = Path(path)
     with contextlib.suppress(RuntimeError):  # the name begins with ~ but names no user
         path = path.expanduser()
     if path.is_absolute() or path.exists():
         return path
+    if named := located(path):
+        return named
     return Path(os.environ.get("HEEDFUL_DATA", "data")) / path
 
 

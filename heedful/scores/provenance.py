@@ -28,6 +28,7 @@ from heedful.storage import (
     write_atomically,
     write_text,
 )
+from heedful.texts.named_text import licence_of
 from heedful.validation import read_json
 
 SCORES, OUTPUTS = "scores.json", "outputs"
@@ -101,6 +102,7 @@ def provenance(run: Run, corpus: Corpus, decode: DecodeConfig | None = None) -> 
     """Return the provenance of a score of a run on a text."""
     found = {
         "data": corpus.name,
+        **({"licence": licence} if (licence := licence_of(run.config.data.corpus)) else {}),
         "data_fingerprint": corpus.fingerprint,
         "tokenizer_fingerprints": run.fingerprints(),
         "weights_fingerprint": run.weights_fingerprint(),

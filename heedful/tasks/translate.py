@@ -10,6 +10,7 @@ import numpy as np
 
 from heedful.cache import encoded_folder
 from heedful.config import PARTS, Config, DataConfig, DecodeConfig
+from heedful.config.data import BUILT_IN
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import encode
 from heedful.data.examples import Examples
@@ -78,7 +79,7 @@ class Translate(Task):
 
     def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         corpus = corpora["train"]
-        if config.data.corpus != "files" and (named := [part for part in PARTS if getattr(config.data, part)]):
+        if config.data.corpus in BUILT_IN and (named := [part for part in PARTS if getattr(config.data, part)]):
             raise InputError(
                 f"data.corpus = {config.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
                 "data.corpus = 'files' to take those."

@@ -1,0 +1,22 @@
+"""heedful data get: download a named text."""
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    parser.add_argument("name", help="see `heedful data list`")
+    parser.epilog = (
+        "The text goes to the folder texts/ in HEEDFUL_CACHE. An interrupted download continues. With HEEDFUL_MIRROR, "
+        "http://host/path is read from HEEDFUL_MIRROR/host/path."
+    )
+
+
+def run(options):
+    """Run the command."""
+    from heedful.commands.terminal import print_line
+    from heedful.progress import note, progress_bar
+    from heedful.texts.named_text import get
+
+    with progress_bar() as bar:
+        shown = bar.add_task("bytes", total=None)
+        folder = get(options.name, note, lambda done, size: bar.update(shown, completed=done, total=size))
+    print_line(str(folder))

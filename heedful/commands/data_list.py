@@ -1,0 +1,16 @@
+"""heedful data list: list the texts that can be downloaded by name."""
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    parser.epilog = "Use a name as data.corpus of a recipe, after `heedful data get NAME`."
+
+
+def run(options):
+    """Run the command."""
+    from heedful.commands.terminal import print_line
+    from heedful.texts.named_text import registry
+
+    for text in registry().values():
+        state = "downloaded" if text.is_prepared else ""
+        print_line(f"{text.name:18s} {text.layout:10s} {text.title:42s} {state}".rstrip())

@@ -120,9 +120,9 @@ def test_a_text_is_downloaded_prepared_and_trained_on(ted, cli, server):
 
 def test_lists_and_facts(cli, server):
     assert NAME.encode() in cli("data", "list").stdout
-    told = cli("data", "info", NAME).stdout
-    assert b"216a86c3df4d4f522856fe9b920ff5be6b394d769cc88974ae8f9f5546953bbc" in told
-    assert b"not downloaded" in told
+    facts = cli("data", "info", NAME).stdout
+    assert b"216a86c3df4d4f522856fe9b920ff5be6b394d769cc88974ae8f9f5546953bbc" in facts
+    assert b"not downloaded" in facts
 
 
 def test_a_text_that_is_not_there_names_the_command(server):

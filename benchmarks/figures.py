@@ -53,6 +53,15 @@ MEASUREMENTS = {
          ("BLEU, unseen combinations of words", "", rf"sentences, {NUMBER} on unseen combinations"),
          ("time", "s", rf"in {NUMBER} s$")],
     ),
+    "ablations": (
+        "Training", "quickstart recipe, 600 updates, BLEU on unseen sentences with a part left out",
+        "python benchmarks/ablations.py",
+        [("as in the recipe", "", rf"as in the recipe: BLEU {NUMBER}"),
+         ("without the causal mask", "", rf"without the causal mask: BLEU {NUMBER}"),
+         ("without the output projection", "", rf"without the output projection: BLEU {NUMBER}"),
+         ("one head instead of eight", "", rf"one head instead of eight: BLEU {NUMBER}"),
+         ("without positions", "", rf"without positions: BLEU {NUMBER}")],
+    ),
     "planning": (
         "Cost", "batches of Multi30k, at most 12 shapes", "python benchmarks/planning.py",
         [("padding, pairs in rows of their own", "%", rf"{NUMBER}% in rows of their own"),

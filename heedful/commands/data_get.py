@@ -14,7 +14,7 @@ def run(options):
     """Run the command."""
     from heedful.commands.terminal import print_line
     from heedful.progress import note, progress_bar
-    from heedful.texts.named_text import get
+    from heedful.texts.preparation import get
 
     with progress_bar() as bar:
         shown = bar.add_task("bytes", total=None)

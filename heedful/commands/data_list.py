@@ -9,7 +9,7 @@ def add_arguments(parser):
 def run(options):
     """Run the command."""
     from heedful.commands.terminal import print_line
-    from heedful.texts.named_text import registry
+    from heedful.texts.registry import registry
 
     for text in registry().values():
         state = "downloaded" if text.is_prepared else ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from heedful.errors import InputError
-from heedful.texts.named_text import find
+from heedful.texts.registry import find
 from heedful.validation import at_least, at_most, fraction, positive
 
 PARTS = ("train", "valid", "test")

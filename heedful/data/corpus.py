@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import InputError
-from heedful.texts.named_text import located
+from heedful.texts.registry import located
 
 
 def resolve(path: str | Path) -> Path:
     """Return `path`, or the file of that name under the folder HEEDFUL_DATA (default `./data`).
 
-    NAME/FILE is a file of a named text that has been downloaded, see `named_text`.
+    NAME/FILE is a file of a named text that has been downloaded, see `texts.registry`.
     """
     path = Path(path)
     with contextlib.suppress(RuntimeError):  # the name begins with ~ but names no user

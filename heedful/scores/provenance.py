@@ -28,7 +28,7 @@ from heedful.storage import (
     write_atomically,
     write_text,
 )
-from heedful.texts.named_text import licence_of
+from heedful.texts.registry import licence_of
 from heedful.validation import read_json
 
 SCORES, OUTPUTS = "scores.json", "outputs"

@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 import threading
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -14,7 +15,7 @@ from heedful.config import Config, DataConfig
 from heedful.data.corpus import read_lines, resolve
 from heedful.errors import InputError
 from heedful.tasks.translation_data import corpora
-from heedful.texts import named_text
+from heedful.texts import preparation, registry
 from heedful.texts.download import download
 from tests.conftest import PAIRS
 
@@ -86,9 +87,9 @@ def ted(server, monkeypatch):
     def serve(right=True, **more):
         content = packed(files | {name.replace("__", "/"): text for name, text in more.items()})
         server.files["/www.phontron.com/data/qi18naacl-dataset.tar.gz"] = content
-        entry = named_text.find(NAME)
+        entry = registry.find(NAME)
         expected = hashlib.sha256(content if right else b"").hexdigest()
-        monkeypatch.setitem(named_text.registry(), NAME, type(entry)(**vars(entry) | {"sha256": expected}))
+        monkeypatch.setitem(registry.registry(), NAME, type(entry)(**vars(entry) | {"sha256": expected}))
         return content
 
     serve()
@@ -99,7 +100,7 @@ def test_a_text_is_downloaded_prepared_and_trained_on(ted, cli, server):
     got = cli("data", "get", NAME)
     assert got.returncode == 0, got.stderr
     assert b"licence: CC BY-NC-ND 4.0" in got.stderr
-    folder = named_text.find(NAME).folder
+    folder = registry.find(NAME).folder
     assert got.stdout.decode().strip() == str(folder)
     description = json.loads((folder / "text.json").read_text())
     assert description["licence"].startswith("CC BY-NC-ND 4.0")
@@ -143,11 +144,11 @@ def test_an_unknown_name_gives_the_nearest(cli, command):
 def test_an_interrupted_download_continues(ted, server, ranges):
     content, server.limit, server.ranges = ted(), 100, ranges
     with pytest.raises(InputError, match=r"cannot be reached: .*the same command continues"):
-        named_text.get(NAME, report=lambda line: None)
-    assert not named_text.find(NAME).is_prepared
+        preparation.get(NAME, report=lambda line: None)
+    assert not registry.find(NAME).is_prepared
     server.limit, seen = None, []
-    named_text.get(NAME, report=lambda line: None, advance=lambda done, size: seen.append((done, size)))
-    assert named_text.find(NAME).is_prepared
+    preparation.get(NAME, report=lambda line: None, advance=lambda done, size: seen.append((done, size)))
+    assert registry.find(NAME).is_prepared
     assert server.requests[-1][1] == "bytes=100-"
     assert seen[-1] == (len(content), len(content))
 
@@ -155,30 +156,30 @@ def test_an_interrupted_download_continues(ted, server, ranges):
 def test_a_wrong_checksum_is_reported_and_the_file_kept_aside(ted, server):
     content = ted(right=False)
     with pytest.raises(InputError) as caught:
-        named_text.get(NAME, report=lambda line: None)
+        preparation.get(NAME, report=lambda line: None)
     assert hashlib.sha256(content).hexdigest() in str(caught.value)
     assert hashlib.sha256(b"").hexdigest() in str(caught.value)
-    downloads = named_text.find(NAME).folder.parent / "downloads"
+    downloads = registry.find(NAME).folder.parent / "downloads" / "ted_hrlr-pt-en"
     assert [path.name for path in downloads.iterdir()] == ["qi18naacl-dataset.tar.gz.wrong"]
-    assert not named_text.find(NAME).is_prepared
+    assert not registry.find(NAME).is_prepared
 
 
 @pytest.mark.parametrize("name", ["..__outside.txt", "__etc__passwd"])
 def test_an_archive_that_leads_out_of_its_folder_is_refused(ted, name):
     ted(**{name: b"bad"})
     with pytest.raises(InputError, match="leads out of its folder"):
-        named_text.get(NAME, report=lambda line: None)
-    assert not named_text.find(NAME).is_prepared
+        preparation.get(NAME, report=lambda line: None)
+    assert not registry.find(NAME).is_prepared
 
 
 def test_a_truncated_archive_is_refused(ted, server, monkeypatch):
     content = ted()[:200]
     server.files["/www.phontron.com/data/qi18naacl-dataset.tar.gz"] = content
-    entry = named_text.find(NAME)
+    entry = registry.find(NAME)
     changed = vars(entry) | {"sha256": hashlib.sha256(content).hexdigest()}
-    monkeypatch.setitem(named_text.registry(), NAME, type(entry)(**changed))
+    monkeypatch.setitem(registry.registry(), NAME, type(entry)(**changed))
     with pytest.raises(InputError, match="is not a whole archive"):
-        named_text.get(NAME, report=lambda line: None)
+        preparation.get(NAME, report=lambda line: None)
 
 
 def test_without_a_network_one_line_says_so(tmp_path, monkeypatch):
@@ -198,7 +199,7 @@ def test_a_missing_file_of_the_server_is_named(server, tmp_path):
 def test_files_without_an_archive_are_converted_to_utf_8(server):
     server.files["/cogcomp.seas.upenn.edu/Data/QA/QC/train_5500.label"] = "DESC:def What is naïve ?\n".encode("latin-1")
     server.files["/cogcomp.seas.upenn.edu/Data/QA/QC/TREC_10.label"] = b"NUM:dist How far ?\n"
-    folder = named_text.get("trec", report=lambda line: None)
+    folder = preparation.get("trec", report=lambda line: None)
     assert (folder / "train_5500.label").read_text(encoding="utf-8") == "DESC:def What is naïve ?\n"
     assert set(json.loads((folder / "text.json").read_text())["sha256"]) == {"train_5500.label", "TREC_10.label"}
 
@@ -213,3 +214,37 @@ def test_a_full_disk_leaves_nothing_that_counts(server, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="cannot be written: No space left on device"):
         download("https://host/a", tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+def zipped(files):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_a_corpus_of_opus_is_split_and_used_in_either_direction(server):
+    lines = {side: "".join(f"{side} {number}\n" for number in range(50)) for side in ("de", "en")}
+    files = {f"Books.de-en.{side}": text for side, text in lines.items()} | {"README": "Books"}
+    server.files["/object.pouta.csc.fi/OPUS-Books/v1/moses/de-en.txt.zip"] = zipped(files)
+    name = "opus:Books/v1/en-de"
+    said = []
+    folder = preparation.get(name, report=said.append)
+    assert "licence: unknown" in said
+    data = DataConfig(corpus=name)
+    parts = {part: list(corpus) for part, corpus in corpora(Config(data=data)).items()}
+    assert [len(parts[part]) for part in ("train", "valid", "test")] == [40, 5, 5]
+    assert parts["test"][-1] == ("en 49", "de 49")
+    assert [pair for part in ("train", "valid", "test") for pair in parts[part]] == [
+        (f"en {number}", f"de {number}") for number in range(50)
+    ]
+    assert registry.find(name).folder == folder
+    with pytest.raises(InputError, match="is not opus:CORPUS/VERSION/SOURCE-TARGET"):
+        registry.find("opus:Books")
+
+
+def test_a_zip_that_leads_out_of_its_folder_is_refused(server):
+    server.files["/object.pouta.csc.fi/OPUS-Books/v1/moses/de-en.txt.zip"] = zipped({"../a": "", "Books.de-en.de": ""})
+    with pytest.raises(InputError, match="leads out of its folder"):
+        preparation.get("opus:Books/v1/de-en", report=lambda line: None)

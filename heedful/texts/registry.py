@@ -1,0 +1,106 @@
+"""Texts that have a name: those of `registry.toml`, and the corpora of OPUS."""
+
+import difflib
+import functools
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heedful.cache import cache_folder
+from heedful.errors import InputError
+
+DESCRIPTION = "text.json"  # in the folder of a prepared text
+OPUS = re.compile(r"opus:([\w.-]+)/(v[\w.-]+)/([a-z]{2,3}(?:_[A-Z]+)?)-([a-z]{2,3}(?:_[A-Z]+)?)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedText:
+    """An entry of the registry `registry.toml`."""
+
+    name: str
+    title: str
+    layout: str
+    """`pairs`, `labelled` or `documents`, see `Task.text_layout`."""
+    url: str
+    licence: str
+    citation: str
+    train: tuple[str, ...]
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    bytes: int | None = None
+    """Size of the archive."""
+    sha256: str | None = None
+    """SHA-256 of the archive."""
+    encoding: str = "utf-8"
+    held_out: int = 0
+    """Lines for validation, and as many for testing, which are taken from the end of a text without such parts."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Members of the archive by the names of the files they become; without an archive, empty."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the text is prepared in."""
+        return cache_folder() / "texts" / re.sub(r"[:/]", "-", self.name)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the text has been downloaded and prepared."""
+        return (self.folder / DESCRIPTION).is_file()
+
+    def paths(self, part: str) -> tuple[str, ...]:
+        """Return the files of a part, `train`, `valid` or `test`, as `corpus.resolve` understands them: NAME/FILE."""
+        return tuple(f"{self.name}/{name}" for name in getattr(self, part))
+
+
+@functools.cache
+def registry() -> dict[str, NamedText]:
+    """Return all named texts."""
+    table = tomllib.loads(Path(__file__).with_name("registry.toml").read_text(encoding="utf-8"))
+    found = {}
+    for name, entry in table.items():
+        fields: dict[str, Any] = entry | {key: tuple(entry[key]) for key in ("train", "valid", "test") if key in entry}
+        found[name] = NamedText(name=name, **fields)
+    return found
+
+
+def find(name: str) -> NamedText:
+    """Return the text of a name; raise `InputError`, which gives the nearest name, if there is none."""
+    if name in registry():
+        return registry()[name]
+    if name.startswith("opus:"):
+        return _of_opus(name)
+    near = difflib.get_close_matches(name, registry(), 1)
+    advice = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(registry())}."
+    raise InputError(f"There is no text named {name!r}; {advice}")
+
+
+def located(path: Path) -> Path | None:
+    """Return the file in the cache folder that NAME/FILE stands for; None if there is no text of that name."""
+    name, _, file = path.as_posix().rpartition("/")
+    known = name in registry() or OPUS.fullmatch(name)
+    return find(name).folder / file if known else None
+
+
+def _of_opus(name):
+    """Return the text of `opus:CORPUS/VERSION/SOURCE-TARGET`, from the Moses archives of OPUS."""
+    parts = OPUS.fullmatch(name)
+    if not parts:
+        raise InputError(f"{name!r} is not opus:CORPUS/VERSION/SOURCE-TARGET, such as opus:Books/v1/de-en.")
+    corpus, version, *sides = parts.groups()
+    pair = "-".join(sorted(sides))  # the archives exist in alphabetical order only
+    train, valid, test = (tuple(f"{part}.{side}" for side in sides) for part in ("train", "valid", "test"))
+    return NamedText(
+        name=name, title=f"{corpus} {version} of OPUS, {' and '.join(sides)}", layout="pairs", licence="unknown",
+        url=f"https://object.pouta.csc.fi/OPUS-{corpus}/{version}/moses/{pair}.txt.zip", held_out=2000,
+        citation="Tiedemann 2012, Parallel Data, Tools and Interfaces in OPUS, LREC", train=train, valid=valid,
+        test=test, files={f"train.{side}": f"{corpus}.{pair}.{side}" for side in sides},
+    )  # fmt: skip
+
+
+def licence_of(corpus: str) -> str | None:
+    """Return the licence of a named corpus, or None if the corpus has no name."""
+    named = corpus in registry() or OPUS.fullmatch(corpus)
+    return find(corpus).licence if named else None

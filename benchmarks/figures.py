@@ -54,8 +54,8 @@ MEASUREMENTS = {
          ("time", "s", rf"in {NUMBER} s$")],
     ),
     "ablations": (
-        "Training", "quickstart recipe, 600 updates, BLEU on unseen sentences with a part left out",
-        "python benchmarks/ablations.py",
+        "Training", "quickstart recipe, 300 updates, BLEU on unseen sentences with a part left out",
+        "python benchmarks/ablations.py --updates 300",
         [("as in the recipe", "", rf"as in the recipe: BLEU {NUMBER}"),
          ("without the causal mask", "", rf"without the causal mask: BLEU {NUMBER}"),
          ("without the output projection", "", rf"without the output projection: BLEU {NUMBER}"),

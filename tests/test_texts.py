@@ -248,3 +248,11 @@ def test_a_zip_that_leads_out_of_its_folder_is_refused(server):
     server.files["/object.pouta.csc.fi/OPUS-Books/v1/moses/de-en.txt.zip"] = zipped({"../a": "", "Books.de-en.de": ""})
     with pytest.raises(InputError, match="leads out of its folder"):
         preparation.get("opus:Books/v1/de-en", report=lambda line: None)
+
+
+def test_a_text_of_another_layout_than_the_task_reads_is_refused():
+    with pytest.raises(InputError, match=r"'ted_hrlr:pt-en' \(pairs\) is not for task = 'generate'"):
+        Config(task="generate", data=DataConfig(corpus=NAME))
+    with pytest.raises(InputError, match=r"'trec' \(labelled\) is not for task = 'translate'"):
+        Config(data=DataConfig(corpus="trec"))
+    assert Config(task="classify", data=DataConfig(corpus="trec")).data.train == ("trec/train_5500.label",)

@@ -14,6 +14,7 @@ from heedful.config.model import ModelConfig
 from heedful.config.train import TrainConfig
 from heedful.errors import InputError
 from heedful.plugins import find_task
+from heedful.texts.registry import find
 from heedful.validation import from_dict, read_json
 
 FORMAT = 2
@@ -59,6 +60,10 @@ class Config:
             raise InputError(
                 f"The built-in corpus {self.data.corpus!r} is not for task = {self.task!r}; name files in data.train."
             )
+        if self.data.corpus not in ("files", *BUILT_IN):
+            layout = find(self.data.corpus).layout
+            if (layout == "pairs") != (task.text_layout(self.data) == "pairs"):
+                raise InputError(f"The text {self.data.corpus!r} ({layout}) is not for task = {self.task!r}.")
         if self.tokenizer.prefix_space and not task.whole_texts:
             raise InputError(
                 f"tokenizer.prefix_space is for tasks that read whole texts: those of task = {self.task!r} are cut "

@@ -4,6 +4,7 @@
 
 Both checkouts run with the interpreter that runs this script. Each line of the output names what was compared, and
 whether it is equal. The exit code is 1 if anything differs. Run it on one machine: processors differ in the last bit.
+Both train on the built-in phrasebook of this checkout, whose sentences may differ from the other's.
 """
 
 import argparse
@@ -16,10 +17,13 @@ from pathlib import Path
 
 import safetensors.numpy
 
+from heedful.data.phrasebook import phrasebook
+
 HERE = Path(__file__).resolve().parents[1]
 RECIPES = {"quickstart": 60, "trec": 60, "shakespeare-char-cpu": 30, "trec-fill": 30}  # updates
 MORE = 20  # updates of a resumed training
 SENTENCES = 500
+PARTS = {"train": 40_000, "valid": 500, "test": SENTENCES}  # sentences of the phrasebook
 QUIET = ["--train.check", "false", "--train.examine", "false", "--train.tensorboard", "false"]
 
 
@@ -39,12 +43,15 @@ def compare(other, folder):
     def both(*arguments, stdin=None):
         return [heedful(trees[name], folder, *(str(a).format(name) for a in arguments), stdin=stdin) for name in trees]
 
+    write_phrasebook(folder)
+    files = [f'--data.{part}=["{folder}/{part}.pt", "{folder}/{part}.en"]' for part in PARTS]
     for recipe, updates in RECIPES.items():
         counts = ["--train.updates", updates, "--train.validate_every", updates]
-        both("train", recipe, "--run", f"{{}}-{recipe}", *counts, *QUIET)
+        text = ["--data.corpus", "files", *files] if recipe == "quickstart" else []
+        both("train", recipe, "--run", f"{{}}-{recipe}", *counts, *QUIET, *text)
         states = [state(folder / f"{name}-{recipe}", updates) for name in trees]
         yield report(f"{recipe}: weights and optimizer after {updates} updates", *states)
-    lines = "".join(f"{line}\n" for line in sentences(folder))
+    lines = (folder / "test.pt").read_text(encoding="utf-8")
     run = "{}-quickstart"
     yield report(f"greedy translations of {SENTENCES} sentences", *both("translate", run, stdin=lines))
     beams = ("--beam-size", "4", "--n-best", "4")
@@ -83,13 +90,13 @@ def scores(tree, folder, run):
     return [line for line in lines if not line.startswith(("seconds", "output_tokens"))]
 
 
-def sentences(folder):
-    """Return the sources of the built-in phrasebook's test text."""
-    code = "from heedful.data.phrasebook import phrasebook as text; "
-    code += f"print(*(source for source, _ in text('test', {SENTENCES})), sep='\\n')"
-    environment = os.environ | {"PYTHONPATH": str(HERE)}
-    made = subprocess.run([sys.executable, "-c", code], env=environment, text=True, capture_output=True, check=True)
-    return made.stdout.splitlines()
+def write_phrasebook(folder):
+    """Write the parts of the built-in phrasebook to files."""
+    for part, count in PARTS.items():
+        pairs = phrasebook(part, count)
+        for side, suffix in enumerate(("pt", "en")):
+            lines = "".join(f"{pair[side]}\n" for pair in pairs)
+            (folder / f"{part}.{suffix}").write_text(lines, encoding="utf-8")
 
 
 def report(what, old, new):

@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time see `_MODULES`
     from heedful.config import Config
+    from heedful.data.text_pairs import text_pairs
     from heedful.data.tokenizer import Tokenizer
     from heedful.inference.generator import Generator
     from heedful.inference.mask_filler import MaskFiller
@@ -52,6 +53,7 @@ _MODULES = {
     "load": "heedful.loading",
     "pair_batches": "heedful.training.fit_batches",
     "resume": "heedful.workflows",
+    "text_pairs": "heedful.data.text_pairs",
     "train": "heedful.workflows",
 }
 
@@ -59,7 +61,7 @@ __all__ = [
     "CausalLM", "Classifier", "Config", "DecoderBlock", "EncoderBlock", "Generator", "MaskFiller", "MaskedLM",
     "MultiHeadAttention", "Perplexity", "Run", "TextClassifier", "TextEmbedder", "TextGenerator", "TokenAccuracy",
     "TokenCrossentropy", "Tokenizer", "Trace", "Transformer", "Translator", "__version__", "load",
-    "pair_batches", "resume", "train",
+    "pair_batches", "resume", "text_pairs", "train",
 ]  # fmt: skip
 
 

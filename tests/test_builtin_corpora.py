@@ -7,7 +7,17 @@ import pytest
 
 from heedful.config import Config
 from heedful.data.phrasebook import Grammar, part_of, phrasebook
-from heedful.data.phrasebook_words import conjugate
+from heedful.data.phrasebook_words import (
+    ADJECTIVES,
+    NAMES,
+    NOUNS,
+    OWNED,
+    VERBS,
+    adjectives,
+    conjugate,
+    goes_with,
+    nouns,
+)
 from heedful.data.puzzles import reverse, reverse_pairs
 from heedful.errors import InputWarning
 from heedful.tasks.translation_data import corpora
@@ -44,8 +54,26 @@ def test_sentences_with_a_held_out_combination_are_unseen():
 
 
 def test_a_predicate_adjective_forms_a_bond():
+    """Sentences about a name are the exception: the name is no noun."""
     grammar = Grammar(random.Random(1))
-    assert all(grammar.copula()[2] for _ in range(200))
+    names = {name for name, _ in NAMES}
+    made = [grammar.copula() for _ in range(300)]
+    assert all(bonds for source, _, bonds in made if source.split()[0] not in names)
+
+
+def test_words_go_together():
+    """Guards natural sentences: a verb only has objects that its row allows, and an adjective only its nouns."""
+    assert [noun.singular for noun in nouns("drink,chave")][-1] == "chave"
+    assert not goes_with(nouns("bicicleta")[0], "drink,food,text")
+    for noun in NOUNS:
+        assert all(goes_with(noun, row.nouns) for row in adjectives(noun))
+    for verb in VERBS:
+        assert nouns(verb.subjects)
+        assert nouns(verb.objects)
+        assert verb.places == "-" or nouns(verb.places)
+    known = {noun.singular for noun in NOUNS} | {noun.kind for noun in NOUNS} | {"person", "-"}
+    lists = [row.nouns for row in ADJECTIVES] + [part for verb in VERBS for part in verb[4:]] + [OWNED]
+    assert {word for words in lists for word in words.split(",")} <= known
 
 
 def test_verbs_are_conjugated_correctly():

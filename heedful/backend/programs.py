@@ -16,6 +16,8 @@ from heedful.backend.devices import NAME, jax_on_cpu
 # For loops of small steps on a CPU: only matrix products call XLA's library kernels, all else is compiled. By default
 # sums and maxima use the library too, although the call costs more than the operation.
 LOOP_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
+# For programs that run once or twice on little data, so that compiling them takes most of the time.
+BRIEF_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 _KEPT_IN: set[str] = set()  # compilation cache folders that heedful has set
 _COMPILED = "/jax/core/compile/backend_compile_duration"  # the event that JAX records after each compilation
 _LARGE = 0.5  # seconds; programs that take longer to compile or load use much memory
@@ -33,20 +35,23 @@ if NAME == "jax":
     jax.monitoring.register_event_duration_secs_listener(_after_compiling)
 
 
-def compiled(function, model, loop=False):
+def compiled(function, model, loop=False, brief=False):
     """Return `function` compiled for the backend. It may read all weights of `model`; its arguments are arrays.
 
     JAX receives the current weights at each call and compiles a program for each new shape of the arguments.
     TensorFlow uses one graph for all lengths. Torch runs the function eagerly, without recording gradients.
 
     With `loop`, JAX on a CPU uses compiler options for many small steps, and TensorFlow builds a graph for each shape.
+    With `brief`, JAX on a CPU compiles faster, to a slower program.
     """
     if NAME == "jax":
         import jax
 
         variables = model.variables  # collected once: it takes as long as a call of a small program
 
-        @functools.partial(jax.jit, compiler_options=LOOP_OPTIONS if loop and jax_on_cpu() else None)
+        options = {**(LOOP_OPTIONS if loop else {}), **(BRIEF_OPTIONS if brief else {})} if jax_on_cpu() else {}
+
+        @functools.partial(jax.jit, compiler_options=options or None)
         def pure(values, arguments):
             with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
                 return function(*arguments)
@@ -129,7 +134,9 @@ def keep_compilations(folder: str | Path) -> None:
 @contextlib.contextmanager
 def full_float32_products():
     """Multiply float32 in full precision inside this context; GPUs may use TF32 by default."""
-    if NAME == "jax":
+    if jax_on_cpu():  # it always does, and JAX would compile everything once more for the context
+        yield
+    elif NAME == "jax":
         import jax
 
         with jax.default_matmul_precision("highest"):

@@ -4,6 +4,9 @@ import sys
 import time
 from pathlib import Path
 
+SENTENCE = "Os meninos felizes não comeram o bolo da avó."
+PAGE = "docs/learn/translation_by_hand.md"
+
 
 def add_arguments(parser):
     """Add the arguments of the command."""
@@ -32,20 +35,28 @@ def run(options):
     earlier = (options.run / CONFIG).is_file()
     if earlier and Config.from_json(options.run / CONFIG).name != config.name:
         raise InputError(f"{options.run} holds another run, which quickstart would overwrite: choose another --run.")
+    report_progress(
+        f"Training a small Portuguese-English Transformer in {options.run}: about two minutes on two CPU cores.\n"
+        "Its text is a built-in phrasebook. The first lines describe the text and its batches; each validation then\n"
+        "shows the loss, BLEU, and three translations with their references.\n"
+    )
     force = earlier or options.force
     if code := stoppable(lambda: workflows.train(config, options.run, report_progress, force), options.run):
         return code
-    sentence = "Os meninos felizes não comeram o bolo da avó."
-    maps = TranslationInspection.of(load(options.run), sentence)
-    sheet = draw_attention(options.run / "figures" / "attention.png", maps, "cross", maps.num_layers)
-    report_progress(f"{sentence}  ->  {maps.translation}")
-    report_progress(f"attention: {sheet}")
-    command = "python -m heedful" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
-    report_progress(f'Now try:  echo "O gato preto bebe leite." | {command} translate {options.run}')
+    inspection = TranslationInspection.of(load(options.run), SENTENCE)
+    sheet = draw_attention(options.run / "figures" / "attention.png", inspection, "cross", inspection.num_layers)
     scores = newest_scores(Run.open(options.run))
-    report_progress(
-        f"quickstart: BLEU {scores['phrasebook/test']['bleu']:.2f} on unseen sentences, "
-        f"{scores['phrasebook/unseen']['bleu']:.2f} on unseen combinations of words, "
-        f"in {time.monotonic() - began:.0f} s"
-    )
+    command = "python -m heedful" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
+    report_progress(f"""
+{SENTENCE}  ->  {inspection.translation}
+
+quickstart: BLEU {scores["phrasebook/test"]["bleu"]:.2f} on unseen sentences, \
+{scores["phrasebook/unseen"]["bleu"]:.2f} on unseen combinations of words, in {time.monotonic() - began:.0f} s
+attention:  {sheet} shows what each head read for each word
+
+Go on with
+    echo "O gato preto bebe leite." | {command} translate {options.run}
+    {command} inspect {options.run} "A menina leu a carta no jardim."
+    {command} data list
+How it works, step by step: {PAGE}""")
     return 0

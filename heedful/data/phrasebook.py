@@ -1,15 +1,32 @@
 """The built-in Portuguese-English corpus: a grammar that generates sentence pairs.
 
 Nouns have gender and number; articles and adjectives agree with them, and some adjectives precede the noun. Verbs
-inflect for person and tense and may drop their subject. Prepositions contract with articles (do, na), and relative
-clauses nest. Each sentence belongs to one part of the corpus only, and some word pairs occur only in the part `unseen`.
+inflect for person and tense and may drop their subject. Prepositions contract with articles (do, na). Each sentence
+belongs to one part of the corpus only, and some word pairs occur only in the part `unseen`.
 """
 
 import hashlib
 import random
 from dataclasses import dataclass, field
 
-from heedful.data.phrasebook_words import ADJECTIVES, NAMES, NOUNS, NUMBERS, PERSONS, PRONOUNS, STATES, VERBS, conjugate
+from heedful.data.phrasebook_words import (
+    LASTING,
+    NAMES,
+    NOUNS,
+    NUMBERS,
+    OWNED,
+    PERSONS,
+    PREPOSITIONS,
+    PRONOUNS,
+    STATES,
+    TIMES,
+    VERBS,
+    Noun,
+    adjectives,
+    conjugate,
+    goes_with,
+    nouns,
+)
 
 
 @dataclass
@@ -20,9 +37,23 @@ class Phrase:
     target: str
     person: str = "ele"  # eu, ele, nós, eles: what the Portuguese verb agrees with
     gender: str = "m"
-    kind: str = ""
     english: str = "it"  # I, you, it, we, they: what the English verb agrees with
+    noun: Noun | None = None
     bonds: set = field(default_factory=set)  # pairs of words that this phrase combines
+
+    @property
+    def many(self):
+        """Whether the phrase is plural."""
+        return self.person == "eles"
+
+    def form(self, forms):
+        """Return the one of four forms (masculine, feminine, and their plurals) that agrees with the phrase."""
+        return forms[2 * self.many + (self.gender == "f")]
+
+    @property
+    def article(self):
+        """The definite article in Portuguese."""
+        return self.form("o a os as".split())
 
 
 class Grammar:
@@ -43,224 +74,213 @@ class Grammar:
         return source[0].upper() + source[1:], target[0].upper() + target[1:], bonds
 
     def statement(self):
+        """Somebody does something: *A menina leu a carta no jardim.*"""
         verb = self.chance.choice(VERBS)
-        subject = self.subject(verb[4])
-        thing = self.object(verb)
-        tense = self.chance.choice(["present", "past", "habit", "future", "going"])
-        negative = self.chance.random() < 0.2
+        subject = self.subject(verb)
+        tense = self.tense(verb)
+        negative = tense != "habit" and self._maybe(0.15)
         source_verb, target_verb = self.verb(verb, subject, tense, negative)
+        thing = self.object(verb)
         source, target = f"{source_verb} {thing.source}", f"{target_verb} {thing.target}"
-        if self.chance.random() < 0.35:
-            place = self.place()
-            source, target = f"{source} {place.source}", f"{target} {place.target}"
-            thing.bonds |= place.bonds
-        source, target = self.when(source, target, tense, subject.person)
-        # The verb ending identifies `eu` and `nós`, except that `eu` and `ele` share the form of the imperfect.
+        bonds = subject.bonds | thing.bonds
+        if verb.places != "-" and self._maybe(0.35):
+            place = self.place(verb)
+            source, target, bonds = f"{source} {place.source}", f"{target} {place.target}", bonds | place.bonds
+        # `Compramos` is past and present, so the past says when.
+        if (self._maybe(0.25) and verb.infinitive not in LASTING) or (subject.person == "nós" and tense == "past"):
+            when = self.chance.choice(TIMES[tense])
+            source, target = f"{source} {when[0]}", f"{target} {when[1]}"
+        # The verb's ending identifies `eu` and `nós`, except that `eu` and `ele` share the form of the imperfect.
         dropped = subject.source == "nós" or (subject.source == "eu" and tense != "habit")
-        if not (dropped and self.chance.random() < 0.6):
+        if not (dropped and self._maybe(0.6)):
             source = f"{subject.source} {source}"
-        return f"{source}.", f"{subject.target} {target}.", subject.bonds | thing.bonds
+        return f"{source}.", f"{subject.target} {target}.", bonds
 
     def copula(self):
-        subject = self.noun_phrase(
-            self.chance.choice(["person", "animal", "thing", "place", "food", "text", "drink"]), definite=True
-        )
-        row = self.adjective(subject.kind)
-        infinitive = "estar" if row[0] in STATES else "ser"
+        """Somebody is somehow: *A minha irmã estava cansada.*"""
+        if self._maybe(0.2):
+            name, gender = self.chance.choice(NAMES)
+            subject = Phrase(name, name, gender=gender)
+            row = self.chance.choice(adjectives(nouns("amigo")[0]))
+        else:
+            noun = self.chance.choice([noun for noun in NOUNS if adjectives(noun)])
+            subject = self.noun_phrase(noun, definite=True, adjective=0.1)
+            row = self.chance.choice(adjectives(noun))
+            subject.bonds.add((noun.singular, row.masculine))
         tense = self.chance.choice(["present", "habit"])
-        no, no_en = ("não ", " not") if self.chance.random() < 0.2 else ("", "")
-        be = {"present": ("is", "are"), "habit": ("was", "were")}[tense][subject.english == "they"]
-        quality = _agree(row, subject)
-        source = f"{subject.source} {no}{conjugate(infinitive, tense)[subject.person]} {quality}"
-        return f"{source}.", f"{subject.target} {be}{no_en} {row[4]}.", subject.bonds | {(self._head, row[0])}
+        no, no_en = ("não ", " not") if self._maybe(0.2) else ("", "")
+        be = {"present": ("is", "are"), "habit": ("was", "were")}[tense][subject.many]
+        infinitive = "estar" if row.masculine in STATES else "ser"
+        source = f"{subject.source} {no}{conjugate(infinitive, tense)[subject.person]} {subject.form(row)}"
+        return f"{source}.", f"{subject.target} {be}{no_en} {row.english}.", subject.bonds
 
     def question(self):
+        """Does somebody do something: *Você perdeu a chave?*"""
         verb = self.chance.choice(VERBS)
-        subject = self.subject(verb[4])
+        subject = self.subject(verb)
         thing = self.object(verb)
-        tense = self.chance.choice(["present", "past", "future"])
-        helper = self.helper(tense, subject)
-        form = conjugate(verb[0], tense)[subject.person]
-        source = f"{subject.source} {form} {thing.source}"
-        if subject.person == "nós" and tense == "past":  # compramos is present and past
-            return f"{source} ontem?", f"{helper} {subject.target} {verb[1]} {thing.target} yesterday?", thing.bonds
-        return f"{source}?", f"{helper} {subject.target} {verb[1]} {thing.target}?", subject.bonds | thing.bonds
+        tense = self.chance.choice(["present", "past"] if verb.infinitive in LASTING else ["present", "past", "future"])
+        source = f"{subject.source} {conjugate(verb.infinitive, tense)[subject.person]} {thing.source}"
+        target = f"{self.helper(tense, subject)} {subject.target} {verb.base} {thing.target}"
+        if subject.person == "nós" and tense == "past":
+            source, target = f"{source} ontem", f"{target} yesterday"
+        return f"{source}?", f"{target}?", subject.bonds | thing.bonds
 
     def who_question(self):
+        """Who does something: *Quem comeu o bolo?*"""
         verb = self.chance.choice(VERBS)
         thing = self.object(verb)
-        tense = self.chance.choice(["present", "past", "future"])
-        english = {"present": verb[2], "past": verb[3], "future": f"will {verb[1]}"}[tense]
-        return f"quem {conjugate(verb[0], tense)['ele']} {thing.source}?", f"who {english} {thing.target}?", thing.bonds
+        tense = self.chance.choice(["present", "past"] if verb.infinitive in LASTING else ["present", "past", "future"])
+        english = {"present": verb.third, "past": verb.past, "future": f"will {verb.base}"}[tense]
+        source = f"quem {conjugate(verb.infinitive, tense)['ele']} {thing.source}"
+        return f"{source}?", f"who {english} {thing.target}?", thing.bonds
 
     def where_question(self):
-        thing = self.noun_phrase(self.chance.choice(["person", "animal", "thing", "text"]), definite=True)
-        be = "are" if thing.english == "they" else "is"
-        verb = conjugate("estar", "present")[thing.person]
-        return f"onde {verb} {thing.source}?", f"where {be} {thing.target}?", thing.bonds
+        """Where is something: *Onde está a minha chave?*"""
+        thing = self.noun_phrase(self.chance.choice(nouns("person,animal,thing,text")), definite=True)
+        source = f"onde {conjugate('estar', 'present')[thing.person]} {thing.source}"
+        return f"{source}?", f"where {'are' if thing.many else 'is'} {thing.target}?", thing.bonds
 
-    def subject(self, kinds):
-        """Return a subject: a pronoun, a name, or a noun phrase of one of the `kinds`."""
+    def tense(self, verb):
+        if verb.infinitive in LASTING:
+            return self.chance.choice(["present", "past"])
+        tenses = {"present": 30, "past": 38, "going": 14, "future": 12, "habit": 6}
+        return self.chance.choices(list(tenses), list(tenses.values()))[0]
+
+    def subject(self, verb):
+        """Return a subject of the verb: a pronoun, a name, or a noun phrase."""
+        human = verb.subjects == "person"
         draw = self.chance.random()
-        if draw < 0.35:
-            source, target, person = self.chance.choice(PRONOUNS)
-            english = {"he": "it", "she": "it"}.get(target, target)
-            return Phrase(source, target, person, english=english, kind="person")
-        if draw < 0.45:
-            name = self.chance.choice(NAMES)
-            return Phrase(name, name, "ele", kind="person")
-        return self.noun_phrase(self.chance.choice(kinds.split(",")), relative=self.chance.random() < 0.12)
+        if human and draw < 0.4:
+            source, target, person, english = self.chance.choice(PRONOUNS)
+            return Phrase(source, target, person, english=english)
+        if human and draw < 0.55:
+            name, gender = self.chance.choice(NAMES)
+            return Phrase(name, name, gender=gender)
+        return self.noun_phrase(self.chance.choice(nouns(verb.subjects)), relative=0.12 if human else 0)
 
     def object(self, verb):
         """Return an object of the verb, with the bond between the verb and the noun."""
-        kind, _, word = self.chance.choice(verb[5].split(",")).partition(":")
-        row = next(row for row in NOUNS if row[0] == word) if word else None
-        phrase = self.noun_phrase(kind, row=row, relative=self.chance.random() < 0.08)
-        head = self._head
-        phrase.bonds.add((verb[0], head))
+        phrase = self.noun_phrase(self.chance.choice(nouns(verb.objects)), relative=0.08)
+        phrase.bonds.add((verb.infinitive, phrase.noun.singular))
         return phrase
 
-    def noun_phrase(self, kind, row=None, definite=False, relative=False):
-        """Return a determiner and a noun of a kind, optionally with an adjective, an owner and a relative clause."""
-        row = row or self.chance.choice([row for row in NOUNS if row[5] == kind])
-        singular, plural, gender, english, english_plural, kind = row
-        mass = plural == "-"
-        many = not mass and self.chance.random() < 0.35
-        phrase = Phrase("", "", "eles" if many else "ele", gender, kind, "they" if many else "it")
-        source, target = (plural, english_plural) if many else (singular, english)
-        if self.chance.random() < 0.35:
-            adjective = self.adjective(kind)
-            word = _agree(adjective, phrase)
-            source = f"{word} {source}" if adjective[6] == "before" else f"{source} {word}"
-            target = f"{adjective[4]} {target}"
-            phrase.bonds.add((singular, adjective[0]))
-        article, article_en = self.determiner(phrase, mass, definite, target)
+    def place(self, verb):
+        """Return a place where the verb happens: *no jardim*."""
+        noun = self.chance.choice(nouns(verb.places))
+        phrase = self.noun_phrase(noun, plain=True, adjective=0.2)
+        preposition = PREPOSITIONS.get(noun.singular, "in")
+        phrase.source, phrase.target = f"n{phrase.source}", f"{preposition} {phrase.target}"
+        return phrase
+
+    def noun_phrase(self, noun, plain=False, definite=False, adjective=0.3, relative=0.0):
+        """Return a determiner and a noun, at random with an adjective, an owner or a relative clause.
+
+        Args:
+            noun: a row of `NOUNS`.
+            plain: whether the phrase is singular, with a definite article and without an owner.
+            definite: whether it has a definite determiner.
+            adjective: probability of an adjective.
+            relative: probability of a relative clause, for a person with an article.
+        """
+        mass = noun.plural == "-"
+        many = not (mass or plain) and self._maybe(0.25)
+        phrase = Phrase("", "", "eles" if many else "ele", noun.gender, "they" if many else "it", noun)
+        source, target = (noun.plural, noun.english_plural) if many else (noun.singular, noun.english)
+        rows = adjectives(noun)
+        if rows and self._maybe(adjective):
+            row = self.chance.choice(rows)
+            word = phrase.form(row)
+            source = f"{word} {source}" if row.position == "before" else f"{source} {word}"
+            target = f"{row.english} {target}"
+            phrase.bonds.add((noun.singular, row.masculine))
+        choice = "the" if plain else self.determiner(noun, many, mass, definite)
+        article, article_en = self._words(choice, phrase, target)
         phrase.source, phrase.target = f"{article} {source}".strip(), f"{article_en} {target}".strip()
-        if kind in ("thing", "text", "place") and article == _article(phrase) and self.chance.random() < 0.25:
-            self.own(phrase, target)
-        if relative:
-            self.relate(phrase)
-        self._head = singular
+        if choice == "the" and not plain:
+            if goes_with(noun, "text,thing,casa,jardim,quarto") and self._maybe(0.25):
+                self.own(phrase, target)
+            elif goes_with(noun, "adult,child") and self._maybe(relative):
+                self.relate(phrase)
         return phrase
 
-    def determiner(self, phrase, mass, definite, following):
-        many, feminine = phrase.person == "eles", phrase.gender == "f"
-        choices = ["the"] * 4 + ([] if mass else ["this", "that"]) + ["my", "our"]
+    def determiner(self, noun, many, mass, definite):
+        """Return a kind of determiner: `the`, `a`, `number`, `this`, `that`, `my`, `our`, or "" for none."""
+        if goes_with(noun, "relative"):
+            return self.chance.choice(["my", "my", "our"])
+        choices = ["the"] * 4 + ([] if mass else ["this", "that"])
+        if goes_with(noun, OWNED):
+            choices += ["my", "my", "our"]
         if not definite:
-            choices += [""] if mass else (["number"] * 2 if many else ["a"] * 2)
-        choice = self.chance.choice(choices)
-        index = 2 * many + feminine
+            choices += [""] * 3 if mass else ["number"] if many else ["a"] * 3
+        return self.chance.choice(choices)
+
+    def _words(self, choice, phrase, following):
+        """Return the determiner in both languages."""
         if choice == "the":
-            return _article(phrase), "the"
+            return phrase.article, "the"
         if choice == "a":
-            return ("uma" if feminine else "um"), ("an" if following[0] in "aeio" else "a")
+            return phrase.form(("um", "uma")), ("an" if following[0] in "aeiou" else "a")
         if choice == "number":
-            source, target = self.chance.choice(NUMBERS).split()
-            return ("duas" if feminine and source == "dois" else source), target
+            source, target = self.chance.choice(NUMBERS)
+            return ("duas" if phrase.gender == "f" and source == "dois" else source), target
         forms = {
             "this": "este esta estes estas", "that": "aquele aquela aqueles aquelas",
-            "my": "meu minha meus minhas", "our": "nosso nossa nossos nossas", "": "",
+            "my": "meu minha meus minhas", "our": "nosso nossa nossos nossas",
         }  # fmt: skip
-        english = {"this": ("this", "these"), "that": ("that", "those")}.get(choice, (choice, choice))[many]
-        return (forms[choice].split()[index] if choice else ""), english
+        english = {"this": ("this", "these"), "that": ("that", "those")}.get(choice, (choice, choice))[phrase.many]
+        return (phrase.form(forms[choice].split()) if choice else ""), english
 
     def own(self, phrase, target):
-        """Add an owner: a casa do médico, the doctor's house."""
-        row = self.chance.choice([row for row in NOUNS if row[5] == "person"])
-        many = self.chance.random() < 0.3
-        owner = Phrase("", "", "eles" if many else "ele", row[2])
-        name = row[4] if many else row[3]
-        possessive = f"{name}'" if many and name.endswith("s") else f"{name}'s"
-        phrase.source += f" d{_article(owner)} {row[1] if many else row[0]}"
-        phrase.target = f"the {possessive} {target}"
+        """Add an owner: *a casa do médico*, the doctor's house."""
+        noun = self.chance.choice(nouns("person"))
+        owner = Phrase("", "", gender=noun.gender)
+        phrase.source += f" d{owner.article} {noun.singular}"
+        phrase.target = f"the {noun.english}'s {target}"
 
     def relate(self, phrase):
-        """Add a relative clause whose subject is the phrase: que comprou o livro."""
-        actor = phrase.kind if phrase.kind in ("person", "animal") else None
-        if actor is None:
-            return
-        verb = self.chance.choice([verb for verb in VERBS if actor in verb[4].split(",")])
-        tense = self.chance.choice(["present", "past"])
-        many = phrase.english == "they"
-        english = verb[3] if tense == "past" else verb[1] if many else verb[2]
+        """Add a relative clause whose subject is the phrase: *que comprou o livro*."""
+        verb = self.chance.choice([verb for verb in VERBS if verb.subjects == "person"])
         thing = self.object(verb)
-        pronoun = "who" if actor == "person" else "that"
-        phrase.source += f" que {conjugate(verb[0], tense)[phrase.person]} {thing.source}"
-        phrase.target += f" {pronoun} {english} {thing.target}"
+        phrase.source += f" que {conjugate(verb.infinitive, 'past')[phrase.person]} {thing.source}"
+        phrase.target += f" who {verb.past} {thing.target}"
         phrase.bonds |= thing.bonds
-
-    def place(self):
-        row = self.chance.choice([row for row in NOUNS if row[5] == "place"])
-        many = self.chance.random() < 0.2
-        phrase = Phrase("", "", "eles" if many else "ele", row[2], "place")
-        source, target = (row[1], row[4]) if many else (row[0], row[3])
-        if self.chance.random() < 0.25:
-            adjective = self.adjective("place")
-            word = _agree(adjective, phrase)
-            source = f"{word} {source}" if adjective[6] == "before" else f"{source} {word}"
-            target = f"{adjective[4]} {target}"
-            phrase.bonds.add((row[0], adjective[0]))
-        return Phrase(f"n{_article(phrase)} {source}", f"in the {target}", bonds=phrase.bonds)
-
-    def adjective(self, kind):
-        return self.chance.choice([row for row in ADJECTIVES if kind in row[5].split(",")])
 
     def verb(self, verb, subject, tense, negative):
         """Return the conjugated verb in both languages."""
-        base, third, past = verb[1:4]
-        alone = subject.english == "it"
         be = {"I": "am", "it": "is"}.get(subject.english, "are")
         no, no_en = ("não ", " not") if negative else ("", "")
         if tense == "going":
             go = dict(zip(PERSONS, ("vou", "vai", "vamos", "vão"), strict=True))[subject.person]
-            return f"{no}{go} {verb[0]}", f"{be}{no_en} going to {base}"
-        form = conjugate(verb[0], tense)[subject.person]
+            return f"{no}{go} {verb.infinitive}", f"{be}{no_en} going to {verb.base}"
+        form = conjugate(verb.infinitive, tense)[subject.person]
         if tense == "future":
-            return f"{no}{form}", f"will{no_en} {base}"
+            return f"{no}{form}", f"will{no_en} {verb.base}"
         if tense == "habit":
-            return f"{no}{form}", f"did not use to {base}" if negative else f"used to {base}"
+            return form, f"used to {verb.base}"
         if negative:
-            return f"{no}{form}", f"{self.helper(tense, subject)} not {base}"
-        return form, past if tense == "past" else third if alone else base
+            return f"{no}{form}", f"{self.helper(tense, subject)} not {verb.base}"
+        present = verb.third if subject.english == "it" else verb.base
+        return form, verb.past if tense == "past" else present
 
     def helper(self, tense, subject):
+        """Return the English auxiliary of questions and negations."""
         return {"past": "did", "future": "will"}.get(tense, "does" if subject.english == "it" else "do")
 
-    def when(self, source, target, tense, person):
-        """Add a time expression at random, and always if the Portuguese verb could be past or present."""
-        words = {
-            "present": [("agora", "now"), ("todos os dias", "every day")],
-            "past": [("ontem", "yesterday")],
-            "habit": [("antigamente", "in the old days")],
-            "future": [("amanhã", "tomorrow")],
-            "going": [("hoje", "today"), ("amanhã", "tomorrow")],
-        }[tense]
-        if self.chance.random() < 0.2 or (person == "nós" and tense == "past"):
-            source_word, target_word = self.chance.choice(words)
-            if target_word == "now":  # "now" does not fit the simple present
-                source_word, target_word = "todos os dias", "every day"
-            return f"{source} {source_word}", f"{target} {target_word}"
-        return source, target
-
-
-def _agree(adjective, phrase):
-    return adjective[2 * (phrase.person == "eles") + (phrase.gender == "f")]
-
-
-def _article(phrase):
-    return ("o", "a", "os", "as")[2 * (phrase.person == "eles") + (phrase.gender == "f")]
+    def _maybe(self, probability):
+        return self.chance.random() < probability
 
 
 def part_of(source, bonds):
     """Return the part that a sentence belongs to: `train`, `valid`, `test`, or `unseen`.
 
     About one in twenty word pairs (noun and adjective, verb and object) occurs only in `unseen`. A hash of the sentence
-    divides the rest 96 : 2 : 2, so the parts cannot overlap.
+    divides the rest 90 : 5 : 5, so the parts cannot overlap.
     """
     if any(_hash(" ".join(bond)) % 20 == 0 for bond in bonds):
         return "unseen"
     place = _hash(source) % 100
-    return "train" if place < 96 else "valid" if place < 98 else "test"
+    return "train" if place < 90 else "valid" if place < 95 else "test"
 
 
 def _hash(text):

@@ -1,13 +1,55 @@
-"""The words of the phrasebook: nouns, adjectives and verbs of both languages, and the conjugation of Portuguese."""
+"""The words of the phrasebook: nouns, adjectives and verbs of both languages, and the conjugation of Portuguese.
 
-# Portuguese singular, plural, gender, English singular, plural, kind; "-": no plural
+A row of a table says which nouns it goes with: a list of kinds (`person`) and of single Portuguese nouns (`chave`), so
+that sentences say what people say: one reads a letter in the garden, and nobody drinks a bicycle.
+"""
+
+import functools
+from typing import NamedTuple
+
+
+class Noun(NamedTuple):
+    """A row of `NOUNS`; "-" for a noun that has no plural. Adults, children and relatives are persons too."""
+
+    singular: str
+    plural: str
+    gender: str
+    english: str
+    english_plural: str
+    kind: str
+
+
+class Adjective(NamedTuple):
+    """A row of `ADJECTIVES`: the Portuguese forms, the nouns that it goes with, its place beside the noun."""
+
+    masculine: str
+    feminine: str
+    masculine_plural: str
+    feminine_plural: str
+    english: str
+    nouns: str
+    position: str
+
+
+class Verb(NamedTuple):
+    """A row of `VERBS`: the Portuguese infinitive, three English forms, and the nouns that it goes with; "-": none."""
+
+    infinitive: str
+    base: str
+    third: str
+    past: str
+    subjects: str
+    objects: str
+    places: str
+
+
 _NOUNS = """
-homem homens m man men person|mulher mulheres f woman women person|menino meninos m boy boys person
-menina meninas f girl girls person|professor professores m teacher teachers person
-médica médicas f doctor doctors person
-vizinho vizinhos m neighbour neighbours person|cozinheiro cozinheiros m cook cooks person
-cantora cantoras f singer singers person|irmã irmãs f sister sisters person|irmão irmãos m brother brothers person
-amigo amigos m friend friends person|avó avós f grandmother grandmothers person|rei reis m king kings person
+homem homens m man men adult|mulher mulheres f woman women adult
+professor professores m teacher teachers adult|médica médicas f doctor doctors adult
+vizinho vizinhos m neighbour neighbours adult|cozinheiro cozinheiros m cook cooks adult
+cantora cantoras f singer singers adult|menino meninos m boy boys child|menina meninas f girl girls child
+irmã irmãs f sister sisters relative|irmão irmãos m brother brothers relative|amigo amigos m friend friends relative
+avó avós f grandmother grandmothers relative|mãe - f mother - relative|tio tios m uncle uncles relative
 gato gatos m cat cats animal|cão cães m dog dogs animal|cavalo cavalos m horse horses animal
 vaca vacas f cow cows animal|pássaro pássaros m bird birds animal|ovelha ovelhas f sheep sheep animal
 maçã maçãs f apple apples food|laranja laranjas f orange oranges food|bolo bolos m cake cakes food
@@ -20,43 +62,63 @@ carro carros m car cars thing|bicicleta bicicletas f bicycle bicycles thing|barc
 mesa mesas f table tables thing|cadeira cadeiras f chair chairs thing|relógio relógios m clock clocks thing
 camisa camisas f shirt shirts thing|chapéu chapéus m hat hats thing|vestido vestidos m dress dresses thing
 caixa caixas f box boxes thing|chave chaves f key keys thing|garrafa garrafas f bottle bottles thing
+porta portas f door doors thing|janela janelas f window windows thing
 casa casas f house houses place|escola escolas f school schools place|jardim jardins m garden gardens place
 cidade cidades f city cities place|igreja igrejas f church churches place|mercado mercados m market markets place
 cozinha cozinhas f kitchen kitchens place|rua ruas f street streets place|parque parques m park parks place
 museu museus m museum museums place|floresta florestas f forest forests place|quarto quartos m room rooms place
 """
 
-# masculine, feminine, masculine plural, feminine plural, English, kinds, position
 _ADJECTIVES = """
-preto preta pretos pretas black animal,thing after|branco branca brancos brancas white animal,thing,place after
-vermelho vermelha vermelhos vermelhas red thing,place after|azul azul azuis azuis blue thing,place after
-verde verde verdes verdes green thing,place after|pequeno pequena pequenos pequenas small animal,thing,place,food after
-velho velha velhos velhas old person,animal,thing,place,text after|novo nova novos novas new thing,place,text after
-caro cara caros caras expensive thing,food,drink after|barato barata baratos baratas cheap thing,food,drink after
-feliz feliz felizes felizes happy person,animal after|cansado cansada cansados cansadas tired person,animal after
-frio fria frios frias cold food,drink,place after|quente quente quentes quentes hot food,drink after
-inteligente inteligente inteligentes inteligentes intelligent person,animal after
-longo longa longos longas long text after|bom boa bons boas good person,food,drink,text,thing before
-belo bela belos belas beautiful person,animal,place,thing,text before
-famoso famosa famosos famosas famous person,place,text after|escuro escura escuros escuras dark place after
-jovem jovem jovens jovens young person,animal after|triste triste tristes tristes sad person,text after
+preto preta pretos pretas black animal,carro,camisa,chapéu,vestido,bicicleta,barco,caixa,cadeira after
+branco branca brancos brancas white animal,casa,igreja,camisa,chapéu,vestido,carro,barco,porta,mesa,cadeira after
+vermelho vermelha vermelhos vermelhas red casa,maçã,carro,bicicleta,barco,camisa,chapéu,vestido,porta,caixa after
+azul azul azuis azuis blue casa,carro,bicicleta,barco,camisa,chapéu,vestido,porta,janela,garrafa,mesa after
+verde verde verdes verdes green casa,maçã,carro,bicicleta,barco,camisa,vestido,porta,garrafa,cadeira after
+pequeno pequena pequenos pequenas small animal,thing,place,maçã,bolo,peixe,batata after
+velho velha velhos velhas old adult,amigo,tio,animal,thing,place,livro,jornal,carta after
+novo nova novos novas new thing,livro,poema,história,lista,casa,escola,museu,mercado,cozinha after
+caro cara caros caras expensive thing,livro,queijo,carne,peixe,vinho,casa after
+barato barata baratos baratas cheap thing,livro,queijo,carne,peixe,vinho,pão,arroz,casa after
+feliz feliz felizes felizes happy person,gato,cão,cavalo,vaca after
+cansado cansada cansados cansadas tired person,gato,cão,cavalo,vaca after
+frio fria frios frias cold água,leite,café,chá,carne,casa,igreja,cidade,quarto,cozinha after
+quente quente quentes quentes hot água,leite,café,chá,pão,arroz,bolo,batata,cozinha after
+inteligente inteligente inteligentes inteligentes intelligent person,gato,cão,cavalo after
+longo longa longos longas long livro,carta,poema,história,lista,rua after
+bom boa bons boas good person,food,drink,text,carro,bicicleta,relógio,escola,museu,mercado before
+belo bela belos belas beautiful animal,livro,carta,poema,história,camisa,chapéu,vestido,relógio,barco,place before
+famoso famosa famosos famosas famous professor,médica,cantora,cozinheiro,livro,poema,história,museu,igreja,cidade after
+escuro escura escuros escuras dark casa,igreja,cozinha,rua,floresta,quarto after
+jovem jovem jovens jovens young adult,amigo,gato,cão,cavalo after
+triste triste tristes tristes sad person,cão,livro,carta,poema,história after
 """
 
-# infinitive, English base, third person, past, subjects, objects
 _VERBS = """
-comprar buy buys bought person thing,food,drink,text,animal,place|vender sell sells sold person thing,food,drink,animal
-comer eat eats ate person,animal food|beber drink drinks drank person,animal drink
-abrir open opens opened person thing:caixa,thing:garrafa,place:casa,place:escola,place:museu,text:livro,text:carta
-lavar wash washes washed person thing:carro,thing:camisa,thing:vestido,thing:mesa,thing:bicicleta,animal
-encontrar find finds found person,animal thing,food,animal,text,person
-pintar paint paints painted person thing,place,person
-limpar clean cleans cleaned person thing,place|visitar visit visits visited person place,person
-ajudar help helps helped person person,animal|chamar call calls called person person,animal
-escrever write writes wrote person text|receber receive receives received person thing,text,food
-ler read reads read person text|ver see sees saw person,animal person,animal,thing,place
-perder lose loses lost person thing,text|amar love loves loved person person,animal,place,text,food
-desenhar draw draws drew person person,animal,thing,place
-seguir follow follows followed person,animal person,animal,thing:carro
+comprar buy buys bought person food,drink,livro,jornal,thing,casa mercado,cidade,rua
+vender sell sells sold person food,drink,livro,jornal,thing,casa mercado,cidade,rua
+comer eat eats ate person food cozinha,jardim,parque,escola,mercado
+comer eat eats ate animal maçã,batata,peixe,pão,carne jardim,cozinha,rua,parque
+beber drink drinks drank person drink cozinha,jardim,parque,quarto
+beber drink drinks drank animal água,leite jardim,cozinha,rua
+abrir open opens opened person caixa,garrafa,porta,janela,livro,carta,jornal,museu,igreja -
+lavar wash washes washed person carro,bicicleta,barco,camisa,vestido,mesa,garrafa,janela,maçã,cavalo,cão jardim,rua
+encontrar find finds found person chave,relógio,chapéu,livro,carta,gato,cão,bicicleta,caixa rua,parque,jardim,floresta
+pintar paint paints painted person casa,porta,janela,mesa,cadeira,barco,caixa,cozinha,quarto,animal -
+limpar clean cleans cleaned person casa,cozinha,quarto,rua,jardim,mesa,janela,porta,carro,garrafa,relógio -
+visitar visit visits visited person person,museu,igreja,escola,cidade,parque,mercado,jardim -
+ajudar help helps helped person person,cão,cavalo,vaca escola,mercado,rua,cozinha,jardim
+chamar call calls called person person,gato,cão,cavalo rua,parque,jardim
+escrever write writes wrote person livro,carta,poema,história,lista quarto,jardim,parque,escola,cozinha
+receber receive receives received person carta,livro,jornal,poema,relógio,chapéu,vestido,caixa,chave escola,quarto
+ler read reads read person text quarto,jardim,parque,escola,cozinha
+ver see sees saw person person,animal,carro,barco,bicicleta rua,parque,mercado,jardim,cidade,floresta,museu
+ver see sees saw animal person,animal rua,parque,jardim,floresta
+perder lose loses lost person chave,relógio,chapéu,livro,carta,lista,bicicleta,camisa rua,parque,mercado,cidade,floresta
+amar love loves loved person person,gato,cão,cavalo,poema,livro,cidade,jardim,casa,chá,café,queijo,bolo -
+desenhar draw draws drew person person,animal,casa,igreja,barco,mesa,bicicleta parque,jardim,escola,museu,rua
+seguir follow follows followed person person,animal,carro rua,parque,cidade,floresta
+seguir follow follows followed animal person,animal rua,parque,jardim,floresta
 """
 
 # irregular forms for eu, ele, nós, eles
@@ -79,14 +141,23 @@ _ENDINGS = {
     ("ir", "present"): "o e imos em", ("ir", "past"): "i iu imos iram", ("ir", "habit"): "ia ia íamos iam",
 }  # fmt: skip
 PERSONS = ("eu", "ele", "nós", "eles")
-PRONOUNS = [
-    ("eu", "I", "eu"), ("ele", "he", "ele"), ("ela", "she", "ele"), ("você", "you", "ele"), ("nós", "we", "nós"),
-    ("eles", "they", "eles"), ("elas", "they", "eles"),
+PRONOUNS = [  # Portuguese, English, person, the pronoun that the English verb agrees with
+    ("eu", "I", "eu", "I"), ("ele", "he", "ele", "it"), ("ela", "she", "ele", "it"), ("você", "you", "ele", "you"),
+    ("nós", "we", "nós", "we"), ("eles", "they", "eles", "they"), ("elas", "they", "eles", "they"),
 ]  # fmt: skip
-NUMBERS = ["dois two", "três three", "quatro four", "cinco five", "seis six", "sete seven", "oito eight", "nove nine",
-            "dez ten", "doze twelve", "vinte twenty"]  # fmt: skip
-NAMES = ["Maria", "João", "Ana", "Pedro", "Clara", "Tiago"]
-STATES = {"feliz", "cansado", "triste"}  # take `estar`; the others take `ser`
+NUMBERS = [("dois", "two"), ("três", "three"), ("quatro", "four"), ("cinco", "five"), ("seis", "six"), ("dez", "ten")]
+NAMES = [("Maria", "f"), ("João", "m"), ("Ana", "f"), ("Pedro", "m"), ("Clara", "f"), ("Tiago", "m")]
+STATES = {"feliz", "cansado", "triste", "quente", "frio"}  # take `estar`; the others take `ser`
+LASTING = {"amar"}  # verbs of a state: "is going to love" is correct, but nobody says it
+OWNED = "vizinho,professor,médica,animal,thing,text,café,chá,bolo,casa,jardim,cozinha,quarto,escola,cidade,rua"
+PREPOSITIONS = {"mercado": "at", "escola": "at", "museu": "at"}  # of places in English; the others take "in"
+TIMES = {
+    "present": [("todos os dias", "every day"), ("aos domingos", "on Sundays")],
+    "past": [("ontem", "yesterday"), ("esta manhã", "this morning"), ("na semana passada", "last week")],
+    "future": [("amanhã", "tomorrow"), ("na próxima semana", "next week")],
+    "going": [("hoje", "today"), ("amanhã", "tomorrow"), ("esta noite", "tonight")],
+    "habit": [("todos os dias", "every day"), ("aos domingos", "on Sundays")],
+}
 
 
 def conjugate(infinitive, tense):
@@ -99,10 +170,30 @@ def conjugate(infinitive, tense):
     return {p: stem + end for p, end in zip(PERSONS, _ENDINGS[conjugation, tense].split(), strict=True)}
 
 
-def _table(text):
-    return [row.split() for line in text.strip().splitlines() for row in line.split("|")]
+def _table(row, text):
+    return [row(*words.split()) for line in text.strip().splitlines() for words in line.split("|")]
 
 
-NOUNS = _table(_NOUNS)
-ADJECTIVES = _table(_ADJECTIVES)
-VERBS = _table(_VERBS)
+NOUNS = _table(Noun, _NOUNS)
+ADJECTIVES = _table(Adjective, _ADJECTIVES)
+VERBS = _table(Verb, _VERBS)
+_PERSONS = {"adult", "child", "relative"}
+
+
+@functools.cache
+def goes_with(noun, allowed):
+    """Return whether a noun is in a comma-separated list of kinds and nouns."""
+    names = {noun.singular, noun.kind} | ({"person"} if noun.kind in _PERSONS else set())
+    return not names.isdisjoint(allowed.split(","))
+
+
+@functools.cache
+def nouns(allowed):
+    """Return the nouns in a comma-separated list of kinds and nouns."""
+    return [noun for noun in NOUNS if goes_with(noun, allowed)]
+
+
+@functools.cache
+def adjectives(noun):
+    """Return the adjectives that go with a noun."""
+    return [row for row in ADJECTIVES if goes_with(noun, row.nouns)]

@@ -40,13 +40,17 @@ class BatchSearch:
         tokenizer: the target tokenizer, for the forbidden tokens and the vocabulary size.
         scored: whether greedy search computes scores too; the other strategies always do.
         shared: state to share with other searches of the same models; None: nothing is shared.
+        brief: whether the search runs only once or twice; it then compiles few programs, and those fast.
 
     Raises:
         InputError: the beam is not smaller than the vocabulary, or a forbidden token is unknown.
     """
 
-    def __init__(self, model, decode: DecodeConfig, tokenizer, scored: bool = False, shared: SharedState | None = None):
-        self.model, self.decode, self.scored = model, decode, scored
+    def __init__(
+        self, model, decode: DecodeConfig, tokenizer, scored: bool = False, shared: SharedState | None = None,
+        brief: bool = False,
+    ):  # fmt: skip
+        self.model, self.decode, self.scored, self.brief = model, decode, scored, brief
         self.forbidden = forbidden_ids(decode, tokenizer)
         self.shared = shared or SharedState()
 
@@ -122,11 +126,12 @@ class BatchSearch:
 
     def _run_all(self, queries, whole=False):
         """Return the candidates of each query, or None if it needs more tokens than expected."""
-        workers, slots = backend.workers(), self.decode.batch_size
+        workers, slots = 1 if self.brief else backend.workers(), self.decode.batch_size
         most = min(SENTENCES_PER_SLOT * slots, math.ceil(len(queries) / workers))
         lengths = [len(query.source) for query in queries]
         run = functools.partial(self._run, queries, whole=whole)
-        return run_by_length(lengths, lambda order: _parts(order, lengths, most, slots), run, workers)
+        least = most if self.brief else slots
+        return run_by_length(lengths, lambda order: _parts(order, lengths, most, least), run, workers)
 
     def _run(self, queries, chosen, whole):
         """Return the candidates of the chosen queries, at the expected capacity or, with `whole`, the largest."""
@@ -175,11 +180,13 @@ class BatchSearch:
     def _program(self, kind, capacity, arguments):
         """Return a compiled program: `search`, or for streaming `begin` and `advance`, one step."""
         names, shapes = tuple(arguments), tuple(array.shape for array in arguments.values())
-        key = kind, self.model, _program_settings(self.decode), self.forbidden, self.scored, capacity, names, shapes
+        settings = _program_settings(self.decode), self.forbidden, self.scored, self.brief
+        key = kind, self.model, settings, capacity, names, shapes
 
         def create():
             functions = {"search": self._search, "begin": self._begin, "advance": self._advance}
-            return backend.compiled(functools.partial(functions[kind], capacity, names), self.model, loop=True)
+            function = functools.partial(functions[kind], capacity, names)
+            return backend.compiled(function, self.model, loop=True, brief=self.brief)
 
         return self.shared.programs.get(key, create)
 

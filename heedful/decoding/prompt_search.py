@@ -15,11 +15,14 @@ class PromptSearch(BatchSearch):
     Args:
         model: a `CausalLM`.
         decode: the settings; `max_length` is the number of tokens to write.
-        tokenizer, scored, shared: see `BatchSearch`.
+        tokenizer, scored, shared, brief: see `BatchSearch`.
     """
 
-    def __init__(self, model, decode: DecodeConfig, tokenizer, scored: bool = False, shared: SharedState | None = None):
-        super().__init__(model, decode, tokenizer, scored, shared)
+    def __init__(
+        self, model, decode: DecodeConfig, tokenizer, scored: bool = False, shared: SharedState | None = None,
+        brief: bool = False,
+    ):  # fmt: skip
+        super().__init__(model, decode, tokenizer, scored, shared, brief)
         self.forbidden = (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id, *self.forbidden)
 
     def length_limit(self, length: int) -> int:

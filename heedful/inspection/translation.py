@@ -67,8 +67,13 @@ class TranslationInspection:
             target_ids = translator.target_tokenizer.encode(target)
         target_ids = target_ids[:most]
         source_ids, read, written = [*source_ids, END_ID], [START_ID, *target_ids], [*target_ids, END_ID]
-        trace = Trace()
-        logits = translator.decoding_model((np.array([source_ids]), np.array([read])), trace=trace)
+        model = translator.decoding_model
+
+        def read_at_once(source, target):
+            trace = Trace()
+            return model((source, target), trace=trace), trace.records
+
+        logits, trace = backend.compiled(read_at_once, model, brief=True)(np.array([source_ids]), np.array([read]))
         scores = _log_softmax(np.asarray(backend.to_numpy(logits), np.float64)[0])  # (T, V)
         pieces = translator.target_tokenizer.pieces
         layers = range(translator.model.num_layers)

@@ -143,6 +143,7 @@ def require(run, batch, frozen, report):
         InputError: a check failed; the message says which, by how much, and where to look.
     """
     began = time.monotonic()
+    report("self-check: masks, padding, caches and gradients of this model, on its own text ...")
     findings = check(run, batch, frozen)
     gc.collect()  # its models are in reference cycles, and training needs the memory
     failed = [finding for finding in findings if not finding.passed]

@@ -126,7 +126,7 @@ def attention(subject):
     rng = np.random.default_rng(3)
     x = rng.normal(size=(2, 5, layer.d_model)).astype(np.float32)
     visible = np.tril(np.ones((5, 5), bool))
-    compute = backend.compiled(lambda x, visible: layer(x, visible=visible), layer)
+    compute = backend.compiled(lambda x, visible: layer(x, visible=visible), layer, brief=True)
     found = np.asarray(backend.to_numpy(compute(x, visible)), np.float32)
     wanted = _attend(layer, x, visible)
     return _largest(found - wanted), subject.rounding(wanted)
@@ -169,7 +169,7 @@ def saving(subject):
         copy = Run(folder, subject.run.config, subject.run.source_tokenizer, subject.run.target_tokenizer)
         copy.save_model(subject.model)
         loaded = copy.load_model()
-    forward = backend.compiled(lambda inputs: loaded(inputs), loaded)
+    forward = backend.compiled(lambda inputs: loaded(inputs), loaded, brief=True)
     after = np.asarray(backend.to_numpy(forward(subject.inputs)), np.float32)
     return _largest(before - after), 0.01 * subject.rounding(before)
 

@@ -38,8 +38,8 @@ class Subject:
         if not trained:
             _add_noise(self.model)
         self.text = self.task.text_side  # what the logits belong to
-        self._forward = backend.compiled(lambda inputs: self.model(inputs), self.model)
-        self._sums = backend.compiled(lambda batch: batch_sums(self.model, batch), self.model)
+        self._forward = backend.compiled(lambda inputs: self.model(inputs), self.model, brief=True)
+        self._sums = backend.compiled(lambda batch: batch_sums(self.model, batch), self.model, brief=True)
 
     def build(self, run):
         """Return a fresh model of `run`, frozen as the config says."""
@@ -130,7 +130,8 @@ def shrink(batch):
         if f"{side}_segments" in small:
             first = small.pop(f"{side}_segments") == 1
             del small[f"{side}_positions"]
-            small |= {name: small[name] * first for name in names}
+            longest = max(1, int(first.sum(axis=1).max()))
+            small |= {name: (small[name] * first)[:, :longest] for name in names}
     for name in ("source", "target", "ids"):
         if name in small:
             small[name][0, max(2, small[name].shape[1] // 2) :] = 0

@@ -13,6 +13,7 @@ from heedful.config import DecodeConfig
 from heedful.special_tokens import END_ID, PAD
 
 BEAM = 3
+WRITTEN = 8  # tokens of each result: few enough for one program per search, enough to read caches that others wrote
 
 
 def cached(subject):
@@ -74,10 +75,11 @@ class _Search:
         decode = dataclasses.replace(decode, batch_size=4, max_length=width, forbidden=(PAD,))
         self.subject = subject
         self.probe = subject.task.probe(subject.run, subject.model, decode, subject.batch)
+        self.limits = [min(limit, WRITTEN) for limit in self.probe.limits]
 
     def run(self):
         """Return the candidates for each example."""
-        return self.probe.search(self.probe.sources, limits=self.probe.limits)
+        return self.probe.search(self.probe.sources, limits=self.limits)
 
     def compared(self):
         """Yield, for each candidate, its tokens, with the end token if it has one, (row, score), and the logits (T, V).
@@ -88,7 +90,7 @@ class _Search:
         for candidates in zip(*found, strict=True):
             written = [
                 [*candidate.ids, END_ID] if len(candidate.ids) < limit else candidate.ids
-                for candidate, limit in zip(candidates, self.probe.limits, strict=True)
+                for candidate, limit in zip(candidates, self.limits, strict=True)
             ]
             logits = self.subject.logits_of(self._at_once(written))
             for row, ids in enumerate(written):

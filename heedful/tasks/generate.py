@@ -102,7 +102,7 @@ class Generate(DocumentsTask):
         texts = [row[row != 0].tolist() for row in batch["ids"]]
         prompts = [text[: max(1, len(text) // 2)] for text in texts]
         limits = [decode.max_length - len(prompt) + 1 for prompt in prompts]
-        return GenerationProbe(PromptSearch(model, decode, run.tokenizer, scored=True), prompts, limits)
+        return GenerationProbe(PromptSearch(model, decode, run.tokenizer, scored=True, brief=True), prompts, limits)
 
 
 class GenerationProbe(Probe):

@@ -187,7 +187,7 @@ class Translate(Task):
     def probe(self, run: "Run", model: "keras.Model", decode: DecodeConfig, batch: Mapping[str, np.ndarray]) -> Probe:
         from heedful.decoding.batch_search import BatchSearch
 
-        search = BatchSearch(model, decode, run.target_tokenizer, scored=True)
+        search = BatchSearch(model, decode, run.target_tokenizer, scored=True, brief=True)
         sources = [row[row != 0].tolist()[: batch["source"].shape[1] - 1] for row in batch["source"]]
         limits = [min(decode.max_length, search.length_limit(len(source))) for source in sources]
         return TranslationProbe(search, sources, limits)

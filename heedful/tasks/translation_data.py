@@ -107,4 +107,5 @@ def scored_pairs(run: "Run", corpus: Corpus, cache: Path | None = None) -> Trans
     pairs = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length, cache)
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
     batch_tokens = min(int(run.config.data.batch_tokens), SCORED_TOKENS)
-    return TranslationExamples(pairs, BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3))
+    plan = BatchPlan(*lengths, batch_tokens=batch_tokens, max_shapes=3, shape_price=COMPILE_TOKENS)
+    return TranslationExamples(pairs, plan)

@@ -44,7 +44,8 @@ def test_the_loss_in_pieces_equals_the_plain_loss(normal, rng, chunk, numpy):
     targets, weights = rng.integers(0, 11, (3, 7)), (rng.random((3, 7)) < 0.6).astype("float32")
 
     def plain(features, table):
-        losses = TokenCrossentropy(0.1, reduction=None)(targets, ops.matmul(features, ops.transpose(table)))
+        logits = ops.matmul(features, ops.transpose(table))
+        losses = TokenCrossentropy(0.1, reduction=None, ignored_label=None)(targets, logits)
         return ops.sum(losses * ops.convert_to_tensor(weights)) / 3
 
     def chunks(features, table):
@@ -70,7 +71,7 @@ def test_the_loss_with_a_bias_has_the_right_gradients_in_every_dtype(normal, rng
 
     def plain(features, table, bias):
         logits = ops.matmul(features, ops.transpose(table)) + bias
-        losses = TokenCrossentropy(0.1, reduction=None)(targets, logits)
+        losses = TokenCrossentropy(0.1, reduction=None, ignored_label=None)(targets, logits)
         return ops.sum(losses * ops.convert_to_tensor(weights)) / 361
 
     def chunks(features, table, bias):
@@ -97,7 +98,7 @@ def test_smoothing_leaves_out_tokens_that_are_never_written(normal, rng, chunk, 
 
     def plain(features, table, bias):
         logits = ops.matmul(features, ops.transpose(table)) + bias
-        return ops.sum(TokenCrossentropy(0.1, reduction=None)(kept[targets], logits))
+        return ops.sum(TokenCrossentropy(0.1, reduction=None, ignored_label=None)(kept[targets], logits))
 
     def chunks(features, table, bias):
         return projected_crossentropy(features, table, kept[targets], weights, 0.1, chunk, bias)[0]

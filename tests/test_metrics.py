@@ -1,5 +1,6 @@
 """Metrics over tokens: right for any batching, with padding left out."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -62,6 +63,36 @@ def test_metrics_ignore_padding_by_the_mask_of_the_logits(where, rng, numpy):
     assert found["ours"] == 1
     perplexity = np.exp(by_hand(logits.astype("float64"), labels, ids > 0, 0) / (ids > 0).sum())
     assert found["perplexity"] == pytest.approx(perplexity, rel=1e-5)
+
+
+@pytest.mark.parametrize("where", ["metrics", "weighted_metrics"])
+def test_metrics_ignore_padding_in_fit_as_in_evaluate(where, rng):
+    """Guards training metrics on JAX, whose gradient removes the mask from the logits: they counted padding."""
+    model = heedful.Transformer(11, 11, num_layers=1, d_model=6, num_heads=2, d_ff=8, dropout=0.0)
+    ids = rng.integers(3, 11, (4, 7))
+    ids[0, 2:] = ids[1:, 5:] = 0
+    plain = keras.Sequential([keras.layers.Embedding(11, 6), keras.layers.Dense(11)])
+    for each, inputs in ((model, {"source": ids, "target": ids}), (plain, ids)):
+        chosen = [TokenAccuracy("ours"), Perplexity(), *([] if each is plain else ["accuracy"])]
+        each.compile(keras.optimizers.SGD(0.0), TokenCrossentropy(), **{where: chosen})
+        fitted = each.fit(inputs, ids, batch_size=4, verbose=0).history
+        evaluated = each.evaluate(inputs, ids, batch_size=4, verbose=0, return_dict=True)
+        for name, value in evaluated.items():
+            assert fitted[name][0] == pytest.approx(value, rel=1e-5), name
+        assert fitted["perplexity"][0] == pytest.approx(np.exp(fitted["loss"][0]), rel=1e-4)
+
+
+def test_label_0_counts_if_nothing_is_ignored(rng):
+    logits, labels = rng.normal(size=(2, 3, 4)).astype("float32"), np.array([[0, 1, 2], [0, 0, 3]])
+    texts = np.array([[1.0], [2.0]], "float32")
+    both = (
+        float(TokenCrossentropy(ignored_label=label)(labels, logits, weights))
+        for label, weights in ((None, texts.repeat(3, 1)), (0, texts[:, 0]))
+    )
+    losses = np.logaddexp.reduce(logits, axis=-1) - np.take_along_axis(logits, labels[..., None], -1)[..., 0]
+    for found, weights in zip(both, (np.ones((2, 3)), labels != 0), strict=True):
+        weights = weights * texts
+        assert found == pytest.approx((losses * weights).sum() / weights.sum(), rel=1e-5)
 
 
 @pytest.mark.skipif(backend.NAME == "jax", reason="products of bfloat16 are float32 there")

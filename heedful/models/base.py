@@ -67,6 +67,16 @@ class Base(keras.Model):
     def build_from_config(self, config: dict[str, Any]):
         """Do nothing: the constructor has built everything."""
 
+    def read_ids(self, inputs):
+        """Return the input ids (B, T) that the logits belong to; None if the logits belong to whole texts."""
+        return
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Compute the compiled metrics without padding: on JAX the gradient removes the mask from the logits."""
+        ids = self.read_ids(x)
+        masked = y_pred if ids is None else self.attach_mask((y_pred, ids))
+        return super().compute_metrics(x, y, masked, sample_weight)
+
     def causal_mask(self, length):
         """Return the mask (1, 1, T, T) that hides the tokens after each position; all visible if the model has none."""
         places = ops.arange(length)

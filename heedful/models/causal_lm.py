@@ -54,6 +54,9 @@ class CausalLM(Base):
     def parts(self):
         return [self.embedding, self.output_projection, self.text_input, self.decoder]
 
+    def read_ids(self, inputs):
+        return inputs["ids"] if isinstance(inputs, dict) else inputs
+
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token after each position."""
         inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}

@@ -87,6 +87,9 @@ class MaskedLM(TextEncoder):
     def parts(self):
         return [*super().parts, self.transform, self.transform_norm, self.output_projection]
 
+    def read_ids(self, inputs):
+        return inputs["ids"] if isinstance(inputs, dict) else inputs
+
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token at each position."""
         inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}

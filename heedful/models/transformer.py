@@ -80,6 +80,9 @@ class Transformer(Base):
         tables = self.source_embedding, self.target_embedding, self.output_projection
         return [*tables, self.source_input, self.target_input, self.encoder, self.decoder]
 
+    def read_ids(self, inputs):
+        return _unpack(inputs)[1]
+
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token after each target position."""
         logits = self.project(self.features(inputs, training, trace))

@@ -10,6 +10,7 @@ from keras import ops
 
 from heedful import backend
 from heedful.layers.embeddings import writable
+from heedful.special_tokens import PAD_ID
 
 CHUNK = 256  # tokens whose logits fit into a CPU's caches, see docs/performance.md
 LARGE = 1 << 14  # vocabulary size above which half as many tokens are as fast and take less memory
@@ -19,19 +20,29 @@ LARGE = 1 << 14  # vocabulary size above which half as many tokens are as fast a
 class TokenCrossentropy(keras.losses.Loss):
     """Label-smoothed cross-entropy of integer targets, averaged over the tokens with weight.
 
-    For `compile(loss=...)` on any model that returns logits; padding is excluded by `sample_weight` or by the mask
-    that our models attach. With smoothing e the target distribution is (1 - e) one-hot + e / V uniform (Szegedy et
-    al. 2016, section 7; e = 0.1 in Vaswani et al. 2017, section 5.4). V counts only words that may be generated: an
-    imported model can exclude others by the bias `NEVER_WRITTEN`.
+    For `compile(loss=...)` on any model that returns logits. Tokens whose label is `ignored_label` do not count, nor do
+    those that `sample_weight` or the Keras mask of the logits excludes. With smoothing e the target distribution is
+    (1 - e) one-hot + e / V uniform (Szegedy et al. 2016, section 7; e = 0.1 in Vaswani et al. 2017, section 5.4). V
+    counts only words that may be generated: an imported model can exclude others by the bias `NEVER_WRITTEN`.
 
     Args:
         label_smoothing: e, from 0 up to 1.
+        ignored_label: the label of padding; None: every label counts.
     """
 
-    def __init__(self, label_smoothing: float = 0.0, name: str = "token_crossentropy", **kwargs):
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        name: str = "token_crossentropy",
+        ignored_label: int | None = PAD_ID,
+        **kwargs,
+    ):
         kwargs.setdefault("reduction", "mean_with_sample_weight")
         super().__init__(name=name, **kwargs)
-        self.label_smoothing = label_smoothing
+        self.label_smoothing, self.ignored_label = label_smoothing, ignored_label
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        return super().__call__(y_true, y_pred, label_weights(y_true, sample_weight, self.ignored_label))
 
     def call(self, y_true, y_pred):
         """Return the loss of each token (B, T) from targets (B, T) and logits (B, T, V)."""
@@ -40,7 +51,22 @@ class TokenCrossentropy(keras.losses.Loss):
         return (1 - self.label_smoothing) * nll + self.label_smoothing * uniform
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"label_smoothing": self.label_smoothing}
+        return super().get_config() | {"label_smoothing": self.label_smoothing, "ignored_label": self.ignored_label}
+
+
+def label_weights(labels, sample_weight, ignored_label: int | None):
+    """Return weights (B, T) that are 0 where a label (B, T) is `ignored_label`; `sample_weight` if that is None.
+
+    On JAX the logits that reach a metric in `fit` have lost their Keras mask, so the labels must say what is padding.
+    """
+    if ignored_label is None:
+        return sample_weight
+    counts = ops.cast(ops.not_equal(labels, ignored_label), "float32")
+    if sample_weight is None:
+        return counts
+    weights = ops.cast(sample_weight, "float32")
+    missing = len(counts.shape) - len(weights.shape)  # one weight for each text
+    return counts * ops.reshape(weights, (*ops.shape(weights), *[1] * missing))
 
 
 def token_losses(logits, targets):

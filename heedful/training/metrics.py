@@ -6,14 +6,20 @@ Axes: B batch, T length, V vocabulary.
 import keras
 from keras import ops
 
-from heedful.training.loss import token_losses
+from heedful.special_tokens import PAD_ID
+from heedful.training.loss import label_weights, token_losses
 
 
 class TokenMean(keras.metrics.Metric):
-    """The mean of a quantity over all tokens seen: sum and weight are accumulated, and divided in `result`."""
+    """The mean of a quantity over all tokens seen: sum and weight are accumulated, and divided in `result`.
 
-    def __init__(self, name="token_mean", **kwargs):
+    Args:
+        ignored_label: the label of padding, which does not count; None: every label counts.
+    """
+
+    def __init__(self, name="token_mean", ignored_label: int | None = PAD_ID, **kwargs):
         super().__init__(name=name, **kwargs)
+        self.ignored_label = ignored_label
         self.total = self.add_variable((), "zeros", name="total")
         self.weight = self.add_variable((), "zeros", name="weight")
 
@@ -24,6 +30,7 @@ class TokenMean(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Count targets (B, T) against logits (B, T, V): weighted by `sample_weight` (B, T) and the logits' mask."""
+        sample_weight = label_weights(y_true, sample_weight, self.ignored_label)
         for add_to, of_token in ((self.total, self.values), (self.weight, _ones)):
             add_to.assign_add(_MaskedSum(of_token)(y_true, y_pred, sample_weight))
 
@@ -34,6 +41,9 @@ class TokenMean(keras.metrics.Metric):
     def result(self):
         """Return sum / weight, 0 before the first token."""
         return ops.divide_no_nan(self.total, self.weight)
+
+    def get_config(self):
+        return super().get_config() | {"ignored_label": self.ignored_label}
 
 
 class _MaskedSum(keras.losses.Loss):

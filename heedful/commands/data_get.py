@@ -3,7 +3,8 @@
 
 def add_arguments(parser):
     """Add the arguments of the command."""
-    parser.add_argument("name", help="see `heedful data list`")
+    parser.add_argument("name", help="see `heedful data list`; also opus:..., hf:... and sacrebleu:...")
+    parser.add_argument("--accept-licence", action="store_true", help="consent to a licence that asks for it")
     parser.epilog = (
         "The text goes to the folder texts/ in HEEDFUL_CACHE. An interrupted download continues. With HEEDFUL_MIRROR, "
         "http://host/path is read from HEEDFUL_MIRROR/host/path."
@@ -18,5 +19,7 @@ def run(options):
 
     with progress_bar() as bar:
         shown = bar.add_task("bytes", total=None)
-        folder = get(options.name, note, lambda done, size: bar.update(shown, completed=done, total=size))
+        folder = get(
+            options.name, note, lambda done, size: bar.update(shown, completed=done, total=size), options.accept_licence
+        )
     print_line(str(folder))

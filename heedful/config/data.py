@@ -2,10 +2,11 @@
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from heedful.errors import InputError
-from heedful.texts.registry import find
+from heedful.texts.registry import find, refuse_training_on_test_text
 from heedful.validation import at_least, at_most, fraction, positive
 
 PARTS = ("train", "valid", "test")
@@ -74,6 +75,8 @@ class DataConfig:
     def __post_init__(self):
         if self.corpus not in ("files", *BUILT_IN):
             self._take_files()
+        for path in self.train:
+            refuse_training_on_test_text(Path(path))
         positive(self, "sentences", "length", "max_tokens", "max_shapes")
         at_most(self, sentences=10**7, length=10**4, max_tokens=10**6, max_shapes=10**3)
         if self.batch_tokens != "auto":
@@ -94,8 +97,15 @@ class DataConfig:
             raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")
 
     def _take_files(self):
-        """Set the files of the parts that are not given to those of the named text."""
+        """Set the files of the parts that are not given to those of the named text.
+
+        A run has them all, so it can be opened where the name is no longer known.
+        """
+        if self.train and self.origin:
+            return
         text = find(self.corpus)
+        if not text.paths("train"):
+            raise InputError(f"{self.corpus} is a test set: it has no text to train on.")
         if not self.train:
             for part in ("train", "valid", "test"):
                 if not getattr(self, part):

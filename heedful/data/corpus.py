@@ -18,16 +18,15 @@ from heedful.texts.registry import located
 def resolve(path: str | Path) -> Path:
     """Return `path`, or the file of that name under the folder HEEDFUL_DATA (default `./data`).
 
-    NAME/FILE is a file of a named text that has been downloaded, see `texts.registry`.
+    NAME/FILE is also a file of a named text that has been downloaded, see `texts.registry`.
     """
     path = Path(path)
     with contextlib.suppress(RuntimeError):  # the name begins with ~ but names no user
         path = path.expanduser()
     if path.is_absolute() or path.exists():
         return path
-    if named := located(path):
-        return named
-    return Path(os.environ.get("HEEDFUL_DATA", "data")) / path
+    own = Path(os.environ.get("HEEDFUL_DATA", "data")) / path
+    return own if own.exists() else located(path) or own
 
 
 def resolve_all(paths: Sequence[str | Path], origin: str = "") -> list[Path]:

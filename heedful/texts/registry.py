@@ -1,7 +1,9 @@
-"""Texts that have a name: those of `registry.toml`, and the corpora of OPUS."""
+"""Texts that have a name: those of `registry.toml`, the corpora of OPUS, data sets of the hub, and test sets."""
 
+import dataclasses
 import difflib
 import functools
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -11,8 +13,13 @@ from typing import Any
 
 from heedful.cache import cache_folder
 from heedful.errors import InputError
+from heedful.texts.huggingface import HOST
+from heedful.texts.huggingface import NAME as HUB
 
+UNKNOWN = "unknown"  # the layout of a data set of the hub before its download
 DESCRIPTION = "text.json"  # in the folder of a prepared text
+LISTS = ("train", "valid", "test", "columns")
+TEST_SET = re.compile(r"sacrebleu:([\w./-]+)/([a-z]{2,3}(?:_[A-Z]+)?)-([a-z]{2,3}(?:_[A-Z]+)?)")
 OPUS = re.compile(r"opus:([\w.-]+)/(v[\w.-]+)/([a-z]{2,3}(?:_[A-Z]+)?)-([a-z]{2,3}(?:_[A-Z]+)?)")
 
 
@@ -39,6 +46,12 @@ class NamedText:
     """Lines for validation, and as many for testing, which are taken from the end of a text without such parts."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Members of the archive by the names of the files they become; without an archive, empty."""
+    columns: tuple[str, ...] = ()
+    """Columns of the members, which are tables with a header, in the order in which they become a line."""
+    parquet: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Addresses of Parquet files by part; the layout of a data set of the hub is known once it is downloaded."""
+    consent: bool = False
+    """Whether the licence must be accepted before the download."""
 
     @property
     def folder(self) -> Path:
@@ -51,7 +64,13 @@ class NamedText:
         return (self.folder / DESCRIPTION).is_file()
 
     def paths(self, part: str) -> tuple[str, ...]:
-        """Return the files of a part, `train`, `valid` or `test`, as `corpus.resolve` understands them: NAME/FILE."""
+        """Return the files of a part, `train`, `valid` or `test`, as `corpus.resolve` understands them: NAME/FILE.
+
+        Raises:
+            InputError: they are not known before the download.
+        """
+        if self.layout == UNKNOWN:
+            raise InputError(f"{self.name} is not downloaded yet: heedful data get {self.name}")
         return tuple(f"{self.name}/{name}" for name in getattr(self, part))
 
 
@@ -61,7 +80,7 @@ def registry() -> dict[str, NamedText]:
     table = tomllib.loads(Path(__file__).with_name("registry.toml").read_text(encoding="utf-8"))
     found = {}
     for name, entry in table.items():
-        fields: dict[str, Any] = entry | {key: tuple(entry[key]) for key in ("train", "valid", "test") if key in entry}
+        fields: dict[str, Any] = entry | {key: tuple(entry[key]) for key in LISTS if key in entry}
         found[name] = NamedText(name=name, **fields)
     return found
 
@@ -70,8 +89,9 @@ def find(name: str) -> NamedText:
     """Return the text of a name; raise `InputError`, which gives the nearest name, if there is none."""
     if name in registry():
         return registry()[name]
-    if name.startswith("opus:"):
-        return _of_opus(name)
+    for scheme, read in (("opus:", _of_opus), ("hf:", _of_hub), ("sacrebleu:", _of_test_set)):
+        if name.startswith(scheme):
+            return read(name)
     near = difflib.get_close_matches(name, registry(), 1)
     advice = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(registry())}."
     raise InputError(f"There is no text named {name!r}; {advice}")
@@ -80,8 +100,20 @@ def find(name: str) -> NamedText:
 def located(path: Path) -> Path | None:
     """Return the file in the cache folder that NAME/FILE stands for; None if there is no text of that name."""
     name, _, file = path.as_posix().rpartition("/")
-    known = name in registry() or OPUS.fullmatch(name)
-    return find(name).folder / file if known else None
+    return find(name).folder / file if _is_name(name) else None
+
+
+def refuse_training_on_test_text(path: Path) -> None:
+    """Raise `InputError` if NAME/FILE is a validation or test file of the text of that name."""
+    name, _, file = path.as_posix().rpartition("/")
+    if _is_name(name):
+        text = find(name)
+        if file in {*text.valid, *text.test} - {*text.train}:
+            raise InputError(f"{path} is not for training: {name} publishes it to validate or test with.")
+
+
+def _is_name(name):
+    return name in registry() or any(pattern.fullmatch(name) for pattern in (OPUS, HUB, TEST_SET))
 
 
 def _of_opus(name):
@@ -100,7 +132,34 @@ def _of_opus(name):
     )  # fmt: skip
 
 
+def _of_hub(name):
+    """Return the data set `hf:OWNER/NAME@REVISION`; what is in it is known once it is downloaded."""
+    if not HUB.fullmatch(name):
+        raise InputError(f"{name!r} is not hf:OWNER/NAME@REVISION, such as hf:Helsinki-NLP/opus_books@main/de-en.")
+    text = NamedText(
+        name=name, title="data set of the Hugging Face hub", layout=UNKNOWN, url=HOST, licence="unknown",
+        citation=f"{HOST}/datasets/{name.removeprefix('hf:').partition('@')[0]}", train=(),
+    )  # fmt: skip
+    if not text.is_prepared:
+        return text
+    facts = json.loads((text.folder / DESCRIPTION).read_text(encoding="utf-8"))
+    parts: dict[str, Any] = {part: tuple(facts[part]) for part in ("train", "valid", "test")}
+    return dataclasses.replace(text, layout=facts["layout"], licence=facts["licence"], **parts)
+
+
+def _of_test_set(name):
+    """Return the test set `sacrebleu:SET/SOURCE-TARGET`, which sacrebleu downloads."""
+    match = TEST_SET.fullmatch(name)
+    if not match:
+        raise InputError(f"{name!r} is not sacrebleu:SET/SOURCE-TARGET, such as sacrebleu:wmt24/en-de.")
+    dataset, *sides = match.groups()
+    return NamedText(
+        name=name, title=f"test set {dataset} of sacrebleu", layout="pairs", licence="unknown", train=(),
+        url=f"sacrebleu:{dataset}", citation=f"sacrebleu --cite -t {dataset}",
+        test=tuple(f"test.{side}" for side in sides),
+    )  # fmt: skip
+
+
 def licence_of(corpus: str) -> str | None:
     """Return the licence of a named corpus, or None if the corpus has no name."""
-    named = corpus in registry() or OPUS.fullmatch(corpus)
-    return find(corpus).licence if named else None
+    return find(corpus).licence if _is_name(corpus) else None

@@ -1,0 +1,67 @@
+"""Data sets of the Hugging Face hub as named texts: hf:OWNER/NAME@REVISION, with /CONFIG for one of several."""
+
+import json
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from heedful.errors import InputError
+from heedful.texts.download import download
+
+NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)@([\w.-]+)(?:/([\w.-]+))?")
+HOST = "https://huggingface.co"
+PARTS = {"train": ("train",), "valid": ("validation", "valid", "dev"), "test": ("test",)}  # our names and the hub's
+
+
+def describe(name: str, scratch: Path) -> dict[str, Any]:
+    """Ask the hub what a data set consists of.
+
+    Args:
+        name: as in `NAME`.
+        scratch: folder for the answer.
+
+    Returns:
+        Its `licence`, whether it is `gated`, and the addresses of its Parquet files by part, `parquet`.
+
+    Raises:
+        InputError: the hub cannot be reached, or has no such data set in Parquet.
+    """
+    match = NAME.fullmatch(name)
+    if not match:
+        raise InputError(f"{name!r} is not hf:OWNER/NAME@REVISION, such as hf:Helsinki-NLP/opus_books@main/de-en.")
+    owner, revision, config = match.groups()
+    answer = scratch / "description.json"
+    download(f"{HOST}/api/datasets/{owner}/revision/{revision}", answer)
+    try:
+        facts = json.loads(answer.read_text(encoding="utf-8"))
+        files = [file["rfilename"] for file in facts["siblings"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{HOST} does not describe {owner} as expected: {error}.") from error
+    tables = [file for file in files if file.endswith(".parquet")]
+    configs = sorted({_config(file) for file in tables} - {""})
+    if config is None and len(configs) > 1:
+        raise InputError(
+            f"{name} has several parts: choose one, such as {name}/{configs[0]} (of {', '.join(configs)})."
+        )
+    chosen = [file for file in tables if _config(file) == (config or (configs[0] if configs else ""))]
+    parquet = {
+        part: [f"{HOST}/datasets/{owner}/resolve/{revision}/{file}" for file in chosen if _split(file) in splits]
+        for part, splits in PARTS.items()
+    }
+    if not parquet["train"] and not parquet["test"]:
+        there = f" of {', '.join(configs)}" if configs else ""
+        raise InputError(f"{name} has no Parquet files{there} with a split in their names.")
+    licence = (facts.get("cardData") or {}).get("license") or "unknown"
+    licence = licence if isinstance(licence, str) else ", ".join(licence)
+    return {"licence": licence, "gated": bool(facts.get("gated")), "parquet": parquet}
+
+
+def _config(file):
+    """Return the folder of a file, which the hub calls a configuration; "" for data/ and the top."""
+    folder = PurePosixPath(file).parent.name
+    return "" if folder in ("", "data") else folder
+
+
+def _split(file):
+    """Return the split in a file name: train-00000-of-00002.parquet."""
+    return PurePosixPath(file).stem.split("-")[0]

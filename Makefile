@@ -5,7 +5,7 @@ BIN := .venv/bin
 HEEDFUL_DATA ?= $(if $(wildcard ../shared/data),../shared/data,data)
 export HEEDFUL_DATA
 
-.PHONY: quickstart test lint bench clean
+.PHONY: quickstart test lint bench docs docs-serve clean
 
 quickstart: .venv/installed
 	$(BIN)/heedful quickstart
@@ -20,6 +20,18 @@ lint: .venv/installed-dev
 
 bench: .venv/installed-dev
 	$(BIN)/heedful bench train
+
+# The site, in docs/_build/html. Pages with code cells run; set HEEDFUL_DOCS_EXECUTE=0 to leave that out.
+docs: .venv/installed-docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+docs-serve: docs
+	$(PYTHON) -m http.server --directory docs/_build/html --bind 127.0.0.1 8000
+
+.venv/installed-docs: .venv/installed
+	$(BIN)/pip install --quiet --no-compile --editable '.[docs]'
+	touch $@
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -40,6 +40,23 @@ def test_results_longer_than_expected_are_searched_again(model, tokenizer, rng, 
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("beam_size", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_brief_search_finds_the_same(model, tokenizer, rng, beam_size):
+    """Guards the self-check's search, which compiles few programs, and those fast."""
+    sources = [rng.integers(4, len(tokenizer), length).tolist() for length in (3, 14, 5, 9, 2, 12, 7)]
+    decode = DecodeConfig(beam_size=beam_size, n_best=beam_size, batch_size=4)
+    full, brief = (
+        BatchSearch(model, decode, tokenizer, scored=True, brief=brief)(sources, limits=[8] * 7)
+        for brief in (False, True)
+    )
+    for one, other in zip(full, brief, strict=True):
+        assert [candidate.ids for candidate in one] == [candidate.ids for candidate in other]
+        assert [candidate.score for candidate in one] == pytest.approx(
+            [candidate.score for candidate in other], abs=1e-4
+        )
+
+
+@pytest.mark.any_backend
 def test_each_call_gets_sources_of_similar_length():
     lengths = [40, 30, 29, 20, 19, 18, 17, 16, 15, 14, 13, 12, 2]
     parts = [[lengths[index] for index in part] for part in _parts(list(range(13)), lengths, most=8, least=2)]

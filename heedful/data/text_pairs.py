@@ -1,6 +1,7 @@
 """Sentence pairs in memory, from a built-in or a named text."""
 
 import itertools
+from collections.abc import Callable
 
 from heedful.data.corpus import read_pairs, resolve_all
 from heedful.data.phrasebook import phrasebook
@@ -8,7 +9,7 @@ from heedful.data.puzzles import reverse_pairs
 from heedful.errors import InputError
 from heedful.texts.registry import find
 
-BUILT_IN = {"phrasebook": phrasebook, "reverse": reverse_pairs}
+BUILT_IN: dict[str, Callable[..., list[tuple[str, str]]]] = {"phrasebook": phrasebook, "reverse": reverse_pairs}
 DEFAULT = 10_000  # pairs of a built-in text, which has no end
 
 

@@ -1,0 +1,34 @@
+"""Each page with code cells can be downloaded as a Jupyter notebook."""
+
+from pathlib import Path
+
+import jupytext
+
+
+def setup(app):
+    """Convert the pages, and link the notebooks on them."""
+    app.connect("builder-inited", _convert)
+    app.connect("source-read", _link)
+    return {"parallel_read_safe": True}
+
+
+def _convert(app):
+    folder = Path(app.srcdir) / "_notebooks"
+    for page in sorted(Path(app.srcdir).glob("learn/*.md")):
+        if _has_cells(page.read_text(encoding="utf-8")):
+            notebook = folder / "notebooks" / f"{page.stem}.ipynb"
+            notebook.parent.mkdir(parents=True, exist_ok=True)
+            jupytext.write(jupytext.read(page), notebook)
+
+
+def _link(app, name, content):
+    text = content[0]
+    if name.startswith("learn/") and _has_cells(text):
+        place = text.index("\n\n", text.index("\n# "))
+        target = f"../notebooks/{Path(name).name}.ipynb"
+        link = f'<p class="download"><a href="{target}" download>Download this page as a notebook</a></p>'
+        content[0] = f"{text[:place]}\n\n{link}{text[place:]}"
+
+
+def _has_cells(text):
+    return "```{code-cell}" in text

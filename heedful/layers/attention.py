@@ -66,6 +66,7 @@ class MultiHeadAttention(keras.layers.Layer):
         d_model: int,
         num_heads: int,
         num_kv_heads: int | None = None,
+        *,
         head_dim: int | None = None,
         cross: bool = False,
         causal: bool = False,

@@ -109,7 +109,7 @@ class EncoderBlock(keras.layers.Layer):
     def _attention(self, name, **options):
         own = self.arguments
         return MultiHeadAttention(
-            own["d_model"], own["num_heads"], own["num_kv_heads"], own["head_dim"], dropout=own["attention_dropout"],
+            own["d_model"], own["num_heads"], own["num_kv_heads"], head_dim=own["head_dim"], dropout=own["attention_dropout"],
             bias=own["bias"], projections=own["attention_projections"], name=name, dtype=self.dtype_policy, **options,
         )  # fmt: skip
 

@@ -109,8 +109,9 @@ class EncoderBlock(keras.layers.Layer):
     def _attention(self, name, **options):
         own = self.arguments
         return MultiHeadAttention(
-            own["d_model"], own["num_heads"], own["num_kv_heads"], head_dim=own["head_dim"], dropout=own["attention_dropout"],
-            bias=own["bias"], projections=own["attention_projections"], name=name, dtype=self.dtype_policy, **options,
+            own["d_model"], own["num_heads"], own["num_kv_heads"], head_dim=own["head_dim"], bias=own["bias"],
+            projections=own["attention_projections"], dropout=own["attention_dropout"], name=name,
+            dtype=self.dtype_policy, **options,
         )  # fmt: skip
 
     def _residual(self, name):

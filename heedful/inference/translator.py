@@ -54,7 +54,7 @@ class Translator(LineTranslator):
 
     @classmethod
     def from_runs(cls, runs, decode: DecodeConfig | None = None) -> "Translator":
-        """Load the models of one or several `Run`s; several form an ensemble."""
+        """Load the models of one or several runs; several form an ensemble."""
         first = runs[0]
         for run in runs[1:]:
             if run.fingerprints() != first.fingerprints():

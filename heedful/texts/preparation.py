@@ -115,7 +115,7 @@ def _checked(url, path, sha256, advance):
     return found
 
 
-def _from_archive(text, made, advance):
+def _from_archive(text, prepared, advance):
     """Download the archive of a text and write its `files`; return its SHA-256 by name."""
     name = PurePosixPath(text.url).name
     archive = _downloads(text) / name
@@ -126,7 +126,7 @@ def _from_archive(text, made, advance):
                 if member.startswith("/") or ".." in PurePosixPath(member).parts:
                     raise InputError(f"{archive} has the path {member!r}, which leads out of its folder.")
             for own, member in text.files.items():
-                _write(read(member), made / own, text)
+                _write(read(member), prepared / own, text)
     except KeyError as error:
         raise InputError(f"{archive} lacks a file that {text.name} consists of: {error}.") from error
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
@@ -153,23 +153,23 @@ def _opened(archive):
         yield tar.getnames(), read
 
 
-def _hold_out(text, made):
+def _hold_out(text, prepared):
     """Move the last lines of the training text to the validation and test text."""
     for place, name in enumerate(text.train):
-        lines = (made / name).read_bytes().split(b"\n")[:-1]
+        lines = (prepared / name).read_bytes().split(b"\n")[:-1]
         amount = min(text.held_out, len(lines) // 10)
         cuts = {text.train: lines[: -2 * amount], text.valid: lines[-2 * amount : -amount], text.test: lines[-amount:]}
         for names, part in cuts.items():
-            (made / names[place]).write_bytes(b"".join(line + b"\n" for line in part))
+            (prepared / names[place]).write_bytes(b"".join(line + b"\n" for line in part))
 
 
-def _from_files(text, made, advance):
+def _from_files(text, prepared, advance):
     """Download the files of a text; return their SHA-256 by name."""
     hashes = {}
     for name in (*text.train, *text.valid, *text.test):
         partial = _downloads(text) / name
         hashes[name] = _checked(text.url + name, partial, None, advance)
-        _write(partial.read_bytes(), made / name, text)
+        _write(partial.read_bytes(), prepared / name, text)
         partial.unlink()
     return hashes
 

@@ -1,6 +1,6 @@
 """Train the quickstart recipe with one part of the Transformer left out at a time, and print what it costs.
 
-python benchmarks/ablations.py [--updates 600] [--only NAME ...]
+python benchmarks/ablations.py [--updates 210] [--only NAME ...]
 """
 
 import argparse
@@ -33,7 +33,7 @@ def bleu(settings, updates):
 def main():
     """Run the variants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--updates", type=int, default=600, help="updates of each training (default: 600)")
+    parser.add_argument("--updates", type=int, default=210, help="updates of each training (default: 210)")
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="variants to run")
     options = parser.parse_args()
     for name in options.only:

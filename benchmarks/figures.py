@@ -16,6 +16,7 @@ import resource
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -54,7 +55,8 @@ MEASUREMENTS = {
          ("time", "s", rf"of words, in {NUMBER} s")],
     ),
     "ablations": (
-        "Training", "quickstart recipe, BLEU on unseen sentences with a part left out", "python benchmarks/ablations.py",
+        "Training", "quickstart recipe, BLEU on unseen sentences with a part left out",
+        "python benchmarks/ablations.py",
         [("as in the recipe", "", rf"as in the recipe: BLEU {NUMBER}"),
          ("without the causal mask", "", rf"without the causal mask: BLEU {NUMBER}"),
          ("without the output projection", "", rf"without the output projection: BLEU {NUMBER}"),
@@ -105,7 +107,9 @@ def record(name):
     words = shlex.split(command)
     words[:1] = [sys.executable] if words[0] == "python" else [sys.executable, "-m", words[0]]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    with tempfile.TemporaryDirectory() as cache:
+        empty = {"HEEDFUL_CACHE": cache} if "empty cache" in what else {}
+        done = subprocess.run(words, capture_output=True, text=True, check=True, env=os.environ | empty)
     wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     figures = [

@@ -19,6 +19,7 @@ extensions = [
     "settings_list",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_notebooks"]
+smartquotes = False  # they would turn --option into a dash
 suppress_warnings = ["mystnb.unknown_mime_type", "misc.highlighting_failure"]
 
 myst_enable_extensions = ["dollarmath", "deflist"]

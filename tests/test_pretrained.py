@@ -254,14 +254,19 @@ def test_special_tokens_written_in_a_text_are_plain_text(opus, tmp_path):
 
 
 def test_an_imported_opus_model_translates_like_the_original(opus, tmp_path):
+    """Texts for which the original's random weights choose a special token are left out: heedful never writes one."""
     folder, original, tokenizer = opus
     translator = heedful.load(import_model(folder, tmp_path / "run").path)
+    compared = 0
     for line in [source for source, _ in phrasebook("test", 5)] + [">>eng<< a rainha"]:
         inputs = tokenizer(line, return_tensors="pt")
         with torch.no_grad():
             made = original.generate(**inputs, max_length=18, num_beams=1, do_sample=False)[0]
-        want = tokenizer.decode(made, skip_special_tokens=True, use_source_tokenizer=False)
-        assert translator.translate(line, max_length=17, max_ratio=100.0) == want
+        if not {tokenizer.unk_token_id, tokenizer.convert_tokens_to_ids(">>eng<<")} & set(made[1:].tolist()):
+            want = tokenizer.decode(made, skip_special_tokens=True, use_source_tokenizer=False)
+            assert translator.translate(line, max_length=17, max_ratio=100.0) == want
+            compared += 1
+    assert compared >= 3
 
 
 def test_unsupported_sentencepiece_models_are_refused(opus, tmp_path):

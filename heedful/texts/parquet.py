@@ -29,6 +29,8 @@ def write_text(tables: Sequence[Path], folder: Path, part: str) -> tuple[str, tu
     if "translation" in columns:
         first = parquet.ParquetFile(tables[0]).schema_arrow.field("translation").type
         sides = [first.field(index).name for index in range(first.num_fields)]
+        if not all(side.replace("_", "").isalnum() for side in sides):  # they become parts of file names
+            raise InputError(f"The languages {', '.join(map(repr, sides))} are not names of languages.")
         return "pairs", _write_pairs(rows, sides, folder, part)
     if text and label:
         names = _label_names(parquet.read_schema(tables[0]), label)
@@ -40,7 +42,7 @@ def write_text(tables: Sequence[Path], folder: Path, part: str) -> tuple[str, tu
 
 
 def one_line(text: str) -> str:
-    """Return a text with its white space as single spaces, so that it fits a line of a table."""
+    """Return a text on one line without tabs, as a table needs it: white space becomes single spaces."""
     return " ".join(str(text).split())
 
 

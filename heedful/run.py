@@ -12,6 +12,7 @@ from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.plugins import find_task
+from heedful.snapshots import Snapshots
 from heedful.storage import (
     inside,
     plain_file,
@@ -28,7 +29,7 @@ from heedful.weights import count_elements, load_weights, refuse_larger_model, w
 CONFIG, WEIGHTS, ORIGINS = "config.json", "model.safetensors", "origins.json"
 SOURCE, TARGET, ONE = "source.tokenizer.json", "target.tokenizer.json", "tokenizer.json"
 LOADED = (CONFIG, WEIGHTS, SOURCE, TARGET, ONE)  # the files that a predictor needs
-FOLDERS = ("state", "outputs", "figures", "tensorboard", "ctranslate2")
+FOLDERS = ("state", "snapshots", "outputs", "figures", "tensorboard", "ctranslate2")
 
 
 class Run:
@@ -49,6 +50,7 @@ class Run:
         self.path, self.config = Path(path), config
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer or source_tokenizer
         self.checkpoints, self.log = CheckpointFiles(self.path), TrainingLog(self.path)
+        self.snapshots = Snapshots(self.path)
         self._loaded: str | None = None  # the fingerprint of the weights that were loaded last
 
     @property

@@ -1,22 +1,33 @@
-"""The training log in a run folder: scores as JSON lines, and sample texts of validations."""
+"""The logs of a training in its run folder: scores, progress and samples as JSON lines, and samples as text."""
 
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from heedful.errors import InputError
 from heedful.storage import plain_file, write_text
 from heedful.validation import parse_json
 
-LOG, SAMPLES = "log.jsonl", "samples.txt"
+LOG, PROGRESS = "log.jsonl", "progress.jsonl"  # a line for each validation; a line every few seconds
+SAMPLES, SAMPLE_DATA = "samples.txt", "samples.jsonl"  # what validations wrote, for people and for programs
+JSON_LOGS = (LOG, PROGRESS, SAMPLE_DATA)
 _HEADING = re.compile(r"^update (\d+)$", re.MULTILINE)
 
 
+class Sample(NamedTuple):
+    """What a validation shows of one text."""
+
+    line: str
+    """For people."""
+    data: dict[str, Any]
+    """For programs: texts, ids and attention, as JSON."""
+
+
 class TrainingLog:
-    """The files log.jsonl and samples.txt of a run folder.
+    """The files log.jsonl, progress.jsonl, samples.txt and samples.jsonl of a run folder.
 
     Args:
         folder: the run folder.
@@ -25,33 +36,38 @@ class TrainingLog:
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def append(self, entry: dict[str, Any]) -> None:
-        """Append a line to log.jsonl, without non-finite numbers, which JSON cannot represent."""
-        entry = {name: value for name, value in entry.items() if not isinstance(value, float) or math.isfinite(value)}
-        with self._appending(LOG) as file:
+    def append(self, entry: dict[str, Any], name: str = LOG) -> None:
+        """Append a line to one of `JSON_LOGS`, without non-finite numbers, which JSON cannot represent."""
+        entry = {key: value for key, value in entry.items() if not isinstance(value, float) or math.isfinite(value)}
+        with self._appending(name) as file:
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
-    def append_samples(self, update: int, samples: Iterable[str]) -> None:
-        """Append the sample texts of a validation to samples.txt."""
+    def append_samples(self, update: int, samples: Sequence[Sample]) -> None:
+        """Append the samples of a validation to samples.txt and samples.jsonl."""
         with self._appending(SAMPLES) as file:
-            file.write("\n".join([f"update {update}", *samples, "", ""]))
+            file.write("\n".join([f"update {update}", *(sample.line for sample in samples), "", ""]))
+        if samples:
+            self.append({"update": update, "samples": [sample.data for sample in samples]}, SAMPLE_DATA)
 
-    def read(self) -> list[dict[str, Any]]:
-        """Return the entries of log.jsonl."""
-        path = self.folder / LOG
+    def read(self, name: str = LOG) -> list[dict[str, Any]]:
+        """Return the entries of one of `JSON_LOGS`."""
+        path = self.folder / name
         if not path.exists():
             return []
         # Skip the last piece: it is empty, or a line cut off by a full disk.
-        lines = plain_file(self.folder, LOG).read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+        lines = plain_file(self.folder, name).read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
         entries = [parse_json(line, path) for line in lines]
         if not all(isinstance(entry, dict) and isinstance(entry.get("update"), int) for entry in entries):
             raise InputError(f"{path} is not a training log: a line has no update.")
         return entries
 
     def forget_after(self, update: int) -> None:
-        """Delete the entries of later updates, which will be repeated, from both files."""
-        entries = [entry for entry in self.read() if entry["update"] <= update]
-        write_text(self.folder / LOG, "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries))
+        """Delete the entries of later updates, which will be repeated, from all files."""
+        for name in JSON_LOGS:
+            if name == LOG or (self.folder / name).exists():
+                entries = [entry for entry in self.read(name) if entry["update"] <= update]
+                lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+                write_text(self.folder / name, lines)
         path = self.folder / SAMPLES
         if path.exists():  # a full disk may have cut it within a character
             text = plain_file(self.folder, SAMPLES).read_text(encoding="utf-8", errors="replace")

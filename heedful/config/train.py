@@ -66,6 +66,9 @@ class TrainConfig:
     average: int = 0
     """Number of last checkpoints whose weights are averaged at the end; the average is used if it scores no worse than
     the best single checkpoint. 0 or 1: no averaging."""
+    snapshots: bool = False
+    """Whether to keep the weights, in 8 bits, after validations 1, 2, 5, 10, 20, 50, ..., so that `heedful page` can
+    show how the model learned."""
     tensorboard: bool = True
     """Whether the log is written for TensorBoard too."""
     examine: bool = True

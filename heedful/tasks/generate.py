@@ -17,6 +17,7 @@ from heedful.special_tokens import END_ID, FIRST_ID
 from heedful.tasks.documents import DocumentsTask, encoded, text_tokenizer
 from heedful.tasks.task import Corpora, Probe, Report, Validator
 from heedful.tasks.translate import not_next
+from heedful.training_log import Sample
 
 if TYPE_CHECKING:
     import keras
@@ -146,7 +147,7 @@ class GenerationValidator(Validator):
         sample = self.predictor.generate(self._prompt)
         scores = self._scores()
         del scores["tokens"]  # the same at every validation
-        return scores | {"samples": [sample]}
+        return scores | {"samples": [Sample(sample, {"prompt": self._prompt, "text": sample})]}
 
 
 def examples_of(config: Config, texts: EncodedTexts) -> Examples:

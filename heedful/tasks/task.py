@@ -233,7 +233,7 @@ class Validator:
     predictor: Any = None
 
     def __call__(self) -> dict[str, Any]:
-        """Return the current scores of the model, and texts to show as `samples`."""
+        """Return the current scores of the model, and a list of `Sample` to show, `samples`."""
         raise NotImplementedError
 
     def refresh(self) -> None:

@@ -19,6 +19,7 @@ from heedful.errors import InputError
 from heedful.special_tokens import END_ID, FIRST_ID, START_ID
 from heedful.tasks.task import Corpora, Probe, Report, Task, Validator, starting_point
 from heedful.tasks.translation_data import corpora, examples_of, fresh_puzzles, scored_pairs, train_tokenizers
+from heedful.training_log import Sample
 
 if TYPE_CHECKING:
     import keras
@@ -211,10 +212,11 @@ class TranslationValidator(Validator):
     def __init__(self, run: "Run", model: "keras.Model", corpus: Corpus, scored: Examples):
         from heedful.evaluation import TokenScores
         from heedful.inference.translator import Translator
+        from heedful.inspection.cross_attention import CrossAttention
 
         self.predictor = Translator(model, run.source_tokenizer, run.target_tokenizer, run.config.decode)
         self._pairs = list(itertools.islice(corpus, run.config.train.validate_sentences))
-        self._token_scores = TokenScores(model, scored)
+        self._token_scores, self._cross_attention = TokenScores(model, scored), CrossAttention(model)
 
     def __call__(self) -> dict[str, Any]:
         scores = self._token_scores()
@@ -223,11 +225,21 @@ class TranslationValidator(Validator):
             self.refresh()
             made, text_scores = translate_and_score(self.predictor, self._pairs)
             scores |= {name: text_scores[name] for name in ("bleu", "chrf")}
-            scores["samples"] = [
-                f"{source}  ->  {hypothesis}   [{reference}]"
-                for (source, reference), hypothesis in zip(self._pairs[:SAMPLES], made, strict=False)
-            ]
+            scores["samples"] = self._samples(made[:SAMPLES])
         return scores
+
+    def _samples(self, made):
+        """Return the first pairs as `Sample`s, with their translations `made`."""
+        pairs = self._pairs[: len(made)]
+        sources = self.predictor.source_tokenizer.encode_batch([source for source, _ in pairs])
+        attention = self._cross_attention(sources, self.predictor.target_tokenizer.encode_batch(made))
+        return [
+            Sample(
+                f"{source}  ->  {hypothesis}   [{reference}]",
+                {"text": source, "translation": hypothesis, "reference": reference} | read,
+            )
+            for (source, reference), hypothesis, read in zip(pairs, made, attention, strict=True)
+        ]
 
 
 def translate_and_score(

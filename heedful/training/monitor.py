@@ -9,11 +9,11 @@ from heedful import backend
 
 
 class Monitor(keras.callbacks.Callback):
-    """Times each batch of a `fit`, and stops it after an update on a signal, a passed deadline or divergence."""
+    """Times each batch of a `fit`, logs, and stops it after an update on a signal, a passed deadline or divergence."""
 
-    def __init__(self, trainer, meter, signals, deadline):
+    def __init__(self, trainer, meter, signals, deadline, log=None):
         super().__init__()
-        self.trainer, self.meter, self.signals, self.deadline = trainer, meter, signals, deadline
+        self.trainer, self.meter, self.signals, self.deadline, self.log = trainer, meter, signals, deadline, log
         self.number = trainer.update * trainer.config.accumulate_batches
         self.diverged = None
         self.since = time.monotonic()
@@ -23,11 +23,15 @@ class Monitor(keras.callbacks.Callback):
         now = time.monotonic()
         self.meter.count(self.number, now - self.since)
         self.since = now
+        if self.log:
+            self.log.count(self.trainer.examples.tokens(self.number))
         self.number += 1
         update, rest = divmod(self.number, self.trainer.config.accumulate_batches)
         if rest:
             return
         if not math.isfinite(loss):
             self.diverged = update
+        if self.log:
+            self.trainer.checkpoints.write(lambda: self.log.after_update(update, loss))
         if self.diverged or self.signals.received is not None or now > self.deadline:
             self.model.stop_training = True

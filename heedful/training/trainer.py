@@ -18,9 +18,10 @@ from heedful.training.checkpoints import Checkpoints
 from heedful.training.meter import Meter
 from heedful.training.monitor import Monitor
 from heedful.training.objective import training_objective, with_update_tokens
+from heedful.training.progress_log import ProgressLog
 from heedful.training.signals import Interrupted, Signals
 from heedful.training.tensorboard import TensorBoardWriter
-from heedful.weights import load_weights
+from heedful.weights import load_weights, weights_by_name
 
 
 class Trainer:
@@ -30,8 +31,8 @@ class Trainer:
         run: a `Run`; its config says how to train.
         model: fresh from `run.build_model()`.
         examples: an `Examples`, such as `TranslationExamples`.
-        validate: a function without arguments that returns scores by name, including `train.select_by`, and texts to
-            show as `samples`.
+        validate: a function without arguments that returns scores by name, including `train.select_by`, and a list of
+            `Sample`, `samples`.
         report: called with each line for the user.
         data_fingerprint: of the training text; resuming requires the same text.
         seconds_spent: time used of `train.minutes` before the first update.
@@ -61,6 +62,7 @@ class Trainer:
         """Continue from the newest intact state of the run, exactly: weights, optimizer, dropout seeds, data order."""
         self._restore(*self.run.checkpoints.read_last(self.report))
         self.checkpoints.write(lambda: self.run.log.forget_after(self.update))
+        self.checkpoints.write(lambda: self.run.snapshots.forget_after(self.update))
 
     def _restore(self, arrays, progress):
         if progress["data"] != self.progress["data"]:
@@ -126,12 +128,14 @@ class Trainer:
         with Signals() as signals, meter.shown(self.update), opened as board:
             started = time.monotonic() - self.progress["seconds"]
             deadline = started + config.minutes * 60 if config.minutes else math.inf
+            log = ProgressLog(self.run.log, self.objective, self._learning_rate, started)
             self.checkpoints.warn_if_disk_is_low(self.report)
             if not self.run.checkpoints.paths():
                 self.checkpoints.save(self.progress)  # from here on the training can be resumed
+                self._save_snapshot()
             while self.update < config.updates and not self._lost_patience() and time.monotonic() < deadline:
                 goal = min(config.updates, (self.update // config.validate_every + 1) * config.validate_every)
-                logs = self._fit(goal, meter, signals, deadline)
+                logs = self._fit(goal, meter, signals, deadline, log)
                 self.progress["seconds"] = time.monotonic() - started
                 if signals.received is None or self.update == goal:  # once resumed, this goal would be skipped
                     self._validate(logs, meter, board)
@@ -145,17 +149,20 @@ class Trainer:
                     )
         if self.update < config.updates and time.monotonic() >= deadline:
             ended = f"at update {self.update:,} of {config.updates:,}"
-            rate = f"; the learning rate was still {self._learning_rate():.3g}" if config.schedule_ends else ""
-            self.report(f"Stopped after {config.minutes:g} minutes (train.minutes), {ended}{rate}.")
+            if config.schedule_ends:
+                ended += f"; the learning rate was still {self._learning_rate(self.update):.3g}"
+            self.report(f"Stopped after {config.minutes:g} minutes (train.minutes), {ended}.")
         if meter.counted:
             self.report(f"updates: {meter.summary()}")
         self._finish()
 
-    def _fit(self, goal, meter, signals, deadline):
+    def _fit(self, goal, meter, signals, deadline, log=None):
         """Run `fit` from the current update to `goal`, or until stopped; return its mean metrics."""
         per_update = self.config.accumulate_batches
         first = self.update
-        watch = Monitor(self, meter, signals, deadline)
+        watch = Monitor(self, meter, signals, deadline, log)
+        if log:
+            log.begin()
         example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
         data = backend.feed(meter.watched(self._batches(first)), example)
         history = self.objective.fit(
@@ -197,12 +204,13 @@ class Trainer:
             self.progress["waited"] += 1
         entry = {"update": self.update} | logs | {f"valid_{name}": score for name, score in scores.items()}
         entry |= meter.figures() | {
-            "learning_rate": self._learning_rate(),
+            "learning_rate": self._learning_rate(self.update),
             "seconds": round(self.progress["seconds"], 2),
             "validation_seconds": round(time.monotonic() - began, 2),
         }
         self.checkpoints.write(lambda: self.run.log.append(entry))
         self.checkpoints.write(lambda: self.run.log.append_samples(self.update, samples))
+        self._save_snapshot()
         if board:
             board.write(self.update, {name: value for name, value in entry.items() if name != "update"})
         self.report(
@@ -212,12 +220,19 @@ class Trainer:
             + ("  best" if better else "")
         )
         for sample in samples:
-            self.report(f"    {sample}")
+            self.report(f"    {sample.line}")
         meter.restart()
 
-    def _learning_rate(self):
-        """Return the learning rate of the last update."""
-        return float(backend.to_numpy(self.schedule((self.update - 1) * self.config.accumulate_batches)))
+    def _save_snapshot(self):
+        """Save a snapshot if the config asks for them, and one is due."""
+        validation, rest = divmod(self.update, self.config.validate_every)
+        if self.config.snapshots and not rest and self.run.snapshots.due(validation):
+            weights = weights_by_name(self.model)
+            self.checkpoints.write(lambda: self.run.snapshots.save(self.update, weights))
+
+    def _learning_rate(self, update):
+        """Return the learning rate of an update."""
+        return float(backend.to_numpy(self.schedule((update - 1) * self.config.accumulate_batches)))
 
     def _scores(self):
         """Validate and return the scores; raise `InputError` if that of `train.select_by` is not finite."""

@@ -25,6 +25,7 @@ from heedful.tasks.task import Validator
 from heedful.training.cost_estimate import FIRST, CostEstimate, Trial, estimate_cost, largest_batch
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
+from heedful.training_log import JSON_LOGS, SAMPLES
 from heedful.weights import load_matching, load_weights
 from heedful.workflows.time_plan import fit_into_minutes
 
@@ -35,9 +36,9 @@ PLANNED = "planned, to fit into train.minutes"  # the origin of a setting
 EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows that are examined at most
 # Files that a training writes to its run folder, and may delete there.
 WRITTEN = (
-    CONFIG, WEIGHTS, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", "log.jsonl", "samples.txt",
-    "scores.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt", "curves.png", "state/*.safetensors",
-    "state/*.damaged", "tensorboard/events.*",
+    CONFIG, WEIGHTS, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", *JSON_LOGS, SAMPLES, "scores.json",
+    "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt", "snapshots/[0-9]*.safetensors", "curves.png",
+    "state/*.safetensors", "state/*.damaged", "tensorboard/events.*",
 )  # fmt: skip
 
 

@@ -1,0 +1,80 @@
+"""The log of a running training: a line every few seconds, between validations."""
+
+import math
+import time
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from heedful import backend
+from heedful.training_log import PROGRESS, TrainingLog
+
+INTERVAL = 2.0  # seconds between lines
+SHARE = 0.005  # of the time, at most, that measuring the gradient may take
+
+
+class ProgressLog:
+    """Writes progress.jsonl: loss, tokens per second, learning rate and gradient norm.
+
+    The norm is computed from Adam's first moments before and after an update, m' = b m + (1 - b) g, so the compiled
+    update is the same with and without this log. It is the norm of the gradient that the optimizer used: after
+    clipping, and the mean over accumulated batches.
+
+    Args:
+        log: the `TrainingLog` of the run.
+        objective: the `Objective` in training; its optimizer is an Adam.
+        learning_rate: returns the learning rate of an update.
+        started: time (`time.monotonic`) at which the training began, minus that of earlier sessions.
+    """
+
+    def __init__(self, log: TrainingLog, objective: keras.Model, learning_rate: Callable[[int], float], started: float):
+        self.log, self.objective, self.learning_rate, self.started = log, objective, learning_rate, started
+        optimizer = objective.optimizer
+        self._beta = float(optimizer.beta_1)
+        self._moments = [variable for variable in optimizer.variables if variable.path.endswith("_momentum")]
+        self._interval = INTERVAL
+        self.begin()
+
+    def begin(self) -> None:
+        """Start counting, at the beginning of a `fit`, whose loss is a mean since then."""
+        self._tokens, self._counted, self._summed = 0, 0, 0.0
+        self._since, self._before = time.monotonic(), None
+
+    def count(self, tokens: int) -> None:
+        """Count the tokens of a batch."""
+        self._tokens += tokens
+
+    def after_update(self, update: int, loss: float) -> None:
+        """Write a line if one is due. `loss` is the mean of all tokens since `begin`."""
+        now = time.monotonic()
+        if not math.isfinite(loss) or now - self._since < self._interval:
+            return
+        if self._before is None:  # the line follows after the next update, which the norm is of
+            self._before = self._read_moments()
+            return
+        norm, self._before = self._gradient_norm(self._before), None
+        summed = loss * self._tokens
+        tokens = max(1, self._tokens - self._counted)
+        self.log.append({
+            "update": update, "loss": round((summed - self._summed) / tokens, 5),
+            "tokens_per_second": round(tokens / (now - self._since), 1), "learning_rate": self.learning_rate(update),
+            "gradient_norm": float(f"{norm:.4g}"), "seconds": round(now - self.started, 2),
+        }, PROGRESS)  # fmt: skip
+        measured = 2 * (time.monotonic() - now)  # the moments are read twice
+        self._interval = max(INTERVAL, measured / SHARE)
+        self._counted, self._summed, self._since = self._tokens, summed, now
+
+    def _read_moments(self):
+        if hasattr(self.objective, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
+            self.objective.jax_state_sync()
+        return [np.array(backend.to_numpy(moment), np.float32) for moment in self._moments]
+
+    def _gradient_norm(self, before):
+        squares = 0.0
+        for old, new in zip(before, self._read_moments(), strict=True):
+            new -= old
+            new /= 1 - self._beta
+            new += old
+            squares += float(np.vdot(new, new))
+        return math.sqrt(squares)

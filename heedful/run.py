@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from heedful.weights import count_elements, load_weights, refuse_larger_model, w
 
 CONFIG, WEIGHTS, ORIGINS = "config.json", "model.safetensors", "origins.json"
 SOURCE, TARGET, ONE = "source.tokenizer.json", "target.tokenizer.json", "tokenizer.json"
+HEADS = "heads.json"  # the importance of each head
 LOADED = (CONFIG, WEIGHTS, SOURCE, TARGET, ONE)  # the files that a predictor needs
 FOLDERS = ("state", "snapshots", "outputs", "figures", "tensorboard", "ctranslate2")
 
@@ -188,6 +190,15 @@ class Run:
         """Record where values of settings came from."""
         content = json.dumps(self.origins() | dict(origins), indent=2, ensure_ascii=False) + "\n"
         write_text(self.path / ORIGINS, content)
+
+    def head_importance(self) -> dict[str, Any] | None:
+        """Return what `heedful inspect --heads` measured last, or None."""
+        if not (self.path / HEADS).exists():
+            return None
+        found = read_json(plain_file(self.path, HEADS))
+        if not isinstance(found, dict) or not found.keys() >= {"loss", "heads", "text", "sentences"}:
+            raise InputError(f"{self.path / HEADS} is not what heedful inspect --heads wrote.")
+        return found
 
     def never_saved(self) -> bool:
         """Return whether the run stopped before its first checkpoint, so that it can start again."""

@@ -105,7 +105,9 @@ def test_samples_hold_ids_and_cross_attention(whole):
         assert run.source_tokenizer.encode(sample["text"]) == sample["source"]
         trace = Trace()
         model((np.array([[*sample["source"], END_ID]]), np.array([[START_ID, *sample["target"]]])), trace=trace)
-        want = [backend.to_numpy(trace[f"decoder/block_{layer}/cross_attention"])[0] for layer in range(model.num_layers)]
+        want = [
+            backend.to_numpy(trace[f"decoder/block_{layer}/cross_attention"])[0] for layer in range(model.num_layers)
+        ]
         found = np.frombuffer(base64.b64decode(sample["cross"]), np.uint8).reshape(sample["shape"]) / 255
         np.testing.assert_allclose(found, np.stack(want), atol=0.5 / 255 + 1e-5)
 

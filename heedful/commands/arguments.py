@@ -27,6 +27,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def whole_number(text: str) -> int:
+    """Parse an integer from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
 class CommandParser(argparse.ArgumentParser):
     """Accepts positional arguments anywhere among options; Python 3.11 itself accepts them only before options."""
 

@@ -1,0 +1,35 @@
+"""heedful page: write one HTML file that looks into a run."""
+
+from pathlib import Path
+
+from heedful.commands.arguments import whole_number
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("out", nargs="?", type=Path, metavar="OUT.html", help="the file (default: RUN/page.html)")
+    parser.add_argument(
+        "--compare", action="append", default=[], type=Path, metavar="RUN", help="another run, to compare"
+    )
+    parser.add_argument(
+        "--type", choices=("float16", "float32", "int8"),
+        help="type of the weights (default: float16, or int8 above 15 million parameters)",
+    )  # fmt: skip
+    parser.add_argument("--example", action="append", default=[], metavar="TEXT", help="a text to begin with")
+    parser.add_argument(
+        "--checkpoints", type=whole_number, metavar="N",
+        help="number of earlier checkpoints, in 8 bits (default: as many as fit in 16 MB)",
+    )  # fmt: skip
+
+
+def run(options):
+    """Run the command."""
+    from heedful.cache import keep_compilations
+    from heedful.page.writing import write_page
+    from heedful.run import Run
+
+    keep_compilations()
+    runs = [Run.open(path) for path in (options.run, *options.compare)]
+    out = options.out or options.run / "page.html"
+    print(write_page(runs, out, options.type, options.example, options.checkpoints))

@@ -1,0 +1,126 @@
+"""A run as a page needs it: its description as JSON, and its weights as packed bytes."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from heedful.decoding.candidates import forbidden_ids
+from heedful.errors import InputError
+from heedful.page.packing import WeightType, pack
+from heedful.page.rounding import largest_difference
+from heedful.page.sentences import example_texts, scored_sentences
+from heedful.run import Run
+from heedful.scores.provenance import read as read_scores
+from heedful.special_tokens import MASK
+from heedful.storage import read_with_checksum
+from heedful.training_log import PROGRESS
+from heedful.weights import count_elements
+
+TASKS = ("translate", "generate", "fill", "classify")
+FORMAT = 1  # of the description
+LARGE = 15_000_000  # parameters above which float16 makes a page slow to open
+EARLIER_BYTES = 16_000_000  # of the earlier checkpoints in a page, by default
+POINTS = 400  # of a curve
+SHOWN_SCORES = ("data", "bleu", "chrf", "exact", "loss", "perplexity", "accuracy", "macro_f1", "bits_per_byte")
+
+
+class Contents(NamedTuple):
+    """A run for a page."""
+
+    description: dict[str, Any]
+    weights: list[bytes]
+    """For each checkpoint, the best one last."""
+
+
+def contents_of(
+    run: Run, kind: WeightType | None = None, examples: Sequence[str] = (), checkpoints: int | None = None
+) -> Contents:
+    """Return the contents of a page about a run.
+
+    Args:
+        run: a trained `Run` of one of `TASKS`.
+        kind: type of the weights; None: float16, or int8 for a large model. Earlier checkpoints are always int8.
+        examples: texts to begin with; by default some of the run's own.
+        checkpoints: number of earlier checkpoints; None: as many as fit in `EARLIER_BYTES`.
+
+    Raises:
+        InputError: the task has no page, or the run has no weights or damaged ones.
+    """
+    if run.config.task not in TASKS:
+        raise InputError(f"{run.path} is a run of task {run.config.task!r}; there are pages for {', '.join(TASKS)}.")
+    path = run.weights_path()
+    run.refuse_larger_than(path)
+    weights = read_with_checksum(path)[0]
+    parameters = count_elements(path)
+    kind = kind or ("int8" if parameters > LARGE else "float16")
+    examples = list(examples) or example_texts(run)
+    earlier = _earlier_checkpoints(run, parameters, checkpoints)
+    packed = [pack({name: arrays[name] for name in weights}, "int8") for _, arrays in earlier] + [pack(weights, kind)]
+    description = {
+        "format": FORMAT, "name": run.path.resolve().name, "task": run.config.task,
+        "model": dataclasses.asdict(run.config.model), "decode": dataclasses.asdict(run.config.decode),
+        "parameters": parameters, "type": kind, "difference": largest_difference(run, weights, kind, examples),
+        "checkpoints": [update for update, _ in earlier] + [_best_update(run)],
+        "examples": examples, "tensors": [table for _, table in packed],
+    }  # fmt: skip
+    return Contents(description | _of_task(run) | _of_training(run), [content for content, _ in packed])
+
+
+def _of_task(run):
+    """Return what depends on the task: tokenizers, labels, special tokens."""
+    tokenizers = [json.loads(tokenizer.to_json()) for tokenizer in run.tokenizers()]
+    sides = dict(zip(("source", "target"), tokenizers, strict=False))
+    if sides.get("target") == sides["source"]:
+        del sides["target"]
+    return {
+        "tokenizers": sides,
+        "forbidden": list(forbidden_ids(run.config.decode, run.target_tokenizer)),
+        "starts": run.config.task == "generate" and run.config.data.packing == "documents",
+        "mask": run.tokenizer.lookup(MASK),
+        "labels": list(run.config.data.labels),
+    }
+
+
+def _of_training(run):
+    """Return the curves and scores of a run, and the sentences of its test text."""
+    return {
+        "log": run.log.read(), "progress": thinned(run.log.read(PROGRESS), POINTS),
+        "scores": [{name: one[name] for name in SHOWN_SCORES if name in one} for one in read_scores(run)],
+        "sentences": scored_sentences(run), "importance": run.head_importance(),
+    }  # fmt: skip
+
+
+def thinned(entries: Sequence[Any], most: int) -> list[Any]:
+    """Return at most `most` entries, evenly spaced, the first and the last among them."""
+    if len(entries) <= most:
+        return list(entries)
+    return [entries[index] for index in np.linspace(0, len(entries) - 1, most).round().astype(int)]
+
+
+def _best_update(run):
+    paths = run.checkpoints.paths()
+    if paths:
+        return run.checkpoints.read(paths[-1])[1]["best_update"]
+    log = run.log.read()
+    return log[-1]["update"] if log else 0
+
+
+def _earlier_checkpoints(run, parameters, most):
+    """Return (update, weights) of earlier states, oldest first: snapshots, and the last checkpoints."""
+    found: dict[int, Any] = {int(path.stem): (run.snapshots.read, path) for path in run.snapshots.paths()}
+    for path in run.checkpoints.paths():
+        found.setdefault(int(path.stem), (_weights_of_state, run, path))
+    best = _best_update(run)
+    updates = [update for update in sorted(found) if update != best]
+    most = EARLIER_BYTES // max(parameters, 1) if most is None else most
+    chosen = thinned(updates, most) if most > 1 else updates[:most]
+    return [(update, function(*arguments)) for update in chosen for function, *arguments in [found[update]]]
+
+
+def _weights_of_state(run, path):
+    """Return the weights in a checkpoint by the names of weight files: their own without kind and number."""
+    arrays = run.checkpoints.read(path)[0]
+    return {name.split("/", 2)[2]: array for name, array in arrays.items() if name.startswith("model/")}

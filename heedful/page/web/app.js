@@ -1,0 +1,141 @@
+// @ts-check
+// The page: one state, a few things that can be done to it, and the views.
+import { render } from "preact";
+import { useEffect, useReducer, useRef } from "preact/hooks";
+import { readAddress, writeAddress } from "./address.js";
+import { Beam } from "./beam.js";
+import { Compare } from "./compare.js";
+import { Errors } from "./errors.js";
+import { Heads } from "./heads.js";
+import { Maps } from "./maps.js";
+import { html, SIDES } from "./parts.js";
+import { headEffects, removalEffects, toggled, written } from "./questions.js";
+import { Training } from "./training.js";
+import { Why } from "./why.js";
+
+/**
+ * The views: name, label, component, and whether there is something to show.
+ * @type {[string, string, any, (about: any, models: any[]) => boolean][]}
+ */
+const VIEWS = [
+  ["why", "Why this word?", Why, () => true],
+  ["maps", "Attention maps", Maps, () => true],
+  ["beam", "Beam search", Beam, (about) => about.writes],
+  ["training", "Training", Training, () => true],
+  ["compare", "Compare", Compare, (about, models) => models.length > 1 || about.checkpoints.length > 1],
+  ["errors", "Errors", Errors, (about) => !!about.sentences],
+  ["heads", "Heads that matter", Heads, (about) => !!about.importance],
+];
+const EMPTY = { ids: [], pieces: [], words: [] };
+const merge = (state, change) => ({ ...state, ...change });
+
+export async function start(root, models) {
+  const abouts = await Promise.all(models.map((model) => model.about()));
+  document.title = `${abouts[0].name} · heedful`;
+  render(html`<${App} ...${{ models, abouts }} />`, root);
+}
+
+function App({ models, abouts }) {
+  const first = { text: abouts[0].examples[0] ?? "" };
+  const [state, change] = useReducer(merge, null, () =>
+    ({ theme: "", source: EMPTY, ...readAddress(location.hash, first) }));
+  const run = Math.min(state.run, models.length - 1), model = models[run], about = abouts[run];
+  const turn = useRef(0);
+
+  useEffect(() => {
+    const read = () => { if (location.hash !== writeAddress(state)) change(readAddress(location.hash, first)); };
+    addEventListener("hashchange", read);
+    return () => removeEventListener("hashchange", read);
+  });
+  useEffect(() => { history.replaceState(null, "", writeAddress(state)); },
+    [state.view, state.run, state.text, state.chosen, state.off, state.forced, state.width]);
+  useEffect(() => {
+    const mine = ++turn.current;
+    const current = (content) => { if (mine === turn.current) change(content); return mine === turn.current; };
+    answer(model, about, state, current).catch((error) => current({ error: error.message, ready: true }));
+  }, [run, state.text, state.off, state.forced]);
+
+  const act = {
+    change,
+    choose: (chosen) => change({ chosen }),
+    force: (forced, forcedWord = null) => change({ forced, forcedWord }),
+    toggle: (kind, layer, head) => change({ off: toggled(state.off, kind, layer, head) }),
+    allOn: () => change({ off: null }),
+    write: (text, view = state.view) => change({ text, view, forced: null, forcedWord: null, chosen: 0 }),
+  };
+  const views = VIEWS.filter(([, , , exists]) => exists(about, models));
+  const [view, , View] = views.find(([name]) => name === state.view) ?? views[0];
+  const shared = { state, act, model, about, models, abouts };
+  return html`
+    <header>
+      <div>
+        <h1>${models.length > 1 ? html`<select aria-label="Run" value=${run}
+          onChange=${(e) => change({ run: +e.target.value, off: null, forced: null, chosen: 0 })}>
+          ${abouts.map(({ name }, i) => html`<option key=${i} value=${i}>${name}</option>`)}</select>` : about.name}</h1>
+        <div class="about number">${facts(about)}</div>
+      </div>
+      <nav>
+        <div role="tablist" aria-label="Views">${views.map(([name, label]) => html`<button key=${name} role="tab" id=${`tab-${name}`}
+          aria-selected=${String(view === name)} aria-controls="view" onClick=${() => change({ view: name })}>${label}</button>`)}</div>
+        <${Theme} theme=${state.theme} change=${change} />
+      </nav>
+    </header>
+    <section class="card" aria-label=${SIDES[about.task].field}>
+      <div class="ask"><textarea rows="1" aria-label=${SIDES[about.task].field} value=${state.text} spellcheck="false"
+        onInput=${(e) => act.write(e.target.value.replace(/\n/g, " "))} /></div>
+      <div class="examples">${about.examples.map((text) => html`<button key=${text} onClick=${() => act.write(text)}>${text}</button>`)}</div>
+      ${state.source.cut > 0 && html`<p class="note">The text is longer than the model reads: ${state.source.cut} tokens are left out.</p>`}
+      ${state.error && html`<p class="note" role="alert">${state.error}</p>`}
+    </section>
+    <div id="view" role="tabpanel" aria-labelledby=${`tab-${view}`} data-ready=${String(!!state.ready)} tabindex="-1">
+      <${View} ...${shared} />
+    </div>
+    <footer>Computed in this page (${about.kernel}); nothing is sent anywhere.${timing(state)}</footer>`;
+}
+
+/** Computes everything about the text of a state, and passes it to `current` part by part until that returns false. */
+async function answer(model, about, { text, off, forced }, current) {
+  const began = performance.now(), source = await model.split({ text });
+  if (!source.ids.length && !about.starts) {
+    current({ source, target: null, now: null, effects: null, error: null, ready: true });
+    return;
+  }
+  const own = await written(model, source.ids);
+  const target = forced ? await completed(model, about, source.ids, forced) : own;
+  const pair = { source: source.ids, target: target.ids };
+  const before = await model.look(pair), now = off ? await model.look({ ...pair, off }) : before;
+  const shownState = { source, own, target, before, now, seenOff: off, effects: null, without: null, error: null };
+  if (!current({ ...shownState, ready: false, took: performance.now() - began })) return;
+  if (off) current({ without: await written(model, source.ids, { off }) });
+  const removed = await removalEffects(model, about, source, target, off);
+  if (!current({ effects: { ...removed, heads: {} }, ready: true })) return;
+  const heads = await headEffects(model, about, source, target, off);
+  current({ effects: { ...removed, heads }, all: performance.now() - began });
+}
+
+/** The target that begins with forced tokens: written on, or as it is where the model does not write. */
+async function completed(model, about, source, forced) {
+  return about.writes ? written(model, source, { prefix: forced }) : model.show({ ids: forced });
+}
+
+function Theme({ theme, change }) {
+  const toggle = () => {
+    const now = theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
+    change({ theme: document.documentElement.dataset.theme });
+  };
+  return html`<button class="theme" onClick=${toggle} aria-label="Dark or light" title="Dark or light">◐</button>`;
+}
+
+function facts({ parameters, kinds, layers, heads, type, difference }) {
+  const sides = kinds.includes("cross") ? `${layers} + ${layers}` : layers;
+  const exact = type === "float32" ? "" : ` · weights in ${type}, which changes probabilities by ${small(difference)} at most`;
+  return `${(parameters / 1e6).toFixed(2)} M parameters · ${sides} layers · ${heads} heads${exact}`;
+}
+
+const small = (share) => `${Number((100 * share).toPrecision(1))} %`;
+
+function timing({ took, all }) {
+  return took ? ` Result and maps ${took.toFixed(0)} ms${all ? `, effects ${(all - took).toFixed(0)} ms` : ""}.` : "";
+}
+

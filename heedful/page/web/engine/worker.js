@@ -1,0 +1,24 @@
+// @ts-check
+// Models behind messages: { call, run, method, argument } in, { call, value | error | end } out.
+import { LocalModel } from "./local.js";
+
+const models = [], cancelled = new Set();
+
+self.onmessage = async ({ data: { call, run, method, argument } }) => {
+  const answer = (content) => self.postMessage({ call, ...content });
+  try {
+    if (method === "cancel") { cancelled.add(argument); return; }
+    if (method === "open") {
+      models[run] = new LocalModel(.../** @type {[any, string[], any]} */ (argument));
+      answer({ value: models[run].about() });
+      return;
+    }
+    const result = models[run][method](argument);
+    if (!result?.[Symbol.asyncIterator]) { answer({ value: await result }); return; }
+    for await (const value of result) {
+      if (cancelled.delete(call)) break;
+      answer({ value });
+    }
+    answer({ end: true });
+  } catch (error) { answer({ error: String(error?.message ?? error) }); }
+};

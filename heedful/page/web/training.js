@@ -1,0 +1,74 @@
+// @ts-check
+// How the model was trained: curves, and the same text at each kept checkpoint.
+import { useState } from "preact/hooks";
+import { Pixels, html, range, useAnswer } from "./parts.js";
+import { written } from "./questions.js";
+
+/** Curves: key, label, and which log it comes from. */
+const CURVES = [
+  ["loss", "training loss, nats", "progress"], ["valid_loss", "validation loss, nats", "log"], ["valid_bleu", "BLEU", "log"],
+  ["valid_accuracy", "accuracy", "log"], ["learning_rate", "learning rate", "progress"], ["gradient_norm", "gradient norm", "progress"],
+  ["tokens_per_second", "tokens per second", "log"],
+];
+
+export function Training({ state, model, about }) {
+  const { source, theme } = state, updates = about.checkpoints, several = updates.length > 1 && source.ids.length > 0;
+  const [at, setAt] = useState(updates.length - 1);
+  const film = useAnswer((current) => several && developed(model, about, source.ids, current), [model, source.ids.join()]) || [];
+  const curves = CURVES.map(([key, label, log]) => ({ key, label, points: (about[log] ?? []).filter((entry) => key in entry).map((entry) => [entry.update, entry[key]]) }));
+  return html`
+    <section class="card" aria-label="Curves"><h2>Curves</h2>
+      <p class="hint">${about.log.length} validations${several ? ". The line marks the checkpoint that is chosen below." : "."}</p>
+      <div class="curves">${curves.filter(({ points }) => points.length > 1).map((curve) => html`<${Curve} key=${curve.key} ...${{ ...curve, mark: several ? updates[at] : null }} />`)}</div>
+      ${about.scores.length > 0 && html`<${Scores} scores=${about.scores} />`}
+    </section>
+    ${several && html`<section class="card" aria-label="The text through the training"><h2>The text through the training</h2>
+      <p class="hint">Each kept checkpoint reads your text${about.type === "int8" ? "" : "; earlier ones are kept in 8 bits"}. The maps are the last layer's, as a mean of its heads.</p>
+      <label class="bar-top">Update <input type="range" class="wide" min="0" max=${updates.length - 1} value=${at}
+        onInput=${(e) => setAt(+e.target.value)} aria-label="Checkpoint" aria-valuetext=${`update ${updates[at]}`} /> <b class="number">${updates[at].toLocaleString("en")}</b></label>
+      <div class="film" tabindex="0" role="group" aria-label="Checkpoints">${film.map(({ target, map }, i) => html`<button key=${i} aria-pressed=${String(i === at)} onClick=${() => setAt(i)}>
+        <${Pixels} ...${{ ...map, theme, label: `attention at update ${updates[i]}` }} /><b class="number">${updates[i].toLocaleString("en")}</b>
+        <span class="quoted">${/^[\ufffd\s]*$/.test(target.text) ? html`<span class="hint">nothing that can be read</span>` : target.text}</span></button>`)}</div></section>`}`;
+}
+
+/** What each checkpoint writes for a source, and its mean attention map. */
+async function developed(model, about, source, current) {
+  const film = [];
+  for (const checkpoint of range(about.checkpoints.length)) {
+    const target = await written(model, source, { checkpoint });
+    const { maps, reading } = await model.look({ source, target: target.ids, checkpoint });
+    film.push({ target, map: mean(maps[reading.map].at(-1), about.heads) });
+    if (!current([...film])) return film;
+  }
+  return film;
+}
+
+function mean({ weights, rows, columns }, heads) {
+  const sum = new Float32Array(rows * columns);
+  for (let n = 0; n < heads; n++) for (let i = 0; i < sum.length; i++) sum[i] += weights[n * sum.length + i] / heads;
+  return { weights: sum, rows, columns };
+}
+
+const short = (v) => (Math.abs(v) >= 1000 ? `${(v / 1000).toFixed(1)}k` : v >= 10 ? v.toFixed(1) : v >= 0.01 || v === 0 ? v.toFixed(3) : v.toExponential(1));
+
+function Curve({ label, points, mark }) {
+  const values = points.map(([, value]) => value), most = Math.max(...values), least = Math.min(0, ...values), end = points.at(-1)[0];
+  const X = (update) => 4 + (update / (end || 1)) * 222, Y = (value) => 112 - ((value - least) / (most - least || 1)) * 92;
+  const [lastUpdate, last] = points.at(-1);
+  return html`<figure><svg viewBox="0 0 234 130" role="img" aria-label=${`${label}: ${short(last)} at update ${lastUpdate}`}>
+    <line x1="4" x2="226" y1="112" y2="112" stroke="var(--line)" />
+    ${mark !== null && html`<line x1=${X(mark)} x2=${X(mark)} y1="14" y2="112" stroke="var(--ink)" stroke-dasharray="2 3" />`}
+    <polyline points=${points.map(([u, v]) => `${X(u)},${Y(v)}`).join(" ")} fill="none" stroke="var(--attention)" stroke-width="2" />
+    ${points.length < 40 && points.map(([u, v]) => html`<circle cx=${X(u)} cy=${Y(v)} r="3" fill="var(--attention)"><title>${short(v)} at update ${u}</title></circle>`)}
+    <text class="value" x=${X(lastUpdate)} y=${Math.max(10, Y(last) - 8)} text-anchor="end">${short(last)}</text>
+    <text x="4" y="126">0</text><text x="226" y="126" text-anchor="end">${end.toLocaleString("en")}</text>
+  </svg><figcaption class="hint">${label}</figcaption></figure>`;
+}
+
+function Scores({ scores }) {
+  const names = [...new Set(scores.flatMap((one) => Object.keys(one)))].filter((name) => name !== "data");
+  const cell = (value) => (typeof value === "number" ? value.toFixed(value < 10 ? 3 : 2) : "–");
+  return html`<table class="scores"><caption>Scores</caption>
+    <thead><tr><th scope="col">text</th>${names.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+    <tbody>${scores.map((one, i) => html`<tr key=${i}><th scope="row">${one.data}</th>${names.map((name) => html`<td class="number">${cell(one[name])}</td>`)}</tr>`)}</tbody></table>`;
+}

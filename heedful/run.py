@@ -196,7 +196,7 @@ class Run:
         if not (self.path / HEADS).exists():
             return None
         found = read_json(plain_file(self.path, HEADS))
-        if not isinstance(found, dict) or not found.keys() >= {"loss", "heads", "text", "sentences"}:
+        if not isinstance(found, dict) or not found.keys() >= {"loss", "heads", "text", "tokens"}:
             raise InputError(f"{self.path / HEADS} is not what heedful inspect --heads wrote.")
         return found
 

@@ -94,7 +94,8 @@ def test_samples_hold_ids_and_cross_attention(whole):
     run = Run.open(whole.path)
     last = run.log.read(SAMPLE_DATA)[-1]
     text = (run.path / "samples.txt").read_text(encoding="utf-8")
-    assert last["update"] == 6 and last["samples"]
+    assert last["update"] == 6
+    assert last["samples"]
     model = run.build_model()
     states = run.checkpoints.read_last()[0]
     for variable in model.weights:  # the state that was validated, which need not be the best
@@ -142,4 +143,5 @@ def test_a_language_model_logs_the_text_it_wrote(recipe_of, tmp_path):
     config = change(Config.from_toml(recipe_of("generate")), "--train.updates", "3", "--train.validate_every", "3")
     run = workflows.train(config, tmp_path / "run", quiet)
     [entry] = [json.loads(line) for line in (run.path / SAMPLE_DATA).read_text(encoding="utf-8").splitlines()]
-    assert entry["update"] == 3 and entry["samples"][0]["text"].startswith(entry["samples"][0]["prompt"])
+    assert entry["update"] == 3
+    assert entry["samples"][0]["text"].startswith(entry["samples"][0]["prompt"])

@@ -23,7 +23,7 @@ GROUPS = (
     ("inspect", (
         ("evaluate", "score a run: BLEU and chrF, loss and bits per byte, or accuracy and F1"),
         ("compare", "compare the scores of runs: intervals, differences, and whether they could be chance"),
-        ("inspect", "draw attention maps, the positional encoding, the learning rate"),
+        ("inspect", "draw attention maps, positions, the learning rate; measure what each head is worth"),
         ("page", "write one HTML file that shows why a run writes each word; it needs no network"),
         ("explain", "explain a setting: heedful explain train.learning_rate"),
         ("diff", "list the settings in which two runs or recipes differ"),

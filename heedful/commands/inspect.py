@@ -1,4 +1,4 @@
-"""heedful inspect: draw attention maps, the positional encoding, the learning rate."""
+"""heedful inspect: draw attention maps, the positional encoding, the learning rate; measure heads."""
 
 from pathlib import Path
 
@@ -17,6 +17,8 @@ def add_arguments(parser):
     parser.add_argument("--kind", choices=KINDS, help="default: all three")
     parser.add_argument("--positions", action="store_true", help="draw the positional encoding")
     parser.add_argument("--schedule", action="store_true", help="draw the learning rate")
+    parser.add_argument("--heads", action="store_true", help="measure how the loss changes without each head")
+    parser.add_argument("--tokens", type=count, default=20_000, help="tokens of the validation text that --heads reads")
     parser.add_argument("--out", type=Path, help="folder for the figures (default: RUN/figures)")
 
 
@@ -29,8 +31,8 @@ def run(options):
     from heedful.training.optimizer import training_schedule
 
     run = Run.open(options.run)
-    if not (options.sentence or options.positions or options.schedule):
-        raise InputError("Give a sentence, --positions or --schedule.")
+    if not (options.sentence or options.positions or options.schedule or options.heads):
+        raise InputError("Give a sentence, --positions, --schedule or --heads.")
     if not options.sentence and (options.target or options.layer or options.head or options.kind):
         raise InputError("--target, --layer, --head and --kind say what to draw of a sentence: give one.")
     out = options.out or run.path / "figures"
@@ -40,6 +42,8 @@ def run(options):
         train = run.config.train
         schedule = training_schedule(train, run.config.model.d_model)
         print(figures.draw_schedule(out / "schedule.png", schedule, train.updates))
+    if options.heads:
+        _measure_heads(run, options.tokens)
     if options.sentence:
         _draw_attention(run.of_task("translate"), options, out)
 
@@ -56,3 +60,21 @@ def _draw_attention(run, options, out):
         for layer in [options.layer] if options.layer else range(1, maps.num_layers + 1):
             name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
             print(draw_attention(out / f"{name}.png", maps, kind, layer, options.head))
+
+
+def _measure_heads(run, tokens):
+    """Measure the heads, and print them, the most important first."""
+    from heedful.cache import keep_compilations
+    from heedful.inspection.head_importance import measure_heads
+
+    keep_compilations()
+    found = measure_heads(run, tokens)
+    changes = [
+        (change, f"{kind} layer {layer} head {head}")
+        for kind, layers in found["heads"].items()
+        for layer, row in enumerate(layers, start=1)
+        for head, change in enumerate(row, start=1)
+    ]
+    print(f"loss {found['loss']:.4f} nats per token, on {found['tokens']:,} tokens of {found['text']}")
+    for change, name in sorted(changes, reverse=True):
+        print(f"{change:+.4f}  without {name}")

@@ -12,7 +12,7 @@ import pytest
 
 from heedful.page.document import build_document
 
-pytestmark = pytest.mark.any_backend
+READY = '[data-ready="true"]'  # set when everything about the text is computed
 
 
 def _missing(reason):
@@ -53,7 +53,7 @@ def page_of(browser, path, fragment="", width=1180, dark=False, **options):
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
     page.goto(path.as_uri() + fragment)
-    page.locator('[data-ready="true"]').wait_for(state="attached")
+    page.locator(READY).wait_for(state="attached")
     yield page
     context.close()
     assert not complaints

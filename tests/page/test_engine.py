@@ -32,13 +32,16 @@ VARIANTS = {
     **{f"projections={value}": {"attention_projections": value} for value in choices("attention_projections")},
     "one key head": {"num_kv_heads": 1}, "two key heads": {"num_kv_heads": 2, "norm_position": "pre"},
     "head_dim": {"head_dim": 12}, "rotary with head_dim": {"positions": "rotary", "head_dim": 6, "num_kv_heads": 2},
-    "no bias": {"bias": False}, "output bias": {"output_bias": True}, "output bias, untied": {"output_bias": True, "tie": "none"},
+    "no bias": {"bias": False}, "output bias": {"output_bias": True},
+    "output bias, untied": {"output_bias": True, "tie": "none"},
     "embedding norm": {"embedding_norm": True, "positions": "learned"}, "no scale": {"embedding_scale": False},
     "no causal mask": {"causal_mask": False}, "epsilon": {"norm_epsilon": 1e-3},
     "odd sizes": {"d_model": 30, "num_heads": 5, "d_ff": 50},
     "modern": {"activation": "swiglu", "norm_position": "pre", "norm": "rms", "positions": "rotary", "num_kv_heads": 2,
                "bias": False, "tie": "all"},
 }  # fmt: skip
+TEXT_VARIANTS = ("default", "modern", "tie=none", "embedding norm", "no causal mask", "head_dim", "projections=none",
+                 "odd sizes")  # fmt: skip
 V, C = 53, 5
 DECODE = {**dataclasses.asdict(DecodeConfig()), "max_length": 12}
 
@@ -52,7 +55,7 @@ def test_every_option_has_a_variant():
 
 def contents_of_model(model, task, **more):
     """Return a page's `Contents` of a model without a run, float32."""
-    architecture = {name: value for name, value in dataclasses.asdict(model.architecture).items()}
+    architecture = dict(dataclasses.asdict(model.architecture).items())
     options = dataclasses.asdict(ModelConfig(**architecture, pooling=more.pop("pooling", "mean")))
     content, table = pack(weights_by_name(model), "float32")
     tokenizer = json.loads(Tokenizer.train(["a b c"], kind="char", vocab_size=8).to_json())
@@ -125,7 +128,8 @@ def opened(browser, models, tmp_path_factory):
 LOOK = """async ([run, source, target, off]) => {
   const { steps, maps, reading, logits } = await window.heedful.models[run].look({ source, target, off, keep: true });
   const plain = (map) => ({ ...map, weights: [...map.weights], mixed: [...map.mixed], values: [...map.values] });
-  return { steps, reading, logits: [...logits], maps: Object.fromEntries(Object.entries(maps).map(([kind, layers]) => [kind, layers.map(plain)])) };
+  const all = Object.entries(maps).map(([kind, layers]) => [kind, layers.map(plain)]);
+  return { steps, reading, logits: [...logits], maps: Object.fromEntries(all) };
 }"""
 
 
@@ -245,8 +249,9 @@ TEXTS = [
 TOKENIZE = """async ([run, texts, ids]) => {
   const out = [];
   for (const [i, text] of texts.entries()) {
-    const source = await window.heedful.models[run].split({ text });
-    out.push([source.ids, (await window.heedful.models[run].show({ ids: ids[i] })).text, (await window.heedful.models[run].show({ ids: ids[i] })).pieces]);
+    const model = window.heedful.models[run], source = await model.split({ text });
+    const shown = await model.show({ ids: ids[i] });
+    out.push([source.ids, shown.text, shown.pieces]);
   }
   return out;
 }"""

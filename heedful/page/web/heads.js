@@ -3,13 +3,13 @@
 import { KIND_NAMES, html, range } from "./parts.js";
 
 export function Heads({ act, state, about }) {
-  const { loss, heads, text, sentences } = about.importance;
+  const { loss, heads, text, tokens } = about.importance;
   const most = Math.max(...Object.values(heads).flat(2).map(Math.abs), 1e-9);
   const ranked = Object.entries(heads).flatMap(([kind, layers]) => layers.flatMap((row, layer) => row.map((change, head) => ({ kind, layer, head, change }))))
     .sort((a, b) => b.change - a.change);
   return html`<section class="card" aria-label="Heads that matter">
     <h2>Heads that matter</h2>
-    <p class="hint">The change of the loss with one head off, over ${sentences.toLocaleString("en")} sentences of ${text}. With all heads on the loss is ${loss.toFixed(4)} nats per token. Press a head to switch it off in this page.</p>
+    <p class="hint">The change of the loss with one head off, over ${tokens.toLocaleString("en")} tokens of ${text}. With all heads on the loss is ${loss.toFixed(4)} nats per token. Press a head to switch it off in this page.</p>
     <div class="two">
       <div>${Object.entries(heads).reverse().map(([kind, layers]) => html`<h3>${KIND_NAMES[kind]}</h3>
         <div class="heads" style=${{ "--heads": about.heads }} role="group" aria-label=${KIND_NAMES[kind]}>

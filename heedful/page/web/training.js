@@ -68,7 +68,7 @@ function Curve({ label, points, mark }) {
 function Scores({ scores }) {
   const names = [...new Set(scores.flatMap((one) => Object.keys(one)))].filter((name) => name !== "data");
   const cell = (value) => (typeof value === "number" ? value.toFixed(value < 10 ? 3 : 2) : "–");
-  return html`<table class="scores"><caption>Scores</caption>
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="Scores"><table class="scores"><caption>Scores</caption>
     <thead><tr><th scope="col">text</th>${names.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
-    <tbody>${scores.map((one, i) => html`<tr key=${i}><th scope="row">${one.data}</th>${names.map((name) => html`<td class="number">${cell(one[name])}</td>`)}</tr>`)}</tbody></table>`;
+    <tbody>${scores.map((one, i) => html`<tr key=${i}><th scope="row">${one.data}</th>${names.map((name) => html`<td class="number">${cell(one[name])}</td>`)}</tr>`)}</tbody></table></div>`;
 }

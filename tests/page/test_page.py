@@ -1,0 +1,326 @@
+"""The page as a person uses it, on a translator that was trained in a moment."""
+
+import contextlib
+import json
+import re
+
+import pytest
+
+from heedful import workflows
+from heedful.cli import main
+from heedful.config import Config
+from tests.conftest import change, quiet
+from tests.page.conftest import READY, page_of
+
+pytestmark = pytest.mark.any_backend
+
+VIEWS = ("why", "maps", "beam", "training", "compare", "errors", "heads")
+SOURCE = "o gato preto bebe"
+
+
+NOUNS = {"gato": "cat", "cão": "dog", "boi": "ox", "pato": "duck"}
+ADJECTIVES = {"preto": "black", "branco": "white", "velho": "old"}
+VERBS = {"bebe": "drinks", "come": "eats", "dorme": "sleeps"}
+PAIRS = [
+    (f"o {noun} {adjective} {verb}", f"the {ADJECTIVES[adjective]} {NOUNS[noun]} {VERBS[verb]}")
+    for noun in NOUNS
+    for adjective in ADJECTIVES
+    for verb in VERBS
+]
+RECIPE = """
+task = "translate"
+name = "phrases"
+
+[data]
+train = ["train.tsv"]
+valid = ["train.tsv"]
+test = ["train.tsv"]
+batch_sentences = 36
+max_tokens = 8
+
+[tokenizer]
+kind = "word"
+vocab_size = 100
+
+[model]
+num_layers = 2
+d_model = 32
+d_ff = 64
+num_heads = 4
+dropout = 0.0
+max_length = 16
+
+[train]
+updates = 120
+warmup_updates = 10
+schedule = "constant"
+learning_rate = 0.005
+label_smoothing = 0.1
+validate_every = 40
+validate_sentences = 9
+snapshots = true
+tensorboard = false
+check = false
+examine = false
+"""
+
+
+@pytest.fixture(scope="session")
+def trained_well(tmp_path_factory, cache):
+    """A folder with a translator that knows all of its phrases, and one of few updates."""
+    folder = tmp_path_factory.mktemp("trained_well")
+    (folder / "train.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in PAIRS), encoding="utf-8")
+    (folder / "recipe.toml").write_text(RECIPE.replace("train.tsv", str(folder / "train.tsv")), encoding="utf-8")
+    config = Config.from_toml(folder / "recipe.toml")
+    run = workflows.train(config, folder / "phrases", quiet)
+    assert run.log.read()[-1]["valid_bleu"] > 99
+    workflows.train(change(config, "--train.updates", "12", "--train.validate_every", "12"), folder / "early", quiet)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def path(trained_well):
+    out = trained_well / "page.html"
+    assert main(["inspect", str(trained_well / "phrases"), "--heads"]) == 0
+    assert (
+        main(
+            [
+                "page",
+                str(trained_well / "phrases"),
+                str(out),
+                "--compare",
+                str(trained_well / "early"),
+                "--example",
+                SOURCE,
+            ]
+        )
+        == 0
+    )
+    return out
+
+
+@pytest.fixture
+def opened(browser, path):
+    """Return a function that opens the page; what it opened is checked and closed after the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda fragment="", **options: stack.enter_context(page_of(browser, path, fragment, **options))
+
+
+@pytest.fixture
+def expect(browser):
+    from playwright.sync_api import expect
+
+    return expect
+
+
+def show(page, view):
+    page.evaluate("(view) => { location.hash = `view=${view}`; }", view)
+    page.locator(f"#tab-{view}[aria-selected=true]").wait_for()
+    page.locator(READY).wait_for(state="attached")
+    page.wait_for_timeout(200)
+
+
+def targets(page):
+    return page.get_by_role("listbox").get_by_role("option")
+
+
+def words(page):
+    return page.locator(".target .word").all_inner_texts()
+
+
+def test_what_is_typed_is_translated(opened, expect, trained_well):
+    from heedful import load
+
+    page = opened()
+    want = load(trained_well / "phrases").translate(["o boi branco dorme"])[0]
+    page.get_by_role("textbox", name="Source sentence").fill("o boi branco dorme")
+    expect(page.locator(".target .word")).to_have_text([*want.split(" "), "end"])
+
+
+def test_arrow_keys_choose_a_word(opened, expect):
+    page = opened()
+    options = targets(page)
+    options.first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(options.nth(1)).to_be_focused()
+    expect(page.locator(".big")).to_have_text(words(page)[1])
+    page.keyboard.press("End")
+    expect(page.locator(".big")).to_have_text("the end")
+    page.keyboard.press("Home")
+    expect(options.first).to_be_focused()
+
+
+def test_the_whole_page_can_be_used_with_the_keyboard(opened, expect):
+    page = opened()
+    reached = set()
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate("document.activeElement.getAttribute('role') ?? document.activeElement.tagName.toLowerCase()")
+        )
+    assert {"tab", "textarea", "option", "button", "select"} <= reached
+
+
+def test_the_model_continues_from_an_alternative_and_goes_back(opened, expect):
+    page = opened()
+    before = words(page)
+    other = page.locator(".rivals button:not([aria-current], [disabled])").first
+    name = other.locator(".piece").inner_text()
+    other.click()
+    expect(page.locator(".target .word").first).to_have_text(re.compile(f"^{re.escape(name)}"))
+    expect(page.locator(".note").first).to_contain_text("the model continues from there")
+    page.get_by_role("button", name="Back to its own").click()
+    expect(page.locator(".target .word")).to_have_text(before)
+
+
+def test_a_head_that_is_off_changes_the_probability(opened, expect):
+    page = opened()
+    before = page.locator(".facts b").first.inner_text()
+    heads = page.locator(".heads button")
+    strongest = heads.evaluate_all(
+        "all => all.map((b) => +b.style.getPropertyValue('--much')).reduce((m, v, i, a) => v > a[m] ? i : m, 0)"
+    )
+    heads.nth(strongest).press("Enter")
+    expect(heads.nth(strongest)).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".facts")).to_contain_text(f"was {before}")
+    expect(page.locator(".note").first).to_contain_text("1 head is off")
+    page.get_by_role("button", name="Switch all on").click()
+    expect(page.locator(".facts")).to_contain_text("probability")
+    assert page.locator(".facts b").first.inner_text() == before
+
+
+def test_removal_names_the_word_that_is_translated(opened):
+    """In "gato preto" and "black cat" the words change places."""
+    page = opened()
+    names = words(page)
+    targets(page).get_by_text("cat", exact=True).click()
+    page.mouse.move(0, 0)
+    shades = page.locator(".source .word").evaluate_all(
+        "all => all.map((w) => [w.innerText, +w.style.getPropertyValue('--much')])"
+    )
+    assert max(shades, key=lambda pair: pair[1])[0] == "gato", (names, shades)
+
+
+def test_attention_of_a_chosen_head_replaces_removal(opened, expect):
+    page = opened()
+    page.get_by_label("Layer and head").select_option("0/1")
+    expect(page.locator(".why")).to_have_class(re.compile("by-attention"))
+    shares = page.locator(".leans .attention .number").all_inner_texts()
+    source = page.locator(".source .word").count()
+    assert sum(map(float, shares[:source])) == pytest.approx(1, abs=0.05)
+
+
+def test_the_beam_is_a_tree_and_its_width_can_be_changed(opened, expect):
+    page = opened("#view=beam")
+    expect(page.locator(".results dd")).to_have_count(4)
+    page.get_by_label("Width of the beam").fill("2")
+    expect(page.locator(".results dd")).to_have_count(2)
+    nodes = page.locator(".tree text").count()
+    page.get_by_text("show pruned candidates").click()
+    expect(page.locator(".tree .faint").first).to_be_visible()
+    assert page.locator(".tree text").count() > nodes
+    assert "width=2" in page.evaluate("location.hash")
+
+
+def test_the_slider_shows_how_the_model_learned(opened, expect):
+    page = opened("#view=training")
+    slider = page.get_by_label("Checkpoint", exact=True)
+    film = page.locator(".film button")
+    expect(film).to_have_count(int(slider.get_attribute("max")) + 1)
+    expect(film.last).to_have_attribute("aria-pressed", "true")
+    slider.fill("0")
+    expect(film.first).to_have_attribute("aria-pressed", "true")
+    texts = page.locator(".film .quoted").all_inner_texts()
+    assert texts[0] != texts[-1]
+
+
+def test_two_runs_are_compared_on_one_sentence(opened, expect):
+    page = opened("#view=compare")
+    sides = page.locator(".compared")
+    expect(sides).to_have_count(2)
+    left, right = sides.all_inner_texts()
+    assert left != right
+    expect(page.locator(".compared .different").first).to_be_visible()
+    expect(page.get_by_text("nats for the other's text")).to_have_count(2)
+
+
+def test_the_other_run_can_be_looked_into(opened, expect):
+    page = opened()
+    before = words(page)
+    page.get_by_label("Run", exact=True).select_option("1")
+    expect(page.locator(".target .word")).not_to_have_text(before)
+
+
+def test_a_sentence_of_the_test_text_is_opened(opened, expect):
+    page = opened("#view=errors")
+    sentence = page.locator(".errors button").first
+    text = sentence.inner_text()
+    page.get_by_role("button", name="Rarest words").click()
+    page.get_by_role("button", name="Lowest score").click()
+    sentence.click()
+    expect(page.get_by_role("tab", name="Why this word?")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("textbox", name="Source sentence")).to_have_value(text)
+
+
+def test_the_measured_heads_are_shown_as_the_run_has_them(opened, trained_well):
+    page = opened("#view=heads")
+    measured = json.loads((trained_well / "phrases" / "heads.json").read_text(encoding="utf-8"))
+    best = max(change for layers in measured["heads"].values() for row in layers for change in row)
+    assert f"+{best:.4f}" in page.locator(".ranking").first.inner_text()
+
+
+def test_the_address_holds_the_view(opened, expect, browser, path):
+    """A reader sends the address; whoever opens it sees the same sentence, word, head and alternative."""
+    page = opened()
+    page.get_by_role("textbox", name="Source sentence").fill("o pato velho come")
+    page.locator(READY).wait_for(state="attached")
+    targets(page).nth(1).click()
+    page.locator(".rivals button:not([aria-current], [disabled])").first.click()
+    expect(page.locator(".note").first).to_contain_text("You chose")
+    page.locator(".heads button").nth(2).press("Enter")
+    expect(page.locator(".note").nth(1)).to_contain_text("1 head is off")
+    address, texts = page.evaluate("location.hash"), words(page)
+    with page_of(browser, path, address) as again:
+        expect(again.get_by_role("textbox")).to_have_value("o pato velho come")
+        expect(again.locator(".target .word")).to_have_text(texts)
+        expect(targets(again).nth(1)).to_have_attribute("aria-selected", "true")
+        expect(again.locator('.heads button[aria-pressed="true"]')).to_have_count(1)
+
+
+@pytest.mark.parametrize(
+    "fragment", ["#view=nothing&chosen=x&off=a.b.c&forced=-1.x&run=9&width=zz", "#&&&=%", "#text="]
+)
+def test_a_damaged_address_shows_a_page(opened, expect, fragment):
+    page = opened(fragment)
+    expect(page.get_by_role("tab", name="Why this word?")).to_have_attribute("aria-selected", "true")
+
+
+def test_every_view_fits_a_phone(opened):
+    page = opened(width=390)
+    for view in VIEWS:
+        show(page, view)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
+
+
+def test_axe_finds_nothing(opened):
+    """Names for screen readers, roles, contrast, and more, in every view, light and dark."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for dark in (False, True):
+        page = opened(dark=dark, bypass_csp=True)
+        for view in VIEWS:
+            show(page, view)
+            results = axe.run(page)
+            assert results.violations_count == 0, (view, results.generate_report())
+
+
+def test_without_simd_the_page_computes_the_same(opened, expect):
+    fast, slow = opened(), opened("#nosimd")
+    expect(fast.locator("footer")).to_contain_text("WASM SIMD")
+    expect(slow.locator("footer")).to_contain_text("JavaScript")
+    assert words(fast) == words(slow)
+    assert fast.locator(".facts b").first.inner_text() == slow.locator(".facts b").first.inner_text()
+
+
+def test_an_empty_text_is_asked_for(opened, expect):
+    page = opened("#text=")
+    expect(page.get_by_text("Write something above.")).to_be_visible()

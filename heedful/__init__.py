@@ -53,6 +53,7 @@ _MODULES = {
     "load": "heedful.loading",
     "pair_batches": "heedful.training.fit_batches",
     "resume": "heedful.workflows",
+    "show": "heedful.page.writing",
     "text_pairs": "heedful.data.text_pairs",
     "train": "heedful.workflows",
 }
@@ -61,7 +62,7 @@ __all__ = [
     "CausalLM", "Classifier", "Config", "DecoderBlock", "EncoderBlock", "Generator", "MaskFiller", "MaskedLM",
     "MultiHeadAttention", "Perplexity", "Run", "TextClassifier", "TextEmbedder", "TextGenerator", "TokenAccuracy",
     "TokenCrossentropy", "Tokenizer", "Trace", "Transformer", "Translator", "__version__", "load",
-    "pair_batches", "resume", "text_pairs", "train",
+    "pair_batches", "resume", "show", "text_pairs", "train",
 ]  # fmt: skip
 
 

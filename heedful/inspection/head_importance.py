@@ -36,7 +36,8 @@ def measure_heads(run: Run, tokens: int = TOKENS) -> dict[str, Any]:
         raise InputError("Heads can be switched off one by one only in attention with an output projection.")
     corpora = run.task.find_corpora(run.config)
     model = run.load_model()
-    scores = TokenScores(model, _First(run.task.scored_examples(run, corpora, "valid"), tokens))
+    examples: Any = _First(run.task.scored_examples(run, corpora, "valid"), tokens)
+    scores = TokenScores(model, examples)
     summary = scores()
     found = {
         kind: np.zeros((len(layers), run.config.model.num_heads)) for kind, layers in attention_layers(model).items()

@@ -1,7 +1,7 @@
 """One browser for all tests of the page; each test has a context of its own, offline.
 
-The browser is Debian's Chromium, or the one that HEEDFUL_CHROMIUM names. Without one the tests are skipped, except where
-HEEDFUL_NEEDS_CHROMIUM is set, as `.ci/run` does.
+The browser is Debian's Chromium, or the one that HEEDFUL_CHROMIUM names. Without one the tests are skipped, unless
+HEEDFUL_NEEDS_CHROMIUM is set, as in `.ci/run`.
 """
 
 import contextlib

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+import heedful
 from heedful.cli import main
 from heedful.errors import InputError
 from heedful.page import kernel
@@ -115,7 +116,7 @@ def test_a_stranger_cannot_put_script_into_a_page(whole, browser, tmp_path):
         file.write(json.dumps({"update": 9, SCRIPT: 1.0, "valid_loss": 1.0}) + "\n")
     path = run.path / "source.tokenizer.json"
     data = json.loads(path.read_text(encoding="utf-8"))
-    data["model"]["vocab"] = {SCRIPT if token == "gato" else token: i for token, i in data["model"]["vocab"].items()}
+    data["model"]["vocab"] = {SCRIPT if name == "gato" else name: i for name, i in data["model"]["vocab"].items()}
     path.write_text(json.dumps(data), encoding="utf-8")
     scores = json.loads((run.path / "scores.json").read_text(encoding="utf-8"))
     (run.path / "scores.json").write_text(json.dumps([one | {"data": SCRIPT} for one in scores]), encoding="utf-8")
@@ -163,3 +164,19 @@ def test_a_page_is_refused_where_there_are_no_weights(whole, tmp_path, capsys):
     assert main(["page", str(whole.path), str(tmp_path / "page.html")]) == 2
     assert "train it first" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_notebook_shows_the_page(whole, browser):
+    """The page is in a frame without an address of its own."""
+    shown = heedful.show(whole.path, examples=["o gato bebe"], height=700)._repr_html_()
+    complaints = []
+    page = browser.new_page()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.set_content(f"<!doctype html><p>cell</p>{shown}")
+    frame = page.frame_locator("iframe")
+    frame.locator(READY).wait_for(state="attached")
+    assert frame.get_by_role("textbox").input_value() == "o gato bebe"
+    frame.get_by_role("tab", name="Attention maps").click()
+    frame.locator("canvas").first.wait_for()
+    page.close()
+    assert not complaints

@@ -47,7 +47,7 @@ function App({ models, abouts }) {
     addEventListener("hashchange", read);
     return () => removeEventListener("hashchange", read);
   });
-  useEffect(() => { history.replaceState(null, "", writeAddress(state)); },
+  useEffect(() => { history.replaceState(null, "", location.href.split("#")[0] + writeAddress(state)); },
     [state.view, state.run, state.text, state.chosen, state.off, state.forced, state.width]);
   useEffect(() => {
     const mine = ++turn.current;

@@ -35,7 +35,7 @@ if NAME == "jax":
     jax.monitoring.register_event_duration_secs_listener(_after_compiling)
 
 
-def compiled(function, model, loop=False, brief=False):
+def compiled(function, model, loop=False, brief=False, overwrite=False):
     """Return `function` compiled for the backend. It may read all weights of `model`; its arguments are arrays.
 
     JAX receives the current weights at each call and compiles a program for each new shape of the arguments.
@@ -43,6 +43,7 @@ def compiled(function, model, loop=False, brief=False):
 
     With `loop`, JAX on a CPU uses compiler options for many small steps, and TensorFlow builds a graph for each shape.
     With `brief`, JAX on a CPU compiles faster, to a slower program.
+    With `overwrite`, JAX may store results in the memory of the first argument, which must not be used afterwards.
     """
     if NAME == "jax":
         import jax
@@ -51,12 +52,16 @@ def compiled(function, model, loop=False, brief=False):
 
         options = {**(LOOP_OPTIONS if loop else {}), **(BRIEF_OPTIONS if brief else {})} if jax_on_cpu() else {}
 
-        @functools.partial(jax.jit, compiler_options=options or None)
-        def pure(values, arguments):
+        @functools.partial(jax.jit, compiler_options=options or None, donate_argnums=1 if overwrite else ())
+        def pure(values, overwritten, arguments):
             with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-                return function(*arguments)
+                return function(*overwritten, *arguments)
 
-        return lambda *arguments: pure([variable.value for variable in variables], arguments)
+        def run(*arguments):
+            split = int(overwrite)
+            return pure([variable.value for variable in variables], arguments[:split], arguments[split:])
+
+        return run
     if NAME == "tensorflow":
         import tensorflow
 

@@ -35,6 +35,7 @@ GROUPS = (
         ("doctor", "examine text: what is misaligned, repeated, in the wrong language, broken, leaked, ..."),
     )),
     ("ship", (
+        ("serve", "answer requests over HTTP: LibreTranslate, DeepL and OpenAI clients"),
         ("export", "export a run to another engine, and check that it translates as heedful does"),
         ("import", "create a run from a pretrained BERT, GPT-2 or Marian"),
         ("bench train", "compare training speed and memory with other toolkits"),

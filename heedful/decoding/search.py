@@ -60,6 +60,7 @@ class Setup:
         capacity: C.
         memory: of all sentences, from `prefill`.
         padding: which tokens of each source are padding (W, 1, S), for a strategy that needs attention.
+        ring: whether the search goes on for more steps than the capacity; true if slots take further sentences.
     """
 
     model: Any
@@ -72,6 +73,7 @@ class Setup:
     capacity: int
     memory: Any
     padding: Any = None
+    ring: bool = False
 
     @property
     def count(self) -> int:
@@ -100,7 +102,7 @@ def search(model, source, first, limits, strategy, constraints=None, *, slots=No
     return results(setup, ops.while_loop(condition, body, (first_state(setup),))[0])
 
 
-def new_setup(model, memory, first, limits, strategy, constraints=None, *, slots=None, capacity):
+def new_setup(model, memory, first, limits, strategy, constraints=None, *, slots=None, capacity, ring=False):
     """Return the `Setup` of a search.
 
     Args:
@@ -108,6 +110,7 @@ def new_setup(model, memory, first, limits, strategy, constraints=None, *, slots
         limits: maximum length of each sentence (W,).
         slots: number of sentences decoded together, a Python number; None: all.
         capacity: C, a Python number.
+        ring: see `Setup`; it is, if there are more sentences than slots.
         model, first, strategy, constraints: see `Setup`.
     """
     count = first.shape[0]
@@ -115,9 +118,9 @@ def new_setup(model, memory, first, limits, strategy, constraints=None, *, slots
     fresh = strategy.start(1, capacity, memory.visible.shape[-1])
     padding = ops.logical_not(memory.visible[:, 0]) if strategy.attention else None
     first = ops.cast(first, "int32")
-    return Setup(
-        model, strategy, constraints, first, limits, fresh, min(slots or count, count), capacity, memory, padding
-    )
+    slots = min(slots or count, count)
+    ring = ring or slots < count
+    return Setup(model, strategy, constraints, first, limits, fresh, slots, capacity, memory, padding, ring)
 
 
 def first_state(setup):
@@ -149,7 +152,7 @@ def unfinished(setup, state):
 def advance(setup, state):
     """Generate one token of every hypothesis; return the next state."""
     capacity, strategy = setup.capacity, setup.strategy
-    place = state.clock % capacity if setup.refills else state.clock
+    place = state.clock % capacity if setup.ring else state.clock
     places = ops.arange(capacity, dtype="int32")
     in_time = (place - places) % capacity <= state.age[:, None]  # (B, C)
     hypotheses = state.hypotheses.writing_at(place)

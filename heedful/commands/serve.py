@@ -1,0 +1,71 @@
+"""heedful serve: answer requests over HTTP."""
+
+import argparse
+import re
+from pathlib import Path
+
+from heedful import settings
+from heedful.commands.arguments import count, whole_number
+
+NEEDED = ("starlette", "uvicorn", "prometheus_client")
+
+
+def add_arguments(parser):
+    """Add the arguments of the command."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, of any task")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=whole_number, default=8000, help="port; 0: a free one (default: 8000)")
+    parser.add_argument(
+        "--languages", action="append", default=[], type=_pair, metavar="PAIR",
+        help="languages of a translator, such as pt-en; one for each run, in their order (default: from its text)",
+    )  # fmt: skip
+    parser.add_argument("--engine", choices=("heedful", "ctranslate2"), default="heedful", help="engine of translators")
+    parser.add_argument("--queue", type=count, default=1024, help="texts that may wait for each run (default: 1024)")
+    parser.add_argument("--slots", type=count, default=48, help="sentences decoded together by a thread (default: 48)")
+    parser.add_argument("--seconds", type=count, default=60, help="within which a request is answered (default: 60)")
+    parser.add_argument("--max-lines", type=count, default=256, help="lines in a request (default: 256)")
+    parser.add_argument("--max-tokens", type=count, default=1024, help="tokens that a request may ask for")
+    parser.add_argument("--api-keys", type=Path, metavar="FILE", help="accept only requests with a key of this file")
+    parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="host name to answer for")
+    parser.add_argument(
+        "--cors", action="append", default=[], metavar="ORIGIN", help="web page that may use the server"
+    )
+    settings.add_options(parser, "decode")
+
+
+def _pair(text):
+    found = re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a pair of language codes such as pt-en")
+    return found[1], found[2]
+
+
+def run(options):
+    """Run the command."""
+    from heedful.commands.terminal import print_line
+    from heedful.errors import InputError
+
+    try:
+        from heedful.serve import server
+    except ImportError as error:
+        if error.name not in NEEDED:
+            raise
+        raise InputError(
+            "The server needs Starlette, uvicorn and prometheus-client: pip install 'heedful[serve]'."
+        ) from error
+    from heedful.cache import keep_compilations
+    from heedful.progress import note
+    from heedful.run import Run
+    from heedful.serve.requests import Limits
+
+    runs = [Run.open(path) for path in options.runs]
+    decodes = [settings.given_options(run.config, "decode", options) for run in runs]
+    limits = Limits(lines=options.max_lines, tokens=options.max_tokens, seconds=options.seconds)
+    chosen = server.Options(
+        host=options.host, port=options.port, engine=options.engine, queue=options.queue, slots=options.slots,
+        allowed_hosts=tuple(options.allowed_host), origins=tuple(options.cors),
+        keys=server.read_keys(options.api_keys) if options.api_keys else (), limits=limits,
+    )  # fmt: skip
+    keep_compilations()
+    service = server.load_service(runs, decodes, chosen, options.languages, note)
+    return server.serve(service, chosen, print_line)

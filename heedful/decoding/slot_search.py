@@ -1,0 +1,213 @@
+"""A search that never ends: sentences enter free slots while others are decoded, as a server needs.
+
+`BatchSearch` knows all of its sources at the beginning; here they arrive one by one. The loop of `search.py` runs in
+segments of a few steps. Between two segments, finished results are taken out and new sentences are admitted.
+
+Axes: A admitted sentences, B slots, S source length, C capacity in tokens, P results of a sentence.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from keras import ops
+from keras.tree import map_structure
+
+from heedful import backend
+from heedful.config import DecodeConfig
+from heedful.data.encoded import Ragged
+from heedful.data.examples import source_ids
+from heedful.data.lengths import cut
+from heedful.decoding.batch_search import BatchSearch
+from heedful.decoding.candidates import Candidate, until_end
+from heedful.decoding.search import LoopState, advance, first_state, new_setup, unfinished
+from heedful.decoding.shared_state import SharedState
+from heedful.special_tokens import START_ID
+
+ROOM = 32  # tokens of a source, the end token included, in a slot
+MORE = 16  # tokens that a result may have beyond the room for its source
+ADMITTED = (4, 16)  # numbers of sentences for which admission is compiled
+
+
+class Finished(NamedTuple):
+    """The result of a sentence."""
+
+    ticket: Any
+    candidates: list[Candidate] | None
+    """Best first; None if it needs more tokens than a slot has room for."""
+
+
+class SlotSearch:
+    """Decodes sentences that arrive at any time. One thread uses it.
+
+    Args:
+        model, decode, tokenizer, shared: as for `BatchSearch`. Sampling is not supported, because samples depend on
+            numbers that a sentence has in its request.
+        slots: number of sentences decoded together, B; None: `decode.batch_size`.
+        room: tokens of a source, the end token included, that a slot has room for, S.
+    """
+
+    def __init__(
+        self, model, decode: DecodeConfig, tokenizer, shared: SharedState | None = None, slots: int | None = None,
+        room: int = ROOM,
+    ):  # fmt: skip
+        decode = dataclasses.replace(decode, batch_size=slots or decode.batch_size)
+        self.search = BatchSearch(model, decode, tokenizer, shared=shared)
+        self.model, self.slots, self.room = model, decode.batch_size, min(room, model.max_length)
+        self.capacity = self.room + MORE
+        self.tickets: list[Any] = [None] * self.slots  # of the sentences in the slots
+        self._limits, self._least = np.zeros(self.slots, np.int32), np.zeros(self.slots + 1, np.int32)
+        self._state: Any = None
+
+    @property
+    def free(self) -> int:
+        """The number of free slots."""
+        return self.tickets.count(None)
+
+    def admit(self, sentences: Mapping[Any, list[int]]) -> None:
+        """Give free slots to sentences, by ticket; there must be as many free slots, and room for each.
+
+        Args:
+            sentences: source ids, without end tokens, by ticket.
+        """
+        if sentences and self._state is None:
+            self._state = self._program("begin")(np.zeros((self.slots, self.room), np.int32))
+        by_length = sorted(sentences.items(), key=lambda item: len(item[1]))
+        for part in cut(by_length, ADMITTED[-1]):
+            self._admit_part(dict(part))
+
+    def _admit_part(self, sentences):
+        """Admit up to `ADMITTED[-1]` sentences of similar length."""
+        sources, decode = list(sentences.values()), self.search.decode
+        chosen = [slot for slot, ticket in enumerate(self.tickets) if ticket is None][: len(sources)]
+        for slot, (ticket, source) in zip(chosen, sentences.items(), strict=True):
+            self.tickets[slot], self._limits[slot] = ticket, self.search.length_limit(len(source))
+            least = max(decode.min_length, np.ceil(decode.min_ratio * len(source)))
+            self._least[slot] = min(least, self._limits[slot])
+        count = next(size for size in ADMITTED if size >= len(sources))
+        length = next(length for length in self._lengths() if length > max(map(len, sources)))
+        rows = np.where(np.arange(count) < len(sources), np.arange(count), -1)
+        places = np.full(count, self.slots, np.int32)  # beyond the last slot: nothing is written
+        places[: len(chosen)] = chosen
+        inputs = source_ids(Ragged.of(sources), rows, length)
+        self._state = self._program("admit", (count, length))(self._state, inputs, places)
+
+    def remove(self, tickets: Sequence[Any]) -> None:
+        """Free the slots of sentences that nobody waits for; their results are dropped."""
+        for slot, ticket in enumerate(self.tickets):
+            if ticket is not None and ticket in tickets:
+                self.tickets[slot] = None
+
+    def run(self, steps: int, enough: int) -> list[Finished]:
+        """Decode for up to `steps` steps, or until `enough` sentences are finished; return the finished ones."""
+        if all(ticket is None for ticket in self.tickets):
+            return []
+        active = np.array([ticket is not None for ticket in self.tickets])
+        self._state, sentence, found = self._program("segment")(
+            self._state, self._limits, self._least, active, np.int32(steps), np.int32(enough)
+        )
+        sentence = np.asarray(backend.to_numpy(sentence))
+        done = np.flatnonzero(active & (sentence >= self.slots))
+        if not len(done):
+            return []
+        tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in found)
+        results = []
+        for slot in done:
+            pairs = zip(tokens[slot], scores[slot], strict=True)
+            candidates = [Candidate(until_end(ids), float(score)) for ids, score in pairs]
+            results.append(Finished(self.tickets[slot], candidates if complete[slot] else None))
+            self.tickets[slot] = None
+        return results
+
+    def written(self) -> dict[Any, list[int]]:
+        """Return what each sentence's best hypothesis has written so far, by ticket; greedy search only."""
+        tokens, age = (
+            np.asarray(backend.to_numpy(array)) for array in (self._state.hypotheses.tokens, self._state.age)
+        )
+        return {
+            ticket: until_end(tokens[slot, 0][: age[slot]])
+            for slot, ticket in enumerate(self.tickets)
+            if ticket is not None
+        }
+
+    def warm_up(self) -> None:
+        """Compile all programs."""
+        for count, length in itertools.product(ADMITTED, self._lengths()):
+            count = min(count, self.slots)
+            self.admit({("warm up", number): [START_ID] * (length - 1) for number in range(count)})
+            self.run(1, self.slots)
+            self.tickets = [None] * self.slots
+
+    def _lengths(self):
+        """Return the lengths of sources for which admission is compiled, shortest first."""
+        return sorted({(self.room + 1) // 2, self.room})
+
+    def _program(self, kind, size=()):
+        """Return a compiled program: `begin`, `admit` (`size`: sentences and their length), or `segment`."""
+        key = "slots", kind, size, self.slots, self.room, self.search.decode, self.model
+        function = getattr(self, f"_{kind}")
+        return self.search.shared.programs.get(
+            key, lambda: backend.compiled(function, self.model, loop=kind == "segment", overwrite=kind != "begin")
+        )
+
+    def _setup(self, memory, limits=None, least=None):
+        limits = ops.zeros((self.slots,), "int32") if limits is None else limits
+        strategy = self.search._strategy(None)
+        constraints = self.search._constraints({"min_lengths": least})
+        first = ops.full((self.slots,), START_ID, "int32")
+        return new_setup(self.model, memory, first, limits, strategy, constraints, capacity=self.capacity, ring=True)
+
+    def _begin(self, source):
+        """Return a state without sentences; `source` is nothing but padding."""
+        setup = self._setup(self.model.prefill(source))
+        return first_state(setup)._replace(sentence=ops.full((self.slots,), self.slots, "int32"))
+
+    def _admit(self, state: LoopState, source, places):
+        """Write new sentences (A, S) into the slots `places` (A,)."""
+        memory = self.model.prefill(source)
+        memory = map_structure(lambda new, old: _padded(new, old.shape), memory, state.memory)
+        setup = self._setup(state.memory)
+        fresh = setup.fresh._replace(last=ops.full_like(setup.fresh.last, START_ID))
+        chosen = ops.equal(ops.arange(self.slots, dtype="int32")[:, None], places)  # (B, A)
+        is_new, row = ops.any(chosen, axis=1), ops.argmax(ops.cast(chosen, "int32"), axis=1)
+
+        def replaced(old, new):
+            """Replace slots of `old`, each of which may have several rows, by the rows of `new`."""
+            each = old.shape[0] // self.slots
+            rows = ops.reshape(row[:, None] * each + ops.arange(each), (-1,))
+            mask = ops.reshape(ops.repeat(is_new, each), (-1, *[1] * (len(old.shape) - 1)))
+            return ops.where(mask, ops.take(new, rows, axis=0), old)
+
+        def reset(old, new):
+            mask = ops.reshape(is_new, (-1, *[1] * (len(old.shape) - 1)))
+            return ops.where(mask, ops.cast(new, old.dtype), old)
+
+        return state._replace(
+            sentence=ops.where(is_new, ops.arange(self.slots, dtype="int32"), state.sentence),
+            age=ops.where(is_new, 0, state.age),
+            memory=map_structure(replaced, state.memory, memory),
+            hypotheses=map_structure(reset, state.hypotheses, fresh),
+        )
+
+    def _segment(self, state: LoopState, limits, least, active, steps, enough):
+        """Advance all slots; return the state, the sentence of each slot (B,), and the results (B, P, C)."""
+        setup = self._setup(state.memory, limits, least)
+        state = state._replace(sentence=ops.where(active, state.sentence, self.slots))
+        end, begun = state.clock + steps, ops.sum(ops.cast(active, "int32"))
+
+        def goes_on(state):
+            finished = begun - ops.sum(ops.cast(state.sentence < self.slots, "int32"))
+            return ops.logical_and(ops.logical_and(unfinished(setup, state), state.clock < end), finished < enough)
+
+        state = ops.while_loop(goes_on, lambda state: (advance(setup, state),), (state,))[0]
+        within = ops.arange(self.capacity, dtype="int32") < limits[:, None, None]
+        tokens = ops.where(within, state.found.tokens[: self.slots], 0)
+        return state, state.sentence, (tokens, state.found.scores[: self.slots], state.found.complete[: self.slots])
+
+
+def _padded(array, shape):
+    """Return an array, padded with zeros along all axes but the first to a larger shape."""
+    missing = [(0, wanted - size) for size, wanted in zip(array.shape[1:], shape[1:], strict=True)]
+    return ops.pad(array, [(0, 0), *missing]) if any(after for _, after in missing) else array

@@ -1,0 +1,116 @@
+"""The application: all interfaces of a service, with the checks that every request passes."""
+
+import hmac
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from heedful.errors import InputError
+from heedful.serve import deepl, libretranslate, openai
+from heedful.serve.monitoring import Monitor
+from heedful.serve.requests import Refused
+from heedful.serve.service import Service
+
+OPEN = ("/livez", "/readyz", "/health")  # paths that need no key
+MOST_HEADERS = 100
+logger = logging.getLogger("heedful.serve")
+
+
+def build_app(
+    service: Service, hosts: Sequence[str], keys: Sequence[str] = (), origins: Sequence[str] = ()
+) -> tuple[ASGIApp, Monitor]:
+    """Return the application and its monitor.
+
+    Args:
+        service: the runs.
+        hosts: names that a request may have in its Host header; `*` allows any.
+        keys: if there are any, a request must have one of them.
+        origins: origins of web pages that may use the server from a browser.
+    """
+    monitor = Monitor(service)
+    routes = [*monitor.routes(), *libretranslate.routes(service), *deepl.routes(service), *openai.routes(service)]
+    app: Any = Starlette(routes=routes, exception_handlers={
+        Refused: _refused, InputError: _bad_input, HTTPException: _http_error, Exception: _failed,
+    })  # fmt: skip
+    app = _guarded(app, hosts, keys, origins)
+    return monitor.middleware(app, {route.path for route in routes}), monitor
+
+
+def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
+    """Return `app` after the checks of Host, Origin and key."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        refusal: Response | None = None
+        origin = request.headers.get("origin")
+        if "*" not in hosts and _host(request.headers.get("host", "")) not in hosts:
+            refusal = _error(403, "This server does not answer for that host name: see --allowed-host.")
+        elif origin and origin not in origins and _host(origin.partition("://")[2]) not in hosts:
+            refusal = _error(403, "Web pages of other origins may not use this server: see --cors.")
+        elif request.method == "OPTIONS" and origin:
+            refusal = Response(status_code=204)
+        elif keys and request.url.path not in OPEN and not _has_key(request, keys):
+            refusal = _error(401, "An API key is needed.", {"WWW-Authenticate": "Bearer"})
+        allowed = [(b"x-content-type-options", b"nosniff")]
+        if origin and origin in origins:
+            allowed += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin"),
+                        (b"access-control-allow-headers", b"authorization, content-type"),
+                        (b"access-control-allow-methods", b"GET, POST")]  # fmt: skip
+
+        async def sent(message):
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), *allowed]
+            await send(message)
+
+        await (refusal or app)(scope, receive, sent)
+
+    return guarded
+
+
+def _host(value: str) -> str:
+    """Return the name in a Host header, without its port."""
+    return (value.split("]")[0] + "]" if value.startswith("[") else value.split(":")[0]).lower()
+
+
+def _has_key(request: Request, keys) -> bool:
+    """Return whether a request has a key: as bearer token (OpenAI, LibreTranslate) or as DeepL sends it."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() not in ("bearer", "deepl-auth-key"):
+        return False
+    return any(hmac.compare_digest(given.strip().encode(), key.encode()) for key in keys)
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None, path: str = "") -> JSONResponse:
+    """Return an error in the form of the interface: OpenAI's `error.message`, or LibreTranslate's and DeepL's."""
+    if path.startswith("/v1/"):
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return JSONResponse({"error": {"message": message, "type": kind, "code": status}}, status, headers)
+    return JSONResponse({"error": message, "message": message}, status, headers)
+
+
+async def _refused(request: Request, refused: Exception) -> Response:
+    assert isinstance(refused, Refused)  # noqa: S101 - for the type checker
+    return _error(refused.status, refused.message, refused.headers, request.url.path)
+
+
+async def _bad_input(request: Request, error: Exception) -> Response:
+    return _error(422, str(error), None, request.url.path)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - for the type checker
+    return _error(error.status_code, error.detail, dict(error.headers or {}), request.url.path)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _error(500, "The server failed; its log says why.", None, request.url.path)

@@ -1,0 +1,274 @@
+"""The queue between requests and models: merges what arrives at the same time, and decodes it together.
+
+Requests come from an event loop; threads of an `Engine` answer them. Sentences to translate with the run's own settings
+enter the slots of a `SlotSearch` while others are decoded. Everything else is grouped: texts that wait for the same
+method with the same options are computed in one call.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from heedful import backend
+from heedful.decoding.slot_search import ROOM, SlotSearch
+from heedful.errors import InputError
+from heedful.inference.predictor import ScoredText
+
+STEPS, STREAM_STEPS = 8, 2  # decode steps between two looks at the queue; fewer while somebody reads along
+ENOUGH_SHARE = 4  # with others waiting, a segment ends when a quarter of the slots is finished
+FEW = 4  # slots for the sentences of a server with little to do: a step takes less time than with all slots
+GROUP = 64  # texts of a group
+WINDOW = 0.002  # seconds that a group waits for more of its kind
+
+
+class Busy(Exception):
+    """The queue is full."""
+
+
+@dataclass(eq=False)
+class Sentence:
+    """A source to translate in a slot."""
+
+    ids: list[int]
+    future: concurrent.futures.Future = field(default_factory=concurrent.futures.Future)
+    follow: Callable[[list[int]], Any] | None = None
+    """Called from an engine's thread with the ids written so far, while it is decoded."""
+
+
+@dataclass(eq=False)
+class Job:
+    """A text for a method of a predictor with some options."""
+
+    text: Any
+    key: Hashable
+    compute: Callable[[Sequence[Any]], Sequence[Any]]
+    """Computes the results of all texts of a group; the same for every job of a key."""
+    future: concurrent.futures.Future = field(default_factory=concurrent.futures.Future)
+
+
+class Engine:
+    """Answers requests for one run, with some threads of its own.
+
+    Args:
+        predictor: the `Predictor` of the run.
+        limit: texts that may wait or be computed at a time; `Busy` beyond.
+        slots: sentences decoded together by each thread.
+        in_slots: whether the predictor is a `Translator` of our own engine, whose sentences can enter slots.
+    """
+
+    def __init__(self, predictor, limit: int = 1024, slots: int = 48, in_slots: bool = False):
+        self.predictor, self.limit, self.slots = predictor, limit, slots
+        self.in_slots = in_slots and not predictor.decode.sample and predictor.decode.n_best == 1
+        self.pending = 0  # texts that were accepted and not answered yet
+        self._sentences: collections.deque[Sentence] = collections.deque()
+        self._jobs: collections.deque[Job] = collections.deque()
+        self._changed, self._stopped = threading.Condition(), False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"heedful-engine-{number}", daemon=True)
+            for number in range(backend.workers() if in_slots else 1)
+        ]
+
+    def start(self) -> None:
+        """Compile the programs that most requests need, and start the threads."""
+        if self.in_slots:
+            for search in self._new_searches():
+                search.warm_up()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop the threads after what they are computing."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def translate(self, text: str, follow: Callable[[list[int]], Any] | None = None) -> concurrent.futures.Future:
+        """Queue a text to translate with the run's settings; its result is a `ScoredText`.
+
+        `follow` is called with the ids written so far; only for greedy search.
+        """
+        [ids] = self.predictor._read([text])
+        if not self.in_slots or not ids or len(ids) + 1 > 2 * ROOM:
+            return self.compute("translate", text, lambda texts: [c[0] for c in self.predictor.n_best(texts)])
+        sentence = Sentence(ids, follow=follow)
+        self._accept(sentence, self._sentences)
+        return sentence.future
+
+    def compute(
+        self, method: str, text: Any, compute: Callable[[Sequence[Any]], Sequence[Any]], *options: Hashable
+    ) -> concurrent.futures.Future:
+        """Queue a text for `compute`, which is called with all texts that wait for the same method and options."""
+        job = Job(text, (method, *options), compute)
+        self._accept(job, self._jobs)
+        return job.future
+
+    def _accept(self, item, queue):
+        with self._changed:
+            if self._stopped or self.pending >= self.limit:
+                raise Busy
+            self.pending += 1
+            item.future.add_done_callback(self._answered)
+            queue.append(item)
+            self._changed.notify()
+
+    def count_pending(self) -> float:
+        """Return the number of texts that were accepted and not answered yet."""
+        return self.pending
+
+    def _answered(self, future):
+        with self._changed:
+            self.pending -= 1
+
+    def _new_searches(self) -> list[SlotSearch]:
+        """Return the slots of a thread: few, all, and few with twice the room, since long sources are rare."""
+        predictor = self.predictor
+        new = functools.partial(
+            SlotSearch, predictor.decoding_model, predictor.decode, predictor.target_tokenizer,
+            predictor._search().shared,
+        )  # fmt: skip
+        few = min(FEW, self.slots)
+        return [new(few, ROOM), new(self.slots, ROOM), new(few, 2 * ROOM)]
+
+    def _work(self):
+        searches = self._new_searches() if self.in_slots else []
+        while True:
+            with self._changed:
+                while not (self._stopped or self._sentences or self._jobs or _active(searches)):
+                    self._changed.wait()
+                if self._stopped and not (self._sentences or self._jobs or _active(searches)):
+                    return
+                admitted = self._take_sentences(searches)
+                group = self._take_group()
+            for search, sentences in zip(searches, admitted, strict=True):
+                self._run_slots(search, sentences)
+            if group:
+                self._run_group(group)
+
+    def _take_sentences(self, searches):
+        """Return the waiting sentences that fit into free slots, for each search; a thread takes its share."""
+        admitted: list[list[Sentence]] = [[] for _ in searches]
+        share = -(-len(self._sentences) // len(self._threads))
+        passed_over = []
+        for _ in range(share):
+            sentence = self._sentences.popleft()
+            number = self._choose(searches, admitted, len(sentence.ids) + 1, share)
+            if number is None:
+                passed_over.append(sentence)
+            elif not sentence.future.cancelled():
+                admitted[number].append(sentence)
+        self._sentences.extendleft(reversed(passed_over))
+        return admitted
+
+    def _choose(self, searches, admitted, length, share):
+        """Return the number of the search for a source of `length` tokens, or None if there is no free slot."""
+        few, many, long = range(3)
+        free = [search.free - len(sentences) for search, sentences in zip(searches, admitted, strict=True)]
+        if length > ROOM:
+            return long if free[long] else None
+        if share <= free[few] and searches[many].free == searches[many].slots:
+            return few
+        return many if free[many] else None
+
+    def _run_slots(self, search, admitted):
+        """Admit sentences, advance the slots by a segment, and answer what is finished."""
+        try:
+            search.remove([s for s in search.tickets if s is not None and s.future.cancelled()])
+            search.admit({sentence: sentence.ids for sentence in admitted})
+            followed = [s for s in search.tickets if s is not None and s.follow]
+            enough = max(1, search.slots // ENOUGH_SHARE) if self._sentences else search.slots
+            for ticket, candidates in search.run(STREAM_STEPS if followed else STEPS, enough):
+                self._finish(ticket, candidates)
+            if followed := [s for s in followed if s in search.tickets]:
+                written = search.written()
+                for sentence in followed:
+                    sentence.follow(written[sentence])
+        except Exception as error:  # noqa: BLE001 - the thread must live, and the requests must learn of it
+            for sentence in {*admitted, *filter(None, search.tickets)}:
+                _fail(sentence.future, error)
+            search.tickets = [None] * search.slots
+
+    def _finish(self, sentence, candidates):
+        if candidates is None:  # it is longer than a slot has room for
+            job = Job(sentence.ids, ("ids",), self._translate_ids, sentence.future)
+            with self._changed:
+                self._jobs.append(job)
+                self._changed.notify()
+            return
+        best = candidates[0]
+        _answer(sentence.future, ScoredText(self.predictor.target_tokenizer.decode(best.ids), best.score))
+
+    def _translate_ids(self, sources):
+        found = self.predictor._search(scored=True)(sources)
+        return [ScoredText(self.predictor.target_tokenizer.decode(c[0].ids), c[0].score) for c in found]
+
+    def _take_group(self):
+        """Return the jobs at the head of the queue that can be computed together."""
+        if self._jobs and not self._sentences:  # nothing else to do: a moment later there may be more of its kind
+            self._changed.wait(WINDOW)
+        group: list[Job] = []
+        while self._jobs and len(group) < GROUP and (not group or self._jobs[0].key == group[0].key):
+            job = self._jobs.popleft()
+            if not job.future.cancelled():
+                group.append(job)
+        return group
+
+    def _run_group(self, group):
+        try:
+            for job, result in zip(group, group[0].compute([job.text for job in group]), strict=True):
+                _answer(job.future, result)
+        except InputError as error:
+            self._run_one_by_one(group, error)
+        except Exception as error:  # noqa: BLE001 - the thread must live, and the requests must learn of it
+            for job in group:
+                _fail(job.future, error)
+
+    def _run_one_by_one(self, group, error):
+        """Find the text that an error is about; the others are answered."""
+        if len(group) == 1:
+            _fail(group[0].future, error)
+            return
+        for job in group:
+            self._run_group([job])
+
+    def drained(self, seconds: float) -> bool:
+        """Wait until everything is answered, at most `seconds`; return whether it is."""
+        end = time.monotonic() + seconds
+        while self.pending and time.monotonic() < end:
+            time.sleep(0.02)
+        return not self.pending
+
+
+def _active(searches) -> bool:
+    return any(ticket is not None for search in searches for ticket in search.tickets)
+
+
+def _answer(future, result):
+    with contextlib.suppress(concurrent.futures.InvalidStateError):  # the client has left
+        future.set_result(result)
+
+
+def _fail(future, error):
+    with contextlib.suppress(concurrent.futures.InvalidStateError):
+        future.set_exception(error)
+
+
+def following(tokenizer, send: Callable[[str], Any]) -> Callable[[list[int]], Any]:
+    """Return a function that receives the ids written so far, and passes on the text that is new."""
+    shown = ""
+
+    def follow(ids):
+        nonlocal shown
+        text = tokenizer.decode(ids)
+        if not text.endswith("\N{REPLACEMENT CHARACTER}") and len(text) > len(shown):
+            send(text[len(shown) :])
+            shown = text
+
+    return follow

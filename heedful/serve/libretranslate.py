@@ -1,0 +1,69 @@
+"""LibreTranslate's interface: /translate, /languages, /frontend/settings."""
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from heedful.serve.requests import TEXT, TEXTS, WHOLE, Field, Refused, answers, read_fields, require_texts
+from heedful.serve.service import Service
+
+FORMATS = ("text",)
+
+
+def routes(service: Service) -> list[Route]:
+    """Return the routes of the interface."""
+    limits = service.limits
+    fields = {
+        "q": Field(TEXTS, ...), "source": Field(TEXT, "auto"), "target": Field(TEXT, ...),
+        "format": Field(TEXT, "text"), "alternatives": Field(WHOLE, 0, 0, limits.alternatives),
+        "api_key": Field(TEXT, ""), "run": Field(TEXT),
+    }  # fmt: skip
+
+    async def translate(request: Request) -> JSONResponse:
+        given = await read_fields(request, fields, limits, forms=True)
+        if given["format"] not in FORMATS:
+            raise Refused(422, f"The format must be {' or '.join(FORMATS)}.")
+        several = isinstance(given["q"], list)
+        texts = given["q"] if several else [given["q"]]
+        require_texts("q", texts, limits)
+        if given["run"]:
+            one = service.find(given["run"], "translate")
+        else:
+            one = service.for_languages(given["source"], given["target"])
+        lines = [service.translate(one, text) for text in texts]
+        count = given["alternatives"]
+        more = [service.alternatives(one, text, count + 1) for text in texts] if count else []
+        found = await answers(request, [future for each in lines for future in each] + more, limits)
+        written = iter(found[: sum(map(len, lines))])
+        translated = ["\n".join(next(written).text for _ in each) for each in lines]
+        result: dict = {"translatedText": translated if several else translated[0]}
+        if given["source"] == "auto" and one.languages:
+            detected = {"confidence": 0.0, "language": one.languages[0]}  # that of the only fitting run, not detected
+            result["detectedLanguage"] = [detected] * len(texts) if several else detected
+        if count:
+            others = [
+                [other.text for other in candidates if other.text != text][:count]
+                for text, candidates in zip(translated, found[-len(more) :], strict=True)
+            ]
+            result["alternatives"] = others if several else others[0]
+        return JSONResponse(result)
+
+    async def languages(request: Request) -> JSONResponse:
+        targets: dict[str, set[str]] = {}
+        for one in service.runs.values():
+            if one.task == "translate":
+                source, target = one.languages or ("source", "target")
+                targets.setdefault(source, set()).add(target)
+                targets.setdefault(target, set())
+        return JSONResponse([{"code": code, "name": code, "targets": sorted(own)} for code, own in targets.items()])
+
+    async def settings(request: Request) -> JSONResponse:
+        return JSONResponse({
+            "apiKeys": False, "charLimit": limits.characters, "keyRequired": False, "suggestions": False,
+            "supportedFilesFormat": [], "language": {},
+        })  # fmt: skip
+
+    return [
+        Route("/translate", translate, methods=["POST"]), Route("/languages", languages, methods=["GET"]),
+        Route("/frontend/settings", settings, methods=["GET"]),
+    ]  # fmt: skip

@@ -1,0 +1,71 @@
+"""What a server reports of itself: /livez, /readyz, /health and /metrics. No label names a client or a text."""
+
+import time
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from heedful.serve.service import Service
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Monitor:
+    """Counts requests and their time, by path and status."""
+
+    def __init__(self, service: Service):
+        self.service, self.draining = service, False
+        self.registry = CollectorRegistry()
+        self.requests = Counter("heedful_requests", "Answered requests", ["path", "status"], registry=self.registry)
+        self.seconds = Histogram(
+            "heedful_request_seconds", "Time to answer", ["path"], buckets=SECONDS, registry=self.registry
+        )
+        waiting = Gauge("heedful_pending_texts", "Texts that wait or are computed", ["run"], registry=self.registry)
+        for one in service.runs.values():
+            waiting.labels(one.name).set_function(one.engine.count_pending)
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+
+        async def live(request: Request) -> Response:
+            return PlainTextResponse("ok")
+
+        async def ready(request: Request) -> Response:
+            return PlainTextResponse("draining" if self.draining else "ok", 503 if self.draining else 200)
+
+        async def health(request: Request) -> Response:  # LibreTranslate's
+            return JSONResponse({"status": "ok"})
+
+        async def metrics(request: Request) -> Response:
+            return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+
+        return [
+            Route("/livez", live), Route("/readyz", ready), Route("/health", health), Route("/metrics", metrics),
+        ]  # fmt: skip
+
+    def middleware(self, app: ASGIApp, known: set[str]) -> ASGIApp:
+        """Return `app` with counting; a path that is not `known` counts as `other`."""
+
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            began, status = time.monotonic(), 500
+            path = scope["path"] if scope["path"] in known else "other"
+
+            async def sent(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                await send(message)
+
+            try:
+                await app(scope, receive, sent)
+            finally:
+                self.requests.labels(path, str(status)).inc()
+                self.seconds.labels(path).observe(time.monotonic() - began)
+
+        return counted

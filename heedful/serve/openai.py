@@ -1,0 +1,253 @@
+"""OpenAI's interface: /v1/models, /v1/completions, /v1/chat/completions and /v1/embeddings.
+
+For a translator the prompt, or the last message of the user, is the source.
+"""
+
+import asyncio
+import base64
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from heedful.errors import InputError
+from heedful.serve.requests import (
+    ANY,
+    FLAG,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    Field,
+    Refused,
+    answers,
+    read_fields,
+    require_encodable,
+    require_texts,
+)
+from heedful.serve.service import Served, Service
+
+WRITING, EMBEDDING = ("translate", "generate"), ("fill", "classify")
+# Accepted, because OpenAI's clients may send them; they have no effect.
+IGNORED = (
+    "user", "frequency_penalty", "presence_penalty", "logit_bias", "suffix", "store", "metadata", "parallel_tool_calls",
+    "service_tier", "stream_options", "response_format", "modalities", "reasoning_effort",
+)  # fmt: skip
+SEEDS = 2**32 - 1
+
+
+def routes(service: Service) -> list[Route]:
+    """Return the routes of the interface."""
+    limits = service.limits
+    writing = {
+        "model": Field(TEXT, ...), "max_tokens": Field(WHOLE, None, 1, limits.tokens),
+        "max_completion_tokens": Field(WHOLE, None, 1, limits.tokens), "temperature": Field(NUMBER, None, 0, 2),
+        "top_p": Field(NUMBER, None, 1e-6, 1), "n": Field(WHOLE, 1, 1, limits.alternatives),
+        "seed": Field(WHOLE, None, 0, SEEDS), "stop": Field(TEXTS), "stream": Field(FLAG, False),
+    } | {name: Field(ANY, ignored=True) for name in IGNORED}  # fmt: skip
+    completion = writing | {"prompt": Field(TEXTS, ...), "echo": Field(FLAG, False)}
+    chat = writing | {"messages": Field(ANY, ...)}
+    embedding = {
+        "model": Field(TEXT, ...), "input": Field(TEXTS, ...), "encoding_format": Field(TEXT, "float"),
+        "dimensions": Field(ANY, ignored=True), "user": Field(ANY, ignored=True),
+    }  # fmt: skip
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [_model(one) for one in service.runs.values()]})
+
+    async def model(request: Request) -> Response:
+        return JSONResponse(_model(service.find(request.path_params["name"])))
+
+    async def completions(request: Request) -> Response:
+        given = await read_fields(request, completion, limits)
+        one = service.find(given["model"], *WRITING)
+        prompts = [given["prompt"]] if isinstance(given["prompt"], str) else given["prompt"]
+        require_texts("prompt", prompts, limits)
+        if given["stream"]:
+            if len(prompts) != 1 or given["n"] != 1:
+                raise Refused(422, "A stream has one prompt and n = 1.")
+            return await _streamed(request, service, one, prompts[0], given, _text_chunk)
+        texts = await _write(request, service, one, prompts, given)
+        choices = [
+            {"index": index, "text": prompt * given["echo"] + _stopped(text, given)[0], "logprobs": None,
+             "finish_reason": _stopped(text, given)[1]}
+            for index, (prompt, text) in enumerate(texts)
+        ]  # fmt: skip
+        return JSONResponse(_head("text_completion", one) | {"choices": choices, "usage": _usage(one, prompts, texts)})
+
+    async def chat_completions(request: Request) -> Response:
+        given = await read_fields(request, chat, limits)
+        one = service.find(given["model"], *WRITING)
+        prompt = last_message(given["messages"])
+        require_texts("messages", [prompt], limits)
+        if given["stream"]:
+            return await _streamed(request, service, one, prompt, given, _chat_chunk)
+        texts = await _write(request, service, one, [prompt], given)
+        choices = [
+            {"index": index, "message": {"role": "assistant", "content": _stopped(text, given)[0], "refusal": None},
+             "logprobs": None, "finish_reason": _stopped(text, given)[1]}
+            for index, (_, text) in enumerate(texts)
+        ]  # fmt: skip
+        usage = _usage(one, [prompt], texts)
+        return JSONResponse(_head("chat.completion", one) | {"choices": choices, "usage": usage})
+
+    async def embeddings(request: Request) -> Response:
+        given = await read_fields(request, embedding, limits)
+        one = service.find(given["model"], *EMBEDDING)
+        texts = [given["input"]] if isinstance(given["input"], str) else given["input"]
+        require_texts("input", texts, limits)
+        if given["encoding_format"] not in ("float", "base64"):
+            raise Refused(422, "The field 'encoding_format' must be float or base64.")
+        futures = [service.embed(one, text) for text in texts]
+        found = await answers(request, futures, limits)
+        tokens = sum(map(len, one.run.tokenizer.encode_batch(texts)))
+        data = [
+            {"object": "embedding", "index": index, "embedding": _vector(vector, given["encoding_format"])}
+            for index, vector in enumerate(found)
+        ]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return JSONResponse({"object": "list", "data": data, "model": one.name, "usage": usage})
+
+    return [
+        Route("/v1/models", models, methods=["GET"]), Route("/v1/models/{name}", model, methods=["GET"]),
+        Route("/v1/completions", completions, methods=["POST"]),
+        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+        Route("/v1/embeddings", embeddings, methods=["POST"]),
+    ]  # fmt: skip
+
+
+def last_message(messages: Any) -> str:
+    """Return the text of the user's last message; `Refused` if there is none."""
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise Refused(422, "The field 'messages' must be a list of objects with role and content.")
+    for message in reversed(messages):
+        if message.get("role") != "user":
+            continue
+        content = message.get("content")
+        if isinstance(content, list):
+            parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+            texts = [part for part in parts if isinstance(part, str)]
+            content = "".join(texts) if parts and len(texts) == len(parts) else None
+        if isinstance(content, str):
+            require_encodable("messages", [content])
+            return content
+        break
+    raise Refused(422, "The field 'messages' has no message of the user with a text.")
+
+
+def _options(one: Served, given) -> dict[str, Any]:
+    """Return the settings of `DecodeConfig` that a request asks for."""
+    options: dict[str, Any] = {}
+    most = given["max_completion_tokens"] or given["max_tokens"]
+    if most:
+        options["max_length"] = most
+    if given["temperature"] or (given["top_p"] or 1) < 1:
+        options |= {"sample": True, "beam_size": 1, "temperature": given["temperature"] or 1.0}
+        if given["top_p"]:
+            options["top_p"] = given["top_p"]
+        options["seed"] = given["seed"] if given["seed"] is not None else int.from_bytes(uuid.uuid4().bytes[:4])
+    elif given["temperature"] == 0:
+        options["sample"] = False
+    if given["n"] > 1:
+        options |= {"n_best": given["n"]}
+        if not options.get("sample", one.predictor.decode.sample):
+            options["beam_size"] = max(given["n"], one.predictor.decode.beam_size)
+    return options
+
+
+async def _write(request, service, one, prompts, given):
+    """Return (prompt, text) for each result of each prompt."""
+    options = _options(one, given)
+    if one.task == "translate" and not options:
+        lines = [service.translate(one, prompt) for prompt in prompts]
+        found = iter(await answers(request, [future for each in lines for future in each], service.limits))
+        return [
+            (prompt, "\n".join(next(found).text for _ in each)) for prompt, each in zip(prompts, lines, strict=True)
+        ]
+    futures = [service.generate(one, prompt, **options) for prompt in prompts]
+    candidates_of = await answers(request, futures, service.limits)
+    start = [len(prompt) if one.task == "generate" else 0 for prompt in prompts]
+    return [
+        (prompt, candidate.text[begin:])
+        for prompt, begin, candidates in zip(prompts, start, candidates_of, strict=True)
+        for candidate in candidates
+    ]
+
+
+def _stopped(text, given):
+    """Return the text before the first stop sequence, and the reason for its end."""
+    stops = [given["stop"]] if isinstance(given["stop"], str) else given["stop"] or []
+    cuts = [text.index(stop) for stop in stops if stop and stop in text]
+    return text[: min(cuts)] if cuts else text, "stop"
+
+
+async def _streamed(request, service, one, prompt, given, chunk) -> Response:
+    """Return the stream of a text, piece by piece, as server-sent events."""
+    if given["stop"]:
+        raise Refused(422, "Stop sequences are not supported in a stream.")
+    loop, pieces = asyncio.get_running_loop(), asyncio.Queue[str | None]()
+    options = _options(one, given) | ({"beam_size": 1} if one.predictor.decode.beam_size > 1 else {})
+    future = service.stream(one, prompt, lambda piece: loop.call_soon_threadsafe(pieces.put_nowait, piece), **options)
+    future.add_done_callback(lambda _: loop.call_soon_threadsafe(pieces.put_nowait, None))
+    head = _head("chat.completion.chunk" if chunk is _chat_chunk else "text_completion", one)
+
+    async def events() -> AsyncIterator[str]:
+        written = ""
+        try:
+            async with asyncio.timeout(service.limits.seconds):
+                while (piece := await pieces.get()) is not None:
+                    written += piece
+                    yield _event(head | {"choices": [chunk(piece, None)]})
+            result = future.result()  # a translator's; its last piece may not have been followed
+            if result is not None and result.text.startswith(written) and result.text != written:
+                yield _event(head | {"choices": [chunk(result.text[len(written) :], None)]})
+            yield _event(head | {"choices": [chunk("", "stop")]})
+            yield "data: [DONE]\n\n"
+        except InputError as error:
+            yield _event({"error": {"message": str(error), "type": "invalid_request_error"}})
+        except TimeoutError:
+            yield _event({"error": {"message": "time is up", "type": "timeout"}})
+        finally:
+            future.cancel()  # the client has left: its slot is free
+
+    return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+def _event(content: Any) -> str:
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
+
+
+def _text_chunk(text, reason):
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
+
+
+def _chat_chunk(text, reason):
+    delta = {"role": "assistant", "content": text} if reason is None else {}
+    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+
+
+def _head(kind, one):
+    return {"id": f"{kind.split('.')[0]}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()),
+            "model": one.name}  # fmt: skip
+
+
+def _model(one):
+    return {"id": one.name, "object": "model", "created": int(one.run.weights_path().stat().st_mtime),
+            "owned_by": "heedful", "task": one.task}  # fmt: skip
+
+
+def _usage(one, prompts, texts):
+    read = sum(map(len, one.run.source_tokenizer.encode_batch(prompts)))
+    written = sum(map(len, one.run.target_tokenizer.encode_batch([text for _, text in texts])))
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def _vector(vector, form):
+    numbers = np.asarray(vector, "<f4")
+    return base64.b64encode(numbers.tobytes()).decode() if form == "base64" else [float(number) for number in numbers]

@@ -1,0 +1,223 @@
+"""Reading requests: size and time limits, types of fields, and answers that say what is wrong."""
+
+import asyncio
+import concurrent.futures
+import dataclasses
+import difflib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+
+BODY_SECONDS = 10.0  # within which a whole body must arrive
+FORM, JSON = "application/x-www-form-urlencoded", "application/json"
+RETRY_AFTER = "1"  # seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a request may ask for."""
+
+    body_bytes: int = 1 << 20
+    lines: int = 256
+    """Texts, or lines of texts, in a request."""
+    characters: int = 20_000
+    """Characters of a text."""
+    tokens: int = 1024
+    """Tokens to write."""
+    alternatives: int = 8
+    seconds: float = 60.0
+    """Within which a request is answered."""
+
+
+class Refused(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        status: of HTTP.
+        message: for the client.
+        headers: of the answer.
+    """
+
+    def __init__(self, status: int, message: str, **headers: str):
+        super().__init__(message)
+        self.status, self.message = status, message
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A field of a request: its type, its default, and its bounds if it is a number."""
+
+    kind: Any
+    default: Any = None
+    least: float | None = None
+    most: float | None = None
+    ignored: bool = False
+    """Accepted for the sake of clients that send it; it has no effect."""
+
+
+NUMBER, TEXT, TEXTS, FLAG, WHOLE, ANY = "number", "text", "texts", "flag", "whole", "any"
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """Return the body of a request; `Refused` if it is too large (413) or too slow (408)."""
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > limits.body_bytes:
+        raise Refused(413, f"The body may have {limits.body_bytes:,} bytes.")
+    content = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                content += part
+                if len(content) > limits.body_bytes:
+                    raise Refused(413, f"The body may have {limits.body_bytes:,} bytes.")
+    except TimeoutError:
+        raise Refused(408, f"The body did not arrive within {BODY_SECONDS:.0f} seconds.") from None
+    return bytes(content)
+
+
+async def read_fields(
+    request: Request, fields: Mapping[str, Field], limits: Limits, forms: bool = False
+) -> dict[str, Any]:
+    """Return the checked fields of a request; fields that are not given have their default.
+
+    Args:
+        request: with a body in JSON or, with `forms`, of an HTML form.
+        fields: by name.
+        limits: of the body.
+        forms: whether a form is accepted.
+
+    Raises:
+        Refused: the body is too large, of another type, or no JSON object; or a field is unknown or of a wrong type.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON and not (forms and kind == FORM):
+        raise Refused(415, f"The content type must be {JSON}{f' or {FORM}' if forms else ''}.")
+    body = await read_body(request, limits)
+    given = _from_form(body, fields) if kind == FORM else _from_json(body)
+    for name in given:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, 1, 0.6)
+            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(fields)}."
+            raise Refused(422, f"There is no field {name!r}: {advice}")
+    return {name: _checked(name, field, given.get(name)) for name, field in fields.items()}
+
+
+def _from_json(body):
+    try:
+        given = json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise Refused(400, "The body is not JSON.") from None
+    if not isinstance(given, dict):
+        raise Refused(422, "The body must be a JSON object.")
+    return given
+
+
+def _no_number(text):
+    raise ValueError(text)
+
+
+def _from_form(body, fields):
+    """Return the fields of a form, converted to their types."""
+    try:
+        given = parse_qs(body.decode("utf-8"), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=10_000)
+    except ValueError:
+        raise Refused(400, "The body is not a form in UTF-8.") from None
+    return {name: _from_text(fields[name].kind, values) if name in fields else values for name, values in given.items()}
+
+
+def _from_text(kind, values):
+    if kind == TEXTS:
+        return values
+    if kind == FLAG:
+        return values[-1].lower() in ("1", "true", "on")
+    try:
+        return {WHOLE: int, NUMBER: float}.get(kind, str)(values[-1])
+    except ValueError:
+        return values[-1]
+
+
+def _checked(name, field, value):
+    """Return the value of a field; `Refused` if it is of a wrong type or out of bounds."""
+    if value is None:
+        if field.default is ...:
+            raise Refused(422, f"The field {name!r} is missing.")
+        return field.default
+    if field.ignored:
+        return value
+    wrong = {
+        TEXT: not isinstance(value, str),
+        TEXTS: not (isinstance(value, str) or (isinstance(value, list) and all(isinstance(v, str) for v in value))),
+        FLAG: not isinstance(value, bool),
+        WHOLE: not isinstance(value, int) or isinstance(value, bool),
+        NUMBER: not isinstance(value, (int, float)) or isinstance(value, bool),
+        ANY: False,
+    }
+    names = {TEXT: "a text", TEXTS: "a text or a list of texts", FLAG: "true or false", WHOLE: "a whole number",
+             NUMBER: "a number"}  # fmt: skip
+    if wrong[field.kind]:
+        raise Refused(422, f"The field {name!r} must be {names[field.kind]}.")
+    if field.kind in (WHOLE, NUMBER):
+        if field.least is not None and value < field.least:
+            raise Refused(422, f"The field {name!r} must be at least {field.least:g}.")
+        if field.most is not None and value > field.most:
+            raise Refused(422, f"The field {name!r} may be {field.most:g} at most.")
+    if field.kind in (TEXT, TEXTS):
+        require_encodable(name, [value] if isinstance(value, str) else value)
+    return value
+
+
+def require_encodable(name: str, texts: Sequence[str]) -> None:
+    """Refuse texts with lone surrogates, which JSON can spell and UTF-8 cannot."""
+    for text in texts:
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise Refused(422, f"The field {name!r} has a text with half a character (a lone surrogate).")
+
+
+def require_texts(name: str, texts: Sequence[str], limits: Limits) -> None:
+    """Refuse more or longer texts than the limits allow."""
+    lines = sum(1 + text.count("\n") for text in texts)
+    if lines > limits.lines:
+        raise Refused(413, f"The field {name!r} has {lines:,} lines; a request may have {limits.lines:,}.")
+    for text in texts:
+        if len(text) > limits.characters:
+            raise Refused(
+                413, f"A text of the field {name!r} has {len(text):,} characters; {limits.characters:,} are allowed."
+            )
+
+
+async def answers(request: Request, futures: Sequence[concurrent.futures.Future], limits: Limits) -> list[Any]:
+    """Return the results of futures; if the client leaves or time is up, cancel them, which frees their slots.
+
+    Raises:
+        Refused: time is up (504), or the client has left (499, which nobody reads).
+    """
+    waiting = [asyncio.wrap_future(future) for future in futures]
+    results = asyncio.gather(*waiting, return_exceptions=True)
+    left = asyncio.ensure_future(_has_left(request.receive))
+    try:
+        done, _ = await asyncio.wait({results, left}, timeout=limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+        if results not in done:
+            results.cancel()
+            for future in futures:
+                future.cancel()
+            raise (
+                Refused(499, "The client has left.")
+                if left in done
+                else Refused(504, f"No answer within {limits.seconds:g} seconds.", Retry_After=RETRY_AFTER)
+            )
+    finally:
+        left.cancel()
+    found = await results
+    for result in found:
+        if isinstance(result, BaseException):
+            raise result
+    return found
+
+
+async def _has_left(receive: Callable[[], Awaitable[Any]]):
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,157 @@
+"""Start a server: load and warm up the runs, answer until a signal comes, then finish what was accepted."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from heedful.config import DecodeConfig
+from heedful.errors import InputError
+from heedful.run import Run
+from heedful.serve.app import build_app
+from heedful.serve.engine import Engine
+from heedful.serve.requests import Limits
+from heedful.serve.service import Served, Service, languages_of
+
+BACKLOG = 2048  # connections that may wait to be accepted
+LOCAL = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to serve.
+
+    Args:
+        host, port: the address; port 0 takes a free one.
+        engine: `heedful`, or `ctranslate2` for exported translators.
+        queue: texts that may wait, for each run.
+        slots: sentences decoded together by each thread.
+        allowed_hosts, origins, keys: see `build_app`.
+        drain_seconds: time for accepted requests after a signal.
+        limits: of requests.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    engine: str = "heedful"
+    queue: int = 1024
+    slots: int = 48
+    allowed_hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    drain_seconds: float = 30.0
+    limits: Limits = field(default_factory=Limits)
+
+
+def load_service(
+    runs: Sequence[Run], decodes: Sequence[DecodeConfig], options: Options,
+    languages: Sequence[tuple[str, str]] = (), report: Callable[[str], Any] = print,
+) -> Service:  # fmt: skip
+    """Load runs and compile their programs; return the `Service`.
+
+    Raises:
+        InputError: two runs have the same name, or one cannot be loaded or served.
+    """
+    names = [run.path.resolve().name for run in runs]
+    if len(set(names)) < len(names):
+        raise InputError("Two runs have the same folder name, by which clients ask for them: rename one.")
+    served = []
+    for number, (name, run, decode) in enumerate(zip(names, runs, decodes, strict=True)):
+        report(f"loading {name} (task {run.config.task}) ...")
+        own = options.engine == "heedful"
+        engine = Engine(
+            _predictor(run, decode, options.engine), options.queue, options.slots,
+            in_slots=own and run.config.task == "translate",
+        )  # fmt: skip
+        engine.start()
+        pair = languages[number] if number < len(languages) else languages_of(run.config)
+        served.append(Served(name, run, engine, pair))
+    return Service(served, options.limits)
+
+
+def _predictor(run, decode, engine):
+    if engine == "ctranslate2":
+        from heedful.export.ctranslate2_search import ctranslate2_translator
+
+        return ctranslate2_translator(run.of_task("translate"), decode)
+    return run.task.predictor([run], decode)
+
+
+def serve(service: Service, options: Options, report: Callable[[str], Any] = print) -> int:
+    """Answer requests until a signal comes; then answer those that were accepted. Return the exit code."""
+    listening = _listen(options.host, options.port)
+    address = listening.getsockname()
+    hosts = {*LOCAL, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}
+    app, monitor = build_app(service, sorted(hosts), options.keys, options.origins)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", server_header=False, date_header=False,
+        timeout_keep_alive=5, timeout_graceful_shutdown=int(options.drain_seconds), ws="none",
+        h11_max_incomplete_event_size=65_536,
+    )  # fmt: skip
+    server = _Server(config, monitor)
+    report(f"serving {', '.join(service.runs)} on http://{options.host}:{address[1]}")
+    asyncio.run(server.serve(sockets=[listening]))
+    drained = [one.engine.drained(options.drain_seconds) for one in service.runs.values()]
+    for one in service.runs.values():
+        one.engine.stop()
+    return 0 if all(drained) else 1
+
+
+class _Server(uvicorn.Server):
+    """Stops on SIGINT and SIGTERM as uvicorn does, but leaves the exit code to us."""
+
+    def __init__(self, config, monitor):
+        super().__init__(config)
+        self.monitor = monitor
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        def stop(number, frame):
+            self.monitor.draining = True
+            self.should_exit = True
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only then
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host.strip("[]"), port))
+        listening.listen(BACKLOG)  # before the address is printed
+    except OSError as error:
+        listening.close()
+        raise InputError(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
+    return listening
+
+
+def read_keys(path: Path) -> tuple[str, ...]:
+    """Return the API keys in a file, one a line; empty lines and lines with # do not count.
+
+    Raises:
+        InputError: the file is missing, or has no key.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read the API keys in {path}: {error}.") from error
+    keys = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    if not keys:
+        raise InputError(f"{path} has no API key.")
+    return keys
+
+
+logging.getLogger("heedful.serve").addHandler(logging.StreamHandler())

@@ -1,0 +1,141 @@
+"""The runs of a server by name, and what all interfaces ask of them."""
+
+import concurrent.futures
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heedful.config import Config
+from heedful.errors import InputError
+from heedful.inference.text_embedder import TextEmbedder
+from heedful.run import Run
+from heedful.serve.engine import Busy, Engine, following
+from heedful.serve.requests import RETRY_AFTER, Limits, Refused
+
+PAIR = re.compile(r"(?:^|[:/.])([a-z]{2,3})[-_]([a-z]{2,3})$")
+SUFFIX = re.compile(r"\.([a-z]{2,3})(?:\.gz)?$")
+
+
+@dataclass
+class Served:
+    """A run that is served."""
+
+    name: str
+    run: Run
+    engine: Engine
+    languages: tuple[str, str] | None
+    """Codes of source and target, of a translator."""
+
+    @property
+    def task(self) -> str:
+        return self.run.config.task
+
+    @property
+    def predictor(self) -> Any:
+        return self.engine.predictor
+
+
+class Service:
+    """All served runs.
+
+    Args:
+        served: by name; the first one answers requests that name none.
+        limits: of requests.
+    """
+
+    def __init__(self, served: Sequence[Served], limits: Limits):
+        self.runs = {one.name: one for one in served}
+        self.limits = limits
+        self._embedders: dict[str, TextEmbedder] = {}
+
+    def find(self, name: str | None, *tasks: str) -> Served:
+        """Return a run by its name, or the first one of some tasks; `Refused` (404) if there is none."""
+        fitting = [one for one in self.runs.values() if not tasks or one.task in tasks]
+        if name is None:
+            if not fitting:
+                raise Refused(404, f"No run of task {' or '.join(tasks)} is served here.")
+            return fitting[0]
+        found = self.runs.get(name)
+        if found is None or found not in fitting:
+            names = ", ".join(one.name for one in fitting) or "none"
+            raise Refused(404, f"There is no model {name!r} for this; there is: {names}.")
+        return found
+
+    def for_languages(self, source: str | None, target: str) -> Served:
+        """Return the translator from one language to another; `Refused` (400) if there is none."""
+        translators = [one for one in self.runs.values() if one.task == "translate"]
+        for one in translators:
+            own_source, own_target = one.languages or ("source", "target")
+            if own_target == target.lower() and source in (None, "auto", own_source):
+                return one
+        pairs = ", ".join("-".join(one.languages or ("source", "target")) for one in translators) or "none"
+        raise Refused(400, f"There is no translation from {source or 'auto'} to {target}; there is: {pairs}.")
+
+    def embed(self, one: Served, text: str) -> concurrent.futures.Future:
+        """Queue a text for its vector."""
+        if one.name not in self._embedders:
+            self._embedders[one.name] = TextEmbedder(one.predictor.model, one.run.tokenizer)
+        embedder = self._embedders[one.name]
+        return accepted(lambda: one.engine.compute("embed", text, lambda texts: list(embedder.embed(texts))))
+
+    def translate(self, one: Served, text: str, follow: Callable[[list[int]], Any] | None = None):
+        """Queue a text, line by line; return the futures of its lines."""
+        submit = one.engine.translate
+        return [accepted(functools.partial(submit, line, follow)) for line in text.split("\n")]
+
+    def alternatives(self, one: Served, text: str, count: int) -> concurrent.futures.Future:
+        """Queue a text for `count` translations, by a beam of that width."""
+        width = max(count, one.predictor.decode.beam_size)
+
+        def compute(texts):
+            return one.predictor.n_best(texts, beam_size=width, n_best=count, sample=False)
+
+        return accepted(lambda: one.engine.compute("n_best", text, compute, width, count))
+
+    def generate(self, one: Served, prompt: str, **options: Any) -> concurrent.futures.Future:
+        """Queue a text for its continuation; its result is the `ScoredText`s, with the prompt."""
+
+        def compute(prompts):
+            return one.predictor.predict(prompts, scored=True, **options)
+
+        return accepted(lambda: one.engine.compute("generate", prompt, compute, *sorted(options.items())))
+
+    def stream(self, one: Served, text: str, send: Callable[[str], Any], **options: Any) -> concurrent.futures.Future:
+        """Queue a text whose result is passed to `send` piece by piece, from another thread."""
+        if one.task == "translate" and one.engine.in_slots and not options and one.predictor.decode.beam_size == 1:
+            return accepted(lambda: one.engine.translate(text, following(one.predictor.target_tokenizer, send)))
+
+        def compute(texts):
+            for each in texts:
+                for piece in one.predictor.stream_tokens(each, **options):
+                    send(piece)
+            return [None] * len(texts)
+
+        return accepted(lambda: one.engine.compute("stream", text, compute, id(send)))
+
+
+def accepted(submit: Callable[[], concurrent.futures.Future]) -> concurrent.futures.Future:
+    """Return the future of a request; `Refused` (429) if the queue is full, or (422) if the text makes no sense."""
+    try:
+        return submit()
+    except Busy:
+        raise Refused(429, "Too many requests are waiting.", Retry_After=RETRY_AFTER) from None
+    except InputError as error:
+        raise Refused(422, str(error)) from error
+
+
+def languages_of(config: Config) -> tuple[str, str] | None:
+    """Return the codes of source and target language of a translator, as the names of its text tell, or None."""
+    if config.task != "translate":
+        return None
+    if config.data.corpus == "phrasebook":
+        return "pt", "en"
+    if found := PAIR.search(config.data.corpus) or PAIR.search(config.name):
+        return found[1], found[2]
+    suffixes = [SUFFIX.search(path) for path in config.data.train]
+    if len(suffixes) == 2 and all(suffixes):
+        source, target = (match[1] for match in suffixes if match)
+        return source, target
+    return None

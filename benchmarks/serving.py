@@ -3,8 +3,8 @@
     python benchmarks/serving.py RUN TEXT [--seconds 120] [--clients 64]
 
 RUN is a translator with an export to CTranslate2, TEXT a file with one source sentence a line. The clients are in one
-process and keep their connections; each sends the next sentence when it has the answer to the last one. Everything is on
-the loopback address of the same machine, so the clients' own work counts against the server.
+process and keep their connections; each sends the next sentence when it has the answer to the last one. Everything is
+on the loopback address of the same machine, so the clients' own work counts against the server.
 """
 
 import argparse
@@ -75,6 +75,9 @@ uvicorn.run(app, port=int(sys.argv[2]), log_level="error", access_log=False)
 """
 
 
+HEAD = "POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+
+
 async def client(port, sentences, target, until, times, texts):
     """Send sentences until a time; record (seconds, sentence, translation)."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -82,9 +85,8 @@ async def client(port, sentences, target, until, times, texts):
         if time.monotonic() > until:
             break
         body = json.dumps({"q": sentence, "target": target}).encode()
-        head = f"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         began = time.monotonic()
-        writer.write(head.encode() + body)
+        writer.write(HEAD.format(len(body)).encode() + body)
         header = await reader.readuntil(b"\r\n\r\n")
         content = await reader.readexactly(int(re.search(rb"content-length: (\d+)", header, re.IGNORECASE)[1]))
         if b" 200 " not in header.split(b"\r\n")[0]:
@@ -158,15 +160,13 @@ def main():
             written = out.split("\n")[: len(lines)]
             rates.append(7 * sum(map(count, written)) / (spans[1] - spans[0]))
         rate = statistics.median(rates)
-        print(
-            f"heedful translate: {rate:,.0f} tokens/s (median of {', '.join(f'{r:,.0f}' for r in sorted(rates))})",
-            flush=True,
-        )
+        all_rates = ", ".join(f"{one:,.0f}" for one in sorted(rates))
+        print(f"heedful translate: {rate:,.0f} tokens/s (median of {all_rates})", flush=True)
         with started([sys.executable, "-m", "heedful", "serve", str(given.run), "--port", "0"]) as port:
             own, texts = measured("heedful serve", port, lines, given.target, given.seconds, given.clients, count)
             same = sum(text == written[number] for number, text in texts)
             print(
-                f"heedful serve: {own / rate:.2f} of heedful translate; {same} of {len(texts)} translations are the same"
+                f"heedful serve: {own / rate:.2f} of heedful translate; {same} of {len(texts)} translations are equal"
             )
             measured("heedful serve", port, lines, given.target, min(20, given.seconds), 1, count)
         if given.peer:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time see `_MODULES`
     from heedful.layers import DecoderBlock, EncoderBlock, MultiHeadAttention, Trace
     from heedful.loading import load
     from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
+    from heedful.page.writing import show
     from heedful.run import Run
     from heedful.training.fit_batches import pair_batches
     from heedful.training.loss import TokenCrossentropy

@@ -19,7 +19,6 @@ from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.data.encoded import Ragged
 from heedful.data.examples import source_ids
-from heedful.data.lengths import cut
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import Candidate, until_end
 from heedful.decoding.search import LoopState, advance, first_state, new_setup, unfinished
@@ -75,8 +74,8 @@ class SlotSearch:
         if sentences and self._state is None:
             self._state = self._program("begin")(np.zeros((self.slots, self.room), np.int32))
         by_length = sorted(sentences.items(), key=lambda item: len(item[1]))
-        for part in cut(by_length, ADMITTED[-1]):
-            self._admit_part(dict(part))
+        for start in range(0, len(by_length), ADMITTED[-1]):
+            self._admit_part(dict(by_length[start : start + ADMITTED[-1]]))
 
     def _admit_part(self, sentences):
         """Admit up to `ADMITTED[-1]` sentences of similar length."""

@@ -19,7 +19,6 @@ from heedful.storage import read_with_checksum
 from heedful.training_log import PROGRESS
 from heedful.weights import count_elements
 
-TASKS = ("translate", "generate", "fill", "classify")
 FORMAT = 1  # of the description
 LARGE = 15_000_000  # parameters above which float16 makes a page slow to open
 EARLIER_BYTES = 16_000_000  # of the earlier checkpoints in a page, by default
@@ -41,7 +40,7 @@ def contents_of(
     """Return the contents of a page about a run.
 
     Args:
-        run: a trained `Run` of one of `TASKS`.
+        run: a trained `Run` of a task with a `page`.
         kind: type of the weights; None: float16, or int8 for a large model. Earlier checkpoints are always int8.
         examples: texts to begin with; by default some of the run's own.
         checkpoints: number of earlier checkpoints; None: as many as fit in `EARLIER_BYTES`.
@@ -49,8 +48,8 @@ def contents_of(
     Raises:
         InputError: the task has no page, or the run has no weights or damaged ones.
     """
-    if run.config.task not in TASKS:
-        raise InputError(f"{run.path} is a run of task {run.config.task!r}; there are pages for {', '.join(TASKS)}.")
+    if run.task.page is None:
+        raise InputError(f"There is no page for runs of task {run.config.task!r}, such as {run.path}.")
     path = run.weights_path()
     run.refuse_larger_than(path)
     weights = read_with_checksum(path)[0]
@@ -60,7 +59,7 @@ def contents_of(
     earlier = _earlier_checkpoints(run, parameters, checkpoints)
     packed = [pack({name: arrays[name] for name in weights}, "int8") for _, arrays in earlier] + [pack(weights, kind)]
     description = {
-        "format": FORMAT, "name": run.path.resolve().name, "task": run.config.task,
+        "format": FORMAT, "name": run.path.resolve().name, "task": run.task.page,
         "model": dataclasses.asdict(run.config.model), "decode": dataclasses.asdict(run.config.decode),
         "parameters": parameters, "type": kind, "difference": largest_difference(run, weights, kind, examples),
         "checkpoints": [update for update, _ in earlier] + [_best_update(run)],
@@ -78,7 +77,7 @@ def _of_task(run):
     return {
         "tokenizers": sides,
         "forbidden": list(forbidden_ids(run.config.decode, run.target_tokenizer)),
-        "starts": run.config.task == "generate" and run.config.data.packing == "documents",
+        "starts": run.task.starts_texts(run.config),
         "mask": run.tokenizer.lookup(MASK),
         "labels": list(run.config.data.labels),
     }

@@ -34,7 +34,7 @@ def largest_difference(run: Run, weights: Mapping[str, np.ndarray], kind: Weight
 
 
 def _inputs(run, texts) -> dict[str, np.ndarray]:
-    if run.task.name == "translate":
+    if run.task.read_side != run.task.text_side:
         entries = run.log.read(SAMPLE_DATA)
         samples: list[dict[str, Any]] = entries[-1]["samples"] if entries else []
         if samples:
@@ -45,8 +45,6 @@ def _inputs(run, texts) -> dict[str, np.ndarray]:
     elif texts:
         most = run.config.model.max_length
         ids = [_with_masks(run, text)[: most - 2] for text in texts]
-        if run.task.name == "generate":
-            return {"ids": _batch([[START_ID, *row] for row in ids])}
         return {"ids": _batch([[START_ID, *row, END_ID] for row in ids])}
     length = min(RANDOM_LENGTH, run.config.model.max_length - 2)
     batch = run.task.random_batch(run, np.random.default_rng(0), RANDOM_ROWS, length)

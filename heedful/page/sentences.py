@@ -8,7 +8,6 @@ from heedful.errors import InputError
 from heedful.run import Run
 from heedful.scores.metrics import find_metric
 from heedful.scores.provenance import read
-from heedful.special_tokens import MASK
 from heedful.storage import plain_file
 from heedful.training_log import SAMPLE_DATA
 
@@ -25,7 +24,7 @@ def example_texts(run: Run) -> list[str]:
         items = list(itertools.islice(corpus, 50))
     except InputError:  # the text is not on this machine
         return _shown_texts(run)[:EXAMPLES]
-    texts = [_text_of(run, item) for item in items]
+    texts = [run.task.text_of(item) for item in items]
     kept = [text for text in dict.fromkeys(texts) if 0 < len(text) <= LONGEST]
     return kept[:EXAMPLES] or _shown_texts(run)[:EXAMPLES]
 
@@ -36,27 +35,12 @@ def _shown_texts(run):
     return [sample.get("text") or sample.get("prompt", "") for sample in samples]
 
 
-def _text_of(run, item):
-    """Return what a model reads of an item of a corpus: for a masked language model, with a mask in it."""
-    task = run.task.name
-    if task == "translate":
-        return item[0]
-    if task == "classify":
-        return item[1]
-    words = next((line for line in item.split("\n") if line.strip()), "").split(" ")[:20]
-    if task == "fill" and len(words) > 1:
-        words[len(words) // 2] = MASK
-    return " ".join(words[: 6 if task == "generate" else None])
-
-
 def scored_sentences(run: Run, most: int = SENTENCES) -> dict[str, Any] | None:
     """Return the run's test text with what the run wrote, or None if it was not scored or is not on this machine.
 
     Each row has source, reference, written, and chrF from 0 to 100 (a classifier: 100 if the label is right). Of a
     longer text the `most` rows with the lowest chrF are kept.
     """
-    if run.task.name not in ("translate", "classify"):
-        return None
     try:
         corpus = run.task.text_to_score(run.task.find_corpora(run.config))
     except InputError:
@@ -70,7 +54,9 @@ def scored_sentences(run: Run, most: int = SENTENCES) -> dict[str, Any] | None:
     written, items = text.split("\n")[:-1], list(corpus)
     if len(written) != len(items):
         return None
-    pairs = [(item[0], item[1]) if run.task.name == "translate" else (item[1], item[0]) for item in items]
+    pairs = [pair for item in items if (pair := run.task.pair_of(item))]
+    if len(pairs) != len(items):
+        return None
     rows = [
         {"source": source, "reference": reference, "written": hypothesis, "chrf": score}
         for (source, reference), hypothesis, score in zip(pairs, written, _chrf(run, written, pairs), strict=True)
@@ -80,7 +66,7 @@ def scored_sentences(run: Run, most: int = SENTENCES) -> dict[str, Any] | None:
 
 
 def _chrf(run, written: Sequence[str], pairs) -> list[float]:
-    if run.task.name == "classify":
+    if not run.task.decodes_to_score:
         return [100.0 * (hypothesis == label) for hypothesis, (_, label) in zip(written, pairs, strict=True)]
     from heedful.scores.metrics import text_counts
 

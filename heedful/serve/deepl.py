@@ -29,15 +29,17 @@ def routes(service: Service) -> list[Route]:
         one = service.for_languages(source, language(given["target_lang"]))
         lines = [service.translate(one, text) for text in texts]
         found = iter(await answers(request, [future for each in lines for future in each], service.limits))
-        detected = (one.languages or ("source", "target"))[0].upper()
-        return JSONResponse({"translations": [
-            {"detected_source_language": detected, "text": "\n".join(next(found).text for _ in each)} for each in lines
-        ]})  # fmt: skip
+        detected = one.languages[0].upper()
+        translations = [
+            {"detected_source_language": detected, "text": "\n".join(next(found).text for _ in each),
+             "billed_characters": len(text)}
+            for text, each in zip(texts, lines, strict=True)
+        ]  # fmt: skip
+        return JSONResponse({"translations": translations})
 
     async def languages(request: Request) -> JSONResponse:
         side = 1 if request.query_params.get("type") == "target" else 0
-        translators = [one for one in service.runs.values() if one.task == "translate"]
-        codes = sorted({(one.languages or ("source", "target"))[side].upper() for one in translators})
+        codes = sorted({one.languages[side].upper() for one in service.translators})
         return JSONResponse([{"language": code, "name": code, "supports_formality": False} for code in codes])
 
     async def usage(request: Request) -> JSONResponse:

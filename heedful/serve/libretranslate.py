@@ -27,7 +27,7 @@ def routes(service: Service) -> list[Route]:
         texts = given["q"] if several else [given["q"]]
         require_texts("q", texts, limits)
         if given["run"]:
-            one = service.find(given["run"], "translate")
+            one = service.find(given["run"], "translates")
         else:
             one = service.for_languages(given["source"], given["target"])
         lines = [service.translate(one, text) for text in texts]
@@ -37,7 +37,7 @@ def routes(service: Service) -> list[Route]:
         written = iter(found[: sum(map(len, lines))])
         translated = ["\n".join(next(written).text for _ in each) for each in lines]
         result: dict = {"translatedText": translated if several else translated[0]}
-        if given["source"] == "auto" and one.languages:
+        if given["source"] == "auto":
             detected = {"confidence": 0.0, "language": one.languages[0]}  # that of the only fitting run, not detected
             result["detectedLanguage"] = [detected] * len(texts) if several else detected
         if count:
@@ -50,11 +50,10 @@ def routes(service: Service) -> list[Route]:
 
     async def languages(request: Request) -> JSONResponse:
         targets: dict[str, set[str]] = {}
-        for one in service.runs.values():
-            if one.task == "translate":
-                source, target = one.languages or ("source", "target")
-                targets.setdefault(source, set()).add(target)
-                targets.setdefault(target, set())
+        for one in service.translators:
+            source, target = one.languages
+            targets.setdefault(source, set()).add(target)
+            targets.setdefault(target, set())
         return JSONResponse([{"code": code, "name": code, "targets": sorted(own)} for code, own in targets.items()])
 
     async def settings(request: Request) -> JSONResponse:

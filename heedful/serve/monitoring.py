@@ -17,7 +17,7 @@ class Monitor:
     """Counts requests and their time, by path and status."""
 
     def __init__(self, service: Service):
-        self.service, self.draining = service, False
+        self.service, self.draining, self.answered = service, False, 0
         self.registry = CollectorRegistry()
         self.requests = Counter("heedful_requests", "Answered requests", ["path", "status"], registry=self.registry)
         self.seconds = Histogram(
@@ -60,11 +60,14 @@ class Monitor:
                 nonlocal status
                 if message["type"] == "http.response.start":
                     status = message["status"]
+                    if self.draining:
+                        message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
                 await send(message)
 
             try:
                 await app(scope, receive, sent)
             finally:
+                self.answered += 1
                 self.requests.labels(path, str(status)).inc()
                 self.seconds.labels(path).observe(time.monotonic() - began)
 

@@ -33,7 +33,6 @@ from heedful.serve.requests import (
 )
 from heedful.serve.service import Served, Service
 
-WRITING, EMBEDDING = ("translate", "generate"), ("fill", "classify")
 # Accepted, because OpenAI's clients may send them; they have no effect.
 IGNORED = (
     "user", "frequency_penalty", "presence_penalty", "logit_bias", "suffix", "store", "metadata", "parallel_tool_calls",
@@ -44,68 +43,88 @@ SEEDS = 2**32 - 1
 
 def routes(service: Service) -> list[Route]:
     """Return the routes of the interface."""
-    limits = service.limits
-    writing = {
-        "model": Field(TEXT, ...), "max_tokens": Field(WHOLE, None, 1, limits.tokens),
-        "max_completion_tokens": Field(WHOLE, None, 1, limits.tokens), "temperature": Field(NUMBER, None, 0, 2),
-        "top_p": Field(NUMBER, None, 1e-6, 1), "n": Field(WHOLE, 1, 1, limits.alternatives),
-        "seed": Field(WHOLE, None, 0, SEEDS), "stop": Field(TEXTS), "stream": Field(FLAG, False),
-    } | {name: Field(ANY, ignored=True) for name in IGNORED}  # fmt: skip
-    completion = writing | {"prompt": Field(TEXTS, ...), "echo": Field(FLAG, False)}
-    chat = writing | {"messages": Field(ANY, ...)}
-    embedding = {
-        "model": Field(TEXT, ...), "input": Field(TEXTS, ...), "encoding_format": Field(TEXT, "float"),
-        "dimensions": Field(ANY, ignored=True), "user": Field(ANY, ignored=True),
-    }  # fmt: skip
+    own = OpenAI(service)
+    return [
+        Route("/v1/models", own.models, methods=["GET"]), Route("/v1/models/{name}", own.model, methods=["GET"]),
+        Route("/v1/completions", own.completions, methods=["POST"]),
+        Route("/v1/chat/completions", own.chat_completions, methods=["POST"]),
+        Route("/v1/embeddings", own.embeddings, methods=["POST"]),
+    ]  # fmt: skip
 
-    async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_model(one) for one in service.runs.values()]})
 
-    async def model(request: Request) -> Response:
-        return JSONResponse(_model(service.find(request.path_params["name"])))
+class OpenAI:
+    """The endpoints."""
 
-    async def completions(request: Request) -> Response:
-        given = await read_fields(request, completion, limits)
-        one = service.find(given["model"], *WRITING)
+    def __init__(self, service: Service):
+        self.service = service
+        limits = service.limits
+        writing = {
+            "model": Field(TEXT, ...), "max_tokens": Field(WHOLE, None, 1, limits.tokens),
+            "max_completion_tokens": Field(WHOLE, None, 1, limits.tokens), "temperature": Field(NUMBER, None, 0, 2),
+            "top_p": Field(NUMBER, None, 1e-6, 1), "n": Field(WHOLE, 1, 1, limits.alternatives),
+            "seed": Field(WHOLE, None, 0, SEEDS), "stop": Field(TEXTS), "stream": Field(FLAG, False),
+        } | {name: Field(ANY, ignored=True) for name in IGNORED}  # fmt: skip
+        self.completion_fields = writing | {"prompt": Field(TEXTS, ...), "echo": Field(FLAG, False)}
+        self.chat_fields = writing | {"messages": Field(ANY, ...)}
+        self.embedding_fields = {
+            "model": Field(TEXT, ...), "input": Field(TEXTS, ...), "encoding_format": Field(TEXT, "float"),
+            "dimensions": Field(ANY, ignored=True), "user": Field(ANY, ignored=True),
+        }  # fmt: skip
+
+    async def models(self, request: Request) -> Response:
+        """List the runs."""
+        return JSONResponse({"object": "list", "data": [_model(one) for one in self.service.runs.values()]})
+
+    async def model(self, request: Request) -> Response:
+        """Describe a run."""
+        return JSONResponse(_model(self.service.find(request.path_params["name"])))
+
+    async def completions(self, request: Request) -> Response:
+        """Continue, or translate, one prompt or several."""
+        given = await read_fields(request, self.completion_fields, self.service.limits)
+        one = self.service.find(given["model"], "writes")
         prompts = [given["prompt"]] if isinstance(given["prompt"], str) else given["prompt"]
-        require_texts("prompt", prompts, limits)
+        require_texts("prompt", prompts, self.service.limits)
         if given["stream"]:
             if len(prompts) != 1 or given["n"] != 1:
                 raise Refused(422, "A stream has one prompt and n = 1.")
-            return await _streamed(request, service, one, prompts[0], given, _text_chunk)
-        texts = await _write(request, service, one, prompts, given)
+            return await _streamed(self.service, one, prompts[0], given, _text_chunk)
+        texts = await _write(request, self.service, one, prompts, given)
         choices = [
-            {"index": index, "text": prompt * given["echo"] + _stopped(text, given)[0], "logprobs": None,
-             "finish_reason": _stopped(text, given)[1]}
+            {"index": index, "text": prompt * given["echo"] + _until_stop(text, given), "logprobs": None,
+             "finish_reason": "stop"}
             for index, (prompt, text) in enumerate(texts)
         ]  # fmt: skip
         return JSONResponse(_head("text_completion", one) | {"choices": choices, "usage": _usage(one, prompts, texts)})
 
-    async def chat_completions(request: Request) -> Response:
-        given = await read_fields(request, chat, limits)
-        one = service.find(given["model"], *WRITING)
+    async def chat_completions(self, request: Request) -> Response:
+        """Continue, or translate, the last message of the user."""
+        given = await read_fields(request, self.chat_fields, self.service.limits)
+        one = self.service.find(given["model"], "writes")
         prompt = last_message(given["messages"])
-        require_texts("messages", [prompt], limits)
+        require_texts("messages", [prompt], self.service.limits)
         if given["stream"]:
-            return await _streamed(request, service, one, prompt, given, _chat_chunk)
-        texts = await _write(request, service, one, [prompt], given)
+            if given["n"] != 1:
+                raise Refused(422, "A stream has n = 1.")
+            return await _streamed(self.service, one, prompt, given, _chat_chunk)
+        texts = await _write(request, self.service, one, [prompt], given)
         choices = [
-            {"index": index, "message": {"role": "assistant", "content": _stopped(text, given)[0], "refusal": None},
-             "logprobs": None, "finish_reason": _stopped(text, given)[1]}
+            {"index": index, "message": {"role": "assistant", "content": _until_stop(text, given), "refusal": None},
+             "logprobs": None, "finish_reason": "stop"}
             for index, (_, text) in enumerate(texts)
         ]  # fmt: skip
         usage = _usage(one, [prompt], texts)
         return JSONResponse(_head("chat.completion", one) | {"choices": choices, "usage": usage})
 
-    async def embeddings(request: Request) -> Response:
-        given = await read_fields(request, embedding, limits)
-        one = service.find(given["model"], *EMBEDDING)
+    async def embeddings(self, request: Request) -> Response:
+        """Return the vector of each text."""
+        given = await read_fields(request, self.embedding_fields, self.service.limits)
+        one = self.service.find(given["model"], "embeds")
         texts = [given["input"]] if isinstance(given["input"], str) else given["input"]
-        require_texts("input", texts, limits)
+        require_texts("input", texts, self.service.limits)
         if given["encoding_format"] not in ("float", "base64"):
             raise Refused(422, "The field 'encoding_format' must be float or base64.")
-        futures = [service.embed(one, text) for text in texts]
-        found = await answers(request, futures, limits)
+        found = await answers(request, [self.service.embed(one, text) for text in texts], self.service.limits)
         tokens = sum(map(len, one.run.tokenizer.encode_batch(texts)))
         data = [
             {"object": "embedding", "index": index, "embedding": _vector(vector, given["encoding_format"])}
@@ -113,13 +132,6 @@ def routes(service: Service) -> list[Route]:
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return JSONResponse({"object": "list", "data": data, "model": one.name, "usage": usage})
-
-    return [
-        Route("/v1/models", models, methods=["GET"]), Route("/v1/models/{name}", model, methods=["GET"]),
-        Route("/v1/completions", completions, methods=["POST"]),
-        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-        Route("/v1/embeddings", embeddings, methods=["POST"]),
-    ]  # fmt: skip
 
 
 def last_message(messages: Any) -> str:
@@ -164,7 +176,7 @@ def _options(one: Served, given) -> dict[str, Any]:
 async def _write(request, service, one, prompts, given):
     """Return (prompt, text) for each result of each prompt."""
     options = _options(one, given)
-    if one.task == "translate" and not options:
+    if one.task.translates and not options:
         lines = [service.translate(one, prompt) for prompt in prompts]
         found = iter(await answers(request, [future for each in lines for future in each], service.limits))
         return [
@@ -172,7 +184,7 @@ async def _write(request, service, one, prompts, given):
         ]
     futures = [service.generate(one, prompt, **options) for prompt in prompts]
     candidates_of = await answers(request, futures, service.limits)
-    start = [len(prompt) if one.task == "generate" else 0 for prompt in prompts]
+    start = [0 if one.task.translates else len(prompt) for prompt in prompts]
     return [
         (prompt, candidate.text[begin:])
         for prompt, begin, candidates in zip(prompts, start, candidates_of, strict=True)
@@ -180,14 +192,13 @@ async def _write(request, service, one, prompts, given):
     ]
 
 
-def _stopped(text, given):
-    """Return the text before the first stop sequence, and the reason for its end."""
+def _until_stop(text, given):
+    """Return the text before the first stop sequence."""
     stops = [given["stop"]] if isinstance(given["stop"], str) else given["stop"] or []
-    cuts = [text.index(stop) for stop in stops if stop and stop in text]
-    return text[: min(cuts)] if cuts else text, "stop"
+    return text[: min([text.index(stop) for stop in stops if stop and stop in text], default=len(text))]
 
 
-async def _streamed(request, service, one, prompt, given, chunk) -> Response:
+async def _streamed(service, one, prompt, given, chunk) -> Response:
     """Return the stream of a text, piece by piece, as server-sent events."""
     if given["stop"]:
         raise Refused(422, "Stop sequences are not supported in a stream.")
@@ -239,7 +250,7 @@ def _head(kind, one):
 
 def _model(one):
     return {"id": one.name, "object": "model", "created": int(one.run.weights_path().stat().st_mtime),
-            "owned_by": "heedful", "task": one.task}  # fmt: skip
+            "owned_by": "heedful", "task": one.task.name}  # fmt: skip
 
 
 def _usage(one, prompts, texts):

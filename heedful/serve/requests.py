@@ -131,7 +131,7 @@ def _from_form(body, fields):
 
 def _from_text(kind, values):
     if kind == TEXTS:
-        return values
+        return values if len(values) > 1 else values[0]
     if kind == FLAG:
         return values[-1].lower() in ("1", "true", "on")
     try:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from heedful.serve.engine import Engine
 from heedful.serve.requests import Limits
 from heedful.serve.service import Served, Service, languages_of
 
+GRACE = 0.5  # seconds between a signal and the end of listening
 BACKLOG = 2048  # connections that may wait to be accepted
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
@@ -68,7 +70,7 @@ def load_service(
         own = options.engine == "heedful"
         engine = Engine(
             _predictor(run, decode, options.engine), options.queue, options.slots,
-            in_slots=own and run.config.task == "translate",
+            in_slots=own and run.task.translates,
         )  # fmt: skip
         engine.start()
         pair = languages[number] if number < len(languages) else languages_of(run.config)
@@ -95,9 +97,10 @@ def serve(service: Service, options: Options, report: Callable[[str], Any] = pri
         timeout_keep_alive=5, timeout_graceful_shutdown=int(options.drain_seconds), ws="none",
         h11_max_incomplete_event_size=65_536,
     )  # fmt: skip
-    server = _Server(config, monitor)
+    server = _Server(config, monitor, report)
     report(f"serving {', '.join(service.runs)} on http://{options.host}:{address[1]}")
     asyncio.run(server.serve(sockets=[listening]))
+    report(f"stopped: {monitor.answered} requests were answered")
     drained = [one.engine.drained(options.drain_seconds) for one in service.runs.values()]
     for one in service.runs.values():
         one.engine.stop()
@@ -105,17 +108,31 @@ def serve(service: Service, options: Options, report: Callable[[str], Any] = pri
 
 
 class _Server(uvicorn.Server):
-    """Stops on SIGINT and SIGTERM as uvicorn does, but leaves the exit code to us."""
+    """Stops on SIGINT and SIGTERM as uvicorn does, but first lets clients know, and leaves the exit code to us.
 
-    def __init__(self, config, monitor):
+    For `GRACE` seconds every answer closes its connection, so that no client sends a request on a connection that is
+    about to be closed.
+    """
+
+    def __init__(self, config, monitor, report):
         super().__init__(config)
-        self.monitor = monitor
+        self.monitor, self.report = monitor, report
+        self._stop_at = float("inf")
+
+    async def on_tick(self, counter: int) -> bool:
+        if time.monotonic() >= self._stop_at:
+            self.should_exit = True
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         def stop(number, frame):
+            if self.monitor.draining:  # a second signal: do not wait
+                self.should_exit = self.force_exit = True
+                return
             self.monitor.draining = True
-            self.should_exit = True
+            self._stop_at = time.monotonic() + GRACE
+            self.report("stopping: accepted requests are answered first; once more to stop at once")
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

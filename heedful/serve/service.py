@@ -13,8 +13,9 @@ from heedful.inference.text_embedder import TextEmbedder
 from heedful.run import Run
 from heedful.serve.engine import Busy, Engine, following
 from heedful.serve.requests import RETRY_AFTER, Limits, Refused
+from heedful.tasks.task import Task
 
-PAIR = re.compile(r"(?:^|[:/.])([a-z]{2,3})[-_]([a-z]{2,3})$")
+PAIR = re.compile(r"(?:^|[:/.\-_])([a-z]{2})[-_]([a-z]{2})$")
 SUFFIX = re.compile(r"\.([a-z]{2,3})(?:\.gz)?$")
 
 
@@ -25,12 +26,13 @@ class Served:
     name: str
     run: Run
     engine: Engine
-    languages: tuple[str, str] | None
-    """Codes of source and target, of a translator."""
+    languages: tuple[str, str]
+    """Codes of source and target; `source` and `target` if they are unknown, or it is no translator."""
 
     @property
-    def task(self) -> str:
-        return self.run.config.task
+    def task(self) -> Task:
+        """Its task."""
+        return self.run.task
 
     @property
     def predictor(self) -> Any:
@@ -50,27 +52,32 @@ class Service:
         self.limits = limits
         self._embedders: dict[str, TextEmbedder] = {}
 
-    def find(self, name: str | None, *tasks: str) -> Served:
-        """Return a run by its name, or the first one of some tasks; `Refused` (404) if there is none."""
-        fitting = [one for one in self.runs.values() if not tasks or one.task in tasks]
-        if name is None:
-            if not fitting:
-                raise Refused(404, f"No run of task {' or '.join(tasks)} is served here.")
-            return fitting[0]
-        found = self.runs.get(name)
-        if found is None or found not in fitting:
-            names = ", ".join(one.name for one in fitting) or "none"
-            raise Refused(404, f"There is no model {name!r} for this; there is: {names}.")
-        return found
+    def find(self, name: str | None, ability: str | None = None) -> Served:
+        """Return a run by its name, or the first one; `Refused` (404) if there is none.
+
+        Args:
+            name: its name, or None.
+            ability: an attribute of its `Task` that must be true: `translates`, `writes` or `embeds`.
+        """
+        fitting = [one for one in self.runs.values() if ability is None or getattr(one.task, ability)]
+        for one in fitting:
+            if name in (None, one.name):
+                return one
+        names = ", ".join(one.name for one in fitting) or "none"
+        raise Refused(404, f"There is no model {name!r} for this; there is: {names}.")
+
+    @property
+    def translators(self) -> list[Served]:
+        """The runs that translate."""
+        return [one for one in self.runs.values() if one.task.translates]
 
     def for_languages(self, source: str | None, target: str) -> Served:
         """Return the translator from one language to another; `Refused` (400) if there is none."""
-        translators = [one for one in self.runs.values() if one.task == "translate"]
-        for one in translators:
-            own_source, own_target = one.languages or ("source", "target")
+        for one in self.translators:
+            own_source, own_target = one.languages
             if own_target == target.lower() and source in (None, "auto", own_source):
                 return one
-        pairs = ", ".join("-".join(one.languages or ("source", "target")) for one in translators) or "none"
+        pairs = ", ".join("-".join(one.languages) for one in self.translators) or "none"
         raise Refused(400, f"There is no translation from {source or 'auto'} to {target}; there is: {pairs}.")
 
     def embed(self, one: Served, text: str) -> concurrent.futures.Future:
@@ -104,7 +111,7 @@ class Service:
 
     def stream(self, one: Served, text: str, send: Callable[[str], Any], **options: Any) -> concurrent.futures.Future:
         """Queue a text whose result is passed to `send` piece by piece, from another thread."""
-        if one.task == "translate" and one.engine.in_slots and not options and one.predictor.decode.beam_size == 1:
+        if one.engine.in_slots and not options and one.predictor.decode.beam_size == 1:
             return accepted(lambda: one.engine.translate(text, following(one.predictor.target_tokenizer, send)))
 
         def compute(texts):
@@ -126,10 +133,8 @@ def accepted(submit: Callable[[], concurrent.futures.Future]) -> concurrent.futu
         raise Refused(422, str(error)) from error
 
 
-def languages_of(config: Config) -> tuple[str, str] | None:
-    """Return the codes of source and target language of a translator, as the names of its text tell, or None."""
-    if config.task != "translate":
-        return None
+def languages_of(config: Config) -> tuple[str, str]:
+    """Return the codes of source and target language, as the names of the text tell; or `source` and `target`."""
     if config.data.corpus == "phrasebook":
         return "pt", "en"
     if found := PAIR.search(config.data.corpus) or PAIR.search(config.name):
@@ -138,4 +143,4 @@ def languages_of(config: Config) -> tuple[str, str] | None:
     if len(suffixes) == 2 and all(suffixes):
         source, target = (match[1] for match in suffixes if match)
         return source, target
-    return None
+    return "source", "target"

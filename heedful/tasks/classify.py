@@ -35,7 +35,14 @@ class Classify(Task):
     name = "classify"
     compared_by = ("accuracy",)
     starts_from = tuple((part, part) for part in ("embedding/", "text_input/", "encoder/"))
-    all_frozen = True
+    all_frozen = embeds = True
+    page = "classify"
+
+    def text_of(self, item: tuple[str, str]) -> str:
+        return item[1]
+
+    def pair_of(self, item: tuple[str, str]) -> tuple[str, str]:
+        return item[1], item[0]
 
     def check_config(self, config: Config) -> None:
         require_three_tokens(config)

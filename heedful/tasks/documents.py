@@ -34,3 +34,8 @@ def encoded(run: "Run", corpus: Corpus) -> EncodedTexts:
 def text_tokenizer(config: Config, corpus: Corpus, mask: bool = False) -> Tokenizer:
     """Learn the vocabulary of a run from documents."""
     return Tokenizer.train(corpus, mask=mask, **config.tokenizer.keywords())
+
+
+def first_line(document: str) -> str:
+    """Return the first line of a document that is not blank."""
+    return next((line for line in document.split("\n") if line.strip()), "")

@@ -12,8 +12,8 @@ from heedful.data.examples import Examples, plan_pieces
 from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.special_tokens import END_ID, FIRST_ID, START_ID
-from heedful.tasks.documents import DocumentsTask, encoded, text_tokenizer
+from heedful.special_tokens import END_ID, FIRST_ID, MASK, START_ID
+from heedful.tasks.documents import DocumentsTask, encoded, first_line, text_tokenizer
 from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Validator
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # The masking of validation and test text depends on the seed and the batches, so these are the same for all runs.
 SCORED = {"seed": 0, "batch_tokens": SCORED_TOKENS, "max_shapes": 4}
 MASKING_VERSION = 2  # increase it if other tokens of the same text are masked
+EXAMPLE_WORDS = 20  # of an example
 CHANCE = 4  # labels of a small batch that may stay visible beyond the expected tenth
 
 
@@ -32,7 +33,14 @@ class Fill(DocumentsTask):
     """Trains a `MaskedLM` on documents; every validation masks the same tokens."""
 
     name = "fill"
-    scored_by_token = True
+    scored_by_token = embeds = True
+    page = "fill"
+
+    def text_of(self, item: str) -> str:
+        words = first_line(item).split(" ")[:EXAMPLE_WORDS]
+        if len(words) > 1:
+            words[len(words) // 2] = MASK
+        return " ".join(words)
 
     def check_config(self, config: Config) -> None:
         require_three_tokens(config)

@@ -14,7 +14,7 @@ from heedful.data.language import PackedDocuments, Windows, as_stream
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, FIRST_ID
-from heedful.tasks.documents import DocumentsTask, encoded, text_tokenizer
+from heedful.tasks.documents import DocumentsTask, encoded, first_line, text_tokenizer
 from heedful.tasks.task import Corpora, Probe, Report, Validator
 from heedful.tasks.translate import not_next
 from heedful.training_log import Sample
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from heedful.run import Run
 
 SAMPLE_TOKENS = 200  # length of the sample text of a validation
+PROMPT_WORDS = 6  # of an example
 
 
 class Generate(DocumentsTask):
@@ -34,6 +35,13 @@ class Generate(DocumentsTask):
     name = "generate"
     compared_by = ("bits_per_byte", "loss")
     writes = True
+    page = "generate"
+
+    def text_of(self, item: str) -> str:
+        return " ".join(first_line(item).split(" ")[:PROMPT_WORDS])
+
+    def starts_texts(self, config: Config) -> bool:
+        return config.data.packing == "documents"
 
     def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         return config, [text_tokenizer(config, corpora["train"])]

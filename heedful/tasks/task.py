@@ -58,6 +58,12 @@ class Task:
     """Whether an example is a whole text, not a part of one."""
     scored_by_token: ClassVar[bool] = False
     """Whether every score depends on the tokens, so that runs with different vocabularies cannot be compared."""
+    translates: ClassVar[bool] = False
+    """Whether a server offers the run as a translator."""
+    embeds: ClassVar[bool] = False
+    """Whether the model is an encoder, so that a server offers vectors of texts."""
+    page: ClassVar[str | None] = None
+    """The kind of network by which `heedful page` computes: a name in page/web/engine/networks.js. None: no page."""
     all_frozen: ClassVar[bool] = False
     """Whether `train.freeze` freezes every block, and with it attention dropout."""
 
@@ -118,6 +124,18 @@ class Task:
         if "test" not in corpora:
             raise InputError("This run names no test text: give the files to score it on.")
         return corpora["test"]
+
+    def text_of(self, item: Any) -> str:
+        """Return what a model reads of an item of a corpus, as an example to begin with."""
+        return item.split("\n", 1)[0]
+
+    def pair_of(self, item: Any) -> tuple[str, str] | None:
+        """Return what a model reads of an item of a corpus, and what it should answer; None if that is no text."""
+        return None
+
+    def starts_texts(self, config: Config) -> bool:
+        """Return whether a language model reads a start token before each text."""
+        return False
 
     def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         """Return the config, completed from the text, and the tokenizers trained on it: one, or one per side."""

@@ -42,7 +42,8 @@ class Translate(Task):
     starts_from = (
         ("embedding/", "source_embedding/"), ("text_input/", "source_input/"), ("encoder/", "encoder/"),
     )  # fmt: skip
-    writes = True
+    writes = translates = True
+    page = "translate"
     ensembles = decodes_to_score = True
 
     def check_config(self, config: Config) -> None:
@@ -77,6 +78,12 @@ class Translate(Task):
 
     def find_corpora(self, config: Config) -> dict[str, Corpus]:
         return corpora(config)
+
+    def text_of(self, item: tuple[str, str]) -> str:
+        return item[0]
+
+    def pair_of(self, item: tuple[str, str]) -> tuple[str, str]:
+        return item[0], item[1]
 
     def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         corpus = corpora["train"]

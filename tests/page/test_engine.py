@@ -60,7 +60,8 @@ def contents_of_model(model, task, **more):
     content, table = pack(weights_by_name(model), "float32")
     tokenizer = json.loads(Tokenizer.train(["a b c"], kind="char", vocab_size=8).to_json())
     return Contents({
-        "format": 1, "name": "model", "task": task, "model": options, "decode": DECODE, "parameters": model.count_params(),
+        "format": 1, "name": "model", "task": task, "model": options, "decode": DECODE,
+        "parameters": model.count_params(),
         "type": "float32", "difference": 0.0, "checkpoints": [0], "examples": [], "tensors": [table],
         "tokenizers": {"source": tokenizer}, "forbidden": [], "starts": True, "mask": 4,
         "labels": [f"class {number}" for number in range(C)], "log": [], "progress": [], "scores": [],

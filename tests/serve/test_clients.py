@@ -1,0 +1,148 @@
+"""Clients that exist: the packages openai, deepl and libretranslatepy, and plain HTTP."""
+
+import asyncio
+
+import httpx
+import numpy as np
+import pytest
+
+from heedful import load
+from tests.conftest import PAIRS
+
+pytestmark = pytest.mark.any_backend
+
+LINES = [source for source, _ in PAIRS]
+
+
+@pytest.fixture(scope="session")
+def want(runs):
+    """Each line with its translation by the predictor."""
+    return dict(zip(LINES, load(runs / "translator").translate(LINES), strict=True))
+
+
+@pytest.fixture
+def openai(address):
+    from openai import OpenAI
+
+    with OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_libretranslate(address, want):
+    from libretranslatepy import LibreTranslateAPI
+
+    client = LibreTranslateAPI(address)
+    assert client.translate(LINES[0], "pt", "en") == want[LINES[0]]
+    assert {language["code"] for language in client.languages()} == {"pt", "en"}
+
+
+def test_libretranslate_with_lists_lines_and_alternatives(client, want):
+    answer = client.post("/translate", json={"q": LINES[:3], "source": "auto", "target": "en"}).json()
+    assert answer["translatedText"] == [want[line] for line in LINES[:3]]
+    assert answer["detectedLanguage"][0]["language"] == "pt"
+    two = f"{LINES[0]}\n\n{LINES[1]}"
+    answer = client.post("/translate", data={"q": two, "source": "pt", "target": "en", "alternatives": 2}).json()
+    assert answer["translatedText"] == f"{want[LINES[0]]}\n\n{want[LINES[1]]}"
+    assert len(answer["alternatives"]) <= 2
+
+
+def test_deepl(address, want):
+    import deepl
+
+    client = deepl.DeepLClient("key", server_url=address)
+    one = client.translate_text(LINES[0], source_lang="PT", target_lang="EN-US")
+    assert (one.text, one.detected_source_lang) == (want[LINES[0]], "PT")
+    several = client.translate_text(LINES[:4], target_lang="EN-GB")
+    assert [each.text for each in several] == [want[line] for line in LINES[:4]]
+
+
+def test_openai_models(openai, service):
+    assert [model.id for model in openai.models.list()] == list(service.runs)
+    assert openai.models.retrieve("writer").id == "writer"
+
+
+def test_openai_completions(openai, translator, want, runs):
+    done = openai.completions.create(model=translator, prompt=LINES[:2])
+    assert [choice.text for choice in done.choices] == [want[line] for line in LINES[:2]]
+    assert done.usage.completion_tokens > 0
+    written = openai.completions.create(model="writer", prompt="o gato", max_tokens=5, temperature=0, echo=True)
+    assert written.choices[0].text == load(runs / "writer").generate("o gato", max_length=5, beam_size=1)
+
+
+def test_openai_sampling_depends_on_the_seed_only(openai):
+    def drawn(seed):
+        done = openai.completions.create(
+            model="writer", prompt="o", max_tokens=8, temperature=1.0, top_p=0.9, seed=seed, n=3
+        )
+        return [choice.text for choice in done.choices]
+
+    assert len(drawn(1)) == 3
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+
+
+def test_openai_chat_and_its_stream(openai, translator, want):
+    messages = [{"role": "system", "content": "Translate."}, {"role": "user", "content": LINES[2]}]
+    done = openai.chat.completions.create(model=translator, messages=messages)
+    assert done.choices[0].message.content == want[LINES[2]]
+    chunks = list(openai.chat.completions.create(model=translator, messages=messages, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == want[LINES[2]]
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert len(chunks) > 2
+
+
+def test_openai_streams_a_language_model(openai, runs):
+    chunks = openai.completions.create(model="writer", prompt="o gato", max_tokens=6, temperature=0, stream=True)
+    text = "".join(chunk.choices[0].text for chunk in chunks)
+    assert f"o gato{text}" == load(runs / "writer").generate("o gato", max_length=6, beam_size=1)
+
+
+def test_openai_embeddings(openai, runs):
+    found = openai.embeddings.create(model="filler", input=["o gato bebe", "a vaca"])
+    vectors = np.array([item.embedding for item in found.data])  # sent as base64
+    want = load(runs / "filler").embed(["o gato bebe", "a vaca"])
+    np.testing.assert_allclose(vectors, want, atol=1e-5)
+    as_numbers = openai.embeddings.create(model="filler", input="o gato bebe", encoding_format="float")
+    np.testing.assert_allclose(as_numbers.data[0].embedding, want[0], atol=1e-5)
+
+
+def test_openai_errors_reach_the_client(openai):
+    import openai as package
+
+    with pytest.raises(package.NotFoundError, match="There is no model 'other'"):
+        openai.completions.create(model="other", prompt="a")
+    with pytest.raises(package.UnprocessableEntityError, match="message of the user"):
+        openai.chat.completions.create(model="writer", messages=[{"role": "system", "content": "x"}])
+
+
+def test_concurrent_requests_get_what_one_gets(address, want):
+    """Sixty-four clients, 1,000 requests, in any order."""
+
+    async def all_of_them():
+        limits, results = asyncio.Semaphore(40), []
+        async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+
+            async def ask(line):
+                async with limits:
+                    answer = await client.post("/translate", json={"q": line, "target": "en"})
+                results.append((line, answer.json()["translatedText"]))
+
+            await asyncio.gather(*(ask(LINES[number % len(LINES)]) for number in range(1000)))
+        return results
+
+    results = asyncio.run(all_of_them())
+    assert len(results) == 1000
+    assert all(want[line] == text for line, text in results)
+
+
+def test_metrics_count_without_personal_labels(client):
+    text = "uma frase secreta"
+    client.post("/translate", json={"q": text, "target": "en"}, headers={"user-agent": "someone"})
+    client.get(f"/nothing/{text}")
+    reported = client.get("/metrics").text
+    assert 'heedful_requests_total{path="/translate",status="200"}' in reported
+    assert 'path="other",status="404"' in reported
+    assert text not in reported
+    assert "someone" not in reported
+    assert client.get("/livez").text == client.get("/readyz").text == "ok"
+    assert client.get("/health").json() == {"status": "ok"}

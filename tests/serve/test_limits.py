@@ -1,0 +1,313 @@
+"""Bad requests, limits, strangers, clients that leave, and the end of a server."""
+
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+
+from heedful.cli import main
+from heedful.serve.engine import Engine
+from heedful.serve.requests import Limits
+from heedful.serve.server import read_keys
+from heedful.serve.service import Served, Service, languages_of
+from tests.serve.conftest import running
+
+pytestmark = pytest.mark.any_backend
+
+HEAD = "POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+TRANSLATE = {"q": "o gato bebe", "target": "en"}
+
+
+@pytest.mark.parametrize(("fields", "status", "message"), [
+    ({"q": "o gato", "taget": "en"}, 422, "did you mean 'target'"),
+    ({"q": "o gato"}, 422, "'target' is missing"),
+    ({"q": 3, "target": "en"}, 422, "'q' must be a text or a list of texts"),
+    ({"q": ["a", 3], "target": "en"}, 422, "'q' must be a text or a list of texts"),
+    ({"q": "a", "target": "en", "alternatives": 99}, 422, "'alternatives' may be 4 at most"),
+    ({"q": "a", "target": "en", "alternatives": True}, 422, "must be a whole number"),
+    ({"q": "a", "target": "xx"}, 400, "There is no translation from auto to xx; there is: pt-en"),
+    ({"q": "a", "target": "en", "source": "de"}, 400, "from de to en"),
+    ({"q": "a", "target": "en", "format": "html"}, 422, "format must be text"),
+    ({"q": "a\n" * 50, "target": "en"}, 413, "51 lines; a request may have 20"),
+    ({"q": "a" * 3000, "target": "en"}, 413, "3,000 characters; 2,000 are allowed"),
+    ({"q": "\ud800", "target": "en"}, 422, "half a character"),
+    ([1], 422, "must be a JSON object"),
+])  # fmt: skip
+def test_a_bad_request_is_told_what_is_wrong(client, fields, status, message):
+    headers = {"content-type": "application/json"}
+    answer = client.post("/translate", content=json.dumps(fields), headers=headers)
+    assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_bodies_must_be_json_of_a_limited_size(client):
+    headers = {"content-type": "application/json"}
+    assert client.post("/translate", content=b"{", headers=headers).status_code == 400
+    assert client.post("/translate", content=b'{"q": NaN}', headers=headers).status_code == 400
+    assert client.post("/translate", content=b"[" * 15_000, headers=headers).status_code == 400
+    assert client.post("/translate", content=b"x" * 30_000, headers=headers).status_code == 413
+
+    def endless():
+        for _ in range(100):
+            yield b"x" * 1000
+
+    assert client.post("/translate", content=endless(), headers=headers).status_code == 413
+    assert client.post("/translate", content=b"{}", headers={"content-type": "text/plain"}).status_code == 415
+    assert client.post("/v1/completions", data={"model": "writer"}).status_code == 415  # no forms there
+    assert client.get("/translate").status_code == 405
+
+
+@pytest.mark.parametrize("path", [
+    "/../../etc/passwd", "/..%2f..%2fetc/passwd", "/v1/models/..%2f..%2fetc", "/v1/models/%00", "//etc/passwd",
+    "/config.json",
+])  # fmt: skip
+def test_no_path_reaches_the_file_system(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert "root" not in answer.text
+
+
+def test_other_hosts_and_origins_are_refused(client):
+    assert client.get("/livez", headers={"host": "evil.example"}).status_code == 403
+    assert client.get("/livez", headers={"host": "localhost:9999"}).status_code == 200
+    assert client.post("/translate", json=TRANSLATE, headers={"origin": "https://evil.example"}).status_code == 403
+    answer = client.get("/livez")
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_allowed_origins_may_use_the_server(service):
+    origin = "https://app.example"
+    with running(service, origins=[origin]) as address:
+        preflight = httpx.options(
+            f"{address}/translate", headers={"origin": origin, "access-control-request-method": "POST"}
+        )
+        assert preflight.headers["access-control-allow-origin"] == origin
+        answer = httpx.post(f"{address}/translate", json=TRANSLATE, headers={"origin": origin})
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
+
+
+def test_keys(service, tmp_path):
+    (tmp_path / "keys").write_text("# ours\nsecret-1\n\nsecret-2\n", encoding="utf-8")
+    with running(service, keys=read_keys(tmp_path / "keys")) as address:
+        assert httpx.post(f"{address}/translate", json=TRANSLATE).status_code == 401
+        for header in ("Bearer secret-2", "DeepL-Auth-Key secret-1"):
+            answer = httpx.post(f"{address}/translate", json=TRANSLATE, headers={"authorization": header})
+            assert answer.status_code == 200
+        assert httpx.get(f"{address}/v1/models", headers={"authorization": "Bearer secret"}).status_code == 401
+        assert httpx.get(f"{address}/livez").status_code == 200
+
+
+class Slow:
+    """A predictor that answers when it is let go."""
+
+    def __init__(self):
+        self.go, self.asked = threading.Event(), []
+
+    def _read(self, texts):
+        return [[5] for _ in texts]
+
+    def n_best(self, texts, **options):
+        self.asked.append(list(texts))
+        self.go.wait(20)
+        return [[type("T", (), {"text": text, "score": 0.0})] for text in texts]
+
+
+@pytest.fixture
+def slow(service):
+    """A service whose translator waits, with room for three texts."""
+    real = next(iter(service.runs.values()))
+    predictor = Slow()
+    predictor.decode = real.predictor.decode
+    engine = Engine(predictor, limit=3)
+    engine.start()
+    yield predictor, engine, Service([Served("slow", real.run, engine, ("pt", "en"))], Limits(seconds=20))
+    predictor.go.set()
+    engine.stop()
+
+
+def test_a_full_queue_is_reported_and_empties(slow):
+    predictor, engine, service = slow
+    with running(service) as address, httpx.Client(base_url=address, timeout=30) as client:
+        answers = []
+        threads = [
+            threading.Thread(
+                target=lambda n=n: answers.append(client.post("/translate", json=TRANSLATE | {"q": f"{n}"}))
+            )
+            for n in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        while engine.pending < 3:
+            time.sleep(0.01)
+        refused = client.post("/translate", json=TRANSLATE)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        predictor.go.set()
+        for thread in threads:
+            thread.join()
+        assert [answer.status_code for answer in answers] == [200] * 3
+        assert client.post("/translate", json=TRANSLATE).status_code == 200
+
+
+def test_a_client_that_leaves_frees_its_place(slow):
+    _predictor, engine, service = slow
+    with running(service) as address:
+        port = int(address.rsplit(":", 1)[1])
+        body = json.dumps(TRANSLATE).encode()
+        head = HEAD.format(len(body))
+        waiting = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        for connection in waiting:
+            connection.sendall(head.encode() + body)
+        while engine.pending < 3:
+            time.sleep(0.01)
+        for connection in waiting:
+            connection.close()
+        end = time.monotonic() + 10
+        while engine.pending and time.monotonic() < end:
+            time.sleep(0.01)
+        assert engine.pending == 0
+
+
+def test_time_is_limited(slow):
+    _, _engine, service = slow
+    service.limits = Limits(seconds=0.3)
+    with running(service) as address:
+        began = time.monotonic()
+        answer = httpx.post(f"{address}/translate", json=TRANSLATE)
+        assert answer.status_code == 504
+        assert time.monotonic() - began < 5
+
+
+def test_a_slow_body_is_not_awaited_forever(client, address, monkeypatch):
+    monkeypatch.setattr("heedful.serve.requests.BODY_SECONDS", 0.3)
+    port = int(address.rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(HEAD.format(99).encode() + b"{")
+        assert b" 408 " in connection.recv(1000)
+
+
+def test_noise_is_refused_and_the_server_lives(client, service):
+    """Random requests over all endpoints: no answer is a server error, and nothing stays in the queues."""
+    draw = random.Random(1)
+    paths = [
+        "/translate",
+        "/v2/translate",
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/embeddings",
+        "/v1/models/x",
+        "/languages",
+        "/metrics",
+    ]
+    values = ["o gato", "", "\u0000", "😀" * 40, 1, -1, 1e308, True, None, [], ["a"] * 30, {}, [[]], "writer", "filler",
+              "en", "a\nb", [{"role": "user", "content": "o gato"}],
+              [{"role": "user", "content": [{"type": "text", "text": 3}]}]]  # fmt: skip
+    names = ["q", "source", "target", "text", "target_lang", "model", "prompt", "messages", "input", "stream", "n",
+             "max_tokens", "temperature", "top_p", "seed", "stop", "alternatives", "encoding_format", "format",
+             "x"]  # fmt: skip
+    statuses = set()
+    for _ in range(400):
+        fields = {name: draw.choice(values) for name in draw.sample(names, draw.randint(0, 5))}
+        model = {"model": draw.choice(list(service.runs))} if draw.random() < 0.5 else {}
+        content = json.dumps(fields | model)
+        if draw.random() < 0.1:
+            content = content[: draw.randint(0, len(content))]
+        kind = draw.choice(["application/json"] * 6 + ["application/x-www-form-urlencoded", "text/plain", "\x7f"])
+        answer = client.request(
+            draw.choice(["POST"] * 9 + ["GET"]),
+            draw.choice(paths),
+            content=content.encode(),
+            headers={"content-type": kind},
+        )
+        statuses.add(answer.status_code)
+        assert answer.status_code < 500, (content, answer.text)
+    assert {200, 400, 404, 405, 415, 422} <= statuses
+    assert all(one.engine.pending == 0 for one in service.runs.values())
+
+
+def test_a_signal_drains_the_server(runs):
+    """Under load, SIGTERM: every accepted request is answered, no new one is, and the exit code is 0."""
+    command = [
+        sys.executable,
+        "-m",
+        "heedful",
+        "serve",
+        str(runs / "translator" / "."),
+        "--port",
+        "0",
+        "--languages",
+        "pt-en",
+        "--slots",
+        "4",
+    ]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
+    port = int(re.search(r":(\d+)$", server.stdout.readline().strip())[1])
+
+    async def requests():
+        answered = 0
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+
+            async def ask():
+                nonlocal answered
+                while True:
+                    try:
+                        answer = await client.post("/translate", json=TRANSLATE)
+                    except httpx.TransportError:  # the server listens no longer
+                        return
+                    assert answer.status_code == 200
+                    answered += 1
+
+            asking = [asyncio.create_task(ask()) for _ in range(16)]
+            await asyncio.sleep(2)
+            server.send_signal(signal.SIGTERM)
+            await asyncio.gather(*asking)
+        return answered
+
+    answered = asyncio.run(requests())
+    said, _ = server.communicate(timeout=20)
+    assert answered > 16
+    assert f"stopped: {answered} requests were answered" in said  # all that the server accepted reached their clients
+    assert server.returncode == 0
+
+
+def test_without_the_extra_the_command_says_what_to_install(runs, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith(("heedful.serve", "starlette", "uvicorn"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve", str(runs / "writer")]) == 2
+    assert "pip install 'heedful[serve]'" in capsys.readouterr().err
+
+
+def test_two_runs_of_one_name_are_refused(runs, tmp_path, capsys):
+    (tmp_path / "writer").symlink_to(runs / "writer")
+    assert main(["serve", str(runs / "writer"), str(tmp_path / "writer")]) == 2
+    assert "same folder name" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_reported(runs, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert main(["serve", str(runs / "filler"), "--port", str(other.getsockname()[1])]) == 2
+    assert "Cannot listen on 127.0.0.1" in capsys.readouterr().err
+
+
+def test_languages_are_read_from_the_names_of_the_text(config):
+    import dataclasses
+
+    def named(corpus, train=(), name="x"):
+        return languages_of(
+            dataclasses.replace(config, name=name, data=dataclasses.replace(config.data, corpus=corpus, train=train))
+        )
+
+    assert named("phrasebook") == ("pt", "en")
+    assert named("ted_hrlr:pt-en") == ("pt", "en")
+    assert named("files", ("multi30k/train.de.gz", "multi30k/train.en.gz")) == ("de", "en")
+    assert named("files", ("a.tsv",), "tutorial-pt-en") == ("pt", "en")
+    assert named("files", ("a.tsv",)) == ("source", "target")

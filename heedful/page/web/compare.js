@@ -8,7 +8,7 @@ export function Compare({ state, models, abouts }) {
   const choices = abouts.flatMap((about, run) => range(about.checkpoints.length).map((checkpoint) => ({
     run, checkpoint, name: `${about.name}, update ${about.checkpoints[checkpoint].toLocaleString("en")}`,
   })));
-  const [sides, setSides] = useState([choices.length - 1, abouts.length > 1 ? abouts[0].checkpoints.length - 1 : 0]);
+  const [sides, setSides] = useState([choices.length - 1, abouts.length > 1 ? abouts[0].checkpoints.length - 1 : Math.max(0, choices.length - 2)]);
   const text = state.text;
   const answers = useAnswer(async (current) => current(await compared(sides.map((i) => choices[i]), models, abouts, text)), [sides.join(), text]);
   return html`<section class="card" aria-label="Compare">

@@ -29,7 +29,7 @@ export function Maps({ state, act, about }) {
   const isOff = (n) => !!off?.[kind]?.[layer]?.[n];
   return html`<section class="card" aria-label="Attention maps">
     <h2>Attention maps</h2>
-    <p class="hint">A row shows what a token looks at; darker is more, and each row adds up to 1.${kind === "decoder" ? " A row is named by the token that is written there, a column by the token that is read." : ""}</p>
+    <p class="hint">A row shows what a token looks at; stronger colour is more, and each row adds up to 1.${kind === "decoder" ? " A row is named by the token that is written there, a column by the token that is read." : ""}</p>
     <div class="bar-top">
       ${kinds.length > 1 && html`<${Choice} label="Kind" value=${kind} options=${kinds.map((name) => [name, KIND_NAMES[name]])} onChange=${setKind} />`}
       <${Choice} label="Layer" value=${layer} options=${range(about.layers).map((i) => [i, `Layer ${i + 1}`])} onChange=${setLayer} />

@@ -1,5 +1,6 @@
 """Configuration of Sphinx: `make docs` builds the site in docs/_build/html."""
 
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -44,6 +45,8 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 napoleon_use_rtype = False
 default_role = "code"
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
 html_title = "heedful"
@@ -53,3 +56,15 @@ html_math_renderer = "mathml"
 html_extra_path = ["_notebooks"]  # written by notebook_downloads
 html_copy_source = False
 html_show_sphinx = False
+
+
+def setup(app):
+    """Show the arguments of Keras layers, models, losses and metrics: Keras hides them by its own `__new__`."""
+    app.connect("autodoc-process-signature", _own_signature)
+
+
+def _own_signature(app, what, name, item, options, signature, annotation):
+    if what != "class" or signature != "(*args, **kwargs)":
+        return None
+    parameters = list(inspect.signature(item.__init__).parameters.values())[1:]
+    return str(inspect.Signature([one.replace(annotation=inspect.Parameter.empty) for one in parameters])), annotation

@@ -17,10 +17,13 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' data: blob: 'wasm-unsafe-eval'; worker-src blob:; "
     "style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
 )
+SERVED_POLICY = "; connect-src 'self'"
 PACKAGE = "heedful/"  # prefix of our modules in the import map
 
 
-def build_document(title: str, runs: Sequence[dict[str, Any]], weights: Sequence[Sequence[bytes]]) -> str:
+def build_document(
+    title: str, runs: Sequence[dict[str, Any]], weights: Sequence[Sequence[bytes]], served: bool = False
+) -> str:
     """Return the HTML of a page.
 
     Browsers refuse modules from `file://`. So the document carries them as `data:` URLs in its import map, and relative
@@ -30,6 +33,7 @@ def build_document(title: str, runs: Sequence[dict[str, Any]], weights: Sequence
         title: shown by the browser.
         runs: the descriptions from `contents.describe`, one for each run.
         weights: for each run the packed weights of its checkpoints.
+        served: whether the page may connect to the server that it comes from.
     """
     modules = {name: (WEB / path).read_text(encoding="utf-8") for name, path in VENDORED.items()}
     modules |= {PACKAGE + path.name: page_module(path) for path in sorted(WEB.glob("*.js"))}
@@ -41,7 +45,7 @@ def build_document(title: str, runs: Sequence[dict[str, Any]], weights: Sequence
     ]
     return "".join([
         "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n",
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}{SERVED_POLICY * served}">\n',
         '<meta name=viewport content="width=device-width, initial-scale=1">\n',
         f'<title>{escaped(title)}</title>\n<link rel=icon href="data:,">\n',
         f"<style>\n{(WEB / 'style.css').read_text(encoding='utf-8')}</style>\n<body>\n",

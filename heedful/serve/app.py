@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from heedful.errors import InputError
-from heedful.serve import deepl, libretranslate, openai
+from heedful.serve import deepl, libretranslate, openai, pages
 from heedful.serve.monitoring import Monitor
 from heedful.serve.requests import Refused
 from heedful.serve.service import Service
@@ -35,6 +35,7 @@ def build_app(
     """
     monitor = Monitor(service)
     routes = [*monitor.routes(), *libretranslate.routes(service), *deepl.routes(service), *openai.routes(service)]
+    routes += pages.routes(service)
     app: Any = Starlette(routes=routes, exception_handlers={
         Refused: _refused, InputError: _bad_input, HTTPException: _http_error, Exception: _failed,
     })  # fmt: skip

@@ -17,7 +17,7 @@ class Monitor:
     """Counts requests and their time, by path and status."""
 
     def __init__(self, service: Service):
-        self.service, self.draining, self.answered = service, False, 0
+        self.service, self.answered = service, 0
         self.registry = CollectorRegistry()
         self.requests = Counter("heedful_requests", "Answered requests", ["path", "status"], registry=self.registry)
         self.seconds = Histogram(
@@ -29,12 +29,13 @@ class Monitor:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
+        service = self.service
 
         async def live(request: Request) -> Response:
             return PlainTextResponse("ok")
 
         async def ready(request: Request) -> Response:
-            return PlainTextResponse("draining" if self.draining else "ok", 503 if self.draining else 200)
+            return PlainTextResponse("draining" if service.draining else "ok", 503 if service.draining else 200)
 
         async def health(request: Request) -> Response:  # LibreTranslate's
             return JSONResponse({"status": "ok"})
@@ -60,7 +61,7 @@ class Monitor:
                 nonlocal status
                 if message["type"] == "http.response.start":
                     status = message["status"]
-                    if self.draining:
+                    if self.service.draining:
                         message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
                 await send(message)
 

@@ -127,10 +127,10 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         def stop(number, frame):
-            if self.monitor.draining:  # a second signal: do not wait
+            if self.monitor.service.draining:  # a second signal: do not wait
                 self.should_exit = self.force_exit = True
                 return
-            self.monitor.draining = True
+            self.monitor.service.draining = True
             self._stop_at = time.monotonic() + GRACE
             self.report("stopping: accepted requests are answered first; once more to stop at once")
 

@@ -50,6 +50,7 @@ class Service:
     def __init__(self, served: Sequence[Served], limits: Limits):
         self.runs = {one.name: one for one in served}
         self.limits = limits
+        self.draining = False  # set by a signal: what was accepted is answered, and endless streams end
         self._embedders: dict[str, TextEmbedder] = {}
 
     def find(self, name: str | None, ability: str | None = None) -> Served:

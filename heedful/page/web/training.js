@@ -1,6 +1,6 @@
 // @ts-check
 // How the model was trained: curves, and the same text at each kept checkpoint.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { Pixels, html, range, useAnswer } from "./parts.js";
 import { written } from "./questions.js";
 
@@ -15,10 +15,11 @@ export function Training({ state, model, about }) {
   const { source, theme } = state, updates = about.checkpoints, several = updates.length > 1 && source.ids.length > 0;
   const [at, setAt] = useState(updates.length - 1);
   const film = useAnswer((current) => several && developed(model, about, source.ids, current), [model, source.ids.join()]) || [];
-  const curves = CURVES.map(([key, label, log]) => ({ key, label, points: (about[log] ?? []).filter((entry) => key in entry).map((entry) => [entry.update, entry[key]]) }));
+  const live = useEvents(about);
+  const curves = CURVES.map(([key, label, log]) => ({ key, label, points: live[log].filter((entry) => key in entry).map((entry) => [entry.update, entry[key]]) }));
   return html`
     <section class="card" aria-label="Curves"><h2>Curves</h2>
-      <p class="hint">${about.log.length} validations${several ? ". The line marks the checkpoint that is chosen below." : "."}</p>
+      <p class="hint">${live.log.length} validations${several ? ". The line marks the checkpoint that is chosen below." : "."}</p>
       <div class="curves">${curves.filter(({ points }) => points.length > 1).map((curve) => html`<${Curve} key=${curve.key} ...${{ ...curve, mark: several ? updates[at] : null }} />`)}</div>
       ${about.scores.length > 0 && html`<${Scores} scores=${about.scores} />`}
     </section>
@@ -29,6 +30,24 @@ export function Training({ state, model, about }) {
       <div class="film" tabindex="0" role="group" aria-label="Checkpoints">${film.map(({ target, map }, i) => html`<button key=${i} aria-pressed=${String(i === at)} onClick=${() => setAt(i)}>
         <${Pixels} ...${{ ...map, theme, label: `attention at update ${updates[i]}` }} /><b class="number">${updates[i].toLocaleString("en")}</b>
         <span class="quoted">${/^[\ufffd\s]*$/.test(target.text) ? html`<span class="hint">nothing that can be read</span>` : target.text}</span></button>`)}</div></section>`}`;
+}
+
+/** The logs of a run; a served page receives what is added to them while the run is trained. */
+function useEvents(about) {
+  const [logs, setLogs] = useState({ log: about.log, progress: about.progress });
+  useEffect(() => {
+    if (!about.events) return undefined;
+    const events = new EventSource(about.events);
+    events.onmessage = ({ data }) => {
+      const { log, entry } = JSON.parse(data);
+      setLogs((now) => {
+        const last = now[log].at(-1)?.update ?? 0;
+        return entry.update > last ? { ...now, [log]: [...now[log], entry] } : now;
+      });
+    };
+    return () => events.close();
+  }, [about.events]);
+  return logs;
 }
 
 /** What each checkpoint writes for a source, and its mean attention map. */

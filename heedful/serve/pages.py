@@ -1,0 +1,94 @@
+"""The page of each served run (`heedful page`), and its training as a stream of events.
+
+The page computes in the browser; only the curves of a run that is still trained come from the server.
+"""
+
+import asyncio
+import functools
+import html
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from heedful.errors import InputError
+from heedful.page.contents import contents_of
+from heedful.page.document import build_document
+from heedful.run import Run
+from heedful.serve.requests import Refused
+from heedful.serve.service import Service
+from heedful.training_log import LOG, PROGRESS
+
+POLL, HEARTBEAT = 1.0, 15.0  # seconds between two looks at the logs; between two signs of life
+LOGS = {"log": LOG, "progress": PROGRESS}  # the names in a page, and the files
+
+
+def routes(service: Service) -> list[Route]:
+    """Return the routes of the index, the pages and the events."""
+
+    async def index(request: Request) -> Response:
+        items = "".join(
+            f'<li><a href="/page/{html.escape(one.name, quote=True)}">{html.escape(one.name)}</a> ({one.task.name})</li>'
+            for one in service.runs.values()
+        )
+        return HTMLResponse(f"<!doctype html><html lang=en><title>heedful</title><h1>Runs</h1><ul>{items}</ul></html>")
+
+    async def page(request: Request) -> Response:
+        one = service.find(request.path_params["name"])
+        try:
+            return HTMLResponse(
+                await run_in_threadpool(_document, one.name, one.run.path, one.run.weights_fingerprint())
+            )
+        except InputError as error:
+            raise Refused(404, str(error)) from error
+
+    async def events(request: Request) -> Response:
+        one, last = service.find(request.path_params["name"]), request.headers.get("last-event-id", "")
+        stream = _events(one.run, int(last) if last.isdecimal() and len(last) < 12 else 0)
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+    return [
+        Route("/", index), Route("/page/{name}", page), Route("/api/runs/{name}/events", events),
+    ]  # fmt: skip
+
+
+@functools.lru_cache(maxsize=8)
+def _document(name, path, fingerprint) -> str:
+    """Return the page of a run; it is written once for the weights of a fingerprint."""
+    description, weights = contents_of(Run.open(path), checkpoints=0)
+    description |= {"name": name, "events": f"/api/runs/{name}/events"}
+    return build_document(f"{name} · heedful", [description], [weights], served=True)
+
+
+async def _events(run: Run, last: int) -> AsyncIterator[str]:
+    """Yield each entry of the logs after update `last`, those that are there and those that come.
+
+    The id of an event is its update: a browser that reconnects asks for what came after the last one.
+    """
+    seen, silent = dict.fromkeys(LOGS, last), 0.0
+    while True:
+        for log, name in LOGS.items():
+            for entry in await run_in_threadpool(_entries_after, run, name, seen[log]):
+                seen[log], silent = entry["update"], 0.0
+                yield _event(entry["update"], {"log": log, "entry": entry})
+        if silent >= HEARTBEAT:
+            silent = 0.0
+            yield ": still here\n\n"
+        await asyncio.sleep(POLL)
+        silent += POLL
+
+
+def _entries_after(run: Run, name: str, update: int) -> list[dict[str, Any]]:
+    """Return the later entries of a log; a line that is being written is read the next time."""
+    try:
+        return [entry for entry in run.log.read(name) if entry["update"] > update]
+    except InputError:
+        return []
+
+
+def _event(number: int, content: Any) -> str:
+    return f"id: {number}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"

@@ -31,24 +31,21 @@ def routes(service: Service) -> list[Route]:
     """Return the routes of the index, the pages and the events."""
 
     async def index(request: Request) -> Response:
-        items = "".join(
-            f'<li><a href="/page/{html.escape(one.name, quote=True)}">{html.escape(one.name)}</a> ({one.task.name})</li>'
-            for one in service.runs.values()
-        )
+        names = [(html.escape(one.name, quote=True), one.task.name) for one in service.runs.values()]
+        items = "".join(f'<li><a href="/page/{name}">{name}</a> ({task})</li>' for name, task in names)
         return HTMLResponse(f"<!doctype html><html lang=en><title>heedful</title><h1>Runs</h1><ul>{items}</ul></html>")
 
     async def page(request: Request) -> Response:
         one = service.find(request.path_params["name"])
+        arguments = one.name, one.run.path, one.run.weights_fingerprint()
         try:
-            return HTMLResponse(
-                await run_in_threadpool(_document, one.name, one.run.path, one.run.weights_fingerprint())
-            )
+            return HTMLResponse(await run_in_threadpool(_document, *arguments))
         except InputError as error:
             raise Refused(404, str(error)) from error
 
     async def events(request: Request) -> Response:
         one, last = service.find(request.path_params["name"]), request.headers.get("last-event-id", "")
-        stream = _events(one.run, int(last) if last.isdecimal() and len(last) < 12 else 0)
+        stream = _events(service, one.run, int(last) if last.isdecimal() and len(last) < 12 else 0)
         return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
     return [
@@ -64,13 +61,13 @@ def _document(name, path, fingerprint) -> str:
     return build_document(f"{name} · heedful", [description], [weights], served=True)
 
 
-async def _events(run: Run, last: int) -> AsyncIterator[str]:
+async def _events(service: Service, run: Run, last: int) -> AsyncIterator[str]:
     """Yield each entry of the logs after update `last`, those that are there and those that come.
 
     The id of an event is its update: a browser that reconnects asks for what came after the last one.
     """
     seen, silent = dict.fromkeys(LOGS, last), 0.0
-    while True:
+    while not service.draining:
         for log, name in LOGS.items():
             for entry in await run_in_threadpool(_entries_after, run, name, seen[log]):
                 seen[log], silent = entry["update"], 0.0

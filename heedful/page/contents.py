@@ -50,6 +50,8 @@ def contents_of(
     """
     if run.task.page is None:
         raise InputError(f"There is no page for runs of task {run.config.task!r}, such as {run.path}.")
+    if run.config.model.untrained_head:
+        raise InputError(f"{run.path} was imported without a head: it predicts nothing that a page could show.")
     path = run.weights_path()
     run.refuse_larger_than(path)
     weights = read_with_checksum(path)[0]

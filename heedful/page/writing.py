@@ -8,6 +8,7 @@ from pathlib import Path
 from heedful.page.contents import Contents, contents_of
 from heedful.page.document import build_document
 from heedful.page.packing import WeightType
+from heedful.progress import note
 from heedful.run import Run
 from heedful.storage import write_text
 
@@ -26,7 +27,10 @@ def write_page(
     Raises:
         InputError: a run has no page, no weights, or damaged ones.
     """
-    contents = [contents_of(run, kind, examples, checkpoints) for run in runs]
+    contents = []
+    for run in runs:
+        note(f"packing {run.path}, and comparing it with its rounded weights ...")
+        contents.append(contents_of(run, kind, examples, checkpoints))
     text = _document(contents)
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     write_text(Path(out), text)

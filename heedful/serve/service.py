@@ -102,18 +102,25 @@ class Service:
 
         return accepted(lambda: one.engine.compute("n_best", text, compute, width, count))
 
-    def generate(self, one: Served, prompt: str, **options: Any) -> concurrent.futures.Future:
-        """Queue a text for its continuation; its result is the `ScoredText`s, with the prompt."""
+    def generate(self, one: Served, prompt: str, first: bool = False, **options: Any) -> concurrent.futures.Future:
+        """Queue a text for its continuation; its result is the `ScoredText`s, with the prompt, or the `first` one."""
 
         def compute(prompts):
-            return one.predictor.predict(prompts, scored=True, **options)
+            found = one.predictor.predict(prompts, scored=True, **options)
+            return [candidates[0] for candidates in found] if first else found
 
-        return accepted(lambda: one.engine.compute("generate", prompt, compute, *sorted(options.items())))
+        return accepted(lambda: one.engine.compute("generate", prompt, compute, first, *sorted(options.items())))
 
     def stream(self, one: Served, text: str, send: Callable[[str], Any], **options: Any) -> concurrent.futures.Future:
-        """Queue a text whose result is passed to `send` piece by piece, from another thread."""
+        """Queue a text whose result is passed to `send` piece by piece, from another thread.
+
+        A result that is not None has the whole text; its end may not have been passed on. Engines that write no text
+        piece by piece pass on nothing.
+        """
         if one.engine.in_slots and not options and one.predictor.decode.beam_size == 1:
             return accepted(lambda: one.engine.translate(text, following(one.predictor.target_tokenizer, send)))
+        if not hasattr(one.predictor, "stream_tokens"):
+            return self.generate(one, text, first=True, **options)
 
         def compute(texts):
             for each in texts:

@@ -1,7 +1,7 @@
 // @ts-check
 // The tree of a beam search: what was kept at each step, what ended, what was pruned.
 import { useEffect, useState } from "preact/hooks";
-import { html, percent, readFont, shown, textWidth } from "./parts.js";
+import { html, nats, percent, readFont, shown, textWidth } from "./parts.js";
 
 const FONT = 15, LINE = 27, GAP = 14;  // pixels
 
@@ -42,14 +42,14 @@ function Tree({ found, pruned }) {
   const drawn = nodes.map((_, i) => i).filter((i) => y[i] !== undefined);
   return html`<svg width=${left.at(-1) + 4} height=${lines * LINE + 16} role="img" aria-label=${`${drawn.length} nodes`}>
     ${drawn.map((i) => {
-      const { parent, piece, logp, state, step } = nodes[i], x = i ? left[step] : 8;
+      const { parent, piece, logp, score, state, step } = nodes[i], x = i ? left[step] : 8;
       const from = parent > 0 ? left[nodes[parent].step] + widthOf(parent) : begin;
       const strong = won.has(i) || state === "ended" || children[i].length > 0;
       return html`<g key=${i} class=${won.has(i) ? "won" : strong ? "" : "faint"}>
         ${i > 0 && html`<path d=${`M${from},${top(parent)} C${(from + x) / 2},${top(parent)} ${(from + x) / 2},${top(i)} ${x},${top(i)}`}
           stroke-width=${0.8 + 3.2 * Math.exp(logp)} />`}
-        <text x=${x + 4} y=${top(i) + 5}>${!i ? "start" : state === "ended" ? "" : shown(piece)}<title>${percent(Math.exp(logp))}${state === "pruned" ? ", pruned" : ""}</title></text>
-        ${state === "ended" && html`<circle class="mark" cx=${x + 7} cy=${top(i)} r="5"><title>end, ${percent(Math.exp(logp))}</title></circle>`}
+        <text x=${x + 4} y=${top(i) + 5}>${!i ? "start" : state === "ended" ? "" : shown(piece)}<title>${percent(Math.exp(logp))}, ${nats(score)} nats in all${state === "pruned" ? ", pruned" : ""}</title></text>
+        ${state === "ended" && html`<circle class="mark" cx=${x + 7} cy=${top(i)} r="5"><title>end, ${percent(Math.exp(logp))}, ${nats(score)} nats in all</title></circle>`}
       </g>`;
     })}
   </svg>`;

@@ -40,6 +40,8 @@ SECTIONS = (
     "Training speed compared with other toolkits",
     "Decoding speed compared with CTranslate2",
     "Cost",
+    "In the browser",
+    "Serving",
     "Checks",
 )
 NUMBER = r"([\d,]+(?:\.\d+)?)"
@@ -78,6 +80,35 @@ MEASUREMENTS = {
     "trec": (
         "Training", "TREC, six classes, from scratch", "heedful train trec --run runs/trec-figures --force",
         [("accuracy", "%", rf"test: accuracy {NUMBER}%")],
+    ),
+    "page": (
+        "In the browser", "the page of a translator of 2.9 M parameters (`tutorial`), 200 sentences of Multi30k",
+        "python benchmarks/page.py runs/multi30k-800 multi30k/test_2016_flickr.de.gz",
+        [("size, float16", "MB", rf"float16: {NUMBER} MB"), ("size, int8", "MB", rf"int8: {NUMBER} MB"),
+         ("shown after, float16", "s", rf"(?s)float16: .*?SIMD: shown after {NUMBER} s"),
+         ("greedy, WASM SIMD", "tokens/s", rf"(?s)float16: .*?SIMD: .*?greedy {NUMBER} tokens/s"),
+         ("greedy, JavaScript", "tokens/s", rf"JavaScript: .*?greedy {NUMBER} tokens/s"),
+         ("greedy as heedful, float16", "of 200", rf"(?s)float16: .*?SIMD: .*?tokens/s, {NUMBER} of"),
+         ("beam of 4 as heedful, float16", "of 200", rf"(?s)float16: .*?SIMD: .*?beam of 4: {NUMBER} equal"),
+         ("greedy as heedful, int8", "of 200", rf"(?s)int8: .*?tokens/s, {NUMBER} of"),
+         ("beam of 4 as heedful, int8", "of 200", rf"(?s)int8: .*?beam of 4: {NUMBER} equal")],
+    ),
+    "serving": (
+        "Serving", "the same translator, 64 clients for two minutes, and one client; CTranslate2 in Starlette",
+        "python benchmarks/serving.py runs/multi30k-800 multi30k/test_2016_flickr.de.gz --peer",
+        [("`heedful translate`", "tokens/s", rf"heedful translate: {NUMBER} tokens/s"),
+         ("`heedful serve`, 64 clients", "tokens/s", rf"heedful serve +64 .*? {NUMBER} tokens/s"),
+         ("p50, 64 clients", "ms", rf"heedful serve +64 .*?p50 +{NUMBER} ms"),
+         ("p99, 64 clients", "ms", rf"heedful serve +64 .*?p99 +{NUMBER} ms"),
+         ("p50, one client", "ms", rf"heedful serve +1 .*?p50 +{NUMBER} ms"),
+         ("CTranslate2, 64 clients", "tokens/s", rf"CTranslate2 \+ Starlette +64 .*? {NUMBER} tokens/s"),
+         ("CTranslate2, p50, one client", "ms", rf"CTranslate2 \+ Starlette +1 .*?p50 +{NUMBER} ms")],
+    ),
+    "serve_abuse": (
+        "Serving", "10,000 bad requests", "python benchmarks/serve_abuse.py runs/multi30k-800",
+        [("answers with a server error", "", r"(\d+) server errors"),
+         ("memory after 1,000 requests", "MiB", rf" 1000 requests, {NUMBER} MiB"),
+         ("memory after all", "MiB", rf"10000 requests in .*?, {NUMBER} MiB")],
     ),
     "doctor": (
         "Checks", "the doctor on real text with planted faults", "python benchmarks/doctor.py",

@@ -17,6 +17,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 import heedful
+from heedful.data.corpus import read_lines, resolve
 from heedful.page.writing import write_page
 from heedful.run import Run
 
@@ -39,7 +40,7 @@ def main():
     parser.add_argument("text", type=Path)
     parser.add_argument("--sentences", type=int, default=200)
     given = parser.parse_args()
-    lines = [line for line in given.text.read_text(encoding="utf-8").split("\n") if line.strip()][: given.sentences]
+    lines = [line for line in read_lines(resolve(given.text)) if line.strip()][: given.sentences]
     run, translator = Run.open(given.run), heedful.load(given.run)
     want = {1: translator.translate(lines, beam_size=1), 4: translator.translate(lines, beam_size=4)}
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []

@@ -137,10 +137,11 @@ def main():
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--peer", action="store_true", help="also a CTranslate2 loop in Starlette")
     given = parser.parse_args()
+    from heedful.data.corpus import read_lines, resolve
     from heedful.run import Run
 
     run = Run.open(given.run)
-    lines = [line for line in given.text.read_text(encoding="utf-8").split("\n") if line.strip()]
+    lines = [line for line in read_lines(resolve(given.text)) if line.strip()]
 
     def count(text):
         return len(run.target_tokenizer.encode(text))

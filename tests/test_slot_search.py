@@ -8,6 +8,7 @@ from heedful.config import DecodeConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.slot_search import SlotSearch
+from tests.conftest import fast
 
 V = 40
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 24, "max_length": 60}
@@ -39,10 +40,13 @@ def decoded(search, sources, arrivals):
     raise AssertionError("the search does not end")
 
 
-@pytest.mark.parametrize("settings", [
-    {}, {"beam_size": 3}, {"min_length": 4, "max_length": 9}, {"no_repeat_ngram": 2, "repetition_penalty": 1.3},
+SETTINGS = fast([
+    {"no_repeat_ngram": 2, "repetition_penalty": 1.3}, {"beam_size": 3}, {}, {"min_length": 4, "max_length": 9},
     {"beam_size": 2, "coverage_penalty": 0.2},
-], ids=str)  # fmt: skip
+], 2)  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_results_are_those_of_a_batch(model, vocabulary, settings):
     decode = DecodeConfig(batch_size=4, **settings)
     rng = np.random.default_rng(5)
@@ -60,6 +64,7 @@ def test_the_results_are_those_of_a_batch(model, vocabulary, settings):
     assert sum(one is not None for one in found) > 12
 
 
+@pytest.mark.any_backend
 def test_a_removed_sentence_frees_its_slot(model, vocabulary):
     search = SlotSearch(model, DecodeConfig(batch_size=2), vocabulary)
     search.admit({"first": [5, 6], "second": [7, 8, 9]})
@@ -75,6 +80,7 @@ def test_a_removed_sentence_frees_its_slot(model, vocabulary):
     assert found["third"] is None or found["third"][0].ids == want[0].ids
 
 
+@pytest.mark.any_backend
 def test_what_is_written_can_be_followed(model, vocabulary):
     search = SlotSearch(model, DecodeConfig(batch_size=2, min_length=6), vocabulary)
     search.admit({"one": [5, 6, 7, 8]})

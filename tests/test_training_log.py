@@ -46,6 +46,7 @@ def test_progress_is_logged_and_changes_no_bit(config, tmp_path, monkeypatch):
         np.testing.assert_array_equal(array, second[name], err_msg=name)
 
 
+@pytest.mark.any_backend
 def test_the_logged_norm_is_that_of_the_gradient(config, tmp_path, often, monkeypatch):
     """Compares with clipping: a norm far above `clip_norm` is logged as exactly that."""
     run = workflows.train(change(config, "--train.clip_norm", "0.001"), tmp_path / "clipped", quiet)
@@ -90,6 +91,7 @@ def test_resuming_drops_later_lines_of_every_log(config, tmp_path, often):
     assert [path.stem for path in run.snapshots.paths()] == ["00000000", "00000003", "00000006"]
 
 
+@pytest.mark.any_backend
 def test_samples_hold_ids_and_cross_attention(whole):
     run = Run.open(whole.path)
     last = run.log.read(SAMPLE_DATA)[-1]

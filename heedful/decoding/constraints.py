@@ -72,7 +72,8 @@ class TokenConstraints:
         for offset in range(n - 1):
             # the token `n - 1 - offset` places before the next one
             place = age[:, None, None] - (n - 1) + offset  # (B, 1, 1)
-            place = ops.broadcast_to(ops.maximum(place, 0), (*ops.shape(tokens)[:2], 1))
+            place = ops.clip(place, 0, capacity - 1)  # the age of an idle slot grows without limit
+            place = ops.broadcast_to(place, (*ops.shape(tokens)[:2], 1))
             recent = ops.take_along_axis(tokens, place, axis=-1)
             matches = ops.logical_and(matches, ops.equal(tokens[..., offset : capacity - n + 1 + offset], recent))
         completing = ops.where(matches, tokens[..., n - 1 :], 0)

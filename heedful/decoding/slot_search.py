@@ -87,9 +87,8 @@ class SlotSearch:
             self._least[slot] = min(least, self._limits[slot])
         count = next(size for size in ADMITTED if size >= len(sources))
         length = next(length for length in self._lengths() if length > max(map(len, sources)))
-        rows = np.where(np.arange(count) < len(sources), np.arange(count), -1)
-        places = np.full(count, self.slots, np.int32)  # beyond the last slot: nothing is written
-        places[: len(chosen)] = chosen
+        rows = np.arange(count) % len(sources)  # filled up with the same sentences, which are written twice
+        places = np.array(chosen, np.int32)[rows]
         inputs = source_ids(Ragged.of(sources), rows, length)
         self._state = self._program("admit", (count, length))(self._state, inputs, places)
 
@@ -165,33 +164,31 @@ class SlotSearch:
 
     def _admit(self, state: LoopState, source, places):
         """Write new sentences (A, S) into the slots `places` (A,)."""
+        places = ops.convert_to_tensor(places)
         memory = self.model.prefill(source)
         memory = map_structure(lambda new, old: _padded(new, old.shape), memory, state.memory)
         setup = self._setup(state.memory)
         fresh = setup.fresh._replace(last=ops.full_like(setup.fresh.last, START_ID))
-        chosen = ops.equal(ops.arange(self.slots, dtype="int32")[:, None], places)  # (B, A)
-        is_new, row = ops.any(chosen, axis=1), ops.argmax(ops.cast(chosen, "int32"), axis=1)
 
-        def replaced(old, new):
-            """Replace slots of `old`, each of which may have several rows, by the rows of `new`."""
+        def written(old, new):
+            """Return `old`, in which the slots have the rows of `new`; a sentence may have several rows."""
             each = old.shape[0] // self.slots
-            rows = ops.reshape(row[:, None] * each + ops.arange(each), (-1,))
-            mask = ops.reshape(ops.repeat(is_new, each), (-1, *[1] * (len(old.shape) - 1)))
-            return ops.where(mask, ops.take(new, rows, axis=0), old)
+            rows = ops.reshape(places[:, None] * each + ops.arange(each, dtype="int32"), (-1, 1))
+            return ops.scatter_update(old, rows, ops.cast(new, old.dtype))
 
-        def reset(old, new):
-            mask = ops.reshape(is_new, (-1, *[1] * (len(old.shape) - 1)))
-            return ops.where(mask, ops.cast(new, old.dtype), old)
+        def fresh_rows(old, new):
+            return written(old, ops.repeat(new, places.shape[0], axis=0))
 
         return state._replace(
-            sentence=ops.where(is_new, ops.arange(self.slots, dtype="int32"), state.sentence),
-            age=ops.where(is_new, 0, state.age),
-            memory=map_structure(replaced, state.memory, memory),
-            hypotheses=map_structure(reset, state.hypotheses, fresh),
+            sentence=ops.scatter_update(state.sentence, places[:, None], places),
+            age=ops.scatter_update(state.age, places[:, None], ops.zeros_like(places)),
+            memory=map_structure(written, state.memory, memory),
+            hypotheses=map_structure(fresh_rows, state.hypotheses, fresh),
         )
 
     def _segment(self, state: LoopState, limits, least, active, steps, enough):
         """Advance all slots; return the state, the sentence of each slot (B,), and the results (B, P, C)."""
+        limits, least, active = (ops.convert_to_tensor(array) for array in (limits, least, active))
         setup = self._setup(state.memory, limits, least)
         state = state._replace(sentence=ops.where(active, state.sentence, self.slots))
         end, begun = state.clock + steps, ops.sum(ops.cast(active, "int32"))

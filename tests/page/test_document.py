@@ -102,7 +102,7 @@ def test_thinned_keeps_the_first_and_the_last():
 
 
 def test_a_document_asks_for_nothing(whole):
-    one = contents_of(whole)
+    one = contents_of(whole, "float32")
     text = build_document("t", [one.description], [one.weights])
     assert "default-src 'none'" in text
     outside = re.sub(r'<script type="(?:application/json|text/plain)"[^>]*>[^<]*</script>', "", text)
@@ -121,7 +121,7 @@ def test_a_stranger_cannot_put_script_into_a_page(whole, browser, tmp_path):
     scores = json.loads((run.path / "scores.json").read_text(encoding="utf-8"))
     (run.path / "scores.json").write_text(json.dumps([one | {"data": SCRIPT} for one in scores]), encoding="utf-8")
     out = tmp_path / "page.html"
-    assert main(["page", str(run.path), str(out), "--example", SCRIPT]) == 0
+    assert main(["page", str(run.path), str(out), "--type", "float32", "--example", SCRIPT]) == 0
     for view in ("why", "maps", "training", "beam"):
         with page_of(browser, out, f"#view={view}") as page:
             assert page.evaluate("window.stolen") is None
@@ -131,7 +131,7 @@ def test_a_stranger_cannot_put_script_into_a_page(whole, browser, tmp_path):
 
 def test_a_page_cannot_send_anything(whole, browser, tmp_path):
     out = tmp_path / "page.html"
-    assert main(["page", str(whole.path), str(out)]) == 0
+    assert main(["page", str(whole.path), str(out), "--type", "float32"]) == 0
     tries = [
         "fetch('https://example.org/')",
         "new WebSocket('wss://example.org/')",
@@ -168,7 +168,7 @@ def test_a_page_is_refused_where_there_are_no_weights(whole, tmp_path, capsys):
 
 def test_a_notebook_shows_the_page(whole, browser):
     """The page is in a frame without an address of its own."""
-    shown = heedful.show(whole.path, examples=["o gato bebe"], height=700)._repr_html_()
+    shown = heedful.show(whole.path, examples=["o gato bebe"], kind="float32", height=700)._repr_html_()
     complaints = []
     page = browser.new_page()
     page.on("pageerror", lambda error: complaints.append(str(error)))

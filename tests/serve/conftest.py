@@ -1,5 +1,7 @@
 """A server in this process with a translator, a language model and a mask filler."""
 
+import asyncio
+import concurrent.futures
 import contextlib
 import socket
 import threading
@@ -17,6 +19,12 @@ from heedful.serve.server import LOCAL, Options, load_service
 from tests.conftest import quiet, write_recipe
 
 LIMITS = Limits(body_bytes=20_000, lines=20, characters=2_000, tokens=64, alternatives=4, seconds=20)
+
+
+def completed(coroutine):
+    """Return the result of a coroutine, run in a thread: tests with a browser leave an event loop in this one."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 @contextlib.contextmanager

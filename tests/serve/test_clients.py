@@ -8,6 +8,7 @@ import pytest
 
 from heedful import load
 from tests.conftest import PAIRS
+from tests.serve.conftest import completed
 
 pytestmark = pytest.mark.any_backend
 
@@ -130,7 +131,7 @@ def test_concurrent_requests_get_what_one_gets(address, want):
             await asyncio.gather(*(ask(LINES[number % len(LINES)]) for number in range(1000)))
         return results
 
-    results = asyncio.run(all_of_them())
+    results = completed(all_of_them())
     assert len(results) == 1000
     assert all(want[line] == text for line, text in results)
 

@@ -52,11 +52,11 @@ def test_the_results_are_those_of_a_batch(model, vocabulary, settings):
     rng = np.random.default_rng(5)
     sources = [rng.integers(4, 30, length).tolist() for length in rng.integers(1, 20, 23)]
     want = BatchSearch(model, decode, vocabulary)(sources)
-    search = SlotSearch(model, decode, vocabulary, room=24)
+    search = SlotSearch(model, decode, vocabulary, source_length=24)
     found = decoded(search, sources, iter(rng.integers(0, 4, 5000).tolist()))
     limits = [search.search.length_limit(len(source)) for source in sources]
     for one, other, limit in zip(found, want, limits, strict=True):
-        if one is None:  # longer than a slot has room for: allowed only then
+        if one is None:  # longer than a slot: allowed only then
             assert len(other[0].ids) + 1 >= search.capacity
             assert limit > search.capacity
         else:

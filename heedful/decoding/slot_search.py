@@ -25,8 +25,8 @@ from heedful.decoding.search import LoopState, advance, first_state, new_setup, 
 from heedful.decoding.shared_state import SharedState
 from heedful.special_tokens import START_ID
 
-ROOM = 32  # tokens of a source, the end token included, in a slot
-MORE = 16  # tokens that a result may have beyond the room for its source
+SOURCE_LENGTH = 32  # tokens of a source, the end token included, in a slot
+EXTRA = 16  # tokens that a result may have beyond the length of a source
 ADMITTED = (4, 16)  # numbers of sentences for which admission is compiled
 
 
@@ -35,7 +35,7 @@ class Finished(NamedTuple):
 
     ticket: Any
     candidates: list[Candidate] | None
-    """Best first; None if it needs more tokens than a slot has room for."""
+    """Best first; None if it needs more tokens than fit into a slot."""
 
 
 class SlotSearch:
@@ -45,17 +45,17 @@ class SlotSearch:
         model, decode, tokenizer, shared: as for `BatchSearch`. Sampling is not supported, because samples depend on
             numbers that a sentence has in its request.
         slots: number of sentences decoded together, B; None: `decode.batch_size`.
-        room: tokens of a source, the end token included, that a slot has room for, S.
+        source_length: tokens of a source, the end token included, that fits into a slot, S.
     """
 
     def __init__(
         self, model, decode: DecodeConfig, tokenizer, shared: SharedState | None = None, slots: int | None = None,
-        room: int = ROOM,
+        source_length: int = SOURCE_LENGTH,
     ):  # fmt: skip
         decode = dataclasses.replace(decode, batch_size=slots or decode.batch_size)
         self.search = BatchSearch(model, decode, tokenizer, shared=shared)
-        self.model, self.slots, self.room = model, decode.batch_size, min(room, model.max_length)
-        self.capacity = self.room + MORE
+        self.model, self.slots, self.source_length = model, decode.batch_size, min(source_length, model.max_length)
+        self.capacity = min(self.source_length + EXTRA, model.max_length)
         self.tickets: list[Any] = [None] * self.slots  # of the sentences in the slots
         self._limits, self._least = np.zeros(self.slots, np.int32), np.zeros(self.slots + 1, np.int32)
         self._state: Any = None
@@ -66,13 +66,13 @@ class SlotSearch:
         return self.tickets.count(None)
 
     def admit(self, sentences: Mapping[Any, list[int]]) -> None:
-        """Give free slots to sentences, by ticket; there must be as many free slots, and room for each.
+        """Give free slots to sentences, by ticket; there must be as many free slots, and each source must fit.
 
         Args:
             sentences: source ids, without end tokens, by ticket.
         """
         if sentences and self._state is None:
-            self._state = self._program("begin")(np.zeros((self.slots, self.room), np.int32))
+            self._state = self._program("begin")(np.zeros((self.slots, self.source_length), np.int32))
         by_length = sorted(sentences.items(), key=lambda item: len(item[1]))
         for start in range(0, len(by_length), ADMITTED[-1]):
             self._admit_part(dict(by_length[start : start + ADMITTED[-1]]))
@@ -93,7 +93,7 @@ class SlotSearch:
         self._state = self._program("admit", (count, length))(self._state, inputs, places)
 
     def remove(self, tickets: Sequence[Any]) -> None:
-        """Free the slots of sentences that nobody waits for; their results are dropped."""
+        """Free the slots of sentences that no one waits for; their results are dropped."""
         for slot, ticket in enumerate(self.tickets):
             if ticket is not None and ticket in tickets:
                 self.tickets[slot] = None
@@ -140,11 +140,11 @@ class SlotSearch:
 
     def _lengths(self):
         """Return the lengths of sources for which admission is compiled, shortest first."""
-        return sorted({(self.room + 1) // 2, self.room})
+        return sorted({(self.source_length + 1) // 2, self.source_length})
 
     def _program(self, kind, size=()):
         """Return a compiled program: `begin`, `admit` (`size`: sentences and their length), or `segment`."""
-        key = "slots", kind, size, self.slots, self.room, self.search.decode, self.model
+        key = "slots", kind, size, self.slots, self.source_length, self.search.decode, self.model
         function = getattr(self, f"_{kind}")
         return self.search.shared.programs.get(
             key, lambda: backend.compiled(function, self.model, loop=kind == "segment", overwrite=kind != "begin")

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heedful import backend
-from heedful.decoding.slot_search import ROOM, SlotSearch
+from heedful.decoding.slot_search import SOURCE_LENGTH, SlotSearch
 from heedful.errors import InputError
 from heedful.inference.predictor import ScoredText
 
-STEPS, STREAM_STEPS = 8, 2  # decode steps between two looks at the queue; fewer while somebody reads along
+STEPS, STREAM_STEPS = 8, 2  # decode steps between two checks of the queue; fewer for streams
 ENOUGH_SHARE = 4  # with others waiting, a segment ends when a quarter of the slots is finished
 FEW = 4  # slots for the sentences of a server with little to do: a step takes less time than with all slots
 GROUP = 64  # texts of a group
@@ -96,7 +96,7 @@ class Engine:
         `follow` is called with the ids written so far; only for greedy search.
         """
         [ids] = self.predictor._read([text])
-        if not self.in_slots or not ids or len(ids) + 1 > 2 * ROOM:
+        if not self.in_slots or not ids or len(ids) + 1 > 2 * SOURCE_LENGTH:
             return self.compute("translate", text, lambda texts: [c[0] for c in self.predictor.n_best(texts)])
         sentence = Sentence(ids, follow=follow)
         self._accept(sentence, self._sentences)
@@ -128,14 +128,14 @@ class Engine:
             self.pending -= 1
 
     def _new_searches(self) -> list[SlotSearch]:
-        """Return the slots of a thread: few, all, and few with twice the room, since long sources are rare."""
+        """Return the slots of a thread: a few, all, and a few for long sources, which are rare."""
         predictor = self.predictor
         new = functools.partial(
             SlotSearch, predictor.decoding_model, predictor.decode, predictor.target_tokenizer,
             predictor._search().shared,
         )  # fmt: skip
         few = min(FEW, self.slots)
-        return [new(few, ROOM), new(self.slots, ROOM), new(few, 2 * ROOM)]
+        return [new(few, SOURCE_LENGTH), new(self.slots, SOURCE_LENGTH), new(few, 2 * SOURCE_LENGTH)]
 
     def _work(self):
         searches = self._new_searches() if self.in_slots else []
@@ -171,7 +171,7 @@ class Engine:
         """Return the number of the search for a source of `length` tokens, or None if there is no free slot."""
         few, many, long = range(3)
         free = [search.free - len(sentences) for search, sentences in zip(searches, admitted, strict=True)]
-        if length > ROOM:
+        if length > SOURCE_LENGTH:
             return long if free[long] else None
         if share <= free[few] and searches[many].free == searches[many].slots:
             return few
@@ -196,7 +196,7 @@ class Engine:
             search.tickets = [None] * search.slots
 
     def _finish(self, sentence, candidates):
-        if candidates is None:  # it is longer than a slot has room for
+        if candidates is None:  # it does not fit into a slot
             job = Job(sentence.ids, ("ids",), self._translate_ids, sentence.future)
             with self._changed:
                 self._jobs.append(job)

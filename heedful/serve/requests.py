@@ -193,7 +193,7 @@ async def answers(request: Request, futures: Sequence[concurrent.futures.Future]
     """Return the results of futures; if the client leaves or time is up, cancel them, which frees their slots.
 
     Raises:
-        Refused: time is up (504), or the client has left (499, which nobody reads).
+        Refused: time is up (504), or the client has left (499: no one reads it).
     """
     waiting = [asyncio.wrap_future(future) for future in futures]
     results = asyncio.gather(*waiting, return_exceptions=True)

@@ -1,5 +1,5 @@
 // @ts-check
-// A view as the fragment of the page's address, so that it can be reloaded and sent to somebody.
+// A view as the fragment of the page's address, so that it can be reloaded and shared.
 import { headsOff, toggled } from "./questions.js";
 
 /** The fields of the state that the address holds, with their defaults. */

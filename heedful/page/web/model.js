@@ -1,5 +1,5 @@
 // @ts-check
-// The interface of a model, wherever it computes: in a worker of this page, or (later) behind HTTP.
+// The interface of a model, wherever it computes: in a worker of this page.
 //
 // about()                                     name, task, sizes, log, scores, examples, ...
 // split({ text })                             ids, pieces, words (places of tokens, grouped), cut

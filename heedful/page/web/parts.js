@@ -60,7 +60,7 @@ export function useWidth() {
   return [ref, width];
 }
 
-/** The value of an asynchronous function, computed anew when one of `inputs` changes; null until it is there. */
+/** The value of an asynchronous function, computed anew when one of `inputs` changes; null before that. */
 export function useAnswer(compute, inputs) {
   const [answer, setAnswer] = useState(/** @type {any} */ (null));
   useEffect(() => {

@@ -135,8 +135,8 @@ export class Attention {
     this.rotary = !cross && options.positions === "rotary";
   }
 
-  /** Room for keys and values of `places` tokens. @returns {KeysValues} */
-  room(places) {
+  /** An empty key/value cache for `places` tokens. @returns {KeysValues} */
+  emptyCache(places) {
     return { keys: new Float32Array(places * this.keyWidth), values: new Float32Array(places * this.keyWidth) };
   }
 
@@ -163,14 +163,14 @@ export class Attention {
 
   /** Keys and values of a memory (S, D), which every cross-attention reuses. @returns {KeysValues} */
   remember(memory, S) {
-    const { arena } = this.weights, { keyWidth } = this, room = this.room(S);
+    const { arena } = this.weights, { keyWidth } = this, cache = this.emptyCache(S);
     const both = this.pair ? arena.linear(memory, S, this.pair) : null;
     for (let s = 0; s < S; s++) {
       const row = (both ?? memory).subarray(s * keyWidth * (both ? 2 : 1), (s + 1) * keyWidth * (both ? 2 : 1));
-      room.keys.set(row.subarray(0, keyWidth), s * keyWidth);
-      room.values.set(row.subarray(both ? keyWidth : 0), s * keyWidth);
+      cache.keys.set(row.subarray(0, keyWidth), s * keyWidth);
+      cache.values.set(row.subarray(both ? keyWidth : 0), s * keyWidth);
     }
-    return room;
+    return cache;
   }
 
   /** Cross-attention of x (T, D) to a memory of S places. */
@@ -273,7 +273,7 @@ export class Stack {
     this.final = weights.options.norm_position === "pre" ? weights.norm(`${name}/final_norm`) : null;
   }
 
-  room(places) { return { length: 0, layers: this.blocks.map((block) => block.attention.room(places)) }; }
+  emptyCache(places) { return { length: 0, layers: this.blocks.map((block) => block.attention.emptyCache(places)) }; }
 
   /**
    * Maps x (T, D) to (T, D). `past` grows by T; `memory` has keys and values by layer, and a length.

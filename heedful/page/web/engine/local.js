@@ -6,7 +6,7 @@ import { Tokenizer } from "./tokenizer.js";
 import { fromBase64, unpack } from "./unpack.js";
 
 const pause = () => new Promise((resume) => setTimeout(resume));
-const PATIENCE = 30;  // milliseconds of work after which the worker looks at its messages
+const PATIENCE = 30;  // milliseconds of work between two checks for messages
 
 export class LocalModel {
   /**
@@ -33,9 +33,9 @@ export class LocalModel {
 
   about() {
     const network = this.#network(), { model } = this.run;
-    const { tokenizers, tensors, ...told } = this.run;
+    const { tokenizers, tensors, ...described } = this.run;
     return {
-      ...told, kinds: network.kinds, layers: model.num_layers, heads: model.num_heads, kernel: network.kernel,
+      ...described, kinds: network.kinds, layers: model.num_layers, heads: model.num_heads, kernel: network.kernel,
       ends: network.ends, writes: ["translate", "generate"].includes(this.run.task), maxLength: model.max_length,
     };
   }

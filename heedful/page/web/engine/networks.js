@@ -62,7 +62,7 @@ export class EncoderDecoder extends Network {
     return this.scratch(() => {
       const ids = [...source, END], S = ids.length;
       const memory = this.encoder.call(this.sourceInput.call(ids), S, {
-        past: this.encoder.room(S), causal: false, off, trace,
+        past: this.encoder.emptyCache(S), causal: false, off, trace,
       });
       return { length: S, layers: this.decoder.blocks.map((block) => block.crossAttention.remember(memory, S)) };
     });
@@ -80,7 +80,7 @@ export class EncoderDecoder extends Network {
 
   /** What a search starts from. */
   begin(source, prefix, off, limit) {
-    const memory = this.remember(source, off), past = this.decoder.room(limit + 1);
+    const memory = this.remember(source, off), past = this.decoder.emptyCache(limit + 1);
     return { memory, past, logits: this.step([START, ...prefix], memory, past, { off, lastOnly: true }) };
   }
 
@@ -91,7 +91,7 @@ export class EncoderDecoder extends Network {
 
   /** @returns {Reading} */
   read(source, target, off, trace, memory = this.remember(source, off, trace)) {
-    const past = this.decoder.room(target.length + 1), causal = this.options.causal_mask !== false;
+    const past = this.decoder.emptyCache(target.length + 1), causal = this.options.causal_mask !== false;
     const logits = this.step([START, ...target], memory, past, { off, trace, causal });
     return { logits, map: "cross", readers: Array.from({ length: target.length + 1 }, (_, t) => [t]), column: 0 };
   }
@@ -124,13 +124,13 @@ export class LanguageModel extends Network {
   begin(source, prefix, off, limit) {
     const ids = [...this.first, ...source, ...prefix];
     if (!ids.length) throw new Error("This model continues text: give it some.");
-    const past = this.decoder.room(ids.length + limit + 1);
+    const past = this.decoder.emptyCache(ids.length + limit + 1);
     return { memory: null, past, logits: this.step(ids, null, past, { off, lastOnly: true }) };
   }
 
   limit(source, decode) {
-    const room = this.options.max_length - this.first.length - source.length + 1;
-    return Math.max(0, Math.min(decode.max_length || DEFAULT_TOKENS, room));
+    const most = this.options.max_length - this.first.length - source.length + 1;
+    return Math.max(0, Math.min(decode.max_length || DEFAULT_TOKENS, most));
   }
 
   /** @returns {Reading} */
@@ -139,7 +139,7 @@ export class LanguageModel extends Network {
     const ids = [...this.first, ...source, ...target], rows = target.length + (this.ends ? 1 : 0);
     if (!before) throw new Error("This model continues text: give it some.");
     const read = this.ends ? ids : ids.slice(0, -1), causal = this.options.causal_mask !== false;
-    const all = this.step(read, null, this.decoder.room(read.length), { off, trace, causal });
+    const all = this.step(read, null, this.decoder.emptyCache(read.length), { off, trace, causal });
     const readers = Array.from({ length: rows }, (_, t) => [before - 1 + t]);
     return { logits: all.slice((before - 1) * V, (before - 1 + rows) * V), map: "decoder", readers, column: this.first.length };
   }
@@ -160,7 +160,7 @@ class EncoderOnly extends Network {
 
   encode(ids, off, trace) {
     const T = ids.length, x = this.input.call(ids);
-    return this.encoder.call(x, T, { past: this.encoder.room(T), causal: false, off, trace });
+    return this.encoder.call(x, T, { past: this.encoder.emptyCache(T), causal: false, off, trace });
   }
 }
 

@@ -103,7 +103,7 @@ function candidates(live, width, options, age) {
   return all.sort((a, b) => b.score - a.score).slice(0, 2 * width);
 }
 
-/** Gives each hypothesis a past of its own: the first heir of a parent takes over its arrays, the others copy them. */
+/** Gives each hypothesis a cache of its own: the first one keeps that of its parent, the others copy it. */
 function continued(following) {
   const taken = new Set();
   const heirs = following.map((f) => {

@@ -1,5 +1,5 @@
 // @ts-check
-// Models behind messages: { call, run, method, argument } in, { call, value | error | end } out.
+// Models that answer messages: { call, run, method, argument } in, { call, value | error | end } out.
 import { LocalModel } from "./local.js";
 
 const models = [], cancelled = new Set();

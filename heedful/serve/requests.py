@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 BODY_SECONDS = 10.0  # within which a whole body must arrive
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
@@ -74,6 +74,8 @@ async def read_body(request: Request, limits: Limits) -> bytes:
                 content += part
                 if len(content) > limits.body_bytes:
                     raise Refused(413, f"The body may have {limits.body_bytes:,} bytes.")
+    except ClientDisconnect:
+        raise Refused(499, "The client has left.") from None
     except TimeoutError:
         raise Refused(408, f"The body did not arrive within {BODY_SECONDS:.0f} seconds.") from None
     return bytes(content)

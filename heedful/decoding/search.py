@@ -60,7 +60,7 @@ class Setup:
         capacity: C.
         memory: of all sentences, from `prefill`.
         padding: which tokens of each source are padding (W, 1, S), for a strategy that needs attention.
-        ring: whether the search goes on for more steps than the capacity; true if slots take further sentences.
+        ring: whether the search takes more steps than the capacity, so that cache entries are reused.
     """
 
     model: Any

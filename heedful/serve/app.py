@@ -33,7 +33,7 @@ def build_app(
         keys: if there are any, a request must have one of them.
         origins: origins of web pages that may use the server from a browser.
     """
-    monitor = Monitor(service)
+    monitor, service.needs_key = Monitor(service), bool(keys)
     routes = [*monitor.routes(), *libretranslate.routes(service), *deepl.routes(service), *openai.routes(service)]
     routes += pages.routes(service)
     app: Any = Starlette(routes=routes, exception_handlers={

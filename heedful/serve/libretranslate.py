@@ -30,7 +30,7 @@ def routes(service: Service) -> list[Route]:
             one = service.find(given["run"], "translates")
         else:
             one = service.for_languages(given["source"], given["target"])
-        lines = [service.translate(one, text) for text in texts]
+        lines = service.translate(one, texts)
         count = given["alternatives"]
         more = [service.alternatives(one, text, count + 1) for text in texts] if count else []
         found = await answers(request, [future for each in lines for future in each] + more, limits)
@@ -58,8 +58,8 @@ def routes(service: Service) -> list[Route]:
 
     async def settings(request: Request) -> JSONResponse:
         return JSONResponse({
-            "apiKeys": False, "charLimit": limits.characters, "keyRequired": False, "suggestions": False,
-            "supportedFilesFormat": [], "language": {},
+            "apiKeys": service.needs_key, "keyRequired": service.needs_key, "charLimit": limits.characters,
+            "suggestions": False, "supportedFilesFormat": [], "language": {},
         })  # fmt: skip
 
     return [

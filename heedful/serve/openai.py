@@ -92,7 +92,7 @@ class OpenAI:
         texts = await _write(request, self.service, one, prompts, given)
         choices = [
             {"index": index, "text": prompt * given["echo"] + _until_stop(text, given), "logprobs": None,
-             "finish_reason": "stop"}
+             "finish_reason": _reason(one, text, given)}
             for index, (prompt, text) in enumerate(texts)
         ]  # fmt: skip
         return JSONResponse(_head("text_completion", one) | {"choices": choices, "usage": _usage(one, prompts, texts)})
@@ -110,7 +110,7 @@ class OpenAI:
         texts = await _write(request, self.service, one, [prompt], given)
         choices = [
             {"index": index, "message": {"role": "assistant", "content": _until_stop(text, given), "refusal": None},
-             "logprobs": None, "finish_reason": "stop"}
+             "logprobs": None, "finish_reason": _reason(one, text, given)}
             for index, (_, text) in enumerate(texts)
         ]  # fmt: skip
         usage = _usage(one, [prompt], texts)
@@ -177,7 +177,7 @@ async def _write(request, service, one, prompts, given):
     """Return (prompt, text) for each result of each prompt."""
     options = _options(one, given)
     if one.task.translates and not options:
-        lines = [service.translate(one, prompt) for prompt in prompts]
+        lines = service.translate(one, prompts)
         found = iter(await answers(request, [future for each in lines for future in each], service.limits))
         return [
             (prompt, "\n".join(next(found).text for _ in each)) for prompt, each in zip(prompts, lines, strict=True)
@@ -196,6 +196,13 @@ def _until_stop(text, given):
     """Return the text before the first stop sequence."""
     stops = [given["stop"]] if isinstance(given["stop"], str) else given["stop"] or []
     return text[: min([text.index(stop) for stop in stops if stop and stop in text], default=len(text))]
+
+
+def _reason(one, text, given):
+    """Return why a text ends: `length` if it has as many tokens as the request allows, otherwise `stop`."""
+    most = given["max_completion_tokens"] or given["max_tokens"]
+    whole = _until_stop(text, given) == text
+    return "length" if most and whole and len(one.run.target_tokenizer.encode(text)) >= most else "stop"
 
 
 async def _streamed(service, one, prompt, given, chunk) -> Response:

@@ -2,7 +2,9 @@
 
 import concurrent.futures
 import functools
+import itertools
 import re
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +52,7 @@ class Service:
     def __init__(self, served: Sequence[Served], limits: Limits):
         self.runs = {one.name: one for one in served}
         self.limits = limits
+        self.needs_key = False
         self.draining = False  # set by a signal: what was accepted is answered, and endless streams end
         self._embedders: dict[str, TextEmbedder] = {}
 
@@ -88,10 +91,22 @@ class Service:
         embedder = self._embedders[one.name]
         return accepted(lambda: one.engine.compute("embed", text, lambda texts: list(embedder.embed(texts))))
 
-    def translate(self, one: Served, text: str, follow: Callable[[list[int]], Any] | None = None):
-        """Queue a text, line by line; return the futures of its lines."""
-        submit = one.engine.translate
-        return [accepted(functools.partial(submit, line, follow)) for line in text.split("\n")]
+    def translate(self, one: Served, texts: Sequence[str]) -> list[list[concurrent.futures.Future]]:
+        """Queue texts, line by line; return the futures of the lines of each.
+
+        If the queue is full before the last one, none is translated.
+        """
+        found: list[list[concurrent.futures.Future]] = []
+        try:
+            for text in texts:
+                found.append([])
+                for line in text.split("\n"):
+                    found[-1].append(accepted(functools.partial(one.engine.translate, line)))
+        except Refused:
+            for future in itertools.chain.from_iterable(found):
+                future.cancel()
+            raise
+        return found
 
     def alternatives(self, one: Served, text: str, count: int) -> concurrent.futures.Future:
         """Queue a text for `count` translations, by a beam of that width."""
@@ -122,13 +137,18 @@ class Service:
         if not hasattr(one.predictor, "stream_tokens"):
             return self.generate(one, text, first=True, **options)
 
-        def compute(texts):
-            for each in texts:
-                for piece in one.predictor.stream_tokens(each, **options):
-                    send(piece)
-            return [None] * len(texts)
+        ended = threading.Event()
 
-        return accepted(lambda: one.engine.compute("stream", text, compute, id(send)))
+        def compute(texts):
+            for piece in one.predictor.stream_tokens(texts[0], **options):
+                if ended.is_set():  # the client has left
+                    break
+                send(piece)
+            return [None]
+
+        future = accepted(lambda: one.engine.compute("stream", text, compute, id(send)))
+        future.add_done_callback(lambda _: ended.set())
+        return future
 
 
 def accepted(submit: Callable[[], concurrent.futures.Future]) -> concurrent.futures.Future:

@@ -66,7 +66,9 @@ def test_openai_completions(openai, translator, want, runs):
     done = openai.completions.create(model=translator, prompt=LINES[:2])
     assert [choice.text for choice in done.choices] == [want[line] for line in LINES[:2]]
     assert done.usage.completion_tokens > 0
+    assert {choice.finish_reason for choice in done.choices} == {"stop"}
     written = openai.completions.create(model="writer", prompt="o gato", max_tokens=5, temperature=0, echo=True)
+    assert written.choices[0].finish_reason == "length"
     assert written.choices[0].text == load(runs / "writer").generate("o gato", max_length=5, beam_size=1)
 
 

@@ -157,6 +157,15 @@ def test_a_full_queue_is_reported_and_empties(slow):
         assert client.post("/translate", json=TRANSLATE).status_code == 200
 
 
+def test_a_request_that_does_not_fit_leaves_nothing_in_the_queue(slow):
+    """Of five lines three fit: all are refused, and the places of the three are free again."""
+    _, engine, service = slow
+    with running(service) as address:
+        answer = httpx.post(f"{address}/translate", json=TRANSLATE | {"q": "1\n2\n3\n4\n5"})
+        assert answer.status_code == 429
+        assert engine.pending == 0
+
+
 def test_a_client_that_leaves_frees_its_place(slow):
     _predictor, engine, service = slow
     with running(service) as address:

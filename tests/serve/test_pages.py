@@ -1,4 +1,4 @@
-"""Served pages, and a training that is followed while it goes on."""
+"""Served pages, and the events of a running training."""
 
 import json
 

@@ -1,5 +1,5 @@
 // @ts-check
-// Why this word? The texts, what each word depends on, and what else could stand there.
+// Why this word? The texts, what each word depends on, and its alternatives.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Choice, KIND_NAMES, SIDES, html, nats, percent, range, shown, useWidth, wordText } from "./parts.js";
 import { attended, headsOff, isUnsupported, sourceShare } from "./questions.js";

@@ -40,16 +40,34 @@ VARIANTS = {
     "modern": {"num_layers": 2, "activation": "swiglu", "norm_position": "pre", "norm": "rms", "positions": "rotary",
                "num_kv_heads": 2, "bias": False, "tie": "all"},
 }  # fmt: skip
+# Every option and value again, several in a model, so that there are fewer of them.
+COMBINED = {
+    **{name: VARIANTS[name] for name in ("default", "modern", "no causal mask")},
+    "embedding norm": {"activation": "gelu", "positions": "learned", "embedding_norm": True, "tie": "inputs",
+                       "bias": False},
+    "concatenated": {"activation": "gelu_tanh", "norm_position": "pre", "positions": "sinusoidal_concatenated",
+                     "tie": "none", "output_bias": True, "embedding_scale": False},
+    "no positions": {"activation": "silu", "positions": "none", "num_kv_heads": 1, "norm_epsilon": 1e-3},
+    "rotary with head_dim": {"activation": "geglu", "positions": "rotary", "head_dim": 6, "num_kv_heads": 2,
+                             "norm": "rms"},
+    "projections=input": {"attention_projections": "input", "d_model": 30, "num_heads": 5, "d_ff": 50},
+    "projections=output": {"attention_projections": "output", "tie": "all"},
+    "projections=none": {"attention_projections": "none", "norm_position": "pre"},
+}  # fmt: skip
 TEXT_VARIANTS = ("default", "modern", "embedding norm", "no causal mask", "projections=none")
 V, C = 53, 5
 DECODE = {**dataclasses.asdict(DecodeConfig()), "max_length": 12}
 
 
-def test_every_option_has_a_variant():
-    """Guards against a new option that the page ignores. Dropout does nothing when a trained model is used."""
-    seen = {name for variant in VARIANTS.values() for name in variant} | set(SMALL)
+@pytest.mark.parametrize("variants", [VARIANTS, COMBINED], ids=["single", "combined"])
+def test_every_option_has_a_variant(variants):
+    """Guards against a new option, or value, that the page ignores. Dropout does nothing in a trained model."""
+    seen = {name for variant in variants.values() for name in variant} | set(SMALL)
     free = {"dropout", "attention_dropout", "feed_forward_dropout"}
     assert {field.name for field in dataclasses.fields(Architecture)} == seen | free
+    for name in seen:
+        values = {variant.get(name, getattr(Architecture, name)) for variant in variants.values()}
+        assert set(choices(name)) <= values, name
 
 
 def contents_of_model(model, task, **more):
@@ -75,34 +93,27 @@ def perturbed(model, rng):
     return model
 
 
-@pytest.fixture(scope="module")
-def models():
+@pytest.fixture(
+    scope="module", params=[COMBINED, pytest.param(VARIANTS, marks=pytest.mark.slow)], ids=["combined", "single"]
+)
+def models(request):
     """For each name: (task, model, source ids, target ids)."""
-    rng = np.random.default_rng(0)
+    rng, variants = np.random.default_rng(0), request.param
     found = {}
-    for name, options in VARIANTS.items():
+    for name, options in variants.items():
         vocabularies = (V, V) if options.get("tie") in ("all", "inputs") else (V + 8, V)
         source, target = (rng.integers(5, V, length).tolist() for length in (11, 9))
         model = perturbed(Transformer(*vocabularies, **SMALL | options), rng)
         found[f"translate, {name}"] = ("translate", model, source, target)
-    for name in (
-        "default",
-        "modern",
-        "tie=none",
-        "embedding norm",
-        "no causal mask",
-        "head_dim",
-        "projections=none",
-        "odd sizes",
-    ):
-        options = SMALL | VARIANTS[name]
+    for name in TEXT_VARIANTS:
+        options = SMALL | variants[name]
         source, target = (rng.integers(5, V, length).tolist() for length in (7, 8))
         masked = [*source[:2], 4, *source[2:], 4]
         found[f"generate, {name}"] = ("generate", perturbed(CausalLM(V, **options), rng), source, target)
         if name != "no causal mask":
             found[f"fill, {name}"] = ("fill", perturbed(MaskedLM(V, **options), rng), masked, [9, 11])
     for pooling in ("mean", "first"):
-        model = perturbed(Classifier(V, C, pooling=pooling, **SMALL | VARIANTS["embedding norm"]), rng)
+        model = perturbed(Classifier(V, C, pooling=pooling, **SMALL | variants["embedding norm"]), rng)
         found[f"classify, {pooling}"] = ("classify", model, rng.integers(5, V, 9).tolist(), [2])
     return found
 

@@ -145,7 +145,7 @@ class MultiHeadAttention(keras.layers.Layer):
             cache: for self-attention in generation: a `KeyValueCache` or `PrefixedCache` for all positions, or None.
             place: cache index at which the new keys and values are stored.
             positions: positions of the queries, (T,) or (B, T), used for rotary positions. None: 0 to T - 1.
-            trace: a `Trace` that records the attention weights, or None.
+            trace: a `Trace` that records the attention weights and may switch heads off, or None.
             mask, queries_mask, memory_mask: set by Keras, see the class; `mask` if `queries` are the only tensor.
 
         Returns:
@@ -170,6 +170,8 @@ class MultiHeadAttention(keras.layers.Layer):
         else:
             keys, values = new
             mixed = self._attend(query, keys, values, visible, trace)
+        if trace is not None:
+            mixed = trace.switched(self, mixed)
         attended = ops.reshape(mixed, (-1, ops.shape(mixed)[1], self.query_width))
         if self.output_projection is not None:
             attended = self.output_projection(attended)

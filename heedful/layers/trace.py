@@ -1,7 +1,9 @@
-"""A recorder of attention weights and block outputs in a forward pass.
+"""A recorder of attention weights and block outputs in a forward pass, which can also switch heads off.
 
-Axes: B batch, T query length, S key length, N query heads, D d_model.
+Axes: B batch, T query length, S key length, N query heads, H head size, D d_model.
 """
+
+from keras import ops
 
 
 class Trace:
@@ -13,15 +15,21 @@ class Trace:
     Args:
         kinds: what to record: `attention`, the weights (B, N, T, S) of each `MultiHeadAttention`; `output`, the vectors
             (B, T, D) that each block returns.
+        switches: by the path of an attention layer, factors (B, N) of what each head returns: 0 switches a head off.
     """
 
-    def __init__(self, kinds=("attention",)):
-        self.kinds, self.records = tuple(kinds), {}
+    def __init__(self, kinds=("attention",), switches=None):
+        self.kinds, self.records, self.switches = tuple(kinds), {}, switches or {}
 
     def record(self, kind: str, layer, array):
         """Store the array of a layer if its kind is in `kinds`."""
         if kind in self.kinds:
             self.records[path_in_model(layer)] = array
+
+    def switched(self, layer, mixed):
+        """Return the mixed values (B, T, N, H) of an attention layer times the factors of its heads."""
+        factors = self.switches.get(path_in_model(layer))
+        return mixed if factors is None else mixed * ops.cast(factors, mixed.dtype)[:, None, :, None]
 
     def __getitem__(self, path):
         return self.records[path]

@@ -1,8 +1,10 @@
 """A run as a page needs it: its description as JSON, and its weights as packed bytes."""
 
 import dataclasses
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,26 +50,47 @@ def contents_of(
     Raises:
         InputError: the task has no page, or the run has no weights or damaged ones.
     """
+    path = require_page(run)
+    weights = read_with_checksum(path)[0]
+    parameters = count_elements(path)
+    kind = kind or ("int8" if parameters > LARGE else "float16")
+    most = EARLIER_BYTES // max(parameters, 1) if checkpoints is None else checkpoints
+    earlier = earlier_checkpoints(run, most)
+    arrays = [one.read() for one in earlier]
+    packed = [pack({name: one[name] for name in weights}, "int8") for one in arrays] + [pack(weights, kind)]
+    description = describe(run, [one.update for one in earlier], examples)
+    description |= {
+        "type": kind, "difference": largest_difference(run, weights, kind, description["examples"]),
+        "tensors": [table for _, table in packed],
+    }  # fmt: skip
+    return Contents(description, [content for content, _ in packed])
+
+
+def require_page(run: Run) -> Path:
+    """Return the path of a run's weights; `InputError` if it has none, or if a page can show nothing of it."""
     if run.task.page is None:
         raise InputError(f"There is no page for runs of task {run.config.task!r}, such as {run.path}.")
     if run.config.model.untrained_head:
         raise InputError(f"{run.path} was imported without a head: it predicts nothing that a page could show.")
     path = run.weights_path()
     run.refuse_larger_than(path)
-    weights = read_with_checksum(path)[0]
-    parameters = count_elements(path)
-    kind = kind or ("int8" if parameters > LARGE else "float16")
-    examples = list(examples) or example_texts(run)
-    earlier = _earlier_checkpoints(run, parameters, checkpoints)
-    packed = [pack({name: arrays[name] for name in weights}, "int8") for _, arrays in earlier] + [pack(weights, kind)]
-    description = {
+    return path
+
+
+def describe(run: Run, earlier: Sequence[int] = (), examples: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the description of a run, without weights.
+
+    Args:
+        run: see `require_page`.
+        earlier: updates of the earlier checkpoints that the page has.
+        examples: texts to begin with; by default some of the run's own.
+    """
+    return {
         "format": FORMAT, "name": run.path.resolve().name, "task": run.task.page,
         "model": dataclasses.asdict(run.config.model), "decode": dataclasses.asdict(run.config.decode),
-        "parameters": parameters, "type": kind, "difference": largest_difference(run, weights, kind, examples),
-        "checkpoints": [update for update, _ in earlier] + [_best_update(run)],
-        "examples": examples, "tensors": [table for _, table in packed],
-    }  # fmt: skip
-    return Contents(description | _of_task(run) | _of_training(run), [content for content, _ in packed])
+        "parameters": count_elements(run.weights_path()), "checkpoints": [*earlier, _best_update(run)],
+        "examples": list(examples) or example_texts(run), "type": "float32", "difference": 0.0,
+    } | _of_task(run) | _of_training(run)  # fmt: skip
 
 
 def _of_task(run):
@@ -109,16 +132,22 @@ def _best_update(run):
     return log[-1]["update"] if log else 0
 
 
-def _earlier_checkpoints(run, parameters, most):
-    """Return (update, weights) of earlier states, oldest first: snapshots, and the last checkpoints."""
-    found: dict[int, Any] = {int(path.stem): (run.snapshots.read, path) for path in run.snapshots.paths()}
+class EarlierCheckpoint(NamedTuple):
+    """Weights from before the best update."""
+
+    update: int
+    read: Callable[[], dict[str, np.ndarray]]
+
+
+def earlier_checkpoints(run: Run, most: int) -> list[EarlierCheckpoint]:
+    """Return at most `most` earlier states, oldest first: snapshots, and the last checkpoints."""
+    found = {int(path.stem): functools.partial(run.snapshots.read, path) for path in run.snapshots.paths()}
     for path in run.checkpoints.paths():
-        found.setdefault(int(path.stem), (_weights_of_state, run, path))
+        found.setdefault(int(path.stem), functools.partial(_weights_of_state, run, path))
     best = _best_update(run)
     updates = [update for update in sorted(found) if update != best]
-    most = EARLIER_BYTES // max(parameters, 1) if most is None else most
     chosen = thinned(updates, most) if most > 1 else updates[:most]
-    return [(update, function(*arguments)) for update in chosen for function, *arguments in [found[update]]]
+    return [EarlierCheckpoint(update, found[update]) for update in chosen]
 
 
 def _weights_of_state(run, path):

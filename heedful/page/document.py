@@ -10,7 +10,20 @@ from typing import Any
 WEB = Path(__file__).parent / "web"
 VENDORED = {"preact": "vendor/preact.mjs", "preact/hooks": "vendor/hooks.mjs", "htm": "vendor/htm.mjs"}
 # In the order in which they are put together: a worker started from a text has no import map.
-ENGINE = ("linear", "arena", "layers", "networks", "search", "charsmap", "tokenizer", "unpack", "local", "worker")
+ENGINE = (
+    "linear",
+    "arena",
+    "layers",
+    "networks",
+    "search",
+    "charsmap",
+    "tokenizer",
+    "unpack",
+    "spelling",
+    "local",
+    "remote",
+    "worker",
+)
 RELATIVE_IMPORT = re.compile(r'(\bfrom )"\./([^"]+)"')
 IMPORT, EXPORT = re.compile(r"^import\b[^;]*;\n", re.MULTILINE), re.compile(r"^export ", re.MULTILINE)
 POLICY = (

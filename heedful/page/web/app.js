@@ -90,7 +90,7 @@ function App({ models, abouts }) {
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${view}`} data-ready=${String(!!state.ready)} tabindex="-1">
       <${View} ...${shared} />
     </div>
-    <footer>Computed in this page (${about.kernel}); your text is not sent anywhere.${timing(state)}</footer>`;
+    <footer>${about.computed}${timing(state)}</footer>`;
 }
 
 /** Computes everything about the text of a state, and passes it to `current` part by part until that returns false. */

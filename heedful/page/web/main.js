@@ -11,6 +11,7 @@ async function open() {
   for (const [number, run] of runs.entries()) {
     const weights = blocks.filter((block) => block.dataset.run === String(number)).map((block) => block.textContent);
     const model = new WorkerModel(engine, number);
+    if (run.api) run.api = new URL(run.api, location.href).href;  // a worker has no address of its own
     await model.open(run, weights, { simd: !location.hash.includes("nosimd") });
     models.push(model);
   }

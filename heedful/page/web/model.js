@@ -1,5 +1,5 @@
 // @ts-check
-// The interface of a model, wherever it computes: in a worker of this page.
+// The interface of a model, wherever it computes: in a worker of this page, or on the server that sent the page.
 //
 // about()                                     name, task, sizes, log, scores, examples, ...
 // split({ text })                             ids, pieces, words (places of tokens, grouped), cut
@@ -7,6 +7,7 @@
 // look({ source, target, off, checkpoint })   steps [{ id, logp, entropy, top }], maps, reading
 // score({ variants, checkpoint })             for each variant { source, target, off } the log-probabilities of its target
 // write({ source, prefix, off, width, ... })  a stream: { id, logp } ..., at last { done }; of a beam { nodes, done }
+// nearest({ text })                           the training pairs nearest to a text; only of a server, see `about.nearest`
 //
 // `off` are the heads that are switched off: { kind: { layer: { head: true } } }.
 
@@ -63,5 +64,6 @@ export class WorkerModel {
   show(argument) { return this.engine.ask(this.run, "show", argument); }
   look(argument) { return this.engine.ask(this.run, "look", argument); }
   score(argument) { return this.engine.ask(this.run, "score", argument); }
+  nearest(argument) { return this.engine.ask(this.run, "nearest", argument); }
   write(argument) { return this.engine.stream(this.run, "write", argument); }
 }

@@ -1,25 +1,23 @@
 // @ts-check
-// A model of the page, computed where it runs: in the page's worker. `model.js` has the interface.
+// A model that computes here, in the page's worker. `model.js` has the interface.
 import { END, NETWORKS } from "./networks.js";
 import { beam, best, greedy, logNormaliser } from "./search.js";
-import { Tokenizer } from "./tokenizer.js";
+import { Spelling } from "./spelling.js";
 import { fromBase64, unpack } from "./unpack.js";
 
 const pause = () => new Promise((resume) => setTimeout(resume));
 const PATIENCE = 30;  // milliseconds of work between two checks for messages
 
-export class LocalModel {
+export class LocalModel extends Spelling {
   /**
    * @param {any} run the page's description of a run, see heedful/page/contents.py
    * @param {string[]} weights base64 of each checkpoint; the last one is the trained model
    * @param {{ simd?: boolean }} options
    */
   constructor(run, weights, { simd = true } = {}) {
-    this.run = run;
+    super(run);
     this.weights = weights;
     this.simd = simd;
-    const source = new Tokenizer(run.tokenizers.source);
-    this.tokenizers = { source, target: run.tokenizers.target ? new Tokenizer(run.tokenizers.target) : source };
     this.networks = new Map();
   }
 
@@ -32,36 +30,8 @@ export class LocalModel {
   }
 
   about() {
-    const network = this.#network(), { model } = this.run;
-    const { tokenizers, tensors, ...described } = this.run;
-    return {
-      ...described, kinds: network.kinds, layers: model.num_layers, heads: model.num_heads, kernel: network.kernel,
-      ends: network.ends, writes: ["translate", "generate"].includes(this.run.task), maxLength: model.max_length,
-    };
-  }
-
-  /** The ids of a text, its pieces as people read them, and its words as groups of places. */
-  split({ text }) {
-    const { source } = this.tokenizers, { mask, task, model, starts } = this.run;
-    const all = task === "fill" ? source.encodeMasked(text, mask) : source.encode(text);
-    const most = model.max_length - { translate: 1, generate: starts ? 1 : 0, fill: 2, classify: 2 }[task];
-    const ids = task === "generate" ? all.slice(-most) : all.slice(0, most);
-    return { ids, pieces: source.pieces(ids), words: source.words(ids), cut: all.length - ids.length };
-  }
-
-  /** A target as people read it. */
-  show({ ids }) {
-    if (this.run.task === "classify") {
-      const pieces = ids.map((id) => this.run.labels[id]);
-      return { ids, text: pieces.join(" "), pieces, words: ids.map((_, i) => [i]) };
-    }
-    const { target } = this.tokenizers, single = this.run.task === "fill";
-    const words = single ? ids.map((_, i) => [i]) : target.words(ids);
-    return { ids, text: target.decode(ids), pieces: target.pieces(ids), words };
-  }
-
-  #pieces(ids) {
-    return this.run.task === "classify" ? ids.map((id) => this.run.labels[id]) : this.tokenizers.target.pieces(ids);
+    const { kinds, ends, kernel } = this.#network();
+    return { ...this.described(), kinds, ends, computed: `Computed in this page (${kernel}); your text is not sent anywhere.` };
   }
 
   /** The target with its end token, if the model writes one. */
@@ -80,7 +50,7 @@ export class LocalModel {
         if (logp > -50) entropy -= Math.exp(logp) * logp;
       }
       const allowed = best(logits, count + 8, from, V).filter((i) => !network.forbidden?.includes(i)).slice(0, count);
-      const pieces = this.#pieces(allowed), logp = (i) => logits[from + i] - normaliser;
+      const pieces = this.piecesOf(allowed), logp = (i) => logits[from + i] - normaliser;
       return { id, logp: logp(id), entropy, top: allowed.map((i, n) => ({ id: i, logp: logp(i), piece: pieces[n] })) };
     });
     return { steps, maps, reading: { map, readers, column }, logits: keep ? logits : undefined };
@@ -126,7 +96,7 @@ export class LocalModel {
     let found;
     for (found of beam(network, source, { ...options, width, lengthPenalty, lengthNorm, stop })) await pause();
     if (!found) return;
-    const pieces = this.#pieces(found.nodes.map((node) => Math.max(node.id, 0)));
+    const pieces = this.piecesOf(found.nodes.map((node) => Math.max(node.id, 0)));
     yield {
       nodes: found.nodes.map((node, i) => ({ ...node, piece: pieces[i] })),
       done: found.done.map((result) => ({ ...result, text: this.tokenizers.target.decode(result.ids) })),

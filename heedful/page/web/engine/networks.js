@@ -129,7 +129,7 @@ export class LanguageModel extends Network {
   }
 
   limit(source, decode) {
-    const most = this.options.max_length - this.first.length - source.length + 1;
+    const most = this.options.max_length - this.first.length - source.length + (this.ends ? 0 : 1);
     return Math.max(0, Math.min(decode.max_length || DEFAULT_TOKENS, most));
   }
 

@@ -1,6 +1,7 @@
 // @ts-check
 // Models that answer messages: { call, run, method, argument } in, { call, value | error | end } out.
 import { LocalModel } from "./local.js";
+import { RemoteModel } from "./remote.js";
 
 const models = [], cancelled = new Set();
 
@@ -9,7 +10,8 @@ self.onmessage = async ({ data: { call, run, method, argument } }) => {
   try {
     if (method === "cancel") { cancelled.add(argument); return; }
     if (method === "open") {
-      models[run] = new LocalModel(.../** @type {[any, string[], any]} */ (argument));
+      const [description, weights, options] = argument;
+      models[run] = description.api ? new RemoteModel(description) : new LocalModel(description, weights, options);
       answer({ value: models[run].about() });
       return;
     }

@@ -1,0 +1,121 @@
+"""A `Reader` for each class of models."""
+
+from typing import Any
+
+from heedful.errors import InputError
+from heedful.inspection.reading import Reader
+from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
+from heedful.special_tokens import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+
+DEFAULT_TOKENS = 40  # that are written after a prompt
+
+
+class TranslationReader(Reader):
+    """Reads a source, and a target that was written for it."""
+
+    read_map, first_column, ends = "cross", 0, True
+
+    @property
+    def vocabularies(self):
+        return self.model.source_vocab_size, self.model.target_vocab_size
+
+    def inputs(self, variant):
+        return {"source": [*variant.source, END_ID], "target": [START_ID, *variant.target]}
+
+    def lengths(self, variant):
+        source, target = (len(ids) for ids in self.inputs(variant).values())
+        return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+
+    def last_row(self, variant):
+        return len(variant.target)
+
+    def written_limit(self, source, decode):
+        most = min(int(len(source) * decode.max_ratio + decode.max_extra), self.model.max_length)
+        return min(most, decode.max_length) if decode.max_length else most
+
+
+class ContinuationReader(Reader):
+    """Reads a prompt and its continuation."""
+
+    read_map = "decoder"
+
+    @property
+    def ends(self):  # type: ignore[override]
+        return self.starts
+
+    @property
+    def first_column(self):  # type: ignore[override]
+        return len(self._first)
+
+    @property
+    def _first(self):
+        return [START_ID] if self.starts else []
+
+    def inputs(self, variant):
+        before = [*self._first, *variant.source]
+        if not before:
+            raise InputError("This model continues text: give it some.")
+        return {"ids": [*before, *variant.target][: self.model.max_length]}  # the last one need not be read
+
+    def rows(self, variant):
+        before = len(self._first) + len(variant.source)
+        return list(range(before - 1, before - 1 + len(self.targets(variant))))
+
+    def lengths(self, variant):
+        length = len(self.inputs(variant)["ids"]) - (0 if self.ends else 1)
+        return {"decoder": (length, length)}
+
+    def last_row(self, variant):
+        return len(self.inputs(variant)["ids"]) - 1
+
+    def written_limit(self, source, decode):
+        most = self.model.max_length - len(self._first) - len(source) + (0 if self.ends else 1)
+        return max(0, min(decode.max_length or DEFAULT_TOKENS, most))
+
+
+class MaskReader(Reader):
+    """Reads a text with masks, and a token for each of them."""
+
+    def inputs(self, variant):
+        return {"ids": [START_ID, *variant.source, END_ID], "places": self._places(variant)}
+
+    def rows(self, variant):
+        return list(range(len(self._places(variant))))
+
+    def readers(self, variant):
+        return [[place] for place in self._places(variant)]
+
+    def _places(self, variant):
+        return [place for place, token in enumerate(variant.source, start=1) if token == self.mask]
+
+    @property
+    def forbidden(self):  # type: ignore[override]  # special tokens fill no gap
+        return (PAD_ID, UNKNOWN_ID, START_ID, END_ID, *([] if self.mask is None else [self.mask]))
+
+
+class ClassReader(Reader):
+    """Reads a text, and its class."""
+
+    @property
+    def vocabularies(self):
+        return self.model.vocab_size, self.model.num_classes
+
+    def inputs(self, variant):
+        return {"ids": [START_ID, *variant.source, END_ID]}
+
+    def rows(self, variant):
+        return [0]
+
+    def readers(self, variant):
+        return [[0] if self.model.pooler else list(range(len(self.inputs(variant)["ids"])))]
+
+
+READERS = {Transformer: TranslationReader, CausalLM: ContinuationReader, MaskedLM: MaskReader, Classifier: ClassReader}
+
+
+def reader_of(model, starts: bool = True, mask: int | None = None) -> Any:
+    """Return the `Reader` for a model, see its class; `InputError` if there is none."""
+    for kind, reader in READERS.items():
+        if isinstance(model, kind):
+            return reader(model, starts, mask)
+    raise InputError(f"There is nothing to look at in a {type(model).__name__}.")

@@ -1,0 +1,222 @@
+"""The model of a served page: it answers with the weights of a run, in ids; the page knows the texts.
+
+It is the second implementation of the interface in web/model.js; the first one computes in the browser.
+"""
+
+import base64
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from heedful.decoding.candidates import forbidden_ids
+from heedful.errors import InputError
+from heedful.inspection.reading import Head, Look, Variant
+from heedful.inspection.readers import reader_of
+from heedful.inspection.search_tree import TreeSearch
+from heedful.models.precisions import in_precision
+from heedful.page.contents import describe, earlier_checkpoints, require_page
+from heedful.run import Run
+from heedful.special_tokens import MASK
+from heedful.storage import read_with_checksum
+from heedful.weights import load_weights
+
+EARLIER = 50  # checkpoints that a page can choose from
+VARIANTS = 2048  # that are scored for one question
+WIDTH = 16  # of a beam, at most
+RIVALS = 8  # tokens that are shown beside the chosen one
+
+
+class PageModel:
+    """Answers what a page asks about a run. Threads may share it: they take turns.
+
+    Args:
+        run: a trained `Run`, see `contents.require_page`. It computes in float32.
+    """
+
+    def __init__(self, run: Run):
+        require_page(run)
+        self.run, self._lock = run, threading.Lock()
+        self.model = in_precision(run.load_model(), "float32")
+        starts, mask = run.task.starts_texts(run.config), run.tokenizer.lookup(MASK)
+        self.reader = reader_of(self.model, starts, mask)
+        # A model without a causal mask reads what follows; it writes token by token all the same.
+        self._causal = self.model if self.model.architecture.causal_mask else _causal_copy(self.model)
+        self._writer = self.reader if self._causal is self.model else reader_of(self._causal, starts, mask)
+        self._earlier = earlier_checkpoints(run, EARLIER)
+        self._loaded = len(self._earlier)
+
+    def about(self) -> dict[str, Any]:
+        """Return the description of the run, with what only the model knows."""
+        known = {"kinds": list(self.reader.layers), "ends": self.reader.ends}
+        return describe(self.run, [one.update for one in self._earlier]) | known
+
+    def look(self, source: Any, target: Any, off: Any = None, checkpoint: Any = None) -> dict[str, Any]:
+        """Return for each token of a target its probability, entropy and rivals; and every attention map.
+
+        Args:
+            source, target: lists of ids, see `Variant`.
+            off: heads that are switched off, as the page names them: `{kind: {layer: {head: true}}}`.
+            checkpoint: number of the checkpoint; None: the trained model.
+
+        Raises:
+            InputError: an argument does not fit the model.
+        """
+        variant = self._variant(source, target, off)
+        with self._using(checkpoint):
+            seen: Look = self.reader.look(variant)
+        forbidden = list(self.reader.forbidden)
+        targets = self.reader.targets(variant)
+        return {
+            "steps": [_step(token, row, forbidden) for token, row in zip(targets, seen.log_probabilities, strict=True)],
+            "maps": {kind: [_as_json(layer) for layer in layers] for kind, layers in seen.attention.items()},
+            "reading": {"map": self.reader.read_map, "readers": self.reader.readers(variant),
+                        "column": self.reader.first_column},
+        }  # fmt: skip
+
+    def score(self, variants: Any, checkpoint: Any = None) -> Iterator[tuple[int, list[float]]]:
+        """Yield the number of each variant, a dict of the arguments of `look`, with the log-probabilities of its target.
+
+        Raises:
+            InputError: see `look`; or there are more than `VARIANTS`.
+        """
+        if not isinstance(variants, list) or not all(isinstance(one, dict) for one in variants):
+            raise InputError("The field 'variants' must be a list of objects.")
+        if len(variants) > VARIANTS:
+            raise InputError(f"There may be {VARIANTS} variants at most.")
+        checked = [self._variant(one.get("source"), one.get("target"), one.get("off")) for one in variants]
+        with self._using(checkpoint):
+            for number, scores in self.reader.scores(checked):
+                yield number, scores.tolist()
+
+    def write(
+        self,
+        source: Any,
+        prefix: Sequence[int] = (),
+        off: Any = None,
+        width: int = 1,
+        checkpoint: Any = None,
+        tokens: int = 0,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield what the model writes: `{id, logp}` of each token; for a beam once `{nodes, done}`.
+
+        Args:
+            source, off, checkpoint: see `look`.
+            prefix: ids with which it begins.
+            width: of the beam; 1: greedy.
+            tokens: maximum to write; 0: as the run's settings say.
+
+        Raises:
+            InputError: see `look`; or the beam is too wide.
+        """
+        most = min(WIDTH, self.reader.vocabularies[1] // 2)
+        if not 1 <= width <= most:
+            raise InputError(f"The field 'width' must be from 1 to {most}.")
+        variant = self._variant(source, list(prefix), off)
+        if not self.run.task.writes:
+            yield {"ids": self._chosen(variant, checkpoint)}
+            return
+        forbidden = forbidden_ids(self.run.config.decode, self.run.target_tokenizer)
+        search = TreeSearch(
+            self._writer, self.run.config.decode, forbidden, variant.source, variant.target, variant.off, tokens
+        )
+        if width > 1:
+            with self._using(checkpoint):
+                nodes, done = search.beam(width)
+            yield {
+                "nodes": [dataclasses.asdict(one) for one in nodes],
+                "done": [dataclasses.asdict(one) for one in done],
+            }
+            return
+        steps = search.greedy()
+        while True:
+            with self._using(checkpoint):
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step._asdict()
+
+    def _chosen(self, variant, checkpoint) -> list[int]:
+        """Return the most likely token for each mask, or the most likely class."""
+        rows = len(self.reader.rows(variant))
+        with self._using(checkpoint):
+            scores = self.reader.look(variant._replace(target=[0] * rows)).log_probabilities.copy()
+        scores[:, list(self.reader.forbidden)] = -np.inf
+        return scores.argmax(axis=-1).tolist()
+
+    @contextlib.contextmanager
+    def _using(self, checkpoint: Any) -> Iterator[None]:
+        """Have the model to itself, with the weights of a checkpoint."""
+        number = len(self._earlier) if checkpoint is None else checkpoint
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= len(self._earlier):
+            raise InputError(f"The field 'checkpoint' must be a number from 0 to {len(self._earlier)}.")
+        with self._lock:
+            if number != self._loaded:
+                if number == len(self._earlier):
+                    weights, origin = read_with_checksum(self.run.weights_path())[0], self.run.weights_path()
+                else:
+                    weights, origin = self._earlier[number].read(), self.run.path
+                self._loaded = -1  # until everything is read
+                for model in {id(one): one for one in (self.model, self._causal)}.values():
+                    load_weights(model, weights, origin)
+                self._loaded = number
+            yield
+
+    def _variant(self, source: Any, target: Any, off: Any) -> Variant:
+        """Return a checked variant."""
+        variant = Variant(_ids("source", source), _ids("target", target), frozenset(self._heads(off or {})))
+        counts = self.reader.vocabularies
+        for name, ids, count in (("source", variant.source, counts[0]), ("target", variant.target, counts[1])):
+            if any(not 0 <= token < count for token in ids):
+                raise InputError(f"The field {name!r} has an id that is not from 0 to {count - 1}.")
+        for ids in self.reader.inputs(variant).values():
+            if len(ids) > self.model.max_length:
+                raise InputError(f"The model reads {self.model.max_length} tokens at most.")
+        return variant
+
+    def _heads(self, off: Any) -> Iterator[Head]:
+        """Yield the heads of `off`; `InputError` if there is no such head."""
+        try:
+            for kind, layers in off.items():
+                for layer, heads in layers.items():
+                    for head, is_off in heads.items():
+                        if not 0 <= int(head) < self.reader.layers[kind][int(layer)].num_heads or int(layer) < 0:
+                            raise IndexError
+                        if is_off:
+                            yield kind, int(layer), int(head)
+        except (AttributeError, KeyError, IndexError, ValueError) as error:
+            raise InputError(
+                "The field 'off' must be {kind: {layer: {head: true}}} with heads of this model."
+            ) from error
+
+
+def _causal_copy(model):
+    copy = type(model)(**{**model.arguments, "causal_mask": True}, name=model.name, dtype="float32")
+    for own, other in zip(copy.variables, model.variables, strict=True):
+        own.assign(other)
+    return copy
+
+
+def _ids(name: str, given: Any) -> list[int]:
+    if not isinstance(given, list) or any(not isinstance(token, int) or isinstance(token, bool) for token in given):
+        raise InputError(f"The field {name!r} must be a list of ids.")
+    return given
+
+
+def _step(token: int, scores: np.ndarray, forbidden: list[int]) -> dict[str, Any]:
+    """Return the probability of a token, the entropy at its place, and the most likely tokens."""
+    likely = scores > -50
+    entropy = float(-(np.exp(scores[likely], dtype=np.float64) * scores[likely]).sum())
+    best = np.argsort(-scores, kind="stable")[: RIVALS + len(forbidden)]
+    rivals = [int(other) for other in best if other not in forbidden][:RIVALS]
+    return {"id": token, "logp": float(scores[token]), "entropy": entropy,
+            "top": [{"id": other, "logp": float(scores[other])} for other in rivals]}  # fmt: skip
+
+
+def _as_json(attention: np.ndarray) -> Mapping[str, Any]:
+    """Return a map (N, T, S) for JSON: its weights as float32 in base64."""
+    content = base64.b64encode(np.ascontiguousarray(attention, "<f4").tobytes()).decode("ascii")
+    return {"weights": content, "rows": attention.shape[1], "columns": attention.shape[2]}

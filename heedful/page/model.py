@@ -14,8 +14,9 @@ import numpy as np
 
 from heedful.decoding.candidates import forbidden_ids
 from heedful.errors import InputError
-from heedful.inspection.reading import Head, Look, Variant
+from heedful.inspection.nearest_pairs import NearestPairs
 from heedful.inspection.readers import reader_of
+from heedful.inspection.reading import Head, Look, Variant
 from heedful.inspection.search_tree import TreeSearch
 from heedful.models.precisions import in_precision
 from heedful.page.contents import describe, earlier_checkpoints, require_page
@@ -48,10 +49,11 @@ class PageModel:
         self._writer = self.reader if self._causal is self.model else reader_of(self._causal, starts, mask)
         self._earlier = earlier_checkpoints(run, EARLIER)
         self._loaded = len(self._earlier)
+        self._nearest: NearestPairs | None = None
 
     def about(self) -> dict[str, Any]:
         """Return the description of the run, with what only the model knows."""
-        known = {"kinds": list(self.reader.layers), "ends": self.reader.ends}
+        known = {"kinds": list(self.reader.layers), "ends": self.reader.ends, "nearest": self._has_pairs()}
         return describe(self.run, [one.update for one in self._earlier]) | known
 
     def look(self, source: Any, target: Any, off: Any = None, checkpoint: Any = None) -> dict[str, Any]:
@@ -78,7 +80,7 @@ class PageModel:
         }  # fmt: skip
 
     def score(self, variants: Any, checkpoint: Any = None) -> Iterator[tuple[int, list[float]]]:
-        """Yield the number of each variant, a dict of the arguments of `look`, with the log-probabilities of its target.
+        """Yield the number of each variant, a dict of arguments of `look`, with the scores of its target.
 
         Raises:
             InputError: see `look`; or there are more than `VARIANTS`.
@@ -138,6 +140,20 @@ class PageModel:
             if step is None:
                 return
             yield step._asdict()
+
+    def nearest(self, text: str) -> dict[str, Any]:
+        """Return the training pairs that are nearest to a text; `InputError` if there are none on this machine."""
+        with self._lock:
+            self._nearest = self._nearest or NearestPairs.of(self.run)
+        return {"pairs": [pair._asdict() for pair in self._nearest(text)], "total": len(self._nearest.pairs)}
+
+    def _has_pairs(self):
+        """Return whether the run's training text is on this machine, and has pairs."""
+        try:
+            first = next(iter(self.run.task.find_corpora(self.run.config)["train"]), None)
+        except InputError:
+            return False
+        return first is not None and self.run.task.pair_of(first) is not None
 
     def _chosen(self, variant, checkpoint) -> list[int]:
         """Return the most likely token for each mask, or the most likely class."""

@@ -1,5 +1,6 @@
 """The application: all interfaces of a service, with the checks that every request passes."""
 
+import base64
 import hmac
 import logging
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from heedful.serve.requests import Refused
 from heedful.serve.service import Service
 
 OPEN = ("/livez", "/readyz", "/health")  # paths that need no key
-MOST_HEADERS = 100
+PAGES = ("/page/", "/api/")
 logger = logging.getLogger("heedful.serve")
 
 
@@ -60,7 +61,9 @@ def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
         elif request.method == "OPTIONS" and origin:
             refusal = Response(status_code=204)
         elif keys and request.url.path not in OPEN and not _has_key(request, keys):
-            refusal = _error(401, "An API key is needed.", {"WWW-Authenticate": "Bearer"})
+            # a browser asks for a key as a password, so that it can open pages
+            scheme = 'Basic realm="heedful"' if request.url.path.startswith(PAGES) else "Bearer"
+            refusal = _error(401, "An API key is needed.", {"WWW-Authenticate": scheme})
         allowed = [(b"x-content-type-options", b"nosniff")]
         if origin and origin in origins:
             allowed += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin"),
@@ -83,9 +86,14 @@ def _host(value: str) -> str:
 
 
 def _has_key(request: Request, keys) -> bool:
-    """Return whether a request has a key: as bearer token (OpenAI, LibreTranslate) or as DeepL sends it."""
+    """Return whether a request has a key: as bearer token (OpenAI, LibreTranslate), of DeepL, or as password."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() not in ("bearer", "deepl-auth-key"):
+    if scheme.lower() == "basic":
+        try:
+            given = base64.b64decode(given, validate=True).decode("utf-8").partition(":")[2]
+        except ValueError:
+            return False
+    elif scheme.lower() not in ("bearer", "deepl-auth-key"):
         return False
     return any(hmac.compare_digest(given.strip().encode(), key.encode()) for key in keys)
 

@@ -1,10 +1,6 @@
-"""The page of each served run (`heedful page`), and its training as a stream of events.
-
-The page computes in the browser; only the curves of a run that is still trained come from the server.
-"""
+"""The page of each served run, which asks the server about it, and its training as a stream of events."""
 
 import asyncio
-import functools
 import html
 import json
 from collections.abc import AsyncIterator
@@ -16,9 +12,10 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from heedful.errors import InputError
-from heedful.page.contents import contents_of
 from heedful.page.document import build_document
 from heedful.run import Run
+from heedful.serve import questions
+from heedful.serve.questions import PageModels
 from heedful.serve.requests import Refused
 from heedful.serve.service import Service
 from heedful.training_log import LOG, PROGRESS
@@ -28,7 +25,8 @@ LOGS = {"log": LOG, "progress": PROGRESS}  # the names in a page, and the files
 
 
 def routes(service: Service) -> list[Route]:
-    """Return the routes of the index, the pages and the events."""
+    """Return the routes of the index, the pages, their questions and the events."""
+    models = PageModels()
 
     async def index(request: Request) -> Response:
         names = [(html.escape(one.name, quote=True), one.task.name) for one in service.runs.values()]
@@ -37,11 +35,12 @@ def routes(service: Service) -> list[Route]:
 
     async def page(request: Request) -> Response:
         one = service.find(request.path_params["name"])
-        arguments = one.name, one.run.path, one.run.weights_fingerprint()
+        others = [other for other in service.runs.values() if other is not one and other.task.page]
         try:
-            return HTMLResponse(await run_in_threadpool(_document, *arguments))
+            descriptions = [await run_in_threadpool(models.describe, each) for each in (one, *others)]
         except InputError as error:
             raise Refused(404, str(error)) from error
+        return HTMLResponse(build_document(f"{one.name} · heedful", descriptions, [], served=True))
 
     async def events(request: Request) -> Response:
         one, last = service.find(request.path_params["name"]), request.headers.get("last-event-id", "")
@@ -50,15 +49,8 @@ def routes(service: Service) -> list[Route]:
 
     return [
         Route("/", index), Route("/page/{name}", page), Route("/api/runs/{name}/events", events),
+        *questions.routes(service, models),
     ]  # fmt: skip
-
-
-@functools.lru_cache(maxsize=8)
-def _document(name, path, fingerprint) -> str:
-    """Return the page of a run; it is written once for the weights of a fingerprint."""
-    description, weights = contents_of(Run.open(path), checkpoints=0)
-    description |= {"name": name, "events": f"/api/runs/{name}/events"}
-    return build_document(f"{name} · heedful", [description], [weights], served=True)
 
 
 async def _events(service: Service, run: Run, last: int) -> AsyncIterator[str]:

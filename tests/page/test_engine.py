@@ -14,6 +14,9 @@ from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.inference.generator import Generator
+from heedful.inspection.readers import reader_of
+from heedful.inspection.reading import Variant
+from heedful.inspection.search_tree import TreeSearch
 from heedful.layers import Trace
 from heedful.page.contents import Contents
 from heedful.page.packing import pack
@@ -290,3 +293,42 @@ def test_tokenizers_equal_those_of_the_library(browser, tmp_path):
             ids = tokenizer.encode_batch(texts)
             for text, want, found in zip(texts, ids, page.evaluate(TOKENIZE, [number, texts, ids]), strict=True):
                 assert found == [want, tokenizer.decode(want), tokenizer.pieces(want)], (name, text)
+
+
+def test_the_reader_of_a_served_page_equals_the_engine(opened, models):
+    """Every option again: log-probabilities and maps, with a head off, and the search."""
+    for number, (name, (_, model, source, target)) in enumerate(models.items()):
+        reader = reader_of(model, True, 4)
+        kind = next(iter(reader.layers))
+        for off in (None, {kind: {0: {1: True}}}):
+            heads = frozenset({(kind, 0, 1)} if off else ())
+            variant = Variant(source, target, heads)
+            found, seen = opened.evaluate(LOOK, [number, source, target, off]), reader.look(variant)
+            logits = np.array(found["logits"]).reshape(seen.log_probabilities.shape)
+            shifted = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+            np.testing.assert_allclose(seen.log_probabilities, shifted, atol=1e-4, err_msg=name)
+            [(_, scores)] = reader.scores([variant])
+            rows = np.arange(len(scores))
+            np.testing.assert_allclose(scores, shifted[rows, reader.targets(variant)], atol=1e-4, err_msg=name)
+            assert found["reading"]["readers"] == reader.readers(variant), name
+            for each, layers in seen.attention.items():
+                for entry, weights in zip(found["maps"][each], layers, strict=True):
+                    assert (entry["rows"], entry["columns"]) == weights.shape[1:]
+                    np.testing.assert_allclose(np.array(entry["weights"]), weights.ravel(), atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("name", ["translate, default", "generate, modern"])
+def test_the_search_of_a_served_page_equals_the_engine(opened, models, names, name, width):
+    _, model, source, target = models[name]
+    decode = DecodeConfig(**DECODE)
+    for prefix, off in (([], None), (target[:2], {"decoder": {0: {2: True}}})):
+        heads = frozenset({("decoder", 0, 2)} if off else ())
+        search = TreeSearch(reader_of(model), decode, [0], source, prefix, heads)
+        found = opened.evaluate(WRITE, [names.index(name), source, {"width": width, "prefix": prefix, "off": off}])
+        if width == 1:
+            assert [*prefix, *(step.id for step in search.greedy() if step.id != END_ID)] == found[0][0]
+        else:
+            _, done = search.beam(width)
+            assert [one.ids for one in done] == [ids for ids, _ in found]
+            np.testing.assert_allclose([one.score for one in done], [score for _, score in found], atol=1e-5)

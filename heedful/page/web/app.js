@@ -8,6 +8,7 @@ import { Compare } from "./compare.js";
 import { Errors } from "./errors.js";
 import { Heads } from "./heads.js";
 import { Maps } from "./maps.js";
+import { Nearest } from "./nearest.js";
 import { html, SIDES } from "./parts.js";
 import { headEffects, removalEffects, toggled, written } from "./questions.js";
 import { Training } from "./training.js";
@@ -89,6 +90,7 @@ function App({ models, abouts }) {
     </section>
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${view}`} data-ready=${String(!!state.ready)} tabindex="-1">
       <${View} ...${shared} />
+      ${view === "why" && about.nearest && state.text && html`<${Nearest} ...${{ model, text: state.text }} />`}
     </div>
     <footer>${about.computed}${timing(state)}</footer>`;
 }

@@ -14,7 +14,7 @@ const CURVES = [
 export function Training({ state, model, about }) {
   const { source, theme } = state, updates = about.checkpoints, several = updates.length > 1 && source.ids.length > 0;
   const [at, setAt] = useState(updates.length - 1);
-  const film = useAnswer((current) => several && developed(model, about, source.ids, current), [model, source.ids.join()]) || [];
+  const found = useAnswer((current) => several && developed(model, about, source.ids, current), [model, source.ids.join()]) || [];
   const live = useEvents(about);
   const curves = CURVES.map(([key, label, log]) => ({ key, label, points: live[log].filter((entry) => key in entry).map((entry) => [entry.update, entry[key]]) }));
   return html`
@@ -27,6 +27,7 @@ export function Training({ state, model, about }) {
       <p class="hint">Each kept checkpoint reads your text${about.type === "int8" ? "" : "; earlier ones are kept in 8 bits"}. The maps are the last layer's, as a mean of its heads.</p>
       <label class="bar-top">Update <input type="range" class="wide" min="0" max=${updates.length - 1} value=${at}
         onInput=${(e) => setAt(+e.target.value)} aria-label="Checkpoint" aria-valuetext=${`update ${updates[at]}`} /> <b class="number">${updates[at].toLocaleString("en")}</b></label>
+      ${found?.error && html`<p class="note" role="alert">${found.error}</p>`}
       <div class="film" tabindex="0" role="group" aria-label="Checkpoints">${film.map(({ target, map }, i) => html`<button key=${i} aria-pressed=${String(i === at)} onClick=${() => setAt(i)}>
         <${Pixels} ...${{ ...map, theme, label: `attention at update ${updates[i]}` }} /><b class="number">${updates[i].toLocaleString("en")}</b>
         <span class="quoted">${/^[\ufffd\s]*$/.test(target.text) ? html`<span class="hint">nothing that can be read</span>` : target.text}</span></button>`)}</div></section>`}`;

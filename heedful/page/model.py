@@ -23,7 +23,7 @@ from heedful.page.contents import describe, earlier_checkpoints, require_page
 from heedful.run import Run
 from heedful.special_tokens import MASK
 from heedful.storage import read_with_checksum
-from heedful.weights import load_weights
+from heedful.weights import load_weights, weights_by_name
 
 EARLIER = 50  # checkpoints that a page can choose from
 VARIANTS = 2048  # that are scored for one question
@@ -48,7 +48,7 @@ class PageModel:
         self._causal = self.model if self.model.architecture.causal_mask else _causal_copy(self.model)
         self._writer = self.reader if self._causal is self.model else reader_of(self._causal, starts, mask)
         self._earlier = earlier_checkpoints(run, EARLIER)
-        self._loaded = len(self._earlier)
+        self._loaded, self._names = len(self._earlier), list(weights_by_name(self.model))
         self._nearest: NearestPairs | None = None
 
     def about(self) -> dict[str, Any]:
@@ -174,7 +174,8 @@ class PageModel:
                 if number == len(self._earlier):
                     weights, origin = read_with_checksum(self.run.weights_path())[0], self.run.weights_path()
                 else:
-                    weights, origin = self._earlier[number].read(), self.run.path
+                    read = self._earlier[number].read()  # a checkpoint has more than the model's weights
+                    weights, origin = {name: read[name] for name in self._names}, self.run.path
                 self._loaded = -1  # until everything is read
                 for model in {id(one): one for one in (self.model, self._causal)}.values():
                     load_weights(model, weights, origin)

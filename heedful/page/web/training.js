@@ -14,7 +14,8 @@ const CURVES = [
 export function Training({ state, model, about }) {
   const { source, theme } = state, updates = about.checkpoints, several = updates.length > 1 && source.ids.length > 0;
   const [at, setAt] = useState(updates.length - 1);
-  const found = useAnswer((current) => several && developed(model, about, source.ids, current), [model, source.ids.join()]) || [];
+  const found = useAnswer((current) => several && developed(model, about, source.ids, current), [model, source.ids.join()]);
+  const film = Array.isArray(found) ? found : [];
   const live = useEvents(about);
   const curves = CURVES.map(([key, label, log]) => ({ key, label, points: live[log].filter((entry) => key in entry).map((entry) => [entry.update, entry[key]]) }));
   return html`
@@ -24,7 +25,7 @@ export function Training({ state, model, about }) {
       ${about.scores.length > 0 && html`<${Scores} scores=${about.scores} />`}
     </section>
     ${several && html`<section class="card" aria-label="The text through the training"><h2>The text through the training</h2>
-      <p class="hint">Each kept checkpoint reads your text${about.type === "int8" ? "" : "; earlier ones are kept in 8 bits"}. The maps are the last layer's, as a mean of its heads.</p>
+      <p class="hint">Each kept checkpoint reads your text${about.type === "int8" || about.api ? "" : "; earlier ones are kept in 8 bits"}. The maps are the last layer's, as a mean of its heads.</p>
       <label class="bar-top">Update <input type="range" class="wide" min="0" max=${updates.length - 1} value=${at}
         onInput=${(e) => setAt(+e.target.value)} aria-label="Checkpoint" aria-valuetext=${`update ${updates[at]}`} /> <b class="number">${updates[at].toLocaleString("en")}</b></label>
       ${found?.error && html`<p class="note" role="alert">${found.error}</p>`}

@@ -7,6 +7,8 @@ import pytest
 
 from heedful.run import Run
 from heedful.serve import pages
+from heedful.special_tokens import END_ID
+from tests.serve.conftest import running
 
 pytestmark = pytest.mark.any_backend
 
@@ -43,3 +45,44 @@ def test_events_follow_the_logs_and_resume(address, service, runs, monkeypatch):
     run.log.append({"update": 1000, "loss": 1.5}, "progress.jsonl")
     [(number, content)] = read_events(address, "writer", 1, **{"last-event-id": str(updates[-1])})
     assert (number, content) == (1000, {"log": "progress", "entry": {"update": 1000, "loss": 1.5}})
+
+
+def ask(client, question, **fields):
+    return client.post(f"/api/runs/translator/{question}", json=fields)
+
+
+def test_questions_are_answered_in_json(client):
+    lines = [json.loads(line) for line in ask(client, "write", source=[5, 6, 7]).text.splitlines()]
+    assert lines[-1] == {"end": True}
+    target = [line["id"] for line in lines[:-1] if line["id"] != END_ID]
+    looked = ask(client, "look", source=[5, 6, 7], target=target).json()
+    written = [step for step in looked["steps"] if step["id"] != END_ID]
+    assert [step["top"][0]["id"] for step in written] == target  # what greedy search writes is most likely
+    [scores] = ask(client, "score", variants=[{"source": [5, 6, 7], "target": target}]).json()["scores"]
+    assert scores == pytest.approx([step["logp"] for step in looked["steps"]], abs=1e-4)
+    tree = [json.loads(line) for line in ask(client, "write", source=[5, 6, 7], width=3).text.splitlines()]
+    assert {node["state"] for node in tree[0]["nodes"]} >= {"kept", "pruned"}
+    assert len(tree[0]["done"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("question", "fields", "status"),
+    [
+        ("look", {"source": [5]}, 422), ("look", {"source": [5], "target": [10**9]}, 422),
+        ("look", {"source": [5], "target": [], "of": {}}, 422), ("look", {"source": "a", "target": []}, 422),
+        ("score", {"variants": [1]}, 422), ("write", {"source": [5], "width": 10**6}, 422),
+        ("write", {"source": [5], "tokens": -1}, 422), ("nearest", {"text": "x" * 3000}, 413), ("guess", {}, 404),
+    ],
+)  # fmt: skip
+def test_questions_that_make_no_sense_are_refused(client, question, fields, status):
+    answer = ask(client, question, **fields)
+    assert (answer.status_code, "Traceback" in answer.text) == (status, False), answer.text
+
+
+def test_a_browser_gives_a_key_as_password(service):
+    with running(service, keys=["secret"]) as address:
+        refused = httpx.get(f"{address}/page/translator")
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Basic realm="heedful"')
+        assert httpx.get(f"{address}/page/translator", auth=("any", "wrong")).status_code == 401
+        assert httpx.get(f"{address}/", headers={"authorization": "Basic %%%"}).status_code == 401
+        assert httpx.get(f"{address}/page/translator", auth=("any", "secret"), timeout=60).status_code == 200

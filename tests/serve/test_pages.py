@@ -48,7 +48,7 @@ def test_events_follow_the_logs_and_resume(address, service, runs, monkeypatch):
 
 
 def ask(client, question, **fields):
-    return client.post(f"/api/runs/translator/{question}", json=fields)
+    return client.post(f"/api/runs/run/{question}", json=fields)
 
 
 def test_questions_are_answered_in_json(client):
@@ -81,8 +81,8 @@ def test_questions_that_make_no_sense_are_refused(client, question, fields, stat
 
 def test_a_browser_gives_a_key_as_password(service):
     with running(service, keys=["secret"]) as address:
-        refused = httpx.get(f"{address}/page/translator")
+        refused = httpx.get(f"{address}/page/run")
         assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Basic realm="heedful"')
-        assert httpx.get(f"{address}/page/translator", auth=("any", "wrong")).status_code == 401
+        assert httpx.get(f"{address}/page/run", auth=("any", "wrong")).status_code == 401
         assert httpx.get(f"{address}/", headers={"authorization": "Basic %%%"}).status_code == 401
-        assert httpx.get(f"{address}/page/translator", auth=("any", "secret"), timeout=60).status_code == 200
+        assert httpx.get(f"{address}/page/run", auth=("any", "secret"), timeout=60).status_code == 200

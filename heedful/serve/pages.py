@@ -1,6 +1,7 @@
 """The page of each served run, which asks the server about it, and its training as a stream of events."""
 
 import asyncio
+import contextlib
 import html
 import json
 from collections.abc import AsyncIterator
@@ -37,9 +38,12 @@ def routes(service: Service) -> list[Route]:
         one = service.find(request.path_params["name"])
         others = [other for other in service.runs.values() if other is not one and other.task.page]
         try:
-            descriptions = [await run_in_threadpool(models.describe, each) for each in (one, *others)]
+            descriptions = [await run_in_threadpool(models.describe, one)]
         except InputError as error:
             raise Refused(404, str(error)) from error
+        for other in others:
+            with contextlib.suppress(InputError):  # nothing to compare with, for now
+                descriptions.append(await run_in_threadpool(models.describe, other))
         return HTMLResponse(build_document(f"{one.name} · heedful", descriptions, [], served=True))
 
     async def events(request: Request) -> Response:

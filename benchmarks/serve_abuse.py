@@ -21,10 +21,11 @@ from pathlib import Path
 PATHS = (
     *"/translate /v2/translate /v1/completions /v1/chat/completions /v1/embeddings /languages /v1/models".split(),
     *"/metrics /livez /v1/models/..%2f..%2fetc%2fpasswd /../../etc/passwd /%00".split(), "/" + "a" * 5000,
+    *"/page/NAME /api/runs/NAME/look /api/runs/NAME/score /api/runs/NAME/write /api/runs/NAME/nearest".split(),
 )  # fmt: skip
 NAMES = (
     "q source target text target_lang source_lang model prompt messages input stream n max_tokens temperature top_p "
-    "seed stop alternatives format encoding_format taget"
+    "seed stop alternatives format encoding_format taget off checkpoint width prefix tokens variants"
 ).split()
 JSON = "application/json"
 TYPES = (JSON,) * 8 + ("application/x-www-form-urlencoded", "text/plain", "multipart/form-data", "", "\x01")
@@ -37,7 +38,32 @@ def value(draw, name):
     """Return a value for a field."""
     role, content = draw.choice(("user", "system", "", 3)), draw.choice(("ein Hund", None, [], [{"type": "text"}]))
     texts = ("ein Hund", "", "\x00", "\u202e", "😀" * draw.randint(1, 2000), "\ud800", "a\nb\n" * draw.randint(1, 300))
-    others = (name, name[::-1], "en", "de", "auto", 0, 1, -1, 10**30, 1e308, True, None, [], {}, [[]], {"a": {"b": {}}})
+    ids = (
+        [5, 6, 7],
+        [10**9],
+        [-1],
+        {"cross": {"0": {"0": True}}},
+        [{"source": [5], "target": [6]}] * draw.randint(1, 99),
+    )
+    others = (
+        *ids,
+        name,
+        name[::-1],
+        "en",
+        "de",
+        "auto",
+        0,
+        1,
+        -1,
+        10**30,
+        1e308,
+        True,
+        None,
+        [],
+        {},
+        [[]],
+        {"a": {"b": {}}},
+    )
     return draw.choice((*texts, *others, ["x"] * draw.randint(0, 300), [{"role": role, "content": content}]))
 
 
@@ -48,6 +74,16 @@ def body(draw, name):
         fields |= {"model": name, "prompt": "ein Hund", "q": "ein Hund", "target": "en", "target_lang": "EN"}
         for _ in range(draw.randint(0, 5)):
             fields.pop(draw.choice(list(fields)), None)
+    elif draw.random() < 0.2:  # a question of a page that makes sense
+        fields = draw.choice(
+            (
+                {"source": [5, 6], "target": [7]},
+                {"source": [5, 6]},
+                {"text": "ein Hund"},
+                {"variants": [{"source": [5], "target": [6]}]},
+                {"source": [5, 6], "width": 4},
+            )
+        )
     content = json.dumps(fields).encode()
     kind = draw.random()
     if kind < 0.06:
@@ -65,7 +101,8 @@ async def one(draw, port, name, statuses):
     """Send a request; maybe slowly, maybe leave in the middle."""
     content = body(draw, name)
     length = len(content) if draw.random() < 0.95 else draw.choice((0, len(content) + 5, 10**12, -1))
-    head = HEAD.format(*map(draw.choice, (METHODS, PATHS, HOSTS, TYPES)), length)
+    method, path, host, kind = map(draw.choice, (METHODS, PATHS, HOSTS, TYPES))
+    head = HEAD.format(method, path.replace("NAME", name), host, kind, length)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(head.encode("latin-1", "replace"))

@@ -20,7 +20,9 @@ class TranslationReader(Reader):
         return self.model.source_vocab_size, self.model.target_vocab_size
 
     def inputs(self, variant):
-        return {"source": [*variant.source, END_ID], "target": [START_ID, *variant.target]}
+        source, target = [*variant.source, END_ID], [START_ID, *variant.target]
+        self._require_length(source, target)
+        return {"source": source, "target": target}
 
     def lengths(self, variant):
         source, target = (len(ids) for ids in self.inputs(variant).values())
@@ -30,8 +32,7 @@ class TranslationReader(Reader):
         return len(variant.target)
 
     def written_limit(self, source, decode):
-        most = min(int(len(source) * decode.max_ratio + decode.max_extra), self.model.max_length)
-        return min(most, decode.max_length) if decode.max_length else most
+        return decode.length_limit(len(source), self.model.max_length)
 
 
 class ContinuationReader(Reader):
@@ -55,14 +56,16 @@ class ContinuationReader(Reader):
         before = [*self._first, *variant.source]
         if not before:
             raise InputError("This model continues text: give it some.")
-        return {"ids": [*before, *variant.target][: self.model.max_length]}  # the last one need not be read
+        ids = [*before, *variant.target]
+        self._require_length(ids if self.ends else ids[:-1])  # without an end, the last one need not be read
+        return {"ids": ids[: self.model.max_length]}
 
     def rows(self, variant):
         before = len(self._first) + len(variant.source)
         return list(range(before - 1, before - 1 + len(self.targets(variant))))
 
     def lengths(self, variant):
-        length = len(self.inputs(variant)["ids"]) - (0 if self.ends else 1)
+        length = len(self._first) + len(variant.source) + len(variant.target) - (0 if self.ends else 1)
         return {"decoder": (length, length)}
 
     def last_row(self, variant):
@@ -77,7 +80,9 @@ class MaskReader(Reader):
     """Reads a text with masks, and a token for each of them."""
 
     def inputs(self, variant):
-        return {"ids": [START_ID, *variant.source, END_ID], "places": self._places(variant)}
+        ids = [START_ID, *variant.source, END_ID]
+        self._require_length(ids)
+        return {"ids": ids, "places": self._places(variant)}
 
     def rows(self, variant):
         return list(range(len(self._places(variant))))
@@ -101,7 +106,9 @@ class ClassReader(Reader):
         return self.model.vocab_size, self.model.num_classes
 
     def inputs(self, variant):
-        return {"ids": [START_ID, *variant.source, END_ID]}
+        ids = [START_ID, *variant.source, END_ID]
+        self._require_length(ids)
+        return {"ids": ids}
 
     def rows(self, variant):
         return [0]

@@ -83,7 +83,7 @@ class Reader:
         return self.model.vocab_size, self.model.vocab_size
 
     def inputs(self, variant: Variant) -> dict[str, list[int]]:
-        """Return the ids that the model reads, by input."""
+        """Return the ids that the model reads, by input; `InputError` if it cannot read as many."""
         raise NotImplementedError
 
     def rows(self, variant: Variant) -> list[int]:
@@ -107,11 +107,15 @@ class Reader:
         """Return how many tokens may be written for a source; 0: the model does not write."""
         return 0
 
+    def _require_length(self, *texts: Sequence[int]) -> None:
+        if max(map(len, texts)) > self.model.max_length:
+            raise InputError(f"The model reads {self.model.max_length} tokens at most.")
+
     # What all have in common
 
     def look(self, variant: Variant) -> Look:
         """Return the log-probabilities and the attention of one variant."""
-        log_probabilities, records = self._look(*self._arrays([variant], 1))
+        log_probabilities, records = self._look(*self._arrays([variant]), self._filled([self.rows(variant)]))
         found: dict[str, list[np.ndarray]] = {}
         sizes, count = self.lengths(variant), len(self.targets(variant))
         for kind, layers in self.layers.items():
@@ -124,18 +128,19 @@ class Reader:
         """Yield the number of each variant with the log-probabilities of its targets, a batch at a time."""
         for numbers in self._batches(variants):
             batch = [variants[number] for number in numbers]
-            *arrays, rows, targets = self._arrays(batch, _batch_size(len(batch)), with_targets=True)
-            found = np.asarray(backend.to_numpy(self._score(*arrays, rows, targets)))
+            full = _filled_up(batch)
+            rows, targets = (
+                self._filled([numbers_of(one) for one in full]) for numbers_of in (self.rows, self.targets)
+            )
+            found = np.asarray(backend.to_numpy(self._score(*self._arrays(full), rows, targets)))
             for row, number in enumerate(numbers):
                 yield number, found[row, : len(self.targets(batch[row]))]
 
     def next_scores(self, variants: Sequence[Variant]) -> np.ndarray:
         """Return for each variant the log-probabilities (V,) of the token after its target: (B, V)."""
-        inputs, switches, _ = self._arrays(variants, _batch_size(len(variants)))
-        last = np.zeros((len(switches[0]), 1), np.int32)
-        for number, variant in enumerate(variants):
-            last[number] = self.last_row(variant)
-        return np.asarray(backend.to_numpy(self._next(inputs, switches, last)))[: len(variants)]
+        full = _filled_up(variants)
+        last = np.array([[self.last_row(variant)] for variant in full], np.int32)
+        return np.asarray(backend.to_numpy(self._next(*self._arrays(full), last)))[: len(variants)]
 
     def last_row(self, variant: Variant) -> int:
         """Return the row of `Model.features` from which the token after a target is predicted."""
@@ -151,20 +156,16 @@ class Reader:
             for start in range(0, len(numbers), BATCHES[-1]):
                 yield numbers[start : start + BATCHES[-1]]
 
-    def _arrays(self, variants, size, with_targets=False):
-        """Return inputs, switches (P, B, N) and rows (B, R), filled up to `size` variants; and targets (B, R)."""
-        variants = [*variants, *[variants[-1]] * (size - len(variants))]
+    def _arrays(self, variants):
+        """Return the inputs of variants, and the switches (P, B, N) of all heads."""
         read = [self.inputs(variant) for variant in variants]
         inputs = {name: self._filled([ids[name] for ids in read]) for name in read[0]}
         heads = max(layer.num_heads for layers in self.layers.values() for layer in layers)
-        switches = np.ones((len(self._paths), size, heads), np.float32)
+        switches = np.ones((len(self._paths), len(variants), heads), np.float32)
         for number, variant in enumerate(variants):
             for kind, layer, head in variant.off:
                 switches[self._heads[kind, layer], number, head] = 0
-        rows = self._filled([self.rows(variant) for variant in variants])
-        if not with_targets:
-            return inputs, switches, rows
-        return inputs, switches, rows, self._filled([self.targets(variant) for variant in variants])
+        return inputs, switches
 
     def _filled(self, lists):
         """Return lists of numbers as an array, padded."""
@@ -201,5 +202,7 @@ class Reader:
         return self._log_probabilities(inputs, switches, rows)[:, 0]
 
 
-def _batch_size(count):
-    return next(size for size in BATCHES if size >= count)
+def _filled_up(variants):
+    """Return variants with the last one repeated, so that there are as many as a batch has."""
+    size = next(size for size in BATCHES if size >= len(variants))
+    return [*variants, *[variants[-1]] * (size - len(variants))]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.config import DecodeConfig
+from heedful.decoding.strategies import length_divisor
 from heedful.inspection.reading import Head, Reader, Variant
 from heedful.special_tokens import END_ID
 
@@ -124,8 +125,7 @@ class TreeSearch:
         return len(done) == width and done[-1].score >= following[0].score / self._divisor(self.limit)
 
     def _divisor(self, length):
-        base = (5 + length) / 6 if self.decode.length_norm == "gnmt" else length
-        return base**self.decode.length_penalty
+        return float(length_divisor(length, self.decode.length_penalty, self.decode.length_norm))
 
     def _candidates(self, live, width):
         """Return the 2 x width most likely continuations of all hypotheses: (hypothesis, token, logp)."""

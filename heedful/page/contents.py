@@ -88,7 +88,7 @@ def describe(run: Run, earlier: Sequence[int] = (), examples: Sequence[str] = ()
     return {
         "format": FORMAT, "name": run.path.resolve().name, "task": run.task.page,
         "model": dataclasses.asdict(run.config.model), "decode": dataclasses.asdict(run.config.decode),
-        "parameters": count_elements(run.weights_path()), "checkpoints": [*earlier, _best_update(run)],
+        "parameters": count_elements(run.weights_path()), "checkpoints": [*earlier, best_update(run)],
         "examples": list(examples) or example_texts(run), "type": "float32", "difference": 0.0,
     } | _of_task(run) | _of_training(run)  # fmt: skip
 
@@ -124,7 +124,8 @@ def thinned(entries: Sequence[Any], most: int) -> list[Any]:
     return [entries[index] for index in np.linspace(0, len(entries) - 1, most).round().astype(int)]
 
 
-def _best_update(run):
+def best_update(run: Run) -> int:
+    """Return the update of a run's weights."""
     paths = run.checkpoints.paths()
     if paths:
         return run.checkpoints.read(paths[-1])[1]["best_update"]
@@ -144,7 +145,7 @@ def earlier_checkpoints(run: Run, most: int) -> list[EarlierCheckpoint]:
     found = {int(path.stem): functools.partial(run.snapshots.read, path) for path in run.snapshots.paths()}
     for path in run.checkpoints.paths():
         found.setdefault(int(path.stem), functools.partial(_weights_of_state, run, path))
-    best = _best_update(run)
+    best = best_update(run)
     updates = [update for update in sorted(found) if update != best]
     chosen = thinned(updates, most) if most > 1 else updates[:most]
     return [EarlierCheckpoint(update, found[update]) for update in chosen]

@@ -6,8 +6,9 @@ It is the second implementation of the interface in web/model.js; the first one 
 import base64
 import contextlib
 import dataclasses
+import functools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from heedful.inspection.readers import reader_of
 from heedful.inspection.reading import Head, Look, Variant
 from heedful.inspection.search_tree import TreeSearch
 from heedful.models.precisions import in_precision
-from heedful.page.contents import describe, earlier_checkpoints, require_page
+from heedful.page.contents import best_update, describe, earlier_checkpoints, require_page
 from heedful.run import Run
 from heedful.special_tokens import MASK
 from heedful.storage import read_with_checksum
@@ -47,14 +48,17 @@ class PageModel:
         # A model without a causal mask reads what follows; it writes token by token all the same.
         self._causal = self.model if self.model.architecture.causal_mask else _causal_copy(self.model)
         self._writer = self.reader if self._causal is self.model else reader_of(self._causal, starts, mask)
-        self._earlier = earlier_checkpoints(run, EARLIER)
-        self._loaded, self._names = len(self._earlier), list(weights_by_name(self.model))
+        self._earlier = {one.update: one.read for one in earlier_checkpoints(run, EARLIER)}
+        self._trained = best_update(run)
+        self._names = list(weights_by_name(self.model))
+        self._loaded: int | None = self._trained
         self._nearest: NearestPairs | None = None
 
+    @functools.cached_property
     def about(self) -> dict[str, Any]:
-        """Return the description of the run, with what only the model knows."""
+        """The description of the run, see `contents.describe`, and what the reader knows."""
         known = {"kinds": list(self.reader.layers), "ends": self.reader.ends, "nearest": self._has_pairs()}
-        return describe(self.run, [one.update for one in self._earlier]) | known
+        return describe(self.run, list(self._earlier)) | known
 
     def look(self, source: Any, target: Any, off: Any = None, checkpoint: Any = None) -> dict[str, Any]:
         """Return for each token of a target its probability, entropy and rivals; and every attention map.
@@ -62,7 +66,7 @@ class PageModel:
         Args:
             source, target: lists of ids, see `Variant`.
             off: heads that are switched off, as the page names them: `{kind: {layer: {head: true}}}`.
-            checkpoint: number of the checkpoint; None: the trained model.
+            checkpoint: update of one of the checkpoints in `about`; None: the trained model.
 
         Raises:
             InputError: an argument does not fit the model.
@@ -97,7 +101,7 @@ class PageModel:
     def write(
         self,
         source: Any,
-        prefix: Sequence[int] = (),
+        prefix: Any = None,
         off: Any = None,
         width: int = 1,
         checkpoint: Any = None,
@@ -107,7 +111,7 @@ class PageModel:
 
         Args:
             source, off, checkpoint: see `look`.
-            prefix: ids with which it begins.
+            prefix: ids with which it begins; None: none.
             width: of the beam; 1: greedy.
             tokens: maximum to write; 0: as the run's settings say.
 
@@ -117,10 +121,10 @@ class PageModel:
         most = min(WIDTH, self.reader.vocabularies[1] // 2)
         if not 1 <= width <= most:
             raise InputError(f"The field 'width' must be from 1 to {most}.")
-        variant = self._variant(source, list(prefix), off)
         if not self.run.task.writes:
-            yield {"ids": self._chosen(variant, checkpoint)}
+            yield {"ids": self._chosen(source, off, checkpoint)}
             return
+        variant = self._variant(source, [] if prefix is None else prefix, off)
         forbidden = forbidden_ids(self.run.config.decode, self.run.target_tokenizer)
         search = TreeSearch(
             self._writer, self.run.config.decode, forbidden, variant.source, variant.target, variant.off, tokens
@@ -155,32 +159,35 @@ class PageModel:
             return False
         return first is not None and self.run.task.pair_of(first) is not None
 
-    def _chosen(self, variant, checkpoint) -> list[int]:
+    def _chosen(self, source, off, checkpoint) -> list[int]:
         """Return the most likely token for each mask, or the most likely class."""
-        rows = len(self.reader.rows(variant))
+        targets = [0] * len(self.reader.rows(Variant(_ids("source", source), [])))
+        variant = self._variant(source, targets, off)
         with self._using(checkpoint):
-            scores = self.reader.look(variant._replace(target=[0] * rows)).log_probabilities.copy()
+            scores = self.reader.look(variant).log_probabilities.copy()
         scores[:, list(self.reader.forbidden)] = -np.inf
         return scores.argmax(axis=-1).tolist()
 
     @contextlib.contextmanager
     def _using(self, checkpoint: Any) -> Iterator[None]:
-        """Have the model to itself, with the weights of a checkpoint."""
-        number = len(self._earlier) if checkpoint is None else checkpoint
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= len(self._earlier):
-            raise InputError(f"The field 'checkpoint' must be a number from 0 to {len(self._earlier)}.")
+        """Reserve the model for a thread, with the weights of a checkpoint."""
+        update = self._trained if checkpoint is None else checkpoint
+        if isinstance(update, bool) or update not in (*self._earlier, self._trained):
+            known = ", ".join(map(str, (*self._earlier, self._trained)))
+            raise InputError(f"There is no checkpoint of update {update!r} (any more); there are: {known}.")
         with self._lock:
-            if number != self._loaded:
-                if number == len(self._earlier):
-                    weights, origin = read_with_checksum(self.run.weights_path())[0], self.run.weights_path()
-                else:
-                    read = self._earlier[number].read()  # a checkpoint has more than the model's weights
-                    weights, origin = {name: read[name] for name in self._names}, self.run.path
-                self._loaded = -1  # until everything is read
-                for model in {id(one): one for one in (self.model, self._causal)}.values():
-                    load_weights(model, weights, origin)
-                self._loaded = number
+            if update != self._loaded:
+                self._load(update)
             yield
+
+    def _load(self, update):
+        path = self.run.weights_path()
+        weights = read_with_checksum(path)[0] if update == self._trained else self._earlier[update]()
+        weights = {name: weights[name] for name in self._names}  # a checkpoint has more than the model's weights
+        self._loaded = None  # until everything is read
+        for model in {id(one): one for one in (self.model, self._causal)}.values():
+            load_weights(model, weights, path)
+        self._loaded = update
 
     def _variant(self, source: Any, target: Any, off: Any) -> Variant:
         """Return a checked variant."""
@@ -189,9 +196,9 @@ class PageModel:
         for name, ids, count in (("source", variant.source, counts[0]), ("target", variant.target, counts[1])):
             if any(not 0 <= token < count for token in ids):
                 raise InputError(f"The field {name!r} has an id that is not from 0 to {count - 1}.")
-        for ids in self.reader.inputs(variant).values():
-            if len(ids) > self.model.max_length:
-                raise InputError(f"The model reads {self.model.max_length} tokens at most.")
+        self.reader.inputs(variant)  # refuses what is too long
+        if len(self.reader.rows(variant)) != len(self.reader.targets(variant)):
+            raise InputError("The field 'target' must have an id for each mask, or one class.")
         return variant
 
     def _heads(self, off: Any) -> Iterator[Head]:

@@ -61,7 +61,7 @@ def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
         elif request.method == "OPTIONS" and origin:
             refusal = Response(status_code=204)
         elif keys and request.url.path not in OPEN and not _has_key(request, keys):
-            # a browser asks for a key as a password, so that it can open pages
+            # Browsers cannot send a bearer token when they open a page; they can send a password.
             scheme = 'Basic realm="heedful"' if request.url.path.startswith(PAGES) else "Bearer"
             refusal = _error(401, "An API key is needed.", {"WWW-Authenticate": scheme})
         allowed = [(b"x-content-type-options", b"nosniff")]

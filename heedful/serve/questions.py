@@ -26,7 +26,7 @@ VARIANT = {"source": Field(ANY, ...), "off": Field(ANY), "checkpoint": Field(WHO
 QUESTIONS = {
     "look": VARIANT | {"target": Field(ANY, ...)},
     "score": {"variants": Field(ANY, ...), "checkpoint": Field(WHOLE)},
-    "write": VARIANT | {"prefix": Field(ANY, []), "width": Field(WHOLE, 1), "tokens": Field(WHOLE, 0, 0)},
+    "write": VARIANT | {"prefix": Field(ANY), "width": Field(WHOLE, 1), "tokens": Field(WHOLE, 0, 0)},
     "nearest": {"text": Field(TEXT, ...)},
 }  # fmt: skip
 
@@ -53,7 +53,7 @@ class PageModels:
     def describe(self, served: Served) -> dict[str, Any]:
         """Return the description of a run for a page that asks this server."""
         api = f"/api/runs/{served.name}"
-        return self.open(served).about() | {"name": served.name, "api": api, "events": f"{api}/events"}
+        return self.open(served).about | {"name": served.name, "api": api, "events": f"{api}/events"}
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:

@@ -43,7 +43,7 @@ VARIANTS = {
     "modern": {"num_layers": 2, "activation": "swiglu", "norm_position": "pre", "norm": "rms", "positions": "rotary",
                "num_kv_heads": 2, "bias": False, "tie": "all"},
 }  # fmt: skip
-# Every option and value again, several in a model, so that there are fewer of them.
+# Models that combine several options; together they have every option and value too.
 COMBINED = {
     **{name: VARIANTS[name] for name in ("default", "modern", "no causal mask")},
     "embedding norm": {"activation": "gelu", "positions": "learned", "embedding_norm": True, "tie": "inputs",

@@ -146,3 +146,15 @@ def test_nearest_pairs_share_rare_tokens():
     assert found[0].similarity == pytest.approx(1)
     assert [pair.target for pair in index("zebra")] == ["4"]
     assert index("") == []
+
+
+def test_a_checkpoint_is_named_by_its_update(whole):
+    """A training adds checkpoints, so their positions in the list change; their updates do not."""
+    model = PageModel(Run.open(whole.path))
+    updates, target = model.about["checkpoints"], [7, 8]
+    assert len(updates) > 1
+    scores = {update: next(model.score([{"source": [5, 6], "target": target}], update))[1] for update in updates}
+    assert scores[updates[0]] != scores[updates[-1]]
+    assert scores[updates[-1]] == next(model.score([{"source": [5, 6], "target": target}]))[1]
+    with pytest.raises(InputError, match="no checkpoint of update 123456"):
+        model.look([5, 6], target, checkpoint=123456)

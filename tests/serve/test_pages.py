@@ -1,12 +1,14 @@
 """Served pages, and the events of a running training."""
 
 import json
+import time
 
 import httpx
 import pytest
 
 from heedful.run import Run
 from heedful.serve import pages
+from heedful.serve.questions import WAITING
 from heedful.special_tokens import END_ID
 from tests.serve.conftest import running
 
@@ -71,7 +73,9 @@ def test_questions_are_answered_in_json(client):
         ("look", {"source": [5]}, 422), ("look", {"source": [5], "target": [10**9]}, 422),
         ("look", {"source": [5], "target": [], "of": {}}, 422), ("look", {"source": "a", "target": []}, 422),
         ("score", {"variants": [1]}, 422), ("write", {"source": [5], "width": 10**6}, 422),
-        ("write", {"source": [5], "tokens": -1}, 422), ("nearest", {"text": "x" * 3000}, 413), ("guess", {}, 404),
+        ("write", {"source": [5], "tokens": -1}, 422), ("write", {"source": [5], "prefix": 5}, 422),
+        ("write", {"source": [5], "prefix": {"5": 1}}, 422), ("look", {"source": [5], "target": [], "off": 7}, 422),
+        ("nearest", {"text": "x" * 3000}, 413), ("guess", {}, 404),
     ],
 )  # fmt: skip
 def test_questions_that_make_no_sense_are_refused(client, question, fields, status):
@@ -86,3 +90,26 @@ def test_a_browser_gives_a_key_as_password(service):
         assert httpx.get(f"{address}/page/run", auth=("any", "wrong")).status_code == 401
         assert httpx.get(f"{address}/", headers={"authorization": "Basic %%%"}).status_code == 401
         assert httpx.get(f"{address}/page/run", auth=("any", "secret"), timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("writer", {"source": [5] * 5000, "target": []}), ("writer", {"source": [5], "target": [6] * 5000}),
+        ("filler", {"source": [5, 6], "target": [7]}), ("filler", {"source": [5] * 5000, "target": []}),
+    ],
+)  # fmt: skip
+def test_targets_that_do_not_fit_are_refused(client, name, fields):
+    answer = client.post(f"/api/runs/{name}/look", json=fields)
+    assert answer.status_code == 422, answer.text
+
+
+def test_clients_that_leave_free_their_place(address, client):
+    """Twice as many as may wait leave in the middle of a stream; the next question is answered."""
+    for _ in range(2 * WAITING):
+        with httpx.stream("POST", f"{address}/api/runs/writer/write", json={"source": [5, 6]}, timeout=60) as answer:
+            next(answer.iter_lines())
+    deadline = time.monotonic() + 20
+    while (status := ask(client, "look", source=[5], target=[6]).status_code) != 200 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert status == 200

@@ -56,7 +56,8 @@ export class RemoteModel extends Spelling {
   async #ask(question, argument) { return (await this.#post(question, argument)).json(); }
 
   async #post(question, argument) {
-    const given = Object.fromEntries(Object.entries(argument).filter(([, value]) => value !== undefined && value !== null));
+    const { checkpoint } = argument, update = checkpoint === undefined ? undefined : this.run.checkpoints[checkpoint];
+    const given = Object.fromEntries(Object.entries({ ...argument, checkpoint: update }).filter(([, value]) => value !== undefined && value !== null));
     const response = await fetch(`${this.api}/${question}`, {
       method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(given),
     });

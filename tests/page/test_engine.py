@@ -332,3 +332,11 @@ def test_the_search_of_a_served_page_equals_the_engine(opened, models, names, na
             _, done = search.beam(width)
             assert [one.ids for one in done] == [ids for ids, _ in found]
             np.testing.assert_allclose([one.score for one in done], [score for _, score in found], atol=1e-5)
+
+
+def test_a_page_says_how_it_computes(opened):
+    """The kernel is a field of its own: benchmarks/page.py compares the two."""
+    about = opened.evaluate("() => window.heedful.model.about()")
+    assert about["kernel"] == "WASM SIMD"
+    assert about["kernel"] in about["computed"]
+    assert about["kernel"] in opened.locator("footer").inner_text()

@@ -31,7 +31,8 @@ export class LocalModel extends Spelling {
 
   about() {
     const { kinds, ends, kernel } = this.#network();
-    return { ...this.described(), kinds, ends, computed: `Computed in this page (${kernel}); your text is not sent anywhere.` };
+    const computed = `Computed in this page (${kernel}); your text is not sent anywhere.`;
+    return { ...this.described(), kinds, ends, kernel, computed };
   }
 
   /** The target with its end token, if the model writes one. */

@@ -54,10 +54,11 @@ def ctranslate2():
 class CTranslate2Search:
     """Searches with CTranslate2 in an exported model, with the interface of `BatchSearch` except for `limits`.
 
-    CTranslate2 has one length limit for a whole batch, its own stopping rule for beams, and does not count the end
-    token when it chooses among results of different lengths. With a length penalty, a few translations therefore differ
-    from heedful's. Scores are converted to heedful's normalisation, except that a coverage penalty is normalised too,
-    and that an empty result of a beam has a score of minus infinity.
+    CTranslate2 has one length limit for a whole batch; greedy search without scores cuts its results to each sentence's
+    own. It has its own stopping rule for beams, and does not count the end token when it chooses among results of
+    different lengths: with a length penalty, a few translations therefore differ from heedful's. Scores are converted
+    to heedful's normalisation, except that a coverage penalty is normalised too, and that an empty result of a beam has
+    a score of minus infinity.
 
     Args:
         run: the `Run` that was exported; its tokenizers map ids to tokens.
@@ -145,13 +146,13 @@ class CTranslate2Search:
             options["target_prefix"] = [[tokenizer.lookup(token) for token in prefix] for prefix in prefixes]
         spelled = [[self.run.source_tokenizer.lookup(token) for token in ids] for ids in sources]
         found = (self.translator or self._new_translator()).translate_batch(spelled, **options)
-        return [self._candidates(result, max(limits)) for result in found]
+        return [self._candidates(result, own, max(limits)) for result, own in zip(found, limits, strict=True)]
 
-    def _candidates(self, result, limit):
-        """Return the `Candidate`s of a result of up to `limit` tokens, best first."""
+    def _candidates(self, result, own_limit, limit):
+        """Return the `Candidate`s of a result of up to `limit` tokens, best first; greedy ones end at `own_limit`."""
         texts = [[self.run.target_tokenizer.lookup(token) for token in tokens] for tokens in result.hypotheses]
         if not result.scores:
-            return [Candidate(ids, 0.0) for ids in texts]
+            return [Candidate(ids[:own_limit], 0.0) for ids in texts]
         pairs = zip(texts, result.scores, strict=True)
         found = [Candidate(ids, self._normalised(score, len(ids), limit)) for ids, score in pairs]
         return sorted(found, key=lambda candidate: -candidate.score)

@@ -32,7 +32,7 @@ class Options:
 
     Args:
         host, port: the address; port 0 takes a free one.
-        engine: `heedful`, or `ctranslate2` for exported translators.
+        engine: of translators: `heedful`, or `ctranslate2`, which needs their exports.
         queue: texts that may wait, for each run.
         slots: sentences decoded together by each thread.
         allowed_hosts, origins, keys: see `build_app`.
@@ -79,10 +79,10 @@ def load_service(
 
 
 def _predictor(run, decode, engine):
-    if engine == "ctranslate2":
+    if engine == "ctranslate2" and run.task.translates:
         from heedful.export.ctranslate2_search import ctranslate2_translator
 
-        return ctranslate2_translator(run.of_task("translate"), decode)
+        return ctranslate2_translator(run, decode)
     return run.task.predictor([run], decode)
 
 

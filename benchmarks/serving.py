@@ -1,6 +1,6 @@
 """Throughput and latency of `heedful serve`, beside `heedful translate` and a CTranslate2 loop in Starlette.
 
-    python benchmarks/serving.py RUN TEXT [--seconds 120] [--clients 64]
+    python benchmarks/serving.py RUN TEXT [--seconds 120] [--clients 64] [--slots 32]
 
 RUN is a translator with an export to CTranslate2, TEXT a file with one source sentence a line. The clients are in one
 process and keep their connections; each sends the next sentence when it has the answer to the last one. Everything is
@@ -135,6 +135,7 @@ def main():
     parser.add_argument("--target", default="en")
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--slots", type=int, default=32, help="of each of the server's threads")
     parser.add_argument("--peer", action="store_true", help="also a CTranslate2 loop in Starlette")
     given = parser.parse_args()
     from heedful.data.corpus import read_lines, resolve
@@ -163,7 +164,8 @@ def main():
         rate = statistics.median(rates)
         all_rates = ", ".join(f"{one:,.0f}" for one in sorted(rates))
         print(f"heedful translate: {rate:,.0f} tokens/s (median of {all_rates})", flush=True)
-        with started([sys.executable, "-m", "heedful", "serve", str(given.run), "--port", "0"]) as port:
+        serve = [sys.executable, "-m", "heedful", "serve", str(given.run), "--port", "0", "--slots", str(given.slots)]
+        with started(serve) as port:
             own, texts = measured("heedful serve", port, lines, given.target, given.seconds, given.clients, count)
             same = sum(text == written[number] for number, text in texts)
             print(

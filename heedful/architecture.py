@@ -56,6 +56,9 @@ class Architecture:
     """Position encoding: sinusoidal, sines and cosines interleaved (section 3.5) or concatenated
     (TensorFlow tutorial); learned (Gehring et al. 2017); rotary (Su et al. 2021); none, which leaves an encoder a bag
     of words."""
+    rotary_base: float = 10000.0
+    """Base of the wavelengths of rotary positions (Su et al. 2021, section 3.2.2); models for long texts have a larger
+    one."""
     embedding_norm: bool = False
     """Whether embeddings are normalised before the first block, as in BERT (Devlin et al. 2019)."""
     embedding_scale: bool = True

@@ -340,7 +340,7 @@ def test_unsupported_models_and_occupied_folders_are_refused(gpt2, tmp_path, cli
     with pytest.raises(InputError, match="There is no folder"):
         import_model(tmp_path / "nowhere", tmp_path / "other")
     for changed, message in (
-        ({"model_type": "t5"}, "a model of type 't5'; known are bert, gpt2, marian"),
+        ({"model_type": "t5"}, "a model of type 't5'; known are bert, distilbert, roberta"),
         ({"activation_function": "tanh"}, "the activation 'tanh' is none of"),
         ({"add_cross_attention": True}, "add_cross_attention = True is not supported"),
     ):

@@ -31,6 +31,9 @@ class ModelConfig(Architecture):
     d_ff: int = None  # type: ignore[assignment]
     pooling: Literal["mean", "first"] = "mean"
     """classify: classify the mean of all token vectors, or the first one."""
+    pooler_activation: Literal["tanh", "relu"] = "tanh"
+    """classify with pooling = first: activation of the projection of the first vector, tanh (BERT) or relu
+    (DistilBERT)."""
     untrained_head: bool = False
     """fill: whether the head for masked tokens is untrained, as in an encoder imported without one. Such a model can
     embed texts and initialise other runs, but not fill gaps."""
@@ -39,7 +42,7 @@ class ModelConfig(Architecture):
         for name, value in zip(SET_BY_SIZE, SIZES[self.size], strict=True):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon")
+        positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon", "rotary_base")
         at_most(self, num_layers=10**4, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
         fraction(self, "dropout", "attention_dropout", "feed_forward_dropout")
         if self.head_dim is not None:

@@ -91,7 +91,7 @@ def specify(run: "Run", engine):
         "num_heads_kv": config.num_kv_heads if config.num_kv_heads not in (None, config.num_heads) else None,
     }
     if config.positions == "rotary":
-        options |= {"rotary_dim": 0, "rotary_interleave": False}
+        options |= {"rotary_dim": 0, "rotary_interleave": False, "rotary_base": config.rotary_base}
     sizes = config.num_layers, config.num_heads
     specification = specs.TransformerSpec(
         specs.transformer_spec.TransformerEncoderSpec(*sizes, **options),

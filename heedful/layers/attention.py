@@ -55,6 +55,7 @@ class MultiHeadAttention(keras.layers.Layer):
         cross: attend to a memory instead of the queries (cross-attention).
         causal: hide the keys that come after a query (self-attention only).
         rotary: rotate queries and keys by their positions, see `rotate` (self-attention only).
+        rotary_base: base of the wavelengths of rotary positions.
         dropout: fraction of attention weights dropped in training.
         bias: whether the projections have a bias.
         projections: `all`; `input`, without the output projection; `output`, without those of query, key and value; or
@@ -71,6 +72,7 @@ class MultiHeadAttention(keras.layers.Layer):
         cross: bool = False,
         causal: bool = False,
         rotary: bool = False,
+        rotary_base: float = 10000.0,
         dropout: float = 0.0,
         bias: bool = True,
         projections: str = "all",
@@ -79,7 +81,7 @@ class MultiHeadAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads or num_heads
         self.cross, self.causal, self.rotary, self.bias, self.projections = cross, causal, rotary, bias, projections
-        self.head_dim = head_dim or d_model // num_heads
+        self.head_dim, self.rotary_base = head_dim or d_model // num_heads, rotary_base
         self.query_width, self.kv_width = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self._check(head_dim)
         self.supports_masking = True
@@ -229,7 +231,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def _rotated(self, query, keys, values, positions):
         if self.rotary:
             positions = ops.arange(ops.shape(query)[1]) if positions is None else positions
-            query, keys = rotate(query, positions), rotate(keys, positions)
+            query, keys = (rotate(part, positions, self.rotary_base) for part in (query, keys))
         return query, (keys, values)
 
     def _attend(self, query, keys, values, visible, trace):
@@ -260,5 +262,6 @@ class MultiHeadAttention(keras.layers.Layer):
         return super().get_config() | {
             "d_model": self.d_model, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads,
             "head_dim": self.head_dim, "cross": self.cross, "causal": self.causal, "rotary": self.rotary,
-            "dropout": self.dropout.rate, "bias": self.bias, "projections": self.projections,
+            "rotary_base": self.rotary_base, "dropout": self.dropout.rate, "bias": self.bias,
+            "projections": self.projections,
         }  # fmt: skip

@@ -34,7 +34,7 @@ class EncoderBlock(keras.layers.Layer):
         feed_forward_dropout: fraction of the inner values of the feed-forward network dropped in training.
         attention_projections: see `MultiHeadAttention`.
         causal: whether self-attention hides the tokens after each position.
-        rotary: whether self-attention uses rotary positions.
+        rotary, rotary_base: see `MultiHeadAttention`; of self-attention.
         bias: whether projections and layer norms have a bias.
         norm, norm_epsilon: see `Norm`.
     """
@@ -55,6 +55,7 @@ class EncoderBlock(keras.layers.Layer):
         attention_projections: str = "all",
         causal: bool = False,
         rotary: bool = False,
+        rotary_base: float = 10000.0,
         bias: bool = True,
         norm: str = "layer",
         norm_epsilon: float = EPSILON,
@@ -66,11 +67,11 @@ class EncoderBlock(keras.layers.Layer):
             "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
             "head_dim": head_dim, "activation": activation, "norm_position": norm_position, "dropout": dropout,
             "attention_dropout": attention_dropout, "feed_forward_dropout": feed_forward_dropout,
-            "attention_projections": attention_projections, "causal": causal, "rotary": rotary, "bias": bias,
-            "norm": norm, "norm_epsilon": norm_epsilon,
+            "attention_projections": attention_projections, "causal": causal, "rotary": rotary,
+            "rotary_base": rotary_base, "bias": bias, "norm": norm, "norm_epsilon": norm_epsilon,
         }  # fmt: skip
         self.supports_masking = True
-        self.attention = self._attention("self_attention", causal=causal, rotary=rotary)
+        self.attention = self._attention("self_attention", causal=causal, rotary=rotary, rotary_base=rotary_base)
         self.attention_residual = self._residual("self_attention_residual")
         self.feed_forward = FeedForward(
             d_model, d_ff, activation, bias, feed_forward_dropout, name="feed_forward", dtype=self.dtype_policy

@@ -24,14 +24,14 @@ def sinusoid(positions, d_model: int, concatenated: bool = False):
     return ops.reshape(ops.stack([sines, cosines], axis=-1), (*ops.shape(positions), d_model))
 
 
-def rotate(x, positions):
+def rotate(x, positions, base: float = 10000.0):
     """Rotate each pair of dimensions of `x` (B, T, N, H) by an angle that grows with its position (Su et al. 2021).
 
     Positions enter the dot product of two rotated vectors only through their distance. Dimension i is paired with
-    dimension i + H/2. `positions` is (T,) or (B, T).
+    dimension i + H/2, and has the wavelength 2 pi base^(2i / H). `positions` is (T,) or (B, T).
     """
     half = x.shape[-1] // 2
-    rates = 10000.0 ** (-ops.arange(half, dtype="float32") / half)
+    rates = base ** (-ops.arange(half, dtype="float32") / half)
     angles = ops.cast(positions, "float32")[..., None, None] * rates  # (T, 1, H/2) or (B, T, 1, H/2)
     cos, sin = ops.cast(ops.cos(angles), x.dtype), ops.cast(ops.sin(angles), x.dtype)
     first, second = x[..., :half], x[..., half:]

@@ -110,6 +110,7 @@ class Base(keras.Model):
             "dropout": chosen.dropout, "attention_dropout": chosen.attention_dropout,
             "feed_forward_dropout": chosen.feed_forward_dropout,
             "attention_projections": chosen.attention_projections, "rotary": chosen.positions == "rotary",
+            "rotary_base": chosen.rotary_base,
         }  # fmt: skip
 
     def input_options(self):

@@ -114,20 +114,31 @@ class Classifier(TextEncoder):
     Args:
         vocab_size: size of the vocabulary, padding included.
         num_classes: classes C.
-        pooling: `first`: the first token's vector through a projection with tanh, as in BERT; `mean`: the mean vector.
+        pooling: `first`: the first token's vector through a projection with an activation, as in BERT; `mean`: the mean
+            vector.
+        pooler_activation: `tanh` (BERT) or `relu` (DistilBERT).
         architecture: keyword arguments, see `Architecture`.
     """
 
-    def __init__(self, vocab_size: int, num_classes: int, *, pooling: str = "mean", **architecture):
+    def __init__(
+        self,
+        vocab_size: int,
+        num_classes: int,
+        *,
+        pooling: str = "mean",
+        pooler_activation: str = "tanh",
+        **architecture,
+    ):
         architecture |= {"output_bias": False}  # for a vocabulary; the class projection has its own bias
-        super().__init__(vocab_size, {"num_classes": num_classes, "pooling": pooling}, **architecture)
+        sizes = {"num_classes": num_classes, "pooling": pooling, "pooler_activation": pooler_activation}
+        super().__init__(vocab_size, sizes, **architecture)
         self._assemble(self.new_tables(vocab_size)[0])
         if pooling not in POOLINGS:
             raise ValueError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
         self.num_classes, self.pooling = num_classes, pooling
         policy = self.dtype_policy
         # Created for any pooling, so that what is created next starts from the same random draws.
-        pooler = Projection(self.d_model, activation="tanh", name="pooler", dtype=policy)
+        pooler = Projection(self.d_model, activation=pooler_activation, name="pooler", dtype=policy)
         self.pooler = pooler if pooling == "first" else None
         self.pooler_dropout = Dropout(self.architecture.dropout, name="pooler_dropout", dtype=policy)
         self.pooler_dropout.build((None, 1, self.d_model))

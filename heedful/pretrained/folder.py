@@ -89,6 +89,14 @@ class Tensors:
             raise InputError(f"{self.origin}: the tensor {name!r} has the shape {array.shape}, expected {shape}.")
         return np.asarray(array, np.float32)
 
+    def rename(self, ends):
+        """Give tensors whose names have one of these endings the other one: a dict from old to new endings."""
+        for old, new in ends.items():
+            self._left = {
+                name.removesuffix(old) + new if name.endswith(old) else name: array
+                for name, array in self._left.items()
+            }
+
     def drop(self, *beginnings):
         """Remove unneeded tensors: all whose names have one of these prefixes."""
         self._left = {name: array for name, array in self._left.items() if not name.startswith(beginnings)}

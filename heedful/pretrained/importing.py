@@ -6,7 +6,7 @@ import numpy as np
 
 from heedful import backend
 from heedful.errors import InputError
-from heedful.pretrained.architectures import ARCHITECTURES
+from heedful.pretrained.architectures import LAYOUTS
 from heedful.pretrained.archive import ENDINGS, import_archive
 from heedful.pretrained.folder import PretrainedFolder
 from heedful.run import CONFIG, LOADED, Run
@@ -20,13 +20,13 @@ def import_model(source, path, tokenizers=(), trust=False):
     """Create a run from a pretrained model.
 
     Args:
-        source: a folder in the Hugging Face layout (BERT, GPT-2 or Marian), the name of a model on the hub, or a file
-            that Keras saved.
+        source: a folder in the Hugging Face layout, of a class in `architectures.py`, the name of a model on the hub,
+            or a file that Keras saved.
         path: the new run folder.
         tokenizers, trust: for Keras files, see `import_archive`.
 
     Returns:
-        The `Run`, with task `fill`, `generate` or `translate`.
+        The `Run`, with task `fill`, `classify`, `generate` or `translate`.
 
     Raises:
         InputError: the architecture is unknown; a tensor is missing, superfluous or of the wrong shape; a file is
@@ -40,10 +40,10 @@ def import_model(source, path, tokenizers=(), trust=False):
         return import_archive(source, path, tokenizers, trust)
     folder = PretrainedFolder(_find(source))
     kind = folder.setting("model_type")
-    if kind not in ARCHITECTURES:
-        raise InputError(f"{folder.path} holds a model of type {kind!r}; known are {', '.join(ARCHITECTURES)}.")
+    if kind not in LAYOUTS:
+        raise InputError(f"{folder.path} holds a model of type {kind!r}; known are {', '.join(LAYOUTS)}.")
     try:
-        imported = ARCHITECTURES[kind](folder)
+        imported = LAYOUTS[kind].read(folder)
     except InputError:
         raise
     except (KeyError, TypeError, ValueError) as error:  # such as sizes that are strings

@@ -1,6 +1,7 @@
 """Convert a pretrained model's tokenizer to our ids: special tokens first, then all others in their order."""
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,12 +40,14 @@ class Vocabulary:
 
     Args:
         folder: a `PretrainedFolder`.
-        names: the pretrained model's name for each of our special tokens, such as `{"[START]": "[CLS]"}`, or None.
+        names: the pretrained model's name or id for each of our special tokens, such as `{"[START]": "[CLS]"}`, or
+            None.
         side: its tokenizer.
+        size: of the vocabulary; None: as config.json says.
     """
 
-    def __init__(self, folder, names, side=Side()):  # noqa: B008 - a tuple is immutable
-        self.size, ids = folder.setting("vocab_size"), side.ids
+    def __init__(self, folder, names, side=Side(), size=None):  # noqa: B008 - a tuple is immutable
+        self.size, ids = size or folder.setting("vocab_size"), side.ids
         self._data = side.data or _data(folder, names)
         model = self._data["model"]
         listed = isinstance(model["vocab"], list)  # Unigram: pieces with scores
@@ -56,9 +59,10 @@ class Vocabulary:
         if max(foreign.values()) >= self.size:
             raise InputError(f"{folder.path}: the tokenizer has ids beyond the model's vocabulary of {self.size}.")
         ours = [*SPECIAL, MASK] if MASK in names else list(SPECIAL)
-        if missing := [name for name in names.values() if name is not None and name not in foreign]:
+        named = {token: name for token, name in names.items() if isinstance(name, str)}
+        if missing := [name for name in named.values() if name not in foreign]:
             raise InputError(f"{folder.path}: the tokenizer has no token {missing[0]!r}.")
-        special = {token: foreign[names[token]] if names.get(token) else None for token in ours}
+        special = {token: foreign[named[token]] if token in named else names.get(token) for token in ours}
         kept = range(self.size) if ids is None else sorted(ids.values())
         rest = [index for index in kept if index not in special.values()]
         self.old_ids = [special[token] for token in ours] + rest
@@ -97,6 +101,55 @@ class Vocabulary:
         data["added_tokens"] = [token | {"id": places[token["content"]]} for token in added]
         data["post_processor"] = data["truncation"] = data["padding"] = None  # we add special tokens ourselves
         return Tokenizer.from_json(json.dumps(data))
+
+
+def special_names(folder, roles: Mapping[str, str], usual: Sequence[str]) -> dict[str, str]:
+    """Return the name of each of our special tokens in a folder's tokenizer.
+
+    Args:
+        folder: a `PretrainedFolder`.
+        roles: the key of a tokenizer_config.json or special_tokens_map.json for each of our special tokens.
+        usual: their names in a folder without these files, in the same order.
+    """
+    named = {}
+    for file in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (folder.path / file).is_file():
+            named |= folder.read_json(file)
+    found = {}
+    for (token, role), name in zip(roles.items(), usual, strict=True):
+        value = named.get(role) or name
+        found[token] = value["content"] if isinstance(value, dict) else value
+    return found
+
+
+def adds_start_token(folder) -> bool:
+    """Return whether a folder's tokenizer begins each text with a special token."""
+    if (folder.path / "tokenizer.json").is_file():
+        post_processor = folder.read_json("tokenizer.json").get("post_processor") or {}
+        for step in post_processor.get("processors", [post_processor]):
+            if step.get("single"):
+                return "SpecialToken" in step["single"][0]
+    path = folder.path / "tokenizer_config.json"
+    return path.is_file() and folder.read_json(path.name).get("add_bos_token") is True
+
+
+def target_side(folder) -> Side:
+    """Return the `Side` of a target with a vocabulary of its own: that of `target/tokenizer.json`."""
+    return Side(folder.read_json("target/tokenizer.json"))
+
+
+def refuse_framed_sources(folder) -> None:
+    """Raise `InputError` if a tokenizer adds other tokens to a text than the end token, as BART's and mBART's do."""
+    path = folder.path / "tokenizer.json"
+    post_processor = (folder.read_json(path.name).get("post_processor") if path.is_file() else None) or {}
+    for step in post_processor.get("processors", [post_processor]):
+        pieces = [kind for piece in step.get("single", []) for kind in piece]
+        if step.get("type") in ("RobertaProcessing", "BertProcessing") or pieces not in (
+            [], ["Sequence"], ["Sequence", "SpecialToken"],
+        ):  # fmt: skip
+            raise InputError(
+                f"{path} adds more to each source than an end token, which is all that our sources have: not supported."
+            )
 
 
 def _data(folder, names):

@@ -140,7 +140,7 @@ def _attend(layer: MultiHeadAttention, x, visible):
         query, keys, values = np.split(joint, [heads * size, (heads + key_heads) * size], axis=-1)
     query, keys, values = (part.reshape(*x.shape[:2], -1, size) for part in (query, keys, values))
     if layer.rotary:
-        query, keys = _turned(query), _turned(keys)
+        query, keys = (_turned(part, layer.rotary_base) for part in (query, keys))
     keys, values = (np.repeat(part, heads // key_heads, axis=2) for part in (keys, values))
     scores = np.einsum("btnh,bsnh->bnts", query, keys) / np.sqrt(size)
     weights = np.exp(np.where(visible, scores, -np.inf))
@@ -154,9 +154,9 @@ def _dense(layer, x):
     return x + backend.to_numpy(layer.bias) if layer.use_bias else x
 
 
-def _turned(x):
+def _turned(x, base):
     half = x.shape[-1] // 2
-    angles = np.arange(x.shape[1])[:, None] * 10_000.0 ** (-np.arange(half) / half)
+    angles = np.arange(x.shape[1])[:, None] * base ** (-np.arange(half) / half)
     cosine, sine = np.cos(angles)[:, None], np.sin(angles)[:, None]
     first, second = x[..., :half], x[..., half:]
     return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)

@@ -90,7 +90,8 @@ class Classify(Task):
         from heedful.models import Classifier
 
         config = run.config
-        return Classifier(len(run.tokenizer), len(config.data.labels), pooling=config.model.pooling, **options)
+        head = {"pooling": config.model.pooling, "pooler_activation": config.model.pooler_activation}
+        return Classifier(len(run.tokenizer), len(config.data.labels), **head, **options)
 
     def predictor(self, runs: "Sequence[Run]", decode: DecodeConfig | None = None) -> "Predictor":
         from heedful.inference.text_classifier import TextClassifier

@@ -268,6 +268,6 @@ def starting_point(config: Config) -> "tuple[Run, Config]":
 
     before = Run.open(config.train.init_from).of_task("fill")
     before.refuse_larger_than(before.weights_path())  # report missing weights before the new run begins
-    kept = ("dropout", "attention_dropout", "pooling", "tie", "output_bias", "untrained_head")
+    kept = ("dropout", "attention_dropout", "pooling", "pooler_activation", "tie", "output_bias", "untrained_head")
     own = {name: getattr(config.model, name) for name in kept}
     return before, dataclasses.replace(config, model=dataclasses.replace(before.config.model, **own))

@@ -132,7 +132,7 @@ export class Attention {
     this.pair = input && cross ? dense("key_value", 2 * this.keyWidth) : null;
     this.output = ["all", "output"].includes(options.attention_projections)
       ? dense("output", width, this.queryWidth) : null;
-    this.rotary = !cross && options.positions === "rotary";
+    this.rotaryBase = !cross && options.positions === "rotary" ? options.rotary_base ?? 10000 : 0; // 0: not rotary
   }
 
   /** An empty key/value cache for `places` tokens. @returns {KeysValues} */
@@ -151,8 +151,8 @@ export class Attention {
     const stride = queryWidth + 2 * keyWidth;
     for (let t = 0; t < T; t++) {
       const row = all.subarray(t * stride, (t + 1) * stride);
-      if (this.rotary) {
-        for (let head = 0; head < this.heads + this.keyHeads; head++) rotate(row, head * size, size, from + t);
+      for (let head = 0; this.rotaryBase && head < this.heads + this.keyHeads; head++) {
+        rotate(row, head * size, size, from + t, this.rotaryBase);
       }
       past.keys.set(row.subarray(queryWidth, queryWidth + keyWidth), (from + t) * keyWidth);
       past.values.set(row.subarray(queryWidth + keyWidth), (from + t) * keyWidth);
@@ -329,10 +329,10 @@ function addSinusoid(row, position, interleaved) {
   }
 }
 
-function rotate(row, at, size, position) {
+function rotate(row, at, size, position, base) {
   const half = size / 2;
   for (let i = 0; i < half; i++) {
-    const angle = position * 10000 ** (-i / half), c = Math.cos(angle), s = Math.sin(angle);
+    const angle = position * base ** (-i / half), c = Math.cos(angle), s = Math.sin(angle);
     const a = row[at + i], b = row[at + half + i];
     row[at + i] = a * c - b * s;
     row[at + half + i] = b * c + a * s;

@@ -214,7 +214,8 @@ export class ClassModel extends EncoderOnly {
       else for (let t = 0; t < T; t++) for (let i = 0; i < D; i++) pooled[i] += vectors[t * D + i] / T;
       if (this.pooler) {
         pooled = this.arena.linear(pooled, 1, this.pooler);
-        for (let i = 0; i < D; i++) pooled[i] = Math.tanh(pooled[i]);
+        const activation = this.options.pooler_activation === "relu" ? (x) => Math.max(0, x) : Math.tanh;
+        for (let i = 0; i < D; i++) pooled[i] = activation(pooled[i]);
       }
       return this.project(pooled, 1, this.output);
     });

@@ -21,6 +21,7 @@ from heedful.data.phrasebook import phrasebook
 
 HERE = Path(__file__).resolve().parents[1]
 RECIPES = {"quickstart": 60, "trec": 60, "shakespeare-char-cpu": 30, "trec-fill": 30}  # updates
+ALIKE = ["--data.max_shapes", "2", "--train.warmup_updates", "200", "--decode.batch_size", "64"]  # the recipes differ
 MORE = 20  # updates of a resumed training
 SENTENCES = 500
 PARTS = {"train": 40_000, "valid": 500, "test": SENTENCES}  # sentences of the phrasebook
@@ -47,7 +48,7 @@ def compare(other, folder):
     files = [f'--data.{part}=["{folder}/{part}.pt", "{folder}/{part}.en"]' for part in PARTS]
     for recipe, updates in RECIPES.items():
         counts = ["--train.updates", updates, "--train.validate_every", updates]
-        text = ["--data.corpus", "files", *files] if recipe == "quickstart" else []
+        text = ["--data.corpus", "files", *files, *ALIKE] if recipe == "quickstart" else []
         both("train", recipe, "--run", f"{{}}-{recipe}", *counts, *QUIET, *text)
         states = [state(folder / f"{name}-{recipe}", updates) for name in trees]
         yield report(f"{recipe}: weights and optimizer after {updates} updates", *states)

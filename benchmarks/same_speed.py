@@ -36,7 +36,7 @@ translator = heedful.load(sys.argv[1])
 lines = [source for source, _ in phrasebook("test", 640)]
 def measure():
     began = time.perf_counter()
-    translator.translate(lines, beam_size=int(sys.argv[2]), max_length=40)
+    translator.translate(lines, beam_size=int(sys.argv[2]), max_length=40, batch_size=64)
     return len(lines) / (time.perf_counter() - began)
 measure()  # compiles
 """

@@ -3,8 +3,6 @@
 Axes: S positions, D d_model, V vocabulary.
 """
 
-import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,8 @@ import numpy as np
 
 from heedful import backend
 from heedful.errors import InputError
-from heedful.export.ctranslate2_search import ORIGIN, ctranslate2, exported_weights
+from heedful.export.ctranslate2_search import ctranslate2
+from heedful.export.folders import ORIGIN, replacing, write_origin
 from heedful.layers import sinusoid
 from heedful.layers.feed_forward import is_gated
 
@@ -26,7 +25,7 @@ PARITY = "parity.json"  # the comparison of both engines
 ACTIVATIONS = {
     "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "geglu": "GELU", "swiglu": "SWISH",
 }  # fmt: skip
-OWN_FILES = ("model.bin", "config.json", ORIGIN, PARITY)  # besides vocabularies
+OWN_FILES = ("model.bin", "config.json", ORIGIN, PARITY, "_vocabulary.json")  # endings of their names
 
 
 def export(run: "Run", folder: str | Path, quantization: str = "float32") -> Path:
@@ -39,19 +38,12 @@ def export(run: "Run", folder: str | Path, quantization: str = "float32") -> Pat
     engine = ctranslate2()
     folder = Path(folder)
     require_quantization(quantization)
-    refuse_foreign(folder)
     specification = specify(run, engine)
     specification.validate()
     specification.optimize(quantization=None if quantization == "float32" else quantization)
-    aside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
+    with replacing(folder, OWN_FILES, "part") as aside:
         specification.save(str(aside))
-        (aside / ORIGIN).write_text(json.dumps({"weights": run.weights_fingerprint()}) + "\n", encoding="utf-8")
-        move(aside, folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        write_origin(aside, run)
     return folder
 
 
@@ -59,22 +51,6 @@ def require_quantization(name: str) -> None:
     """Refuse a quantization that CTranslate2 does not have."""
     if name not in QUANTIZATIONS:
         raise InputError(f"Unknown quantization {name!r}: choose one of {', '.join(QUANTIZATIONS)}.")
-
-
-def refuse_foreign(folder: Path) -> None:
-    """Raise `InputError` if a folder has files that no export wrote."""
-    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    foreign = [name for name in names if name not in OWN_FILES and not name.endswith("_vocabulary.json")]
-    if names and (foreign or exported_weights(folder) is None):
-        raise InputError(
-            f"{folder} holds {(foreign or names)[0]}, which heedful has not exported: choose another folder."
-        )
-
-
-def move(exported: Path, folder: Path) -> None:
-    """Move an exported model to a folder, replacing an earlier one."""
-    shutil.rmtree(folder, ignore_errors=True)
-    exported.rename(folder)
 
 
 def specify(run: "Run", engine):

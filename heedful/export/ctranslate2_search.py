@@ -10,14 +10,13 @@ from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room
 from heedful.errors import InputError
+from heedful.export.folders import exported_weights
 from heedful.inference.line_translator import LineTranslator
-from heedful.validation import read_json
 
 if TYPE_CHECKING:
     from heedful.run import Run
 
 EXPORTED = "ctranslate2"  # subfolder of a run for the exported model
-ORIGIN = "heedful.json"  # file with the fingerprint of the exported weights
 
 
 def ctranslate2_translator(run: "Run", decode: DecodeConfig | None = None, folder: Path | None = None, **options):
@@ -29,13 +28,6 @@ def ctranslate2_translator(run: "Run", decode: DecodeConfig | None = None, folde
 
     decode = decode or run.config.decode
     return LineTranslator(new_decoder, run.source_tokenizer, run.target_tokenizer, decode, run.config.model.max_length)
-
-
-def exported_weights(folder: Path):
-    """Return the fingerprint of the weights from which a model was exported, or None if it is unknown."""
-    path = Path(folder) / ORIGIN
-    told = read_json(path) if path.is_file() else None
-    return told.get("weights") if isinstance(told, dict) else None
 
 
 def ctranslate2():

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.errors import InputError
 from heedful.evaluation import score_text
-from heedful.export.ctranslate2 import PARITY, export, move, refuse_foreign, require_quantization
+from heedful.export.ctranslate2 import OWN_FILES, PARITY, export, require_quantization
 from heedful.export.ctranslate2_search import ctranslate2_translator
+from heedful.export.folders import replacing
 from heedful.inference.translator import Translator
 from heedful.storage import write_text
 
@@ -85,11 +85,9 @@ def export_checked(
     Raises:
         InputError: the two engines differ by more than rounding; or as `export`.
     """
-    folder, began = Path(folder).resolve(), time.monotonic()  # "." has no name for a sibling folder
+    began = time.monotonic()
     require_quantization(quantization)
-    refuse_foreign(folder)
-    tried = folder.with_name(f".{folder.name}.tried")  # an earlier export stays until this one has passed
-    try:
+    with replacing(Path(folder), OWN_FILES) as tried:  # an earlier export stays until this one has passed
         export(run, tried)
         results = check_parity(run, tried, pairs, report)
         failed = [
@@ -107,9 +105,6 @@ def export_checked(
             report(f"{quantization}, which changes the weights:")
             results += [result | {"quantization": quantization} for result in check_parity(run, tried, pairs, report)]
         write_text(tried / PARITY, json.dumps(results, indent=2) + "\n")
-        move(tried, folder)
-    finally:
-        shutil.rmtree(tried, ignore_errors=True)
     report(f"parity checked in {time.monotonic() - began:.0f} s; model in {folder}")
     report(
         "identical translations: "

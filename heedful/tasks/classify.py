@@ -33,6 +33,7 @@ class Classify(Task):
     """Trains a `Classifier` on labelled texts, from scratch or from the encoder of a `MaskedLM`."""
 
     name = "classify"
+    hub_task = "text-classification"
     compared_by = ("accuracy",)
     starts_from = tuple((part, part) for part in ("embedding/", "text_input/", "encoder/"))
     all_frozen = embeds = True

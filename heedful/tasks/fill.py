@@ -33,6 +33,7 @@ class Fill(DocumentsTask):
     """Trains a `MaskedLM` on documents; every validation masks the same tokens."""
 
     name = "fill"
+    hub_task = "fill-mask"
     scored_by_token = embeds = True
     page = "fill"
 

@@ -33,6 +33,7 @@ class Generate(DocumentsTask):
     """Trains a `CausalLM` on documents; validation writes a sample text."""
 
     name = "generate"
+    hub_task = "text-generation"
     compared_by = ("bits_per_byte", "loss")
     writes = True
     page = "generate"

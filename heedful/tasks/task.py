@@ -62,6 +62,8 @@ class Task:
     """Whether a server offers the run as a translator."""
     embeds: ClassVar[bool] = False
     """Whether the model is an encoder, so that a server offers vectors of texts."""
+    hub_task: ClassVar[str] = "other"
+    """The name of the task on the Hugging Face hub, and of the pipeline of `transformers`."""
     page: ClassVar[str | None] = None
     """The kind of network by which `heedful page` computes: a name in page/web/engine/networks.js. None: no page."""
     all_frozen: ClassVar[bool] = False

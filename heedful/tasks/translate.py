@@ -34,6 +34,7 @@ class Translate(Task):
     """Trains a `Transformer` on pairs of sentences; validation decodes some of them."""
 
     name = "translate"
+    hub_task = "translation"
     tokenizer_files = ("source.tokenizer.json", "target.tokenizer.json")
     selected_by = ("bleu", "loss", "accuracy")
     compared_by = ("bleu",)

@@ -1,0 +1,152 @@
+"""Export of a trained run to a folder in the Hugging Face layout, which `transformers` opens.
+
+The class is the first one of `heedful.pretrained.architectures` that fits the options of the model exactly.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors.numpy
+
+from heedful import __version__
+from heedful.errors import InputError
+from heedful.export.folders import ORIGIN, replacing, write_origin
+from heedful.export.model_card import model_card
+from heedful.pretrained.architectures import LAYOUTS
+from heedful.special_tokens import (
+    END,
+    END_ID,
+    MASK,
+    PAD,
+    PAD_ID,
+    START,
+    START_ID,
+    UNKNOWN,
+    UNKNOWN_ID,
+)
+from heedful.weights import weights_by_name
+
+if TYPE_CHECKING:
+    from heedful.run import Run
+
+OWN_FILES = (
+    "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "target",
+    "README.md", ORIGIN, "parity.json",
+)  # fmt: skip
+NEVER_WRITTEN_IDS = [PAD_ID, UNKNOWN_ID, START_ID]
+
+
+def export(run: "Run", folder: str | Path) -> Path:
+    """Write a `Run` as a folder in the Hugging Face layout: model, tokenizer, settings, model card.
+
+    Raises:
+        InputError: no class of transformers has the options of the model; or the folder holds something else.
+    """
+    with replacing(Path(folder), OWN_FILES, "part") as aside:
+        write_folder(run, aside)
+    return Path(folder)
+
+
+def fitting_layout(run: "Run", model, weights):
+    """Return the layout whose class has all options of a run's model.
+
+    Raises:
+        InputError: there is none; the message names the options that the nearest one lacks.
+    """
+    candidates = [layout for layout in LAYOUTS.values() if isinstance(model, layout.models)]
+    if not candidates:
+        raise InputError(f"There is no class of transformers for models of task = {run.config.task!r}.")
+    misfits = {
+        layout.name: [option for option, lacks in layout.misfits(run.config, weights).items() if lacks]
+        for layout in candidates
+    }
+    name = min(misfits, key=lambda name: len(misfits[name]))
+    if misfits[name]:
+        raise InputError(
+            f"No class of transformers has all options of this model; the nearest one, {name}, lacks "
+            f"{', '.join(misfits[name])}."
+        )
+    return next(layout for layout in candidates if layout.name == name)
+
+
+def write_folder(run: "Run", folder: Path) -> None:
+    """Write all files of an export of `run` into an empty folder."""
+    config, model = run.config, run.load_model()
+    weights = weights_by_name(model)
+    layout = fitting_layout(run, model, weights)
+    sizes = tuple(len(tokenizer) for tokenizer in run.tokenizers())
+    settings, tensors = layout.write(config, weights, sizes)
+    settings |= {"torch_dtype": "float32", "heedful_version": __version__}
+    _write_json(folder / "config.json", settings)
+    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(tensors, metadata={"format": "pt"}))
+    if run.task.translates or run.task.writes:
+        _write_json(folder / "generation_config.json", generation_config(run))
+    _write_tokenizer(run, run.tokenizers()[0], folder)
+    if run.task.translates and config.model.tie in ("none", "target"):  # each side has its own table
+        (folder / "target").mkdir()
+        _write_tokenizer(run, run.target_tokenizer, folder / "target")
+    write_origin(folder, run)
+    (folder / "README.md").write_text(model_card(run, settings["architectures"][0]), encoding="utf-8")
+
+
+def generation_config(run: "Run") -> dict[str, Any]:
+    """Return the settings of a search, as `transformers` names them, that match those of a run."""
+    decode = run.config.decode
+    found: dict[str, Any] = {
+        "pad_token_id": PAD_ID, "bos_token_id": START_ID, "eos_token_id": END_ID, "num_beams": decode.beam_size,
+        "suppress_tokens": NEVER_WRITTEN_IDS, "do_sample": decode.sample,
+    }  # fmt: skip
+    if run.task.translates:
+        found |= {"decoder_start_token_id": START_ID, "max_length": run.config.model.max_length}
+    if decode.beam_size > 1:
+        found |= {"length_penalty": decode.length_penalty, "early_stopping": False}
+    if decode.no_repeat_ngram:
+        found["no_repeat_ngram_size"] = decode.no_repeat_ngram
+    if decode.sample:
+        found |= {"temperature": decode.temperature, "top_k": decode.top_k, "top_p": decode.top_p}
+    return found
+
+
+def _write_tokenizer(run, tokenizer, folder):
+    """Write a tokenizer that adds the special tokens that the model has been trained with."""
+    data = json.loads(tokenizer.to_json())
+    if run.task.translates:
+        before, after = [], [END]
+    elif run.task.writes:
+        before, after = [START] if run.task.starts_texts(run.config) else [], []
+    else:
+        before, after = [START], [END]
+    data["post_processor"] = _template(before, after, tokenizer) if before or after else None
+    _write_json(folder / "tokenizer.json", data)
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": run.config.model.max_length,
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,  # "[END]" in a text is text
+        "model_input_names": ["input_ids", "attention_mask"],
+        "pad_token": PAD, "unk_token": UNKNOWN, "bos_token": START, "eos_token": END, "padding_side": "right",
+    }  # fmt: skip
+    if run.task.writes and not run.task.translates:
+        settings["padding_side"] = "left"  # a prompt must end where its continuation begins
+    if tokenizer.mask_id is not None:
+        settings |= {"cls_token": START, "sep_token": END, "mask_token": MASK, "split_special_tokens": False}
+    _write_json(folder / "tokenizer_config.json", settings)
+
+
+def _template(before, after, tokenizer):
+    """Return the post-processor that encloses a text in special tokens."""
+
+    def step(token):
+        return {"SpecialToken": {"id": token, "type_id": 0}}
+
+    texts = {"A": {"Sequence": {"id": "A", "type_id": 0}}, "B": {"Sequence": {"id": "B", "type_id": 0}}}
+    single = [*map(step, before), texts["A"], *map(step, after)]
+    ids = {token: tokenizer.lookup(token) for token in (*before, *after)}
+    return {
+        "type": "TemplateProcessing", "single": single, "pair": [*single, texts["B"], *map(step, after)],
+        "special_tokens": {token: {"id": token, "ids": [i], "tokens": [token]} for token, i in ids.items()},
+    }  # fmt: skip
+
+
+def _write_json(path, content):
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

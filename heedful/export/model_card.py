@@ -1,0 +1,94 @@
+"""The model card of an exported run, from the run's config and scores."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heedful import __version__
+from heedful.scores.provenance import newest_scores
+from heedful.settings import flat
+from heedful.texts.registry import licence_of
+
+if TYPE_CHECKING:
+    from heedful.run import Run
+
+SECTIONS = ("model.", "tokenizer.", "train.updates", "train.schedule", "train.learning_rate", "train.seed",
+            "data.batch_tokens", "data.max_tokens")  # settings in the card  # fmt: skip
+TWO_VOCABULARIES = """
+Source and target have vocabularies of their own: the tokenizer of this folder is that of the source, the target's is in
+`target/`. `pipeline("translation")` would decode with the wrong one; the code above decodes with the right one.
+"""
+
+
+def model_card(run: "Run", architecture: str) -> str:
+    """Return the README.md of an exported run, in the format of the Hugging Face hub."""
+    config, licence = run.config, licence_of(run.config.data.corpus)
+    front = ["---", "library_name: transformers", f"pipeline_tag: {run.task.hub_task}", "tags:", "- heedful"]
+    if licence:
+        front.append(f"# The licence of the training text is {licence}; choose the one of the model accordingly.")
+    parts = [
+        "\n".join([*front, "---"]),
+        f"# {config.name}",
+        f"A `{architecture}`, trained and exported with heedful {__version__}.",
+        "## Use", _code(run, architecture),
+        TWO_VOCABULARIES.strip() if _two_vocabularies(run) else "",
+        "## Training text", _text(run, licence),
+        "## Scores", _scores(run),
+        "## Settings", _settings(run),
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _two_vocabularies(run):
+    return len(set(run.fingerprints())) > 1
+
+
+def _code(run, architecture):
+    task = run.task
+    if task.translates:
+        target = 'AutoTokenizer.from_pretrained(folder + "/target")' if _two_vocabularies(run) else "tokenizer"
+        return "\n".join([
+            "```python",
+            f"from transformers import AutoTokenizer, {architecture}",
+            "",
+            'folder = "."',
+            "tokenizer = AutoTokenizer.from_pretrained(folder)",
+            f"target_tokenizer = {target}",
+            f"model = {architecture}.from_pretrained(folder)",
+            'ids = model.generate(**tokenizer(["..."], return_tensors="pt", padding=True))',
+            "print(target_tokenizer.batch_decode(ids, skip_special_tokens=True))",
+            "```",
+        ])  # fmt: skip
+    return f'```python\nfrom transformers import pipeline\n\npipeline("{task.hub_task}", model=".")("...")\n```'
+
+
+def _text(run, licence):
+    data = run.config.data
+    names = ", ".join(f"`{name}`" for name in data.train) or f"`{data.corpus}`"
+    lines = [f"Trained on {names}.", data.origin, f"Licence of the text: {licence}." if licence else ""]
+    return " ".join(line for line in lines if line)
+
+
+def _scores(run):
+    """Return a table of the newest scores on each text."""
+    rows = []
+    for name, scores in newest_scores(run).items():
+        text = " + ".join(Path(part).name for part in name.split(" + "))
+        for metric in dict.fromkeys((*run.task.compared_by, "loss", "perplexity")):
+            if isinstance(scores.get(metric), (int, float)):
+                low, high = scores.get("intervals", {}).get(metric, (None, None))
+                interval = f"{low:.2f} to {high:.2f}" if low is not None else ""
+                signature = scores.get("signatures", {}).get(metric, "").replace("|", "\\|")
+                rows.append(f"| {text} | {metric} | {scores[metric]:.4g} | {interval} | {signature} |")
+    if not rows:
+        return "None was recorded."
+    return "\n".join(["| text | score | value | 95 % interval | signature |", "|---|---|---|---|---|", *rows])
+
+
+def _settings(run):
+    settings = flat(run.config)
+    rows = [f"| {name} | {value} |" for name, value in settings.items() if name.startswith(SECTIONS)]
+    command = next((scores["command"] for scores in newest_scores(run).values() if scores.get("command")), "")
+    program, _, rest = command.partition(" ")
+    shown = " ".join(word for word in (program, *(Path(part).name for part in rest.split())) if word)
+    said = [f"Command of the newest score: `{shown}`"] if command else []
+    return "\n\n".join([*said, "\n".join(["| setting | value |", "|---|---|", *rows])])

@@ -128,8 +128,10 @@ def _write_tokenizer(run, tokenizer, folder):
     }  # fmt: skip
     if run.task.writes and not run.task.translates:
         settings["padding_side"] = "left"  # a prompt must end where its continuation begins
+    if not run.task.writes:
+        settings |= {"cls_token": START, "sep_token": END}
     if tokenizer.mask_id is not None:
-        settings |= {"cls_token": START, "sep_token": END, "mask_token": MASK, "split_special_tokens": False}
+        settings |= {"mask_token": MASK, "split_special_tokens": False}
     _write_json(folder / "tokenizer_config.json", settings)
 
 

@@ -71,13 +71,16 @@ def compare(run: "Run", folder: Path, texts: Sequence[str], transformers) -> dic
             target = transformers.AutoTokenizer.from_pretrained(other) if other.exists() else tokenizer
             return _identical(_translations(run, texts), _their_translations(model, tokenizer, target, texts))
         if run.task.writes:
-            return _identical(_continuations(run, texts), _their_continuations(model, tokenizer, texts))
+            most = min(WRITTEN, run.config.model.max_length // 2)  # tokens to write
+            fitting = run.config.model.max_length - most
+            texts = [text for text in texts if 0 < len(tokenizer(text)["input_ids"]) <= fitting]
+            return _identical(_continuations(run, texts, most), _their_continuations(model, tokenizer, texts, most))
         return {"texts": len(texts), "difference": _difference(run, model, tokenizer, texts)}
 
 
 def _identical(ours, theirs):
     same = [one == other for one, other in zip(ours, theirs, strict=True)]
-    return {"texts": len(same), "identical": sum(same) / len(same)}
+    return {"texts": len(same), "identical": sum(same) / len(same) if same else 0.0}
 
 
 def _greedy(run):
@@ -106,18 +109,18 @@ def _their_translations(model, tokenizer, target, texts):
     return found
 
 
-def _continuations(run, texts):
-    return run.task.predictor([run], _greedy(run)).generate(list(texts), max_length=WRITTEN)
+def _continuations(run, texts, most):
+    return run.task.predictor([run], _greedy(run)).generate(list(texts), max_length=most)
 
 
-def _their_continuations(model, tokenizer, texts):
+def _their_continuations(model, tokenizer, texts, most):
     import torch
 
     found = []
     for text in texts:  # one by one: positions would count padding
         inputs = tokenizer(text, return_tensors="pt")
         with torch.no_grad():
-            ids = model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=WRITTEN)[0]
+            ids = model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=most)[0]
         found.append(tokenizer.decode(ids, skip_special_tokens=True))
     return found
 

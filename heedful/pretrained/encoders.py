@@ -227,7 +227,7 @@ class EncoderLayout:
 
 def _labels(folder):
     """Return the names of the classes in the order of their numbers."""
-    table = folder.setting("id2label")
+    table = folder.setting("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # what transformers does not write
     names = [table.get(str(number)) for number in range(len(table))]
     if len(names) < 2 or folder.config.get("problem_type", "single_label_classification") not in (
         None, "single_label_classification",

@@ -8,6 +8,8 @@ from heedful.errors import InputError
 from heedful.storage import read_arrays
 from heedful.validation import read_json
 
+INDEX = "model.safetensors.index.json"  # names the shard of each tensor
+
 
 class PretrainedFolder:
     """A folder with `config.json`, one or more `model*.safetensors`, and tokenizer files.
@@ -23,7 +25,7 @@ class PretrainedFolder:
         if not self.path.is_dir():
             raise InputError(f"There is no folder {path}.")
         self.config = self.read_json("config.json")
-        files = sorted(self.path.glob("model*.safetensors"))
+        files = self._weight_files()
         if not files:
             pickles = [file.name for file in (*self.path.glob("*.bin"), *self.path.glob("*.pt"))]
             if pickles:
@@ -35,6 +37,16 @@ class PretrainedFolder:
         self.tensors = Tensors(
             {name: array for file in files for name, array in read_arrays(file)[0].items()}, self.path
         )
+
+    def _weight_files(self):
+        """Return the safetensors files: the only one, or those that the index of several shards names."""
+        if (self.path / INDEX).is_file():
+            named = self.read_json(INDEX).get("weight_map", {})
+            files = [self.path / Path(str(name)).name for name in sorted(set(named.values()))]
+            if missing := [file for file in files if not file.is_file()]:
+                raise InputError(f"{missing[0]} is missing, one of {len(files)} shards that {INDEX} names.")
+            return files
+        return sorted(self.path.glob("model*.safetensors"))
 
     def read_json(self, name):
         """Return the content of a JSON file in the folder, which must be an object."""

@@ -28,7 +28,7 @@ from heedful.pretrained.mapping import (
     same,
     write_tensors,
 )
-from heedful.pretrained.vocabulary import Vocabulary, adds_start_token, special_names
+from heedful.pretrained.vocabulary import Vocabulary, adds_start_token, special_names, unknown_token
 from heedful.special_tokens import END, PAD, START, UNKNOWN
 
 GATES = {"silu": "swiglu", "gelu": "geglu"}  # activations of Llama's gate, by ours
@@ -47,11 +47,8 @@ class LanguageModelLayout:
     def _imported(self, folder, model, mappings, stem) -> Imported:
         """Return a model whose tensors `mappings` read, with its vocabulary in our order."""
         tensors, size = folder.tensors, folder.setting("vocab_size")
-        names = special_names(folder, {END: "eos_token"}, ("<|endoftext|>",))
         starts = adds_start_token(folder)
-        if starts:
-            names |= special_names(folder, {START: "bos_token"}, ("<s>",))
-        vocabulary = Vocabulary(folder, dict.fromkeys((PAD, UNKNOWN, START)) | names)
+        vocabulary = Vocabulary(folder, _special_tokens(folder, starts))
         weights = read_weights(mappings, tensors)
         tied = model.tie != "none"
         weights["embedding/embeddings"] = vocabulary.rows(weights["embedding/embeddings"])
@@ -228,6 +225,21 @@ class Llama(LanguageModelLayout):
             found += linear(f"{ours}/feed_forward/outer", f"{theirs}.mlp.down_proj", model.d_ff, width, model.bias)
             found += norm(f"{ours}/feed_forward_residual/norm", f"{theirs}.post_attention_layernorm", width, rms=True)
         return found
+
+
+def _special_tokens(folder, starts):
+    """Return the name of each of our special tokens, or None: many models use one token as another one too."""
+    usual = {PAD: "", UNKNOWN: "", START: "<s>", END: "<|endoftext|>"}
+    roles = {PAD: "pad_token", UNKNOWN: "unk_token", START: "bos_token", END: "eos_token"}
+    named: dict[str, str | None] = dict(special_names(folder, roles, tuple(usual.values())))
+    if not starts and named[START] != START:  # nothing in a text stands for it
+        named[START] = None
+    if named[UNKNOWN] not in (UNKNOWN, unknown_token(folder)):
+        named[UNKNOWN] = None
+    for token in (PAD, UNKNOWN, START):
+        if not named[token] or named[token] in [name for other, name in named.items() if other != token]:
+            named[token] = None
+    return named
 
 
 def _rotary_base(folder) -> float:

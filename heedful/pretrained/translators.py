@@ -35,6 +35,7 @@ from heedful.pretrained.sentencepiece import SOURCE, read_sides
 from heedful.pretrained.vocabulary import Side, Vocabulary, refuse_framed_sources, special_names, target_side
 from heedful.special_tokens import END, PAD, PAD_ID, START, START_ID, UNKNOWN
 
+_SIDES = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 ROLES = {PAD: "pad_token", UNKNOWN: "unk_token", END: "eos_token"}
 
 
@@ -138,7 +139,10 @@ class TranslatorLayout:
         if self.two_tables:
             settings |= {"share_encoder_decoder_embeddings": shared, "decoder_vocab_size": sizes[-1]}
         mappings = self._mappings(model, (sizes[0], sizes[-1]), shared, self.learned or self.written_sines)
-        return Exported(settings, write_tensors(mappings, weights | sine_tables(model)))
+        tensors = write_tensors(mappings, weights | sine_tables(model))
+        if shared and not tied:  # transformers then ties no tables at all
+            tensors |= dict.fromkeys(_SIDES, tensors["model.shared.weight"])
+        return Exported(settings, tensors)
 
     def _sides(self, folder, shared):
         """Return the `Vocabulary` of both sides, or of each."""
@@ -201,9 +205,8 @@ class TranslatorLayout:
 
     def _drop_copies(self, tensors, shared, tied):
         """Drop copies of tied tables; some folders have only one of them, under a name of its own."""
-        sides = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
         if shared:
-            tensors.drop(*sides)
+            tensors.drop(*_SIDES)
         else:
             tensors.drop("model.shared.weight")
         if tied:

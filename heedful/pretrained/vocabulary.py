@@ -118,6 +118,8 @@ def special_names(folder, roles: Mapping[str, str], usual: Sequence[str]) -> dic
     found = {}
     for (token, role), name in zip(roles.items(), usual, strict=True):
         value = named.get(role) or name
+        if token == MASK and named and role not in named:
+            continue  # a classifier needs none
         found[token] = value["content"] if isinstance(value, dict) else value
     return found
 
@@ -131,6 +133,14 @@ def adds_start_token(folder) -> bool:
                 return "SpecialToken" in step["single"][0]
     path = folder.path / "tokenizer_config.json"
     return path.is_file() and folder.read_json(path.name).get("add_bos_token") is True
+
+
+def unknown_token(folder) -> str | None:
+    """Return the token that a folder's tokenizer gives to unknown text, or None: byte-level ones know all text."""
+    model = folder.read_json("tokenizer.json")["model"] if (folder.path / "tokenizer.json").is_file() else {}
+    if isinstance(model.get("vocab"), list) and model.get("unk_id") is not None:  # Unigram
+        return model["vocab"][model["unk_id"]][0]
+    return model.get("unk_token")
 
 
 def target_side(folder) -> Side:

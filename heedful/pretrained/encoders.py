@@ -1,5 +1,6 @@
 """Encoders in the Hugging Face layout: BERT, DistilBERT, RoBERTa and XLM-R; bare, with masked tokens, with classes."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from heedful.pretrained.mapping import (
     same,
     write_tensors,
 )
+from heedful.pretrained.sentence_encoder import embedding_options
 from heedful.pretrained.vocabulary import Vocabulary, special_names
 from heedful.special_tokens import PAD_ID
 
@@ -112,6 +114,8 @@ class EncoderLayout:
             if name in weights and not labels:
                 weights[name] = vocabulary.rows(weights[name], missing)
         tensors.drop(*self._unused(stem, labels))
+        if not labels:
+            model = _as_sentence_encoder(folder, model, weights)
         config = imported_config("classify", model, labels=labels) if labels else imported_config("fill", model)
         return Imported(config, (vocabulary.tokenizer(),), weights)
 
@@ -223,6 +227,15 @@ class EncoderLayout:
         """Return prefixes of the tensors that we do not need: copies of tied ones, and heads for other tasks."""
         heads = [] if labels else [f"{stem}pooler.", self.masked.table.rpartition(".")[0] + "."]
         return *heads, "cls.seq_relationship.", f"{self._embeddings(stem)}position_ids"
+
+
+def _as_sentence_encoder(folder, model, weights):
+    """Return the config of a model that embeds texts as its folder says; shorten its positions if they are limited."""
+    options = embedding_options(folder)
+    table = "text_input/positions/embeddings"
+    options["max_length"] = min(model.max_length, options.get("max_length", model.max_length))
+    weights[table] = weights[table][: options["max_length"]]
+    return dataclasses.replace(model, **options)
 
 
 def _labels(folder):

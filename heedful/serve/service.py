@@ -87,7 +87,7 @@ class Service:
     def embed(self, one: Served, text: str) -> concurrent.futures.Future:
         """Queue a text for its vector."""
         if one.name not in self._embedders:
-            self._embedders[one.name] = TextEmbedder(one.predictor.model, one.run.tokenizer)
+            self._embedders[one.name] = TextEmbedder.for_model(one.predictor.model, one.run)
         embedder = self._embedders[one.name]
         return accepted(lambda: one.engine.compute("embed", text, lambda texts: list(embedder.embed(texts))))
 

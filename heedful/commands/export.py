@@ -46,5 +46,6 @@ def run(options):
     else:
         from heedful.export import huggingface_parity
 
-        texts = [text for text in map(run.task.text_of, items) if text.strip()]
+        parts = (part for item in items for part in (item.split("\n") if isinstance(item, str) else [item]))
+        texts = [text for text in map(run.task.text_of, parts) if text.strip()][: options.sentences]
         huggingface_parity.export_checked(run, folder, texts, terminal.report_progress)

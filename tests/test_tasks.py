@@ -271,7 +271,7 @@ def test_invalid_settings_and_texts_are_refused(recipe, tmp_path):
         ),
         (["--data.corpus", "reverse"], "The built-in corpus 'reverse' is not for task = 'generate'"),
         (["--train.freeze", "true"], "train.freeze needs train.init_from"),
-        (["--train.init_from", "words"], "train.init_from is not for task = 'generate'"),
+        (["--train.freeze_weights", '["encoder/*"]'], "train.freeze_weights needs train.init_from"),
     ):
         with pytest.raises(InputError, match=message):
             override(config, options)
@@ -295,3 +295,50 @@ def test_each_side_may_have_its_own_vocabulary_size(recipe, tmp_path):
     training = workflows.Training.create(config, tmp_path / "run", quiet)
     source, target = training.run.tokenizers()
     assert (len(source), len(target)) == (12, 9)
+
+
+@pytest.mark.any_backend
+def test_a_training_continues_from_a_run_of_its_task(recipe, tmp_path, cli):
+    """Guards against losing what the first training learned: the first validation is as good as its last one."""
+    first = workflows.train(Config.from_toml(recipe("classify")), tmp_path / "first", quiet)
+    said = cli(
+        "train", recipe("classify"), "--run", "second", "--train.init_from", "first", "--train.schedule", "paper"
+    )
+    assert said.returncode == 0, said.stderr
+    assert b"weights initialised from first" in said.stdout
+    second = Run.open(tmp_path / "second")
+    train = second.config.train
+    assert (train.schedule, train.learning_rate, train.warmup_updates) == ("constant", 1e-4, 100)
+    assert second.tokenizer.to_json() == first.tokenizer.to_json()
+    before, after = (run.log.read()[place]["loss"] for run, place in ((first, -1), (second, 0)))
+    assert after < before * 1.05
+    (tmp_path / "odd.txt").write_text("plant\tthe cat\nhuman\tthe king\n" * 20)
+    refused = cli(
+        "train", recipe("classify"), "--run", "third", "--train.init_from", "first", "--data.train", "odd.txt"
+    )
+    assert b"has no class 'plant', which the training text has; it knows animal, human" in refused.stderr
+    assert (
+        b"would freeze all weights"
+        in cli(
+            "train", recipe("classify"), "--run", "third", "--train.init_from", "first", "--train.freeze", "true"
+        ).stderr
+    )
+    assert not (tmp_path / "third").exists()
+
+
+@pytest.mark.any_backend
+def test_weights_are_frozen_by_patterns(recipe, tmp_path):
+    first = workflows.train(Config.from_toml(recipe("generate")), tmp_path / "first", quiet)
+    options = ["--train.init_from", str(first.path), "--train.freeze_weights", '["embedding/*", "*/feed_forward/*"]']
+    second = workflows.train(override(Config.from_toml(recipe("generate")), options), tmp_path / "second", quiet)
+    before, after = (read_checked(run.path / "model.safetensors")[0] for run in (first, second))
+    for name, array in before.items():
+        frozen = name.startswith("embedding/") or "/feed_forward/" in name
+        assert np.array_equal(after[name], array) == frozen, name
+    for pattern, message in (
+        ("encoder/*", "no weight matches 'encoder/\\*'; there are "),
+        ("*", "freezes all weights"),
+    ):
+        wrong = override(Config.from_toml(recipe("generate")), [*options[:3], json.dumps([pattern])])
+        with pytest.raises(InputError, match=message):
+            workflows.train(wrong, tmp_path / "wrong", quiet)

@@ -74,8 +74,8 @@ class Config:
             raise InputError(
                 f"data.max_tokens ({self.data.max_tokens}) cannot exceed model.max_length ({self.model.max_length})."
             )
-        if self.train.init_from and not task.starts_from:
-            raise InputError(f"train.init_from is not for task = {self.task!r}: nothing of another run fits its model.")
+        if self.train.freeze_weights and not self.train.init_from:
+            raise InputError("train.freeze_weights needs train.init_from: random weights are not worth keeping.")
         if self.train.freeze and not self.train.init_from:
             raise InputError("train.freeze needs train.init_from: without it there is nothing to freeze.")
 

@@ -12,9 +12,13 @@ class TrainConfig:
     """How the model is trained. Everything is counted in updates (steps of the optimizer)."""
 
     init_from: str = ""
-    """translate, classify: a run of task fill that provides the tokenizer, the sizes and the encoder."""
+    """A run of the same task, trained or imported, whose model is trained further on this text, with its tokenizers,
+    sizes and all weights. Or, for translate and classify, a run of task fill that provides the tokenizer, the sizes and
+    the encoder."""
     freeze: bool = False
-    """Whether the weights that come from `init_from` are frozen."""
+    """Whether the encoder that comes from `init_from`, a run of task fill, is frozen."""
+    freeze_weights: tuple[str, ...] = ()
+    """Weights to freeze, by shell patterns of their names, such as "encoder/*" or "*embedding/*"; with `init_from`."""
     updates: int = 8000
     """Number of updates of the whole training; with `minutes`, the maximum."""
     epochs: float = 0.0

@@ -9,6 +9,7 @@ import functools
 import numpy as np
 
 from heedful import backend
+from heedful.freezing import freeze
 from heedful.run import Run
 from heedful.selfcheck.practice import TrialTraining
 from heedful.special_tokens import FIRST_ID
@@ -44,8 +45,7 @@ class Subject:
     def build(self, run):
         """Return a fresh model of `run`, frozen as the config says."""
         model = run.build_model()
-        if run.config.train.freeze:
-            model.freeze()
+        freeze(model, run.config)
         return model
 
     @functools.cached_property

@@ -18,7 +18,8 @@ from heedful.errors import InputError
 from heedful.storage import warn_if_forbidden
 from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import random_text, require_three_tokens
-from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Task, Validator, starting_point
+from heedful.tasks.start import require_known_labels, starting_point
+from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Task, Validator
 
 if TYPE_CHECKING:
     import keras
@@ -66,12 +67,15 @@ class Classify(Task):
         seen = sorted({label for label, _ in itertools.chain.from_iterable(texts)})
         if not seen:
             raise InputError(f"{corpus.name} is empty.")
+        start = starting_point(config) if config.train.init_from else None
+        if start and start.whole:
+            return require_known_labels(start, seen), [start.run.tokenizer]
         labels = config.data.labels or tuple(seen)
         if len(labels) < 2:
             raise InputError(f"All texts of {corpus.name} have the label {labels[0]!r}: there is nothing to classify.")
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, labels=labels))
-        if config.train.init_from:
-            before, config = starting_point(config)
+        if start:
+            before, config, _ = starting_point(config)
             return dataclasses.replace(config, tokenizer=before.config.tokenizer), [before.tokenizer]
         plain = Corpus(lambda: (text for _, text in corpus), corpus.fingerprint, corpus.name)
         return config, [text_tokenizer(config, plain, mask=True)]

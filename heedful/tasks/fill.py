@@ -14,6 +14,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, FIRST_ID, MASK, START_ID
 from heedful.tasks.documents import DocumentsTask, encoded, first_line, text_tokenizer
+from heedful.tasks.start import starting_point
 from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Validator
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class Fill(DocumentsTask):
     def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         if config.model.untrained_head:
             raise InputError("model.untrained_head is for imported encoders: a training trains the head.")
+        if config.train.init_from:
+            start = starting_point(config)
+            return start.config, [start.run.tokenizer]
         return config, [text_tokenizer(config, corpora["train"], mask=True)]
 
     def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:

@@ -15,6 +15,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, FIRST_ID
 from heedful.tasks.documents import DocumentsTask, encoded, first_line, text_tokenizer
+from heedful.tasks.start import starting_point
 from heedful.tasks.task import Corpora, Probe, Report, Validator
 from heedful.tasks.translate import not_next
 from heedful.training_log import Sample
@@ -45,6 +46,9 @@ class Generate(DocumentsTask):
         return config.data.packing == "documents"
 
     def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
+        if config.train.init_from:
+            start = starting_point(config)
+            return start.config, [start.run.tokenizer]
         return config, [text_tokenizer(config, corpora["train"])]
 
     def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:

@@ -1,6 +1,5 @@
 """The interface of tasks: everything in which they differ."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -259,17 +258,3 @@ class Validator:
     def refresh(self) -> None:
         """Update the predictor to the model's current weights."""
         self.predictor.refresh()
-
-
-def starting_point(config: Config) -> "tuple[Run, Config]":
-    """Return the run that `train.init_from` names, and the config with that run's model settings.
-
-    Dropout, tied tables, output bias and pooling stay as in the config.
-    """
-    from heedful.run import Run
-
-    before = Run.open(config.train.init_from).of_task("fill")
-    before.refuse_larger_than(before.weights_path())  # report missing weights before the new run begins
-    kept = ("dropout", "attention_dropout", "pooling", "pooler_activation", "tie", "output_bias", "untrained_head")
-    own = {name: getattr(config.model, name) for name in kept}
-    return before, dataclasses.replace(config, model=dataclasses.replace(before.config.model, **own))

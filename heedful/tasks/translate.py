@@ -17,7 +17,8 @@ from heedful.data.examples import Examples
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, FIRST_ID, START_ID
-from heedful.tasks.task import Corpora, Probe, Report, Task, Validator, starting_point
+from heedful.tasks.start import starting_point
+from heedful.tasks.task import Corpora, Probe, Report, Task, Validator
 from heedful.tasks.translation_data import corpora, examples_of, fresh_puzzles, scored_pairs, train_tokenizers
 from heedful.training_log import Sample
 
@@ -96,7 +97,9 @@ class Translate(Task):
         config = self.plan_updates(config, config)
         if not config.train.init_from:
             return config, train_tokenizers(config, corpus)
-        before, config = starting_point(config)
+        before, config, whole = starting_point(config)
+        if whole:
+            return config, before.tokenizers()
         if config.model.tie in ("all", "inputs"):
             raise InputError("train.init_from brings its own source vocabulary: set model.tie to 'target' or 'none'.")
         config = dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, joint=False))

@@ -14,7 +14,14 @@ from heedful.workflows.training import Training, require_free
 __all__ = ["Training", "default_folder", "plan", "require_free", "resume", "train"]
 
 # Settings that cannot change when a training is resumed, besides those of tokenizer and model except `MAY_CHANGE`.
-MADE_WITH = ("data.corpus", "data.labels", "data.planned_updates", "train.init_from", "train.freeze")
+MADE_WITH = (
+    "data.corpus",
+    "data.labels",
+    "data.planned_updates",
+    "train.init_from",
+    "train.freeze",
+    "train.freeze_weights",
+)
 DROPOUTS = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout")
 MAY_CHANGE = (*DROPOUTS, "model.max_length")
 

@@ -16,6 +16,7 @@ from heedful.config import Config
 from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
 from heedful.errors import InputError
+from heedful.freezing import freeze, matching_weights
 from heedful.inspection.figures import draw_curves
 from heedful.plugins import find_task
 from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, refuse_links
@@ -100,7 +101,9 @@ class Training:
     @property
     def frozen(self):
         """Name prefixes of the frozen weights."""
-        return tuple(own for _, own in self.task.starts_from) if self.config.train.freeze else ()
+        parts = tuple(own for _, own in self.task.starts_from) if self.config.train.freeze else ()
+        patterns = self.config.train.freeze_weights
+        return parts + tuple(matching_weights(self.run.build_model(), patterns) if patterns else ())
 
     @classmethod
     def create(
@@ -159,8 +162,7 @@ class Training:
     def fresh_model(self) -> "keras.Model":
         """Return an untrained model, frozen as the config says."""
         model = self.run.build_model()
-        if self.config.train.freeze:
-            model.freeze()
+        freeze(model, self.config)
         return model
 
     def plan_minutes(self) -> None:
@@ -237,8 +239,13 @@ class Training:
         write_text(self.run.path / EXAMINATION, lines)
 
     def _start_from(self, model, start):
-        """Load the encoder of a masked language model, the run `start`, into a fresh model."""
-        path = Run.open(start).weights_path()
+        """Load all weights of a run of the same task, or the encoder of one of task fill, into a fresh model."""
+        before = Run.open(start)
+        path = before.weights_path()
+        if before.config.task == self.config.task:
+            load_weights(model, read_checked(path)[0], path)
+            self.report(f"all {len(model.weights)} weights initialised from {start}")
+            return
         arrays = {}
         for name, array in read_checked(path)[0].items():
             for theirs, own in self.task.starts_from:

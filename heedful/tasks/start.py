@@ -1,0 +1,74 @@
+"""Trainings that start from another run: from all weights of one of the same task, or from an encoder."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from heedful.config import Config
+from heedful.errors import InputError
+
+if TYPE_CHECKING:
+    from heedful.run import Run
+
+# A training that starts from all weights of a trained model keeps these settings of its own ...
+OWN = ("dropout", "attention_dropout", "feed_forward_dropout", "untrained_head")
+# ... and one that starts from an encoder these.
+OWN_AROUND_ENCODER = (
+    "dropout", "attention_dropout", "pooling", "pooler_activation", "tie", "output_bias", "untrained_head",
+)  # fmt: skip
+GENTLE = {"schedule": "constant", "learning_rate": 1e-4, "warmup_updates": 100}  # instead of the paper's schedule
+
+
+class Start(NamedTuple):
+    """The run that a training starts from.
+
+    Args:
+        run: the run.
+        config: that of the training, with the model of the run.
+        whole: whether all weights are taken over, since the run has the same task.
+    """
+
+    run: "Run"
+    config: Config
+    whole: bool
+
+
+def starting_point(config: Config) -> Start:
+    """Return the run that `train.init_from` names, and the config with that run's model settings.
+
+    With all weights, the paper's learning rates are replaced by low constant ones: they would undo the training.
+
+    Raises:
+        InputError: there is no such run, or it is neither of the same task nor of task fill.
+    """
+    from heedful.run import Run
+
+    before = Run.open(config.train.init_from)
+    whole = before.config.task == config.task
+    if not whole:
+        before = before.of_task("fill")
+    before.refuse_larger_than(before.weights_path())  # report missing weights before the new run begins
+    kept = {name: getattr(config.model, name) for name in (OWN if whole else OWN_AROUND_ENCODER)}
+    config = dataclasses.replace(config, model=dataclasses.replace(before.config.model, **kept))
+    if not whole:
+        return Start(before, config, whole)
+    if config.train.freeze:
+        raise InputError(
+            f"train.freeze would freeze all weights, which come from {before.path}: name some in train.freeze_weights."
+        )
+    train = dataclasses.replace(config.train, **GENTLE) if config.train.schedule == "paper" else config.train
+    return Start(before, dataclasses.replace(config, train=train, tokenizer=before.config.tokenizer), whole)
+
+
+def require_known_labels(start: Start, seen: Sequence[str]) -> Config:
+    """Return the config of a classifier that starts from another one, with the classes of that one.
+
+    Raises:
+        InputError: the text has a class that the other one does not know.
+    """
+    known = start.run.config.data.labels
+    if new := sorted(set(seen) - set(known)):
+        raise InputError(
+            f"{start.run.path} has no class {new[0]!r}, which the training text has; it knows {', '.join(known)}."
+        )
+    return dataclasses.replace(start.config, data=dataclasses.replace(start.config.data, labels=known))

@@ -153,7 +153,10 @@ class Training:
     def prepared(cls, config: Config, path: str | Path, report: Callable[[str], Any] = print) -> "Training":
         """Return the training of a config, with tokenizers trained on its text; write nothing."""
         config, tokenizers = _prepare(config, report)
-        return cls(Run(path, config, *tokenizers), report)
+        training = cls(Run(path, config, *tokenizers), report)
+        if config.train.freeze_weights:
+            training.fresh_model()  # a pattern that matches nothing is refused before anything is written
+        return training
 
     def estimate_cost(self) -> CostEstimate:
         """Return the `CostEstimate` of the training, measured with a fresh model."""

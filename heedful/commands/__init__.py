@@ -36,8 +36,9 @@ GROUPS = (
     )),
     ("ship", (
         ("serve", "answer requests over HTTP: LibreTranslate, DeepL and OpenAI clients"),
-        ("export", "export a run to another engine, and check that it translates as heedful does"),
-        ("import", "create a run from a pretrained BERT, GPT-2 or Marian"),
+        ("export", "export a run to transformers or CTranslate2, and check that it computes what heedful does"),
+        ("push", "upload an export to the Hugging Face hub"),
+        ("import", "create a run from a pretrained BERT, RoBERTa, GPT-2, Llama, Marian, ..."),
         ("bench train", "compare training speed and memory with other toolkits"),
         ("bench decode", "compare decoding speed with CTranslate2"),
     )),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heedful.config import Config, ModelConfig
+from heedful.config import Config
 from heedful.errors import InputError
 from heedful.layers.embeddings import NEVER_WRITTEN
 from heedful.models import Classifier, MaskedLM
@@ -16,6 +16,7 @@ from heedful.pretrained.layout import (
     Exported,
     Imported,
     imported_config,
+    model_config,
     read_activation,
     with_full_heads,
     without_scale,
@@ -46,6 +47,11 @@ class BlockNames(NamedTuple):
     inner: str
     outer: str
     norm: str
+
+    def of(self, stem: str, number: int) -> "BlockNames":
+        """Return the names of a block, with the prefix of the encoder."""
+        first, second, third = (stem + part.format(number) for part in self.parts)
+        return BlockNames((first, second, third), *(stem + name.format(number) for name in self[1:]))  # type: ignore[arg-type,union-attr]
 
 
 class HeadNames(NamedTuple):
@@ -172,7 +178,7 @@ class EncoderLayout:
         own |= {"activation": read_activation(folder, self.settings["activation"])}
         own["max_length"] = folder.setting(self.settings["max_length"]) - self.skipped
         tie = "target" if folder.setting("tie_word_embeddings", True) or labels or not head else "none"
-        return ModelConfig(
+        return model_config(
             **{"norm_epsilon": 1e-12, "attention_dropout": 0.1} | own, norm_position="post", positions="learned",
             embedding_norm=True, embedding_scale=False, output_bias=not labels, tie=tie,
             untrained_head=not head, pooling="first" if labels else "mean",
@@ -191,10 +197,7 @@ class EncoderLayout:
         ]  # fmt: skip
         for index in range(model.num_layers):
             ours = f"encoder/block_{index}"
-            names = BlockNames(*(
-                tuple(f"{stem}{part.format(index)}" for part in name) if isinstance(name, tuple)
-                else f"{stem}{name.format(index)}" for name in self.block
-            ))  # fmt: skip
+            names = self.block.of(stem, index)
             found += joined(f"{ours}/self_attention/query_key_value", names.parts, width, [width] * 3)
             found += linear(f"{ours}/self_attention/output", names.output, width, width)
             found += norm(f"{ours}/self_attention_residual/norm", names.attention_norm, width)
@@ -262,7 +265,7 @@ _SETTINGS = {
     "norm_epsilon": "layer_norm_eps", "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
 }  # fmt: skip
-_ROBERTA = {
+_ROBERTA: dict[str, Any] = {
     "stem": "roberta.", "block": _BLOCK, "settings": _SETTINGS, "skipped": 2,
     "masked": HeadNames("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight"),
     "classes_head": ("classifier.dense", "classifier.out_proj"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from heedful.pretrained.layout import (
     Exported,
     Imported,
     imported_config,
+    model_config,
     read_activation,
     with_full_heads,
     without_scale,
@@ -59,8 +61,8 @@ class LanguageModelLayout:
         else:
             weights["output_projection/embeddings"] = vocabulary.rows(weights["output_projection/embeddings"])
             weights["output_projection/bias"] = bias
-        data = {"packing": "documents"} if starts else {}
-        return Imported(imported_config("generate", model, **data), (vocabulary.tokenizer(),), weights)
+        data: dict[str, Any] = {"packing": "documents"} if starts else {}
+        return Imported(imported_config("generate", model, True, **data), (vocabulary.tokenizer(),), weights)
 
     def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
         """Return, for each option that no class of language models can express, whether a run has it."""
@@ -96,7 +98,7 @@ class GPT2(LanguageModelLayout):
         """Convert a `PretrainedFolder`; `InputError` if it has a setting that our models lack."""
         folder.require(add_cross_attention=False, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
         width = folder.setting("n_embd")
-        model = ModelConfig(
+        model = model_config(
             num_layers=folder.setting("n_layer"), d_model=width, num_heads=folder.setting("n_head"),
             d_ff=folder.config.get("n_inner") or 4 * width, positions="learned", norm_position="pre",
             activation=read_activation(folder, "activation_function"), embedding_scale=False, output_bias=True,
@@ -168,7 +170,7 @@ class Llama(LanguageModelLayout):
         activation = folder.setting("hidden_act")
         if activation not in GATES:
             folder.require(hidden_act="silu")
-        model = ModelConfig(
+        model = model_config(
             num_layers=folder.setting("num_hidden_layers"), d_model=width, num_heads=heads,
             num_kv_heads=folder.config.get("num_key_value_heads"), head_dim=size if size * heads != width else None,
             d_ff=folder.setting("intermediate_size"), activation=GATES[activation], norm_position="pre", norm="rms",

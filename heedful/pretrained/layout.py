@@ -37,6 +37,11 @@ class Exported(NamedTuple):
     tensors: dict[str, np.ndarray]
 
 
+def model_config(**options: Any) -> ModelConfig:
+    """Return a `ModelConfig` whose options come from a `config.json`; a wrong one is an error of `ModelConfig`."""
+    return ModelConfig(**options)
+
+
 def imported_config(task: str, model: ModelConfig, joint: bool = True, **data: Any) -> Config:
     """Return the config of an imported model."""
     limits = DataConfig(max_tokens=min(100, model.max_length), **data)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heedful.config import Config, ModelConfig
+from heedful.config import Config
 from heedful.layers.embeddings import NEVER_WRITTEN
 from heedful.models import Transformer
 from heedful.pretrained.layout import (
@@ -14,6 +14,7 @@ from heedful.pretrained.layout import (
     Exported,
     Imported,
     imported_config,
+    model_config,
     read_activation,
     sine_tables,
     sines_first,
@@ -84,7 +85,7 @@ class TranslatorLayout:
         sides = self._sides(folder, shared)
         tied = folder.setting("tie_word_embeddings", True)
         tie = ("all" if len(sides) == 1 else "target") if tied else ("inputs" if len(sides) == 1 else "none")
-        model = ModelConfig(
+        model = model_config(
             num_layers=layers, d_model=folder.setting("d_model"), num_heads=heads, d_ff=inner,
             norm_position=self.norm_position, norm_epsilon=1e-5, tie=tie, output_bias=True,
             activation=read_activation(folder, "activation_function"),

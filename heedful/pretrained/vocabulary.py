@@ -111,7 +111,7 @@ def special_names(folder, roles: Mapping[str, str], usual: Sequence[str]) -> dic
         roles: the key of a tokenizer_config.json or special_tokens_map.json for each of our special tokens.
         usual: their names in a folder without these files, in the same order.
     """
-    named = {}
+    named: dict[str, Any] = {}
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder.path / file).is_file():
             named |= folder.read_json(file)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.config import Config
 from heedful.errors import InputError
@@ -16,7 +16,7 @@ OWN = ("dropout", "attention_dropout", "feed_forward_dropout", "untrained_head")
 OWN_AROUND_ENCODER = (
     "dropout", "attention_dropout", "pooling", "pooler_activation", "tie", "output_bias", "untrained_head",
 )  # fmt: skip
-GENTLE = {"schedule": "constant", "learning_rate": 1e-4, "warmup_updates": 100}  # instead of the paper's schedule
+GENTLE: dict[str, Any] = {"schedule": "constant", "learning_rate": 1e-4, "warmup_updates": 100}  # instead of the paper's schedule
 
 
 class Start(NamedTuple):

@@ -51,7 +51,8 @@ class BlockNames(NamedTuple):
     def of(self, stem: str, number: int) -> "BlockNames":
         """Return the names of a block, with the prefix of the encoder."""
         first, second, third = (stem + part.format(number) for part in self.parts)
-        return BlockNames((first, second, third), *(stem + name.format(number) for name in self[1:]))  # type: ignore[arg-type,union-attr]
+        output, attention_norm, inner, outer, last = (stem + str(name).format(number) for name in self[1:])
+        return BlockNames((first, second, third), output, attention_norm, inner, outer, last)
 
 
 class HeadNames(NamedTuple):

@@ -16,7 +16,8 @@ OWN = ("dropout", "attention_dropout", "feed_forward_dropout", "untrained_head")
 OWN_AROUND_ENCODER = (
     "dropout", "attention_dropout", "pooling", "pooler_activation", "tie", "output_bias", "untrained_head",
 )  # fmt: skip
-GENTLE: dict[str, Any] = {"schedule": "constant", "learning_rate": 1e-4, "warmup_updates": 100}  # instead of the paper's schedule
+# Instead of the paper's schedule.
+GENTLE: dict[str, Any] = {"schedule": "constant", "learning_rate": 1e-4, "warmup_updates": 100}
 
 
 class Start(NamedTuple):

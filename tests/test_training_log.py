@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 
 import numpy as np
 import pytest
@@ -76,6 +77,31 @@ def test_the_loss_of_a_line_is_that_of_its_own_updates():
         log.after_update(update, loss)
         log._interval = -1.0
     assert [(entry["update"], entry["loss"]) for entry in log.log.lines] == [(2, 3.0), (4, round(5 / 3, 5))]
+
+
+@pytest.mark.any_backend
+def test_waiting_for_updates_in_flight_does_not_thin_out_the_log(monkeypatch):
+    """Guards against counting that wait as the time to read the moments: a long training then had a single line."""
+
+    class Objective:
+        class optimizer:
+            beta_1, variables = 0.9, ()
+
+    class Log:
+        def append(self, entry, name):
+            """Keep nothing."""
+
+    waits = [0.3, 0.0, 0.0, 0.0]  # seconds until the moments of an update are there
+    monkeypatch.setattr(progress_log.backend, "to_numpy", lambda moment: (time.sleep(waits.pop(0)), moment)[1])
+    monkeypatch.setattr(progress_log, "INTERVAL", 0.0)
+    log = ProgressLog(Log(), Objective, lambda update: 0.5, 0.0)
+    log._moments = [np.zeros(3, np.float32)]
+    for update in (1, 2):
+        log.count(1)
+        log._interval = -1.0
+        log.after_update(update, 1.0)
+    assert waits == []
+    assert log._interval < 2.0  # 120 with the wait in it
 
 
 @pytest.mark.any_backend

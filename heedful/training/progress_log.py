@@ -33,7 +33,7 @@ class ProgressLog:
         optimizer = objective.optimizer
         self._beta = float(optimizer.beta_1)
         self._moments = [variable for variable in optimizer.variables if variable.path.endswith("_momentum")]
-        self._interval = INTERVAL
+        self._interval, self._reading = INTERVAL, 0.0  # seconds: between lines, and to read all moments
         self.begin()
 
     def begin(self) -> None:
@@ -61,14 +61,18 @@ class ProgressLog:
             "tokens_per_second": round(tokens / (now - self._since), 1), "learning_rate": self.learning_rate(update),
             "gradient_norm": float(f"{norm:.4g}"), "seconds": round(now - self.started, 2),
         }, PROGRESS)  # fmt: skip
-        measured = 2 * (time.monotonic() - now)  # the moments are read twice
-        self._interval = max(INTERVAL, measured / SHARE)
+        self._interval = max(INTERVAL, 2 * self._reading / SHARE)  # the moments are read twice
         self._counted, self._summed, self._since = self._tokens, summed, now
 
     def _read_moments(self):
         if hasattr(self.objective, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
             self.objective.jax_state_sync()
-        return [np.array(backend.to_numpy(moment), np.float32) for moment in self._moments]
+        for moment in self._moments[:1]:
+            backend.to_numpy(moment)  # waits for updates in flight, which is no time lost
+        began = time.monotonic()
+        moments = [np.array(backend.to_numpy(moment), np.float32) for moment in self._moments]
+        self._reading = time.monotonic() - began
+        return moments
 
     def _gradient_norm(self, before):
         squares = 0.0

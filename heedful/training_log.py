@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,10 +57,7 @@ class TrainingLog:
             return []
         # Skip the last piece: it is empty, or a line cut off by a full disk.
         lines = plain_file(self.folder, name).read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-        entries = [parse_json(line, path) for line in lines]
-        if not all(isinstance(entry, dict) and isinstance(entry.get("update"), int) for entry in entries):
-            raise InputError(f"{path} is not a training log: a line has no update.")
-        return entries
+        return _entries(lines, path)
 
     def forget_after(self, update: int) -> None:
         """Delete the entries of later updates, which will be repeated, from all files."""
@@ -79,3 +77,42 @@ class TrainingLog:
         if (self.folder / name).is_symlink():
             plain_file(self.folder, name)
         return (self.folder / name).open("a", encoding="utf-8")
+
+
+class LogTail:
+    """The entries of a log that another process writes, as they come; reads only what was added.
+
+    Args:
+        folder: the run folder.
+        name: one of `JSON_LOGS`.
+    """
+
+    def __init__(self, folder: Path, name: str):
+        self.folder, self.name = folder, name
+        self._file, self._place = 0, 0  # number of the file, which a resumed training replaces, and bytes read
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the entries since the last call; all of them at the first one, and after the log was cut back.
+
+        Raises:
+            InputError: the file is no training log.
+        """
+        path = self.folder / self.name
+        if not path.exists():
+            return []
+        with open(plain_file(self.folder, self.name), "rb") as file:
+            state = os.fstat(file.fileno())
+            if state.st_ino != self._file or state.st_size < self._place:
+                self._file, self._place = state.st_ino, 0
+            file.seek(self._place)
+            whole, end, _ = file.read().rpartition(b"\n")  # the last line may be incomplete
+        self._place += len(whole) + len(end)
+        return _entries(whole.decode(errors="replace").split("\n") if end else [], path)
+
+
+def _entries(lines, path):
+    """Return the entries in the lines of a log."""
+    entries = [parse_json(line, path) for line in lines]
+    if not all(isinstance(entry, dict) and isinstance(entry.get("update"), int) for entry in entries):
+        raise InputError(f"{path} is not a training log: a line has no update.")
+    return entries

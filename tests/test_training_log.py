@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from heedful import backend, workflows
+from heedful.errors import InputError
 from heedful.layers import Trace
 from heedful.run import Run
 from heedful.snapshots import Snapshots
 from heedful.special_tokens import END_ID, START_ID
 from heedful.training import progress_log
 from heedful.training.progress_log import ProgressLog
-from heedful.training_log import PROGRESS, SAMPLE_DATA
+from heedful.training_log import PROGRESS, SAMPLE_DATA, LogTail, TrainingLog
 from heedful.weights import weights_by_name
 from tests.conftest import change, quiet
 
@@ -173,3 +174,26 @@ def test_a_language_model_logs_the_text_it_wrote(recipe_of, tmp_path):
     [entry] = [json.loads(line) for line in (run.path / SAMPLE_DATA).read_text(encoding="utf-8").splitlines()]
     assert entry["update"] == 3
     assert entry["samples"][0]["text"].startswith(entry["samples"][0]["prompt"])
+
+
+@pytest.mark.any_backend
+def test_a_log_is_followed_by_reading_what_was_added(tmp_path):
+    log, tail = TrainingLog(tmp_path), LogTail(tmp_path, PROGRESS)
+    assert tail.read() == []
+    for update in range(1, 6):
+        log.append({"update": update, "loss": 1.0}, PROGRESS)
+        if update in (2, 5):
+            assert [entry["update"] for entry in tail.read()] == ([1, 2] if update == 2 else [3, 4, 5])
+    with (tmp_path / PROGRESS).open("a") as file:
+        file.write('{"update": 6, ')  # a line that is being written
+        file.flush()
+        assert tail.read() == []
+        file.write('"loss": 1.0}\n')
+    assert [entry["update"] for entry in tail.read()] == [6]
+    log.append({"update": 1, "loss": 1.0})
+    log.forget_after(3)  # as a resumed training does
+    assert [entry["update"] for entry in tail.read()] == [1, 2, 3]
+    assert tail.read() == []
+    (tmp_path / PROGRESS).write_text("[]\n")
+    with pytest.raises(InputError, match=r"is not a training log"):
+        tail.read()

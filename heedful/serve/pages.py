@@ -19,7 +19,7 @@ from heedful.serve import questions
 from heedful.serve.questions import PageModels
 from heedful.serve.requests import Refused
 from heedful.serve.service import Service
-from heedful.training_log import LOG, PROGRESS
+from heedful.training_log import LOG, PROGRESS, LogTail
 
 POLL, HEARTBEAT = 1.0, 15.0  # seconds between two looks at the logs; between two signs of life
 LOGS = {"log": LOG, "progress": PROGRESS}  # the names in a page, and the files
@@ -62,12 +62,14 @@ async def _events(service: Service, run: Run, last: int) -> AsyncIterator[str]:
 
     The id of an event is its update: a browser that reconnects asks for what came after the last one.
     """
-    seen, silent = dict.fromkeys(LOGS, last), 0.0
+    tails, silent = {log: LogTail(run.path, name) for log, name in LOGS.items()}, 0.0
+    seen = dict.fromkeys(LOGS, last)
     while not service.draining:
-        for log, name in LOGS.items():
-            for entry in await run_in_threadpool(_entries_after, run, name, seen[log]):
-                seen[log], silent = entry["update"], 0.0
-                yield _event(entry["update"], {"log": log, "entry": entry})
+        for log, tail in tails.items():
+            for entry in await run_in_threadpool(_new_entries, tail):
+                if entry["update"] > seen[log]:  # a resumed training repeats some
+                    seen[log], silent = entry["update"], 0.0
+                    yield _event(entry["update"], {"log": log, "entry": entry})
         if silent >= HEARTBEAT:
             silent = 0.0
             yield ": still here\n\n"
@@ -75,10 +77,10 @@ async def _events(service: Service, run: Run, last: int) -> AsyncIterator[str]:
         silent += POLL
 
 
-def _entries_after(run: Run, name: str, update: int) -> list[dict[str, Any]]:
-    """Return the later entries of a log; a line that is being written is read the next time."""
+def _new_entries(tail: LogTail) -> list[dict[str, Any]]:
+    """Return what was added to a log; nothing of one that is damaged."""
     try:
-        return [entry for entry in run.log.read(name) if entry["update"] > update]
+        return tail.read()
     except InputError:
         return []
 

@@ -256,7 +256,7 @@ def rotary_rotates_keys_only(monkeypatch):
     """Rotary positions rotate the keys, but not the queries."""
     wrap(
         monkeypatch, attention, "rotate",
-        lambda original: lambda x, positions: x if x.shape[2] > 2 else original(x, positions),
+        lambda original: lambda x, *rest: x if x.shape[2] > 2 else original(x, *rest),
     )  # fmt: skip
 
 

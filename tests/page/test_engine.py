@@ -34,7 +34,7 @@ VARIANTS = {
        for value in choices(name) if value != getattr(Architecture, name)},
     **{f"projections={value}": {"attention_projections": value} for value in choices("attention_projections")[1:]},
     "one key head": {"num_kv_heads": 1}, "two key heads": {"num_kv_heads": 2, "norm_position": "pre"},
-    "head_dim": {"head_dim": 12}, "rotary with head_dim": {"positions": "rotary", "head_dim": 6, "num_kv_heads": 2},
+    "head_dim": {"head_dim": 12}, "rotary with head_dim": {"positions": "rotary", "rotary_base": 300.0, "head_dim": 6, "num_kv_heads": 2},
     "no bias": {"bias": False}, "output bias": {"output_bias": True},
     "output bias, untied": {"output_bias": True, "tie": "none"},
     "embedding norm": {"embedding_norm": True, "positions": "learned"}, "no scale": {"embedding_scale": False},
@@ -51,8 +51,8 @@ COMBINED = {
     "concatenated": {"activation": "gelu_tanh", "norm_position": "pre", "positions": "sinusoidal_concatenated",
                      "tie": "none", "output_bias": True, "embedding_scale": False},
     "no positions": {"activation": "silu", "positions": "none", "num_kv_heads": 1, "norm_epsilon": 1e-3},
-    "rotary with head_dim": {"activation": "geglu", "positions": "rotary", "head_dim": 6, "num_kv_heads": 2,
-                             "norm": "rms"},
+    "rotary with head_dim": {"activation": "geglu", "positions": "rotary", "rotary_base": 300.0, "head_dim": 6,
+                             "num_kv_heads": 2, "norm": "rms"},
     "projections=input": {"attention_projections": "input", "d_model": 30, "num_heads": 5, "d_ff": 50},
     "projections=output": {"attention_projections": "output", "tie": "all"},
     "projections=none": {"attention_projections": "none", "norm_position": "pre"},
@@ -115,9 +115,10 @@ def models(request):
         found[f"generate, {name}"] = ("generate", perturbed(CausalLM(V, **options), rng), source, target)
         if name != "no causal mask":
             found[f"fill, {name}"] = ("fill", perturbed(MaskedLM(V, **options), rng), masked, [9, 11])
-    for pooling in ("mean", "first"):
-        model = perturbed(Classifier(V, C, pooling=pooling, **SMALL | variants["embedding norm"]), rng)
-        found[f"classify, {pooling}"] = ("classify", model, rng.integers(5, V, 9).tolist(), [2])
+    for pooling, activation in (("mean", "tanh"), ("first", "tanh"), ("first", "relu")):
+        head = {"pooling": pooling, "pooler_activation": activation}
+        model = perturbed(Classifier(V, C, **head, **SMALL | variants["embedding norm"]), rng)
+        found[f"classify, {pooling}, {activation}"] = ("classify", model, rng.integers(5, V, 9).tolist(), [2])
     return found
 
 

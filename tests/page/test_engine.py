@@ -76,7 +76,7 @@ def test_every_option_has_a_variant(variants):
 def contents_of_model(model, task, **more):
     """Return a page's `Contents` of a model without a run, float32."""
     architecture = dict(dataclasses.asdict(model.architecture).items())
-    options = dataclasses.asdict(ModelConfig(**architecture, pooling=more.pop("pooling", "mean")))
+    options = dataclasses.asdict(ModelConfig(**architecture, **more.pop("head", {})))
     content, table = pack(weights_by_name(model), "float32")
     tokenizer = json.loads(Tokenizer.train(["a b c"], kind="char", vocab_size=8).to_json())
     return Contents({
@@ -122,6 +122,11 @@ def models(request):
     return found
 
 
+def head_of(classifier):
+    """Return the options of a classifier's head."""
+    return {name: classifier.sizes[name] for name in ("pooling", "pooler_activation")}
+
+
 @pytest.fixture(scope="module")
 def names(models):
     return list(models)
@@ -132,7 +137,7 @@ def opened(browser, models, tmp_path_factory):
     """One page with all models."""
     path = tmp_path_factory.mktemp("engine") / "page.html"
     contents = [
-        contents_of_model(model, task, **({"pooling": model.pooling} if task == "classify" else {}))
+        contents_of_model(model, task, **({"head": head_of(model)} if task == "classify" else {}))
         for task, model, _, _ in models.values()
     ]
     write_document(path, contents)

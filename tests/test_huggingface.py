@@ -177,6 +177,16 @@ def test_what_no_class_expresses_is_refused_by_name(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_gate_without_texts_does_not_pass(tmp_path, cli):
+    run = random_run(tmp_path, "fill", BERT)
+    with pytest.raises(InputError, match="There is no text to check the export with"):
+        export_checked(run, tmp_path / "out", [], quiet)
+    assert not (tmp_path / "out").exists()
+    refused = cli("export", run.path, "--to", "huggingface", "--quantization", "int8")
+    assert refused.returncode == 2
+    assert b"--quantization is for --to ctranslate2; this export keeps float32" in refused.stderr
+
+
 def test_an_export_never_replaces_other_files(tmp_path):
     run = random_run(tmp_path, "fill", BERT)
     (tmp_path / "out").mkdir()
@@ -185,6 +195,9 @@ def test_an_export_never_replaces_other_files(tmp_path):
         export(run, tmp_path / "out")
     export(run, tmp_path / "other")
     export(run, tmp_path / "other")  # an earlier export is replaced
+    (tmp_path / "other" / "my-config.json").write_text("keep me")
+    with pytest.raises(InputError, match=r"holds my-config\.json, which heedful has not exported"):
+        export(run, tmp_path / "other")
     assert "pipeline_tag: fill-mask" in (tmp_path / "other" / "README.md").read_text()
 
 

@@ -302,6 +302,14 @@ def test_a_bert_with_gamma_and_beta_in_its_norms_is_imported(bert, tmp_path):
     assert import_model(bert[0], tmp_path / "run").load_model().num_layers == 2
 
 
+def test_a_bert_keeps_its_mask_whose_role_is_not_named(bert, tmp_path):
+    """As in many published folders, tokenizer_config.json says no more than this."""
+    (bert[0] / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    run = import_model(bert[0], tmp_path / "run")
+    assert run.tokenizer.mask_id is not None
+    assert heedful.load(run.path).fill("the cat [MASK] milk")[1]
+
+
 def change_tensors(folder, change):
     path = folder / "model.safetensors"
     arrays = safetensors.numpy.load_file(path)

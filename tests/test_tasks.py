@@ -342,3 +342,27 @@ def test_weights_are_frozen_by_patterns(recipe, tmp_path):
         wrong = override(Config.from_toml(recipe("generate")), [*options[:3], json.dumps([pattern])])
         with pytest.raises(InputError, match=message):
             workflows.train(wrong, tmp_path / "wrong", quiet)
+
+
+@pytest.mark.any_backend
+def test_a_run_of_another_task_gives_nothing_to_a_writer(recipe, tmp_path):
+    """Guards against a training that starts from random weights although the user named a run."""
+    words = workflows.train(Config.from_toml(recipe("fill")), tmp_path / "words", quiet)
+    config = override(Config.from_toml(recipe("generate")), ["--train.init_from", str(words.path)])
+    with pytest.raises(InputError, match="is a run of task 'fill'; this needs one of task generate"):
+        workflows.train(config, tmp_path / "run", quiet)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.any_backend
+def test_a_translator_continues_with_the_vocabulary_of_another_one(tmp_path, text_files):
+    """Its recipe asks for two vocabularies and other ties; the run that it starts from has one for both."""
+    joint, apart = tmp_path / "joint.toml", tmp_path / "apart.toml"
+    joint.write_text(SMALL.format(*text_files[::-1]))
+    apart.write_text(SMALL.format(*text_files[::-1]).replace('tie = "all"', 'tie = "target"'))
+    first = workflows.train(Config.from_toml(joint), tmp_path / "first", quiet)
+    options = ["--train.init_from", str(first.path), "--tokenizer.joint", "false"]
+    second = workflows.train(override(Config.from_toml(apart), options), tmp_path / "second", quiet)
+    assert second.config.model.tie == "all"
+    assert second.config.tokenizer.joint
+    assert second.target_tokenizer.to_json() == first.target_tokenizer.to_json()

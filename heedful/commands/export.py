@@ -31,6 +31,8 @@ def run(options):
     from heedful.run import Run
 
     run = Run.open(options.run)
+    if options.to != "ctranslate2" and options.quantization != "float32":
+        raise InputError("--quantization is for --to ctranslate2; this export keeps float32.")
     if options.to == "ctranslate2":
         run = run.of_task("translate")
     items = list(itertools.islice(test_corpus(run, options.files), options.sentences))

@@ -25,7 +25,7 @@ PARITY = "parity.json"  # the comparison of both engines
 ACTIVATIONS = {
     "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "geglu": "GELU", "swiglu": "SWISH",
 }  # fmt: skip
-OWN_FILES = ("model.bin", "config.json", ORIGIN, PARITY, "_vocabulary.json")  # endings of their names
+OWN_FILES = ("model.bin", "config.json", ORIGIN, PARITY, "*_vocabulary.json")  # patterns of their names
 
 
 def export(run: "Run", folder: str | Path, quantization: str = "float32") -> Path:

@@ -1,6 +1,7 @@
 """The folder of an export: written aside and moved into place, and never over somebody's files."""
 
 import contextlib
+import fnmatch
 import json
 import shutil
 from collections.abc import Iterator
@@ -25,9 +26,9 @@ def write_origin(folder: Path, run) -> None:
 
 
 def refuse_foreign(folder: Path, own: tuple[str, ...]) -> None:
-    """Raise `InputError` if a folder has files that no export wrote; `own` are endings of the names of its files."""
+    """Raise `InputError` if a folder has files that no export wrote; `own` are shell patterns of its own names."""
     names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    foreign = [name for name in names if not name.endswith(own)]
+    foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in own)]
     if names and (foreign or exported_weights(folder) is None):
         raise InputError(
             f"{folder} holds {(foreign or names)[0]}, which heedful has not exported: choose another folder."

@@ -58,16 +58,16 @@ def fitting_layout(run: "Run", model, weights):
     if not candidates:
         raise InputError(f"There is no class of transformers for models of task = {run.config.task!r}.")
     misfits = {
-        layout.name: [option for option, lacks in layout.misfits(run.config, weights).items() if lacks]
+        layout.kind: [option for option, lacks in layout.misfits(run.config, weights).items() if lacks]
         for layout in candidates
     }
-    name = min(misfits, key=lambda name: len(misfits[name]))
-    if misfits[name]:
+    kind = min(misfits, key=lambda kind: len(misfits[kind]))
+    if misfits[kind]:
         raise InputError(
-            f"No class of transformers has all options of this model; the nearest one, {name}, lacks "
-            f"{', '.join(misfits[name])}."
+            f"No class of transformers has all options of this model; the nearest one, {kind}, lacks "
+            f"{', '.join(misfits[kind])}."
         )
-    return next(layout for layout in candidates if layout.name == name)
+    return LAYOUTS[kind]
 
 
 def write_folder(run: "Run", folder: Path) -> None:
@@ -91,7 +91,10 @@ def write_folder(run: "Run", folder: Path) -> None:
 
 
 def generation_config(run: "Run") -> dict[str, Any]:
-    """Return the settings of a search, as `transformers` names them, that match those of a run."""
+    """Return the settings of a search, as `transformers` names them, nearest to those of a run.
+
+    Only greedy search is the same on both sides: beams end and are scored by rules of their own there.
+    """
     decode = run.config.decode
     found: dict[str, Any] = {
         "pad_token_id": PAD_ID, "bos_token_id": START_ID, "eos_token_id": END_ID, "num_beams": decode.beam_size,
@@ -101,6 +104,8 @@ def generation_config(run: "Run") -> dict[str, Any]:
         found |= {"decoder_start_token_id": START_ID, "max_length": run.config.model.max_length}
     if decode.beam_size > 1:
         found |= {"length_penalty": decode.length_penalty, "early_stopping": False}
+    if decode.repetition_penalty != 1:
+        found["repetition_penalty"] = decode.repetition_penalty
     if decode.no_repeat_ngram:
         found["no_repeat_ngram_size"] = decode.no_repeat_ngram
     if decode.sample:

@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -62,6 +60,7 @@ def describe(result: dict[str, Any]) -> str:
 
 def compare(run: "Run", folder: Path, texts: Sequence[str], transformers) -> dict[str, Any]:
     """Return the share of identical texts (`identical`), or for encoders the largest difference of outputs."""
+    texts = _some(texts)
     with _quiet(transformers):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"][0]
@@ -73,14 +72,21 @@ def compare(run: "Run", folder: Path, texts: Sequence[str], transformers) -> dic
         if run.task.writes:
             most = min(WRITTEN, run.config.model.max_length // 2)  # tokens to write
             fitting = run.config.model.max_length - most
-            texts = [text for text in texts if 0 < len(tokenizer(text)["input_ids"]) <= fitting]
+            texts = _some([text for text in texts if 0 < len(tokenizer(text)["input_ids"]) <= fitting])
             return _identical(_continuations(run, texts, most), _their_continuations(model, tokenizer, texts, most))
         return {"texts": len(texts), "difference": _difference(run, model, tokenizer, texts)}
 
 
 def _identical(ours, theirs):
     same = [one == other for one, other in zip(ours, theirs, strict=True)]
-    return {"texts": len(same), "identical": sum(same) / len(same) if same else 0.0}
+    return {"texts": len(same), "identical": sum(same) / len(same)}
+
+
+def _some(texts):
+    """Return the texts; `InputError` if there are none, on which any two models agree."""
+    if not texts:
+        raise InputError("There is no text to check the export with: name some with --files.")
+    return texts
 
 
 def _greedy(run):
@@ -156,16 +162,14 @@ def _transformers():
 
 @contextlib.contextmanager
 def _quiet(transformers) -> Iterator[None]:
-    """Keep `transformers` from asking the hub, and from writing progress to the terminal."""
-    level, offline = logging.getLogger("transformers").level, os.environ.get("HF_HUB_OFFLINE")
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
+    """Keep `transformers` from writing warnings and progress to the terminal."""
+    log = transformers.utils.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
     try:
         yield
     finally:
-        logging.getLogger("transformers").setLevel(level)
-        if offline is None:
-            del os.environ["HF_HUB_OFFLINE"]
-        else:
-            os.environ["HF_HUB_OFFLINE"] = offline
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()

@@ -22,7 +22,7 @@ Source and target have vocabularies of their own: the tokenizer of this folder i
 def model_card(run: "Run", architecture: str) -> str:
     """Return the README.md of an exported run, in the format of the Hugging Face hub."""
     config, licence = run.config, licence_of(run.config.data.corpus)
-    front = ["---", "library_name: transformers", f"pipeline_tag: {run.task.hub_task}", "tags:", "- heedful"]
+    front = ["---", "library_name: transformers", f"pipeline_tag: {_hub_task(run)}", "tags:", "- heedful"]
     if licence:
         front.append(f"# The licence of the training text is {licence}; choose the one of the model accordingly.")
     parts = [
@@ -36,6 +36,11 @@ def model_card(run: "Run", architecture: str) -> str:
         "## Settings", _settings(run),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _hub_task(run):
+    """Return the task of the pipeline that uses the model."""
+    return "feature-extraction" if run.config.model.untrained_head else run.task.hub_task
 
 
 def _two_vocabularies(run):
@@ -58,12 +63,13 @@ def _code(run, architecture):
             "print(target_tokenizer.batch_decode(ids, skip_special_tokens=True))",
             "```",
         ])  # fmt: skip
-    return f'```python\nfrom transformers import pipeline\n\npipeline("{task.hub_task}", model=".")("...")\n```'
+    return f'```python\nfrom transformers import pipeline\n\npipeline("{_hub_task(run)}", model=".")("...")\n```'
 
 
 def _text(run, licence):
     data = run.config.data
-    names = ", ".join(f"`{name}`" for name in data.train) or f"`{data.corpus}`"
+    shown = (Path(name).name if Path(name).is_absolute() else name for name in data.train)  # no folders of a machine
+    names = ", ".join(f"`{name}`" for name in shown) or f"`{data.corpus}`"
     lines = [f"Trained on {names}.", data.origin, f"Licence of the text: {licence}." if licence else ""]
     return " ".join(line for line in lines if line)
 

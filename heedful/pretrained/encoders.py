@@ -15,6 +15,7 @@ from heedful.pretrained.layout import (
     ENCODER_ROLES,
     Exported,
     Imported,
+    block_misfits,
     imported_config,
     model_config,
     read_activation,
@@ -35,7 +36,7 @@ from heedful.pretrained.mapping import (
 )
 from heedful.pretrained.sentence_encoder import embedding_options
 from heedful.pretrained.vocabulary import Vocabulary, special_names
-from heedful.special_tokens import PAD_ID
+from heedful.special_tokens import MASK, PAD_ID
 
 
 class BlockNames(NamedTuple):
@@ -109,7 +110,8 @@ class EncoderLayout:
         labels = _labels(folder) if f"{self.classes_head[1]}.weight" in tensors else ()
         head = bool(labels) or self.masked.bias in tensors
         model = self._options(folder, labels, head)
-        vocabulary = Vocabulary(folder, special_names(folder, ENCODER_ROLES, self.specials))
+        optional = (MASK,) if labels else ()  # a classifier needs no [MASK]
+        vocabulary = Vocabulary(folder, special_names(folder, ENCODER_ROLES, self.specials), optional=optional)
         size, segments = folder.setting("vocab_size"), folder.setting("type_vocab_size", 0)
         mappings = self._mappings(model, stem, size, segments) + self._head(model, labels, head, size)
         weights = read_weights(mappings, tensors)
@@ -129,15 +131,10 @@ class EncoderLayout:
     def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
         """Return, for each option that this class cannot express, whether a run has it."""
         model = config.model
-        size = model.head_dim or model.d_model // model.num_heads
-        return {
+        return block_misfits(model) | {
             f"model.norm_position = {model.norm_position!r}": model.norm_position != "post",
-            f"model.norm = {model.norm!r}": model.norm != "layer",
             f"model.positions = {model.positions!r}": model.positions != "learned",
             "model.embedding_norm = false": not model.embedding_norm,
-            f"model.activation = {model.activation!r}": model.activation in ("geglu", "swiglu"),
-            f"model.attention_projections = {model.attention_projections!r}": model.attention_projections != "all",
-            f"model.head_dim = {model.head_dim}": size * model.num_heads != model.d_model,
             f"model.pooling = {model.pooling!r}": bool(config.data.labels) and model.pooling != "first",
             f"model.pooler_activation = {model.pooler_activation!r}": (
                 bool(config.data.labels) and model.pooler_activation != self.hidden_activation
@@ -271,7 +268,8 @@ _ROBERTA: dict[str, Any] = {
     "masked": HeadNames("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight"),
     "classes_head": ("classifier.dense", "classifier.out_proj"),
     "specials": ("<pad>", "<unk>", "<s>", "</s>", "<mask>"),
-    "required": {"position_embedding_type": "absolute", "is_decoder": False, "hidden_act": "gelu"},
+    "required": {"position_embedding_type": "absolute", "is_decoder": False, "hidden_act": "gelu",
+                 "pad_token_id": 1},  # positions begin after that number
 }  # fmt: skip
 
 BERT = EncoderLayout(

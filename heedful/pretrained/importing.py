@@ -46,7 +46,7 @@ def import_model(source, path, tokenizers=(), trust=False):
         imported = LAYOUTS[kind].read(folder)
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError) as error:  # such as sizes that are strings
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # such as sizes that are strings
         raise InputError(f"{folder.path} is malformed: {type(error).__name__}: {error}") from error
     folder.tensors.finish()
     weights = {name: np.ascontiguousarray(array) for name, array in imported.weights.items()}

@@ -13,6 +13,7 @@ from heedful.pretrained.layout import (
     SPECIAL_IDS,
     Exported,
     Imported,
+    block_misfits,
     imported_config,
     model_config,
     read_activation,
@@ -34,7 +35,6 @@ from heedful.pretrained.vocabulary import Vocabulary, adds_start_token, special_
 from heedful.special_tokens import END, PAD, START, UNKNOWN
 
 GATES = {"silu": "swiglu", "gelu": "geglu"}  # activations of Llama's gate, by ours
-TIED = ("inputs", "target", "all")
 
 
 class LanguageModelLayout:
@@ -46,7 +46,7 @@ class LanguageModelLayout:
     name: str
     """Its class in transformers."""
 
-    def _imported(self, folder, model, mappings, stem) -> Imported:
+    def _imported(self, folder, model, mappings) -> Imported:
         """Return a model whose tensors `mappings` read, with its vocabulary in our order."""
         tensors, size = folder.tensors, folder.setting("vocab_size")
         starts = adds_start_token(folder)
@@ -109,18 +109,18 @@ class GPT2(LanguageModelLayout):
         stem = "transformer." if "transformer.wte.weight" in folder.tensors else ""
         for index in range(model.num_layers):
             folder.tensors.drop(f"{stem}h.{index}.attn.bias", f"{stem}h.{index}.attn.masked_bias")  # its causal mask
-        return self._imported(folder, model, self._mappings(model, stem, folder.setting("vocab_size")), stem)
+        return self._imported(folder, model, self._mappings(model, stem, folder.setting("vocab_size")))
 
     def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
         """Return, for each option that this class cannot express, whether a run has it."""
         model = config.model
-        size = model.head_dim or model.d_model // model.num_heads
-        return super().misfits(config, weights) | {
-            f"model.norm = {model.norm!r}": model.norm != "layer",
-            f"model.positions = {model.positions!r}": model.positions != "learned",
-            f"model.activation = {model.activation!r}": model.activation in ("geglu", "swiglu"),
-            f"model.head_dim = {model.head_dim}": size * model.num_heads != model.d_model,
-        }
+        return (
+            super().misfits(config, weights)
+            | block_misfits(model)
+            | {
+                f"model.positions = {model.positions!r}": model.positions != "learned",
+            }
+        )
 
     def write(self, config: Config, weights: Mapping[str, np.ndarray], sizes: tuple[int, ...]) -> Exported:
         """Return settings and tensors of our weights; `sizes` has the size of the vocabulary."""
@@ -182,7 +182,7 @@ class Llama(LanguageModelLayout):
         stem = "model." if "model.embed_tokens.weight" in folder.tensors else ""
         for index in range(model.num_layers):
             folder.tensors.drop(f"{stem}layers.{index}.self_attn.rotary_emb.inv_freq")  # computed from the base
-        return self._imported(folder, model, self._mappings(model, stem, folder.setting("vocab_size")), stem)
+        return self._imported(folder, model, self._mappings(model, stem, folder.setting("vocab_size")))
 
     def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
         """Return, for each option that this class cannot express, whether a run has it."""
@@ -231,9 +231,8 @@ class Llama(LanguageModelLayout):
 
 def _special_tokens(folder, starts):
     """Return the name of each of our special tokens, or None: many models use one token as another one too."""
-    usual = {PAD: "", UNKNOWN: "", START: "<s>", END: "<|endoftext|>"}
     roles = {PAD: "pad_token", UNKNOWN: "unk_token", START: "bos_token", END: "eos_token"}
-    named: dict[str, str | None] = dict(special_names(folder, roles, tuple(usual.values())))
+    named: dict[str, str | None] = dict(special_names(folder, roles, ("", "", "<s>", "<|endoftext|>")))
     if not starts and named[START] != START:  # nothing in a text stands for it
         named[START] = None
     if named[UNKNOWN] not in (UNKNOWN, unknown_token(folder)):

@@ -10,6 +10,7 @@ from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.layers import sinusoid
+from heedful.layers.feed_forward import is_gated
 from heedful.special_tokens import END, END_ID, MASK, PAD, PAD_ID, START, START_ID, UNKNOWN, UNKNOWN_ID
 
 # Names of activations in a config.json; the first name of each of ours is the one that is written.
@@ -61,6 +62,17 @@ def read_activation(folder, name: str) -> str:
 def written_activation(name: str) -> str:
     """Return the name of our activation in a `config.json`."""
     return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == name)
+
+
+def block_misfits(model: ModelConfig) -> dict[str, bool]:
+    """Return, for each option of a block that all classes but Llama's lack, whether a model has it."""
+    size = model.head_dim or model.d_model // model.num_heads
+    return {
+        f"model.norm = {model.norm!r}": model.norm != "layer",
+        f"model.activation = {model.activation!r}": is_gated(model.activation),
+        f"model.attention_projections = {model.attention_projections!r}": model.attention_projections != "all",
+        f"model.head_dim = {model.head_dim}": size * model.num_heads != model.d_model,
+    }
 
 
 def with_full_heads(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -38,6 +38,8 @@ def embedding_options(folder) -> dict[str, Any]:
 def _pooling(path):
     """Return our name of the pooling in the config of a pooling module."""
     settings = read_json(path)
+    if not isinstance(settings, dict):
+        raise InputError(f"{path} is no table of settings.")
     chosen = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value is True]
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
         raise InputError(f"{path}: only {' or '.join(POOLINGS)} is supported.")

@@ -13,6 +13,7 @@ from heedful.pretrained.layout import (
     SPECIAL_IDS,
     Exported,
     Imported,
+    block_misfits,
     imported_config,
     model_config,
     read_activation,
@@ -106,16 +107,11 @@ class TranslatorLayout:
     def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
         """Return, for each option that this class cannot express, whether a run has it."""
         model = config.model
-        size = model.head_dim or model.d_model // model.num_heads
         ties = ("none", "inputs", "target", "all") if self.two_tables else ("inputs", "all")
-        return {
+        return block_misfits(model) | {
             f"model.norm_position = {model.norm_position!r}": model.norm_position != self.norm_position,
             f"model.positions = {model.positions!r}": model.positions not in (("learned",) if self.learned else SINES),
             f"model.embedding_norm = {str(model.embedding_norm).lower()}": model.embedding_norm != self.embedding_norm,
-            f"model.norm = {model.norm!r}": model.norm != "layer",
-            f"model.activation = {model.activation!r}": model.activation in ("geglu", "swiglu"),
-            f"model.attention_projections = {model.attention_projections!r}": model.attention_projections != "all",
-            f"model.head_dim = {model.head_dim}": size * model.num_heads != model.d_model,
             f"model.tie = {model.tie!r}": model.tie not in ties,
         }
 

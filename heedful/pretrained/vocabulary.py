@@ -44,9 +44,10 @@ class Vocabulary:
             None.
         side: its tokenizer.
         size: of the vocabulary; None: as config.json says.
+        optional: those of our special tokens that its tokenizer may lack.
     """
 
-    def __init__(self, folder, names, side=Side(), size=None):  # noqa: B008 - a tuple is immutable
+    def __init__(self, folder, names, side=Side(), size=None, optional=()):  # noqa: B008 - a tuple is immutable
         self.size, ids = size or folder.setting("vocab_size"), side.ids
         self._data = side.data or _data(folder, names)
         model = self._data["model"]
@@ -58,6 +59,7 @@ class Vocabulary:
             foreign = ids
         if max(foreign.values()) >= self.size:
             raise InputError(f"{folder.path}: the tokenizer has ids beyond the model's vocabulary of {self.size}.")
+        names = {token: name for token, name in names.items() if token not in optional or name in foreign}
         ours = [*SPECIAL, MASK] if MASK in names else list(SPECIAL)
         named = {token: name for token, name in names.items() if isinstance(name, str)}
         if missing := [name for name in named.values() if name not in foreign]:
@@ -118,8 +120,6 @@ def special_names(folder, roles: Mapping[str, str], usual: Sequence[str]) -> dic
     found = {}
     for (token, role), name in zip(roles.items(), usual, strict=True):
         value = named.get(role) or name
-        if token == MASK and named and role not in named:
-            continue  # a classifier needs none
         found[token] = value["content"] if isinstance(value, dict) else value
     return found
 

@@ -73,10 +73,10 @@ class Classify(Task):
         labels = config.data.labels or tuple(seen)
         if len(labels) < 2:
             raise InputError(f"All texts of {corpus.name} have the label {labels[0]!r}: there is nothing to classify.")
+        config = start.config if start else config
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, labels=labels))
         if start:
-            before, config, _ = starting_point(config)
-            return dataclasses.replace(config, tokenizer=before.config.tokenizer), [before.tokenizer]
+            return dataclasses.replace(config, tokenizer=start.run.config.tokenizer), [start.run.tokenizer]
         plain = Corpus(lambda: (text for _, text in corpus), corpus.fingerprint, corpus.name)
         return config, [text_tokenizer(config, plain, mask=True)]
 

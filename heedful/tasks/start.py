@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.config import Config
 from heedful.errors import InputError
+from heedful.plugins import find_task
 
 if TYPE_CHECKING:
     from heedful.run import Run
@@ -40,25 +41,26 @@ def starting_point(config: Config) -> Start:
     With all weights, the paper's learning rates are replaced by low constant ones: they would undo the training.
 
     Raises:
-        InputError: there is no such run, or it is neither of the same task nor of task fill.
+        InputError: there is no such run, or it is of another task, which is not `fill` or gives this one no encoder.
     """
     from heedful.run import Run
 
     before = Run.open(config.train.init_from)
     whole = before.config.task == config.task
-    if not whole:
-        before = before.of_task("fill")
+    if not whole:  # the encoder of a task that has a place for it
+        before = before.of_task("fill" if find_task(config.task).starts_from else config.task)
     before.refuse_larger_than(before.weights_path())  # report missing weights before the new run begins
     kept = {name: getattr(config.model, name) for name in (OWN if whole else OWN_AROUND_ENCODER)}
-    config = dataclasses.replace(config, model=dataclasses.replace(before.config.model, **kept))
+    model = dataclasses.replace(before.config.model, **kept)
     if not whole:
-        return Start(before, config, whole)
+        return Start(before, dataclasses.replace(config, model=model), whole)
     if config.train.freeze:
         raise InputError(
             f"train.freeze would freeze all weights, which come from {before.path}: name some in train.freeze_weights."
         )
     train = dataclasses.replace(config.train, **GENTLE) if config.train.schedule == "paper" else config.train
-    return Start(before, dataclasses.replace(config, train=train, tokenizer=before.config.tokenizer), whole)
+    config = dataclasses.replace(config, train=train, model=model, tokenizer=before.config.tokenizer)
+    return Start(before, config, whole)
 
 
 def require_known_labels(start: Start, seen: Sequence[str]) -> Config:

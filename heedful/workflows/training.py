@@ -271,7 +271,10 @@ def _prepare(config, report):
     """Return the config, completed with what depends on text and memory, and the tokenizers."""
     keep_compilations()
     task = find_task(config.task)
+    asked = config.train.schedule
     config, tokenizers = task.prepare(config, task.find_corpora(config))
+    if (train := config.train).schedule != asked:
+        report(f"train.schedule = {train.schedule!r} at {train.learning_rate:g}, since all weights are trained already")
     report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
     if config.data.batch_tokens == "auto":
         config = _with_largest_batch(config, tokenizers)

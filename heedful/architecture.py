@@ -63,6 +63,9 @@ class Architecture:
     """Whether embeddings are normalised before the first block, as in BERT (Devlin et al. 2019)."""
     embedding_scale: bool = True
     """Whether embeddings are multiplied by sqrt(d_model) (section 3.4)."""
+    embedding_std: float | None = None
+    """Standard deviation of the entries of a new embedding table. A small one (0.02 in BERT) keeps words that the
+    training text has only once or twice from adding noise. None: 1 / sqrt(d_model)."""
     tie: Literal["none", "inputs", "target", "all"] = "target"
     """Weight tying (section 3.4). target: the (target) embedding is also the output projection. inputs: it is also the
     source embedding, and the output projection has its own table. all: one table for all three. The last two require

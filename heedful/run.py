@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from heedful.adapters import merged, read_adapter_of
 from heedful.checkpoint_files import CheckpointFiles
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
@@ -53,6 +54,7 @@ class Run:
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer or source_tokenizer
         self.checkpoints, self.log = CheckpointFiles(self.path), TrainingLog(self.path)
         self.snapshots = Snapshots(self.path)
+        self.adapter: Path | None = None  # of an adapter that `load_model` merges into the weights
         self._loaded: str | None = None  # the fingerprint of the weights that were loaded last
 
     @property
@@ -112,6 +114,11 @@ class Run:
             target = Tokenizer.load(plain_file(path, names[1]))
         return cls(path, config, source, target)
 
+    def with_adapter(self, path: str | Path | None) -> "Run":
+        """Let `load_model` merge an adapter, a file or the run folder that trained it; None: no adapter."""
+        self.adapter = None if path is None else Path(path)
+        return self
+
     def of_task(self, *tasks: str) -> "Run":
         """Return the run if its task is one of `tasks`; raise `InputError` if not."""
         task = self.config.task
@@ -153,12 +160,15 @@ class Run:
         """Return the trained model.
 
         Raises:
-            InputError: there are no weights yet, they are damaged, or they do not fit config and tokenizers.
+            InputError: there are no weights yet, they are damaged, or they do not fit config, tokenizers or adapter.
         """
         path = self.weights_path()
         self.refuse_larger_than(path)
         model = self.build_model()
         arrays, _, checksum = read_with_checksum(path)
+        if self.adapter:
+            adapter = read_adapter_of(self.adapter, checksum[:16], self.path)
+            arrays = merged(arrays, adapter, self.adapter)
         load_weights(model, arrays, path)
         self._loaded = checksum[:16]
         return model

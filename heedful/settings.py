@@ -131,7 +131,7 @@ def _value(text, kind):
         value = tomllib.loads(f"x = {text}")["x"]
     except (ValueError, RecursionError):  # not TOML, or too many digits or brackets for Python
         return text
-    wants_text = kind is str or typing.get_origin(kind) is tuple
+    wants_text = kind is str or (typing.get_origin(kind) is tuple and typing.get_args(kind)[0] is str)
     return text if wants_text and not isinstance(value, (str, list)) else value
 
 

@@ -77,10 +77,11 @@ def _typed(value, hint, where):
             return value
         raise InputError(f"{where} = {value!r} is none of {', '.join(map(repr, typing.get_args(hint)))}.")
     if kind is tuple:
-        values = [value] if isinstance(value, str) else value
-        if isinstance(values, list) and all(isinstance(item, str) for item in values):
+        item_type = typing.get_args(hint)[0]
+        values = [value] if type(value) is item_type else value
+        if isinstance(values, list) and all(type(item) is item_type for item in values):
             return tuple(values)
-        raise InputError(f"{where} = {value!r} is not a list of texts.")
+        raise InputError(f"{where} = {value!r} is not a list of {'texts' if item_type is str else 'whole numbers'}.")
     if kind in (typing.Union, types.UnionType):
         if value is None and type(None) in typing.get_args(hint):
             return None

@@ -9,22 +9,24 @@ from pathlib import Path
 
 import numpy as np
 
+from heedful.adapters import adapted_layers, adapter_of, is_adapter_weight, merged, parts_of
 from heedful.config import ModelConfig
 from heedful.errors import InputError
 from heedful.storage import name_in_model, shapes
 
 
 def weights_by_name(model) -> dict[str, np.ndarray]:
-    """Return the weights of a model as float32 arrays by name."""
+    """Return the weights of a model as float32 arrays by name, with adapters merged into their matrices."""
     from heedful import backend  # imported here because it loads Keras, which some commands do not need
 
-    return {
+    arrays = {
         name: np.asarray(backend.to_numpy(variable), np.float32) for name, variable in _variables_by_name(model).items()
     }
+    return merged(arrays, adapter_of(model, ""), "the model") if adapted_layers(model) else arrays
 
 
 def load_weights(model, arrays: Mapping[str, np.ndarray], origin: object) -> None:
-    """Assign arrays by name to the weights of a model.
+    """Assign arrays by name to the weights of a model; adapters then start at zero again.
 
     Raises:
         InputError: names or shapes differ from those of the model, or a value is not finite; the error names `origin`.
@@ -36,6 +38,9 @@ def load_weights(model, arrays: Mapping[str, np.ndarray], origin: object) -> Non
                 f"{origin} does not fit the run's config: it {title} {len(names)} weights, {min(names)!r}."
             )
     _assign(own, arrays, origin)
+    for layer in adapted_layers(model).values():
+        _, b = parts_of(layer)
+        b.assign(np.zeros(b.shape, np.float32))
 
 
 def load_matching(model, arrays: Mapping[str, np.ndarray], origin: object, prefixes: tuple[str, ...]) -> int:
@@ -71,7 +76,9 @@ def refuse_larger_model(config: ModelConfig, vocabulary: int, numbers: int, orig
 
 
 def _variables_by_name(model):
-    return {name_in_model(variable): variable for variable in model.weights}
+    """Return the weights of a model by name, without those of adapters."""
+    named = {name_in_model(variable): variable for variable in model.weights}
+    return {name: variable for name, variable in named.items() if not is_adapter_weight(name)}
 
 
 def _assign(own, arrays, origin):

@@ -15,6 +15,13 @@ def add_run(parser: argparse.ArgumentParser, text: str = "run folder") -> None:
     parser.add_argument("run", type=Path, help=text)
 
 
+def add_adapter(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names an adapter."""
+    parser.add_argument(
+        "--adapter", type=Path, metavar="FILE", help="an adapter trained on this run, or the run folder that trained it"
+    )
+
+
 def add_json(parser: argparse.ArgumentParser, text: str = "print JSON for machines") -> None:
     """Add the option for output in JSON."""
     parser.add_argument("--json", action="store_true", help=text)

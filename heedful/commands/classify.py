@@ -2,12 +2,13 @@
 
 import sys
 
-from heedful.commands.arguments import TEXTS, add_run
+from heedful.commands.arguments import TEXTS, add_adapter, add_run
 
 
 def add_arguments(parser):
     """Add the arguments of the command."""
     add_run(parser)
+    add_adapter(parser)
     parser.add_argument("files", **TEXTS)
     parser.add_argument(
         "--scores", action="store_true", help="write the probability after the class, separated by a tab"
@@ -21,7 +22,7 @@ def run(options):
     from heedful.inference.text_classifier import TextClassifier
     from heedful.run import Run
 
-    run = Run.open(options.run).of_task("classify")
+    run = Run.open(options.run).of_task("classify").with_adapter(options.adapter)
     keep_compilations()
     terminal.note_idle_devices()
     cut: list[str] = []

@@ -2,12 +2,13 @@
 
 import sys
 
-from heedful.commands.arguments import TEXTS, add_run
+from heedful.commands.arguments import TEXTS, add_adapter, add_run
 
 
 def add_arguments(parser):
     """Add the arguments of the command."""
     add_run(parser, "a run of task fill")
+    add_adapter(parser)
     parser.add_argument("files", **TEXTS)
     parser.add_argument(
         "--pooling", choices=("mean", "first"),
@@ -22,7 +23,7 @@ def run(options):
     from heedful.inference.text_embedder import TextEmbedder
     from heedful.run import Run
 
-    run = Run.open(options.run).of_task("fill")
+    run = Run.open(options.run).of_task("fill").with_adapter(options.adapter)
     keep_compilations()
     terminal.note_idle_devices()
     cut: list[str] = []

@@ -4,12 +4,13 @@ import json
 import sys
 from collections.abc import Iterable
 
-from heedful.commands.arguments import add_json, add_run, count
+from heedful.commands.arguments import add_adapter, add_json, add_run, count
 
 
 def add_arguments(parser):
     """Add the arguments of the command."""
     add_run(parser)
+    add_adapter(parser)
     parser.add_argument("text", nargs="?", help="a text with [MASK] in it (default: lines of standard input)")
     parser.add_argument("--count", type=count, default=5, help="candidates for each gap (default: 5)")
     add_json(parser, "print JSON for machines, one line for each text")
@@ -23,7 +24,7 @@ def run(options):
     from heedful.inference.predictor import FilledText
     from heedful.run import Run
 
-    run = Run.open(options.run).of_task("fill")
+    run = Run.open(options.run).of_task("fill").with_adapter(options.adapter)
     keep_compilations()
     terminal.note_idle_devices()
     filler = MaskFiller.from_run(run)

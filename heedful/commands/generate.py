@@ -1,13 +1,14 @@
 """heedful generate: continue prompts with a language model."""
 
 from heedful import settings
-from heedful.commands.arguments import add_run
+from heedful.commands.arguments import add_adapter, add_run
 from heedful.config import OF_SOURCE
 
 
 def add_arguments(parser):
     """Add the arguments of the command."""
     add_run(parser)
+    add_adapter(parser)
     parser.add_argument(
         "prompts", nargs="*", default=[], metavar="PROMPT", help="texts to continue (default: lines of standard input)"
     )
@@ -25,7 +26,7 @@ def run(options):
     from heedful.inference.generator import Generator
     from heedful.run import Run
 
-    run = Run.open(options.run).of_task("generate")
+    run = Run.open(options.run).of_task("generate").with_adapter(options.adapter)
     decode = settings.given_options(run.config, "decode", options)
     prompts = options.prompts or list(terminal.read([]))
     keep_compilations()

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from heedful import settings
-from heedful.commands.arguments import TEXTS, add_run
+from heedful.commands.arguments import TEXTS, add_adapter, add_run
 
 ENGINES = ("heedful", "ctranslate2")
 
@@ -12,6 +12,7 @@ ENGINES = ("heedful", "ctranslate2")
 def add_arguments(parser):
     """Add the arguments of the command."""
     add_run(parser)
+    add_adapter(parser)
     parser.add_argument("files", **TEXTS)
     parser.add_argument("--with", dest="others", nargs="+", type=Path, metavar="RUN", help="more runs, as an ensemble")
     parser.add_argument("--engine", choices=ENGINES, default="heedful", help="the engine; ctranslate2 needs an export")
@@ -33,6 +34,7 @@ def run(options):
     source = terminal.read(options.files)
     prefixes = terminal.read([options.prefixes]) if options.prefixes else None
     runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
+    runs[0].with_adapter(options.adapter)
     decode = settings.given_options(runs[0].config, "decode", options)
     keep_compilations()
     terminal.note_idle_devices()

@@ -28,6 +28,13 @@ class DataConfig:
     """Validation text, in the same form."""
     test: tuple[str, ...] = ()
     """Test text, in the same form. It is never read during training, and scored at the end."""
+    general: tuple[str, ...] = ()
+    """Text of the kind that the model from `train.init_from` was trained on, in the same form as `train`: a share of
+    the batches is taken from it, so that the model does not forget what it could do."""
+    general_valid: tuple[str, ...] = ()
+    """Validation text of that kind; see `train.general_tolerance`."""
+    general_share: float = 0.5
+    """Fraction of the training batches that are taken from `general`. 0: `general_valid` is only validated."""
     origin: str = ""
     """Where to get the text; printed when a file is missing."""
     held_out: float = 0.1
@@ -92,7 +99,11 @@ class DataConfig:
             raise InputError("fresh is for the built-in corpus 'reverse', without pack_tokens.")
         if len(set(self.labels)) < len(self.labels):
             raise InputError("labels names a class twice.")
-        fraction(self, "held_out", "mask_share")
+        fraction(self, "held_out", "mask_share", "general_share")
+        for path in self.general:
+            refuse_training_on_test_text(Path(path))
+        if self.general and not self.general_valid:
+            raise InputError("general needs general_valid, text of the same kind to validate on.")
         if not self.mask_share:
             raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")
 

@@ -9,6 +9,7 @@ from heedful.errors import InputError
 from heedful.validation import at_most, fraction, positive
 
 SET_BY_SIZE = ("num_layers", "d_model", "num_heads", "d_ff")  # the settings that a named size sets
+WIDEST = 99  # convolution
 SIZES = {
     "toy": (2, 128, 8, 256),
     "tiny": (4, 128, 4, 256),
@@ -34,6 +35,9 @@ class ModelConfig(Architecture):
     pooler_activation: Literal["tanh", "relu"] = "tanh"
     """classify with pooling = first: activation of the projection of the first vector, tanh (BERT) or relu
     (DistilBERT)."""
+    convolutions: tuple[int, ...] = ()
+    """classify: odd widths, in tokens, of convolutions with GELU whose sum is added to the input of the first block, so
+    that it sees short phrases (Kim 2014). Empty: none."""
     vector_pooling: Literal["mean", "first"] = "mean"
     """embed: the vector of a text is the mean of all token vectors, or the first one."""
     unit_vectors: bool = False
@@ -49,6 +53,10 @@ class ModelConfig(Architecture):
         positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon", "rotary_base")
         at_most(self, num_layers=10**4, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
         fraction(self, "dropout", "attention_dropout", "feed_forward_dropout")
+        if self.embedding_std is not None:
+            positive(self, "embedding_std")
+        if any(width < 1 or width % 2 == 0 or width > WIDEST for width in self.convolutions):
+            raise InputError(f"convolutions must be odd widths from 1 to {WIDEST}.")
         if self.head_dim is not None:
             positive(self, "head_dim")
         if self.head_dim is None and self.d_model % self.num_heads:

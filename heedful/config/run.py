@@ -74,10 +74,21 @@ class Config:
             raise InputError(
                 f"data.max_tokens ({self.data.max_tokens}) cannot exceed model.max_length ({self.model.max_length})."
             )
-        if self.train.freeze_weights and not self.train.init_from:
-            raise InputError("train.freeze_weights needs train.init_from: random weights are not worth keeping.")
-        if self.train.freeze and not self.train.init_from:
-            raise InputError("train.freeze needs train.init_from: without it there is nothing to freeze.")
+        if not self.train.init_from:
+            self._refuse_adaptation()
+
+    def _refuse_adaptation(self):
+        """Raise `InputError` if a setting changes how a trained model is trained further."""
+        train = self.train
+        reasons = {
+            "train.freeze_weights": (train.freeze_weights, "random weights are not worth keeping"),
+            "train.freeze": (train.freeze, "without it there is nothing to freeze"),
+            "train.lora_rank": (train.lora_rank, "an adapter changes trained weights"),
+            "data.general_valid": (self.data.general_valid, "it says what a trained model must not forget"),
+        }
+        for name, (value, reason) in reasons.items():
+            if value:
+                raise InputError(f"{name} needs train.init_from: {reason}.")
 
     def planned_as(self, other: "Config") -> "Config":
         """Return this config with the batch plan of `other`, unless it has its own."""

@@ -1,5 +1,6 @@
 """The section [train] of a config."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +20,20 @@ class TrainConfig:
     """Whether the encoder that comes from `init_from`, a run of task fill, is frozen."""
     freeze_weights: tuple[str, ...] = ()
     """Weights to freeze, by shell patterns of their names, such as "encoder/*" or "*embedding/*"; with `init_from`."""
+    lora_rank: int = 0
+    """Rank of the adapters that are trained beside the frozen weights from `init_from`, a run of the same task (LoRA,
+    Hu et al. 2021). The run keeps the merged model, and the adapter apart. classify: `init_from` may also be a run of
+    task fill, and the output is trained as a whole. 0: no adapters."""
+    lora_alpha: float = 0.0
+    """The adapters' product is multiplied by lora_alpha / lora_rank. 0: by 1."""
+    lora_weights: tuple[str, ...] = ("*/kernel",)
+    """Matrices that have an adapter, by shell patterns of their names, such as "*/self_attention/*/kernel"."""
+    rate_factors: tuple[str, ...] = ()
+    """Factors of the learning rate for weights whose names match a shell pattern, such as "encoder/*=0.1"; the first
+    pattern that matches counts."""
+    general_tolerance: float = 0.05
+    """Fraction of its starting score on `data.general_valid` that a checkpoint may lose and still be selected as the
+    best."""
     updates: int = 8000
     """Number of updates of the whole training; with `minutes`, the maximum."""
     epochs: float = 0.0
@@ -84,6 +99,9 @@ class TrainConfig:
         positive(self, "updates", "accumulate_batches", "validate_every", "keep", "learning_rate", "epsilon")
         at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
         at_least(self, 0, "epochs", "validate_sentences", "patience", "average")
+        at_least(self, 0, "lora_rank", "lora_alpha", "general_tolerance")
+        at_most(self, lora_rank=10**5)
+        self.factors()
         at_most(
             self, updates=10**9, accumulate_batches=10**5, validate_every=10**9, validate_sentences=10**7, keep=10**4
         )
@@ -91,6 +109,22 @@ class TrainConfig:
         fraction(self, "label_smoothing", "beta_1", "beta_2")
         if self.average > self.keep:
             raise InputError(f"train.average ({self.average}) cannot exceed train.keep ({self.keep}).")
+
+        if self.lora_rank and self.average > 1:
+            raise InputError("train.average cannot be used with train.lora_rank: a mean of adapters is not an adapter.")
+
+    def factors(self) -> list[tuple[str, float]]:
+        """Return the pairs of pattern and factor in `rate_factors`."""
+        found = []
+        for text in self.rate_factors:
+            pattern, _, factor = text.rpartition("=")
+            try:
+                found.append((pattern.strip(), float(factor)))
+            except ValueError:
+                raise InputError(f"train.rate_factors: {text!r} is not of the form PATTERN=FACTOR.") from None
+            if not pattern.strip() or not 0 <= found[-1][1] < math.inf:
+                raise InputError(f"train.rate_factors: {text!r} is not of the form PATTERN=FACTOR.")
+        return found
 
     @property
     def schedule_ends(self):

@@ -1,15 +1,18 @@
 """Translation with a trained model: translations, scores of given ones, and alternatives."""
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 
+from heedful.adapters import Adapter, read_adapter_of
 from heedful.config import DecodeConfig
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import require_room
 from heedful.decoding.shared_state import SharedState
 from heedful.errors import InputError
+from heedful.inference.adapted import AdaptedSearch, AdapterSwitch
 from heedful.inference.line_translator import LineTranslator
 from heedful.inference.predictor import Alternative, Warn
 from heedful.inference.scoring import Scorer
@@ -27,9 +30,13 @@ class Translator(LineTranslator):
         model: a `Transformer`, or an `Ensemble`.
         source_tokenizer, target_tokenizer: those it was trained with.
         decode: default settings of all calls.
+        adapters: trained on the weights of the model, by name. Each call may choose one by `adapter=NAME`.
     """
 
-    def __init__(self, model, source_tokenizer, target_tokenizer, decode: DecodeConfig | None = None):
+    def __init__(
+        self, model, source_tokenizer, target_tokenizer, decode: DecodeConfig | None = None,
+        adapters: Mapping[str, Adapter] | None = None,
+    ):  # fmt: skip
         precisions, shared = Precisions(model), SharedState()
 
         def new_search(decode, scored):
@@ -38,6 +45,7 @@ class Translator(LineTranslator):
         super().__init__(new_search, source_tokenizer, target_tokenizer, decode or DecodeConfig(), model.max_length)
         self.model, self._precisions = model, precisions
         self._scorer = functools.cache(lambda model: Scorer(model, self.decode.batch_size))
+        self._switch = AdapterSwitch(model, adapters or {}, precisions.refresh)
 
     @property
     def decoding_model(self):
@@ -48,22 +56,45 @@ class Translator(LineTranslator):
         self._precisions.refresh()
 
     @classmethod
-    def from_run(cls, run, decode: DecodeConfig | None = None) -> "Translator":
-        """Load the model of a `Run`; `decode` replaces the settings of the run."""
-        return cls.from_runs([run], decode)
+    def from_run(
+        cls, run, decode: DecodeConfig | None = None, adapters: Mapping[str, str | Path] | None = None
+    ) -> "Translator":
+        """Load the model of a `Run`; `decode` replaces the settings of the run.
+
+        Args:
+            run: a `Run`.
+            decode: settings that replace those of the run.
+            adapters: paths of adapters trained on its weights (files, or the runs that trained them), by name.
+
+        Raises:
+            InputError: an adapter is missing, or was trained on other weights.
+        """
+        return cls.from_runs([run], decode, adapters)
 
     @classmethod
-    def from_runs(cls, runs, decode: DecodeConfig | None = None) -> "Translator":
-        """Load the models of one or several runs; several form an ensemble."""
+    def from_runs(
+        cls, runs, decode: DecodeConfig | None = None, adapters: Mapping[str, str | Path] | None = None
+    ) -> "Translator":
+        """Load the models of one or several runs; several form an ensemble, which takes no adapters."""
         first = runs[0]
         for run in runs[1:]:
             if run.fingerprints() != first.fingerprints():
                 raise InputError(f"{first.path} and {run.path} have different vocabularies: they cannot vote.")
         models = [run.load_model() for run in runs]
         model = models[0] if len(models) == 1 else Ensemble(models)
-        return cls(model, first.source_tokenizer, first.target_tokenizer, decode or first.config.decode)
+        if adapters and len(models) > 1:
+            raise InputError("An ensemble takes no adapters: train one run for each.")
+        base = first.weights_fingerprint()
+        loaded = {name: read_adapter_of(path, base, first.path) for name, path in (adapters or {}).items()}
+        return cls(model, first.source_tokenizer, first.target_tokenizer, decode or first.config.decode, loaded)
 
-    def score(self, lines: Iterable[str], references: Iterable[str], warn: Warn | None = None) -> list[np.ndarray]:
+    def _search(self, scored=False, adapter: str = "", **options):
+        search = super()._search(scored, **options)
+        return AdaptedSearch(search, self._switch, adapter) if adapter or self._switch.adapters else search
+
+    def score(
+        self, lines: Iterable[str], references: Iterable[str], warn: Warn | None = None, adapter: str = ""
+    ) -> list[np.ndarray]:
         """Return the log-probability in nats of each token of each reference, the end token last.
 
         `warn` is called with a message for each line that is longer than the model reads.
@@ -78,10 +109,11 @@ class Translator(LineTranslator):
         for number, ids in enumerate(targets, start=1):
             if len(ids) >= self.max_length:
                 raise InputError(f"Reference {number} has {len(ids)} tokens; the model writes {self.max_length - 1}.")
-        return self._scorer(self.decoding_model)(sources, targets)
+        with self._switch.applied(adapter):
+            return self._scorer(self.decoding_model)(sources, targets)
 
     def alternatives(
-        self, line: str, prefix: str = "", count: int = 5, warn: Warn | None = None, **options
+        self, line: str, prefix: str = "", count: int = 5, warn: Warn | None = None, adapter: str = "", **options
     ) -> list[Alternative]:
         """Return the most likely tokens after `prefix` in the translation of `line`, and how each continues.
 
@@ -90,14 +122,16 @@ class Translator(LineTranslator):
             prefix: the beginning of the translation, see `predict_stream`.
             count: how many alternatives.
             warn, options: see `translate`.
+            adapter: name of an adapter; empty: none.
         """
-        source, search = self._read([require_text(line)], 1, warn)[0], self._search(**options)
+        source, search = self._read([require_text(line)], 1, warn)[0], self._search(adapter=adapter, **options)
         if not source:
             raise InputError("There is no text to translate.")
         [begun] = self._encode_prefixes([prefix])
         limit = search.length_limit(len(source))
         require_room(begun, limit)
-        scores = self._scorer(search.model).next_token(source, begun)
+        with self._switch.applied(adapter):
+            scores = self._scorer(search.model).next_token(source, begun)
         left_out = (END_ID, *search.forbidden)
         best = [int(token) for token in np.argsort(-scores) if token not in left_out][:count]
         found = [[*begun, token] for token in best]

@@ -27,6 +27,7 @@ class TokenEmbedding(keras.layers.Embedding):
         d_model: width D of a vector.
         scale: whether embeddings are scaled; those of BERT and GPT-2 are not.
         bias: whether logits have a learned bias per token; a token with bias `NEVER_WRITTEN` is never generated.
+        std: standard deviation of the entries of a new table; None: 1 / sqrt(d_model).
         mask_zero: whether the vectors carry a Keras mask that is False where the id is 0, padding. The layers of
             heedful pass it on, and attention reads it.
     """
@@ -38,10 +39,12 @@ class TokenEmbedding(keras.layers.Embedding):
         scale: bool = True,
         bias: bool = False,
         mask_zero: bool = False,
+        std: float | None = None,
         **kwargs,
     ):
         self.vocab_size, self.d_model, self.scale, self.has_bias = vocab_size, d_model, scale, bias
-        initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5)
+        self.std = std
+        initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5 if std is None else std)
         super().__init__(vocab_size, d_model, embeddings_initializer=initializer, mask_zero=mask_zero, **kwargs)
         self.supports_masking = True
         self.bias: Any = None
@@ -84,7 +87,7 @@ class TokenEmbedding(keras.layers.Embedding):
         base = keras.layers.Layer.get_config(self)
         return base | {
             "vocab_size": self.vocab_size, "d_model": self.d_model, "scale": self.scale, "bias": self.has_bias,
-            "mask_zero": self.mask_zero,
+            "mask_zero": self.mask_zero, "std": self.std,
         }  # fmt: skip
 
 

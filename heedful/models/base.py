@@ -91,7 +91,7 @@ class Base(keras.Model):
     def new_tables(self, vocab_size: int):
         """Return the embedding of one vocabulary and its output projection: one `TokenEmbedding` if tied, or two."""
         chosen = self.architecture
-        options = {"scale": chosen.embedding_scale, "dtype": self.dtype_policy}
+        options = {"scale": chosen.embedding_scale, "std": chosen.embedding_std, "dtype": self.dtype_policy}
         projects = {"bias": chosen.output_bias, **options}
         if chosen.tie in ("target", "all"):
             both = TokenEmbedding(vocab_size, self.d_model, name="embedding", **projects)

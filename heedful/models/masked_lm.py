@@ -3,11 +3,14 @@
 Axes: B batch, T length, M masked places of a text, D d_model, V vocabulary, C classes.
 """
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
 from heedful.layers import masks
 from heedful.layers.blocks import EncoderBlock, Stack
+from heedful.layers.convolution import Convolutions
 from heedful.layers.dropout import Dropout
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import activation_function
@@ -33,6 +36,8 @@ class TextEncoder(Base):
         super().__init__({"vocab_size": vocab_size, **dict(more_sizes)}, **architecture)
         self.vocab_size = vocab_size
 
+    convolutions: Convolutions | None = None  # applied to the input of the first block
+
     def _assemble(self, embedding):
         policy = self.dtype_policy
         self.embedding = embedding
@@ -48,6 +53,8 @@ class TextEncoder(Base):
         training = training if self.encoder.trainable else False  # a frozen encoder has no dropout
         visible = masks.padding(ops.not_equal(ids, PAD_ID))
         x = self.text_input(ids, training=training)
+        if self.convolutions is not None:
+            x = self.convolutions(x, ops.not_equal(ids, PAD_ID))
         return self.encoder(x, visible=visible, training=training, trace=trace)
 
     def pool(self, ids, vectors, pooling: str):
@@ -117,6 +124,7 @@ class Classifier(TextEncoder):
         pooling: `first`: the first token's vector through a projection with an activation, as in BERT; `mean`: the mean
             vector.
         pooler_activation: `tanh` (BERT) or `relu` (DistilBERT).
+        convolutions: odd widths of `Convolutions` over the input of the first block; none: no such layer.
         architecture: keyword arguments, see `Architecture`.
     """
 
@@ -127,10 +135,13 @@ class Classifier(TextEncoder):
         *,
         pooling: str = "mean",
         pooler_activation: str = "tanh",
+        convolutions: Sequence[int] = (),
         **architecture,
     ):
         architecture |= {"output_bias": False}  # for a vocabulary; the class projection has its own bias
         sizes = {"num_classes": num_classes, "pooling": pooling, "pooler_activation": pooler_activation}
+        if convolutions:
+            sizes["convolutions"] = tuple(convolutions)
         super().__init__(vocab_size, sizes, **architecture)
         self._assemble(self.new_tables(vocab_size)[0])
         if pooling not in POOLINGS:
@@ -145,12 +156,14 @@ class Classifier(TextEncoder):
         self.output_projection = TokenEmbedding(
             num_classes, self.d_model, scale=False, bias=True, name="output_projection", dtype=policy
         )
+        if convolutions:
+            self.convolutions = Convolutions(self.d_model, convolutions, name="convolutions", dtype=policy)
         self.build()
 
     @property
     def parts(self):
-        pooler = [self.pooler] if self.pooler else []
-        return [*super().parts, *pooler, self.output_projection]
+        optional = [part for part in (self.convolutions, self.pooler) if part]
+        return [*super().parts, *optional, self.output_projection]
 
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, C) of each text's class."""

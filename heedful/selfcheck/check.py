@@ -27,6 +27,7 @@ class Check:
         writing: whether it applies only to models that generate text.
         fresh: whether it applies only to untrained weights.
         needs: array that a batch must have for the check to apply.
+        adapted: whether it applies only to a training of adapters.
         unless: a setting of [model] and its value under which the claim does not hold.
     """
 
@@ -36,6 +37,7 @@ class Check:
     writing: bool = False
     fresh: bool = False
     needs: str = "labels"
+    adapted: bool = False
     unless: tuple[str, Any] | None = None
 
     @property
@@ -46,6 +48,8 @@ class Check:
     def concerns(self, subject):
         """Return whether the check applies to `subject`."""
         if self.unless and getattr(subject.run.config.model, self.unless[0]) == self.unless[1]:
+            return False
+        if self.adapted and (subject.trained or not subject.run.config.train.lora_rank):
             return False
         fits = self.needs in subject.whole_batch and not (self.fresh and subject.trained)
         return fits and (subject.task.writes or not self.writing)
@@ -77,6 +81,7 @@ CHECKS = (
           learning.accumulation, "training/objective.py, training/loss.py"),
     Check("a gradient reaches every trainable weight, and no other",
           learning.gradients, "models/, train.freeze"),
+    Check("adapters change nothing at the start", learning.adapters, "adapters.py", adapted=True),
     Check("dropout is on in training if configured, and nothing is random otherwise",
           learning.dropout, "models/: is `training` passed on?"),
     Check(f"the loss of one batch falls within {learning.UPDATES} updates",

@@ -10,6 +10,7 @@ import numpy as np
 from heedful import backend
 from heedful.selfcheck.subject import ROUNDING
 from heedful.storage import name_in_model
+from heedful.weights import load_weights, weights_by_name
 
 UPDATES = 50
 FALL = 0.8  # largest share of the reducible loss after that many updates (0.78 with d_model 8) ...
@@ -64,11 +65,19 @@ def gradients(subject):
     return len(wrong), 0, ", ".join(wrong[:3])
 
 
+def adapters(subject):
+    """Return how much fresh adapters change the logits: nothing, since their second matrix starts at zero."""
+    plain, adapted = subject.run.build_model(), subject.build(subject.run)
+    load_weights(adapted, weights_by_name(plain), "a fresh model")
+    one, other = (subject.logits_of(subject.inputs, model) for model in (plain, adapted))
+    return float(np.abs(one - other).max()), 0.0
+
+
 def dropout(subject):
     """Two updates from the same weights have different losses if, and only if, dropout is on."""
     settings = subject.run.config.model
     rate = settings.dropout
-    if not (subject.task.all_frozen and subject.frozen):
+    if not (subject.task.all_frozen and subject.run.config.train.freeze):
         rate = max(rate, settings.attention_dropout, settings.feed_forward_dropout)
     if 0 < rate < TELLING:
         return 0.0, 0.0

@@ -9,7 +9,8 @@ import functools
 import numpy as np
 
 from heedful import backend
-from heedful.freezing import freeze
+from heedful.adapters import adapted_layers, parts_of
+from heedful.freezing import prepare_weights
 from heedful.run import Run
 from heedful.selfcheck.practice import TrialTraining
 from heedful.special_tokens import FIRST_ID
@@ -45,7 +46,7 @@ class Subject:
     def build(self, run):
         """Return a fresh model of `run`, frozen as the config says."""
         model = run.build_model()
-        freeze(model, run.config)
+        prepare_weights(model, run.config)
         return model
 
     @functools.cached_property
@@ -66,7 +67,11 @@ class Subject:
 
     def _practice(self, run):
         rate = 0.02 * run.config.model.d_model**-0.5
-        return TrialTraining(self.build(run), run.config.train, self.batch, rate)
+        model = self.build(run)
+        for layer in adapted_layers(model).values():  # zeros would keep the gradient from the other matrix
+            _, b = parts_of(layer)
+            b.assign(np.random.default_rng(5).normal(size=b.shape, scale=0.02))
+        return TrialTraining(model, run.config.train, self.batch, rate)
 
     @property
     def precision(self):
@@ -92,9 +97,10 @@ class Subject:
         """Return the examples' float32 logits (B, T, V), of a classifier (B, C), with some of the inputs changed."""
         return self.logits_of(self.inputs | changed)
 
-    def logits_of(self, inputs):
-        """Return float32 logits for any inputs."""
-        return np.asarray(backend.to_numpy(self._forward(inputs)), np.float32)
+    def logits_of(self, inputs, model=None):
+        """Return float32 logits for any inputs, of another model if one is given."""
+        forward = self._forward if model is None else backend.compiled(lambda x: model(x), model, brief=True)
+        return np.asarray(backend.to_numpy(forward(inputs)), np.float32)
 
     def sums(self, **changed):
         """Return the four sums of the loss (4,), with some arrays of the batch changed."""

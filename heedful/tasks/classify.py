@@ -95,7 +95,7 @@ class Classify(Task):
         from heedful.models import Classifier
 
         config = run.config
-        head = {"pooling": config.model.pooling, "pooler_activation": config.model.pooler_activation}
+        head = {name: getattr(config.model, name) for name in ("pooling", "pooler_activation", "convolutions")}
         return Classifier(len(run.tokenizer), len(config.data.labels), **head, **options)
 
     def predictor(self, runs: "Sequence[Run]", decode: DecodeConfig | None = None) -> "Predictor":

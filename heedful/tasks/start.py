@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 OWN = ("dropout", "attention_dropout", "feed_forward_dropout", "untrained_head")
 # ... and one that starts from an encoder these.
 OWN_AROUND_ENCODER = (
-    "dropout", "attention_dropout", "pooling", "pooler_activation", "tie", "output_bias", "untrained_head",
+    "dropout", "attention_dropout", "pooling", "pooler_activation", "convolutions", "tie", "output_bias",
+    "untrained_head",
 )  # fmt: skip
 # Instead of the paper's schedule.
 GENTLE: dict[str, Any] = {"schedule": "constant", "learning_rate": 1e-4, "warmup_updates": 100}

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from heedful.config import TrainConfig
+from heedful.freezing import rate_factors
 from heedful.training.loss import projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
 from heedful.training.optimizer import Schedule, training_optimizer, training_schedule
@@ -88,7 +89,7 @@ def training_objective(model: keras.Model, train: TrainConfig) -> tuple[Objectiv
     """Return the compiled objective that trains a model as a config says, and its learning rate schedule."""
     schedule = training_schedule(train, model.d_model)
     objective = Objective(model, train.label_smoothing, train.accumulate_batches)
-    objective.compile(training_optimizer(train, schedule))
+    objective.compile(training_optimizer(train, schedule, rate_factors(model, train) if train.rate_factors else None))
     return objective, schedule
 
 

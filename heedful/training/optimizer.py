@@ -1,6 +1,7 @@
 """Adam as in the paper, and learning rates as functions of the update."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -76,15 +77,20 @@ def training_schedule(train: TrainConfig, d_model: int):
     )  # fmt: skip
 
 
-def training_optimizer(train: TrainConfig, schedule: "Schedule") -> keras.optimizers.Optimizer:
-    """Return the optimizer of a `TrainConfig`."""
+def training_optimizer(
+    train: TrainConfig, schedule: "Schedule", rate_factors: Mapping[str, float] | None = None
+) -> keras.optimizers.Optimizer:
+    """Return the optimizer of a `TrainConfig`; `rate_factors` are factors of the learning rate by paths of weights."""
     return adam(
         schedule, train.clip_norm, train.accumulate_batches, train.weight_decay, train.beta_2,
-        beta_1=train.beta_1, epsilon=train.epsilon,
+        beta_1=train.beta_1, epsilon=train.epsilon, rate_factors=rate_factors,
     )  # fmt: skip
 
 
-def adam(schedule, clip_norm=None, micro_batches: int = 1, weight_decay=0.0, beta_2=0.98, *, beta_1=0.9, epsilon=1e-9):
+def adam(
+    schedule, clip_norm=None, micro_batches: int = 1, weight_decay=0.0, beta_2=0.98, *, beta_1=0.9, epsilon=1e-9,
+    rate_factors=None,
+):  # fmt: skip
     """Return Adam with the paper's betas and epsilon (section 5.3).
 
     Args:
@@ -94,9 +100,12 @@ def adam(schedule, clip_norm=None, micro_batches: int = 1, weight_decay=0.0, bet
         weight_decay: decoupled decay of matrices (AdamW); biases and norms are not decayed.
         beta_1, beta_2: decay rates of the means of gradients and of squared gradients.
         epsilon: constant added to the denominator.
+        rate_factors: factors of the learning rate by paths of weights, or None.
     """
     options = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, "global_clipnorm": clip_norm or None}
     options["gradient_accumulation_steps"] = micro_batches if micro_batches > 1 else None
+    if rate_factors:
+        return FactoredAdamW(schedule, decay=weight_decay, rate_factors=rate_factors, **options)
     if not weight_decay:
         return keras.optimizers.Adam(schedule, **options)
     return MatrixDecayAdamW(schedule, weight_decay=weight_decay, **options)
@@ -109,3 +118,27 @@ class MatrixDecayAdamW(keras.optimizers.AdamW):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "scale"])
+
+
+@keras.saving.register_keras_serializable("heedful")
+class FactoredAdamW(MatrixDecayAdamW):
+    """AdamW with a factor of the learning rate, and so of the decay, for each weight.
+
+    Args:
+        rate_factors: by the paths of the weights; 1 for others.
+        decay: decoupled decay of matrices.
+        options: those of Adam.
+    """
+
+    def __init__(self, *args, rate_factors: Mapping[str, float], decay: float = 0.0, **options):
+        super().__init__(*args, **options | {"weight_decay": 0.0})  # Keras would decay all weights at one rate
+        self.rate_factors, self.decay = dict(rate_factors), decay
+
+    def update_step(self, gradient, variable, learning_rate):
+        rate = ops.cast(learning_rate, variable.dtype) * self.rate_factors.get(variable.path, 1.0)
+        if self.decay and self._use_weight_decay(variable):
+            variable.assign(variable - variable * rate * self.decay)
+        super().update_step(gradient, variable, rate)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"rate_factors": self.rate_factors, "decay": self.decay}

@@ -12,16 +12,16 @@ import numpy as np
 from heedful import backend
 from heedful.data.examples import Examples
 from heedful.errors import InputError
-from heedful.run import WEIGHTS, Run
-from heedful.storage import read_checked
+from heedful.run import Run
 from heedful.training.checkpoints import Checkpoints
 from heedful.training.meter import Meter
 from heedful.training.monitor import Monitor
 from heedful.training.objective import training_objective, with_update_tokens
 from heedful.training.progress_log import ProgressLog
+from heedful.training.selection import Selection
 from heedful.training.signals import Interrupted, Signals
 from heedful.training.tensorboard import TensorBoardWriter
-from heedful.weights import load_weights, weights_by_name
+from heedful.weights import weights_by_name
 
 
 class Trainer:
@@ -36,6 +36,7 @@ class Trainer:
         report: called with each line for the user.
         data_fingerprint: of the training text; resuming requires the same text.
         seconds_spent: time used of `train.minutes` before the first update.
+        base: fingerprint of the weights that all weights of the model were initialised with; empty: it is untrained.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Trainer:
         report: Callable[[str], Any],
         data_fingerprint: str = "",
         seconds_spent: float = 0.0,
+        base: str = "",
     ):
         self.run, self.model, self.examples = run, model, examples
         self.config = run.config.train
@@ -54,9 +56,11 @@ class Trainer:
         self.objective, self.schedule = training_objective(model, self.config)
         self.objective.optimizer.build(self.objective.trainable_variables)
         self.checkpoints = Checkpoints(run, model, self.objective.optimizer)
+        self.selection = Selection(run, model, self.checkpoints, self._scores, report)
         self.update = 0
         self.progress: dict[str, Any] = {"update": 0, "seconds": seconds_spent, "data": data_fingerprint}
-        self.progress |= {"best": None, "best_update": 0, "waited": 0} | self._settings_in_progress()
+        self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base}
+        self.progress |= self._settings_in_progress()
 
     def restore(self) -> None:
         """Continue from the newest intact state of the run, exactly: weights, optimizer, dropout seeds, data order."""
@@ -131,6 +135,8 @@ class Trainer:
             log = ProgressLog(self.run.log, self.objective, self._learning_rate, started)
             self.checkpoints.warn_if_disk_is_low(self.report)
             if not self.run.checkpoints.paths():
+                if self.progress["base"]:
+                    self.selection.begin(self.progress)
                 self.checkpoints.save(self.progress)  # from here on the training can be resumed
                 self._save_snapshot()
             while self.update < config.updates and not self._lost_patience() and time.monotonic() < deadline:
@@ -154,7 +160,7 @@ class Trainer:
             self.report(f"Stopped after {config.minutes:g} minutes (train.minutes), {ended}.")
         if meter.counted:
             self.report(f"updates: {meter.summary()}")
-        self._finish()
+        self.selection.finish(self.progress)
 
     def _fit(self, goal, meter, signals, deadline, log=None):
         """Run `fit` from the current update to `goal`, or until stopped; return its mean metrics."""
@@ -192,16 +198,11 @@ class Trainer:
 
     def _validate(self, logs, meter, board):
         began = time.monotonic()
-        by, scores = self.config.select_by, self._scores()
+        scores = self._scores()
         samples = scores.pop("samples", [])
-        better = self.progress["best"] is None or (
-            scores[by] < self.progress["best"] if by == "loss" else scores[by] > self.progress["best"]
-        )
-        if better:
-            self.progress |= {"best": scores[by], "best_update": self.update, "waited": 0}
-            self.checkpoints.write(lambda: self.run.save_model(self.model))
-        else:
-            self.progress["waited"] += 1
+        verdict = self.selection.consider(scores, self.progress)
+        if verdict == "best":
+            self.progress["best_update"] = self.update
         entry = {"update": self.update} | logs | {f"valid_{name}": score for name, score in scores.items()}
         entry |= meter.figures() | {
             "learning_rate": self._learning_rate(self.update),
@@ -217,7 +218,7 @@ class Trainer:
             f"update {self.update:6d}  loss {logs['loss']:.3f}  "
             + "  ".join(f"valid {name} {score:.4g}" for name, score in scores.items())
             + f"  {meter.rate:,.0f} tokens/s"
-            + ("  best" if better else "")
+            + (f"  {verdict}" if verdict else "")
         )
         for sample in samples:
             self.report(f"    {sample.line}")
@@ -246,44 +247,6 @@ class Trainer:
         if lost:
             self.report(f"No better {self.config.select_by} in {self.config.patience} validations: stopping early.")
         return lost
-
-    def _finish(self):
-        """Choose between the best single state and the average of the last ones."""
-        arrays = self.checkpoints.arrays()  # copied before the model's weights change below
-        if self.progress["best"] is None:
-            self._score_once(arrays)
-        states = [state for state in self.run.checkpoints.paths() if int(state.stem)]  # without the untrained one
-        states = states[-self.config.average :] if self.config.average > 1 else []
-        if states:
-            best = self.progress["best"]
-            average = self.checkpoints.average(states)
-            load_weights(self.model, average, "the average of the last states")
-            scores = self.validate()
-            by = self.config.select_by
-            wins = scores[by] <= best if by == "loss" else scores[by] >= best
-            self.report(
-                f"average of the last {len(states)} states: valid {by} {scores[by]:.4g} "
-                f"(best single state {best:.4g}): {'kept' if wins else 'not kept'}"
-            )
-            if wins:
-                self.checkpoints.write(lambda: self.run.save_weights(average))
-                self.progress["best"] = scores[by]  # so that no worse state replaces it after a resume
-                self.checkpoints.save(self.progress, arrays)
-
-    def _score_once(self, arrays):
-        """Score the run folder's weights, which lack a score by `select_by`; `arrays` is the last state.
-
-        They exist if a training that had ended now selects by another score. Otherwise it stopped before its first
-        validation, and the weights of the last update are saved as the best.
-        """
-        path = self.run.path / WEIGHTS
-        if path.is_file():
-            load_weights(self.model, read_checked(path)[0], path)
-        else:
-            self.checkpoints.write(lambda: self.run.save_model(self.model))
-            self.progress["best_update"] = self.update
-        self.progress["best"] = self._scores()[self.config.select_by]
-        self.checkpoints.save(self.progress, arrays)
 
 
 def _difference(one, other):

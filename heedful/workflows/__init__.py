@@ -8,8 +8,9 @@ from heedful import settings
 from heedful.config import Config
 from heedful.errors import InputError
 from heedful.run import Run
+from heedful.workflows.folder import require_free
 from heedful.workflows.time_plan import continued_within_minutes
-from heedful.workflows.training import Training, require_free
+from heedful.workflows.training import Training
 
 __all__ = ["Training", "default_folder", "plan", "require_free", "resume", "train"]
 
@@ -21,6 +22,9 @@ MADE_WITH = (
     "train.init_from",
     "train.freeze",
     "train.freeze_weights",
+    "train.lora_rank",
+    "train.lora_alpha",
+    "train.lora_weights",
 )
 DROPOUTS = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout")
 MAY_CHANGE = (*DROPOUTS, "model.max_length")

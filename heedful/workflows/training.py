@@ -1,10 +1,8 @@
 """A training from start to end: create the run folder, train, keep checkpoints, score the test text."""
 
 import dataclasses
-import json
-import subprocess
-import sys
-import tempfile
+import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,55 +14,26 @@ from heedful.config import Config
 from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
 from heedful.errors import InputError
-from heedful.freezing import freeze, matching_weights
+from heedful.freezing import matching_weights, prepare_weights, rate_factors
 from heedful.inspection.figures import draw_curves
-from heedful.plugins import find_task
-from heedful.run import CONFIG, ORIGINS, WEIGHTS, Run, refuse_links
+from heedful.run import CONFIG, WEIGHTS, Run
 from heedful.selfcheck.check import require
-from heedful.storage import locked, read_checked, write_text
+from heedful.storage import locked, name_in_model, read_checked, write_text
 from heedful.tasks.task import Validator
-from heedful.training.cost_estimate import FIRST, CostEstimate, Trial, estimate_cost, largest_batch
+from heedful.training.cost_estimate import CostEstimate, estimate_cost
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
-from heedful.training_log import JSON_LOGS, SAMPLES
 from heedful.weights import load_matching, load_weights
+from heedful.workflows.folder import EXAMINATION, require_free, written
+from heedful.workflows.general_text import GeneralText
+from heedful.workflows.preparation import complete
 from heedful.workflows.time_plan import fit_into_minutes
 
 if TYPE_CHECKING:
     import keras
 
+EXAMINED = 200_000  # rows that are examined at most
 PLANNED = "planned, to fit into train.minutes"  # the origin of a setting
-EXAMINATION, EXAMINED = "examination.txt", 200_000  # rows that are examined at most
-# Files that a training writes to its run folder, and may delete there.
-WRITTEN = (
-    CONFIG, WEIGHTS, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", *JSON_LOGS, SAMPLES, "scores.json",
-    "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt", "snapshots/[0-9]*.safetensors", "curves.png",
-    "state/*.safetensors", "state/*.damaged", "tensorboard/events.*",
-)  # fmt: skip
-
-
-def _written(folder):
-    """Return the files in a folder that a training writes, the config first: a folder without it is no run."""
-    return [path for pattern in WRITTEN for path in folder.glob(pattern) if path.is_file()]
-
-
-def require_free(path: Path, force: bool = False) -> None:
-    """Refuse a folder for a new run that holds a run, or files that it would overwrite, unless `force` is set.
-
-    Links that lead out of the folder are refused even then.
-    """
-    refuse_links(path)
-    there = [] if force else _written(path)
-    if path / CONFIG in there:
-        raise InputError(
-            f"{path} already holds a run. Continue it with --resume {path}, choose another folder with --run, "
-            "or overwrite it with --force."
-        )
-    if there:
-        raise InputError(
-            f"{path} holds no run, but {there[0].relative_to(path)}, which a training would overwrite. Choose "
-            "another folder with --run, or overwrite it with --force."
-        )
 
 
 class Training:
@@ -86,6 +55,9 @@ class Training:
         for part, examples in self.scored.items():  # report a text without tokens before the training
             if not any(batch["weights"].any() for batch in examples.one_pass()):
                 raise InputError(f"{self.corpora[part].name} has no token that counts: there is nothing to score.")
+        self.general = GeneralText.of(run, report) if self.config.data.general_valid else None
+        if self.general:
+            self.examples = self.general.mixed_into(self.examples)
         report(str(self.examples))
         if self.config.train.epochs:
             self._count_epochs()
@@ -103,6 +75,8 @@ class Training:
         """Name prefixes of the frozen weights."""
         parts = tuple(own for _, own in self.task.starts_from) if self.config.train.freeze else ()
         patterns = self.config.train.freeze_weights
+        if self.config.train.lora_rank:
+            return tuple(name_in_model(weight) for weight in self.fresh_model().non_trainable_weights)
         return parts + tuple(matching_weights(self.run.build_model(), patterns) if patterns else ())
 
     @classmethod
@@ -137,7 +111,7 @@ class Training:
             origins = dict(origins or {}) | dict.fromkeys(settings.changed(config, training.config), PLANNED)
         path.mkdir(parents=True, exist_ok=True)
         with locked(path):
-            for old in _written(path):  # only with `force`
+            for old in written(path):  # only with `force`
                 old.unlink()
             Run.create(path, training.config, *training.run.tokenizers(), origins=origins)
         return training
@@ -152,9 +126,9 @@ class Training:
     @classmethod
     def prepared(cls, config: Config, path: str | Path, report: Callable[[str], Any] = print) -> "Training":
         """Return the training of a config, with tokenizers trained on its text; write nothing."""
-        config, tokenizers = _prepare(config, report)
+        config, tokenizers = complete(config, report)
         training = cls(Run(path, config, *tokenizers), report)
-        if config.train.freeze_weights:
+        if config.train.freeze_weights or config.train.lora_rank or config.train.rate_factors:
             training.fresh_model()  # a pattern that matches nothing is refused before anything is written
         return training
 
@@ -165,7 +139,8 @@ class Training:
     def fresh_model(self) -> "keras.Model":
         """Return an untrained model, frozen as the config says."""
         model = self.run.build_model()
-        freeze(model, self.config)
+        prepare_weights(model, self.config)
+        rate_factors(model, self.config.train)  # refuses a pattern that matches no weight
         return model
 
     def plan_minutes(self) -> None:
@@ -175,8 +150,15 @@ class Training:
         self.seconds_spent = time.monotonic() - began
 
     def validator(self, model: "keras.Model") -> Validator:
-        """Return the `Validator` of a model on the validation text."""
-        return self.task.validator(self.run, model, self.corpora, self.scored)
+        """Return the `Validator` of a model on the validation text, and on general text if there is any."""
+        own = self.task.validator(self.run, model, self.corpora, self.scored)
+        return self.general.validated_with(own, model) if self.general else own
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the training text."""
+        own = self.corpora["train"].fingerprint
+        return hashlib.sha256(f"{own} {self.general.fingerprint}".encode()).hexdigest() if self.general else own
 
     def train(self, resume: bool = False, verify: bool = False, origins: Mapping[str, str] | None = None) -> Run:
         """Train, then draw the curves and score the test text, or the validation text where there is none.
@@ -202,12 +184,17 @@ class Training:
             self.run.refuse_larger_than()
         backend.set_seed(self.config.train.seed)
         model = self.fresh_model()
+        base = ""
         if self.config.train.init_from and not resume:
-            self._start_from(model, self.config.train.init_from)
-        self.report(f"model: {model.count_params():,} parameters")
+            base = self._start_from(model, self.config.train.init_from)
+        trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+        part = "" if trained == model.count_params() else f", {trained:,} of them trained"
+        self.report(f"model: {model.count_params():,} parameters{part}")
         self.report(backend.device_summary())
-        validator, fingerprint = self.validator(model), self.corpora["train"].fingerprint
-        trainer = Trainer(self.run, model, self.examples, validator, self.report, fingerprint, self.seconds_spent)
+        validator = self.validator(model)
+        trainer = Trainer(
+            self.run, model, self.examples, validator, self.report, self.fingerprint, self.seconds_spent, base
+        )
         if verify:
             trainer.verify()
         if resume:
@@ -225,6 +212,8 @@ class Training:
         self._draw_curves()
         load_weights(model, read_checked(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
         validator.refresh()
+        if change := trainer.selection.describe_change(validator(), trainer.progress):
+            self.report(f"change by this training: {change}")
         for part in [part for part in self.corpora if part not in ("train", "valid")] or ["valid"]:
             scores = self.task.evaluate(self.run, self.corpora[part], validator.predictor)
             signature = next(iter(scores.get("signatures", {}).values()), "")
@@ -242,13 +231,16 @@ class Training:
         write_text(self.run.path / EXAMINATION, lines)
 
     def _start_from(self, model, start):
-        """Load all weights of a run of the same task, or the encoder of one of task fill, into a fresh model."""
+        """Load all weights of a run of the same task, or the encoder of one of task fill, into a fresh model.
+
+        Return the fingerprint of the run's weights, or an empty text if only an encoder comes from there.
+        """
         before = Run.open(start)
         path = before.weights_path()
         if before.config.task == self.config.task:
             load_weights(model, read_checked(path)[0], path)
-            self.report(f"all {len(model.weights)} weights initialised from {start}")
-            return
+            self.report(f"all weights initialised from {start}")
+            return before.weights_fingerprint()
         arrays = {}
         for name, array in read_checked(path)[0].items():
             for theirs, own in self.task.starts_from:
@@ -256,6 +248,7 @@ class Training:
                     arrays[name.replace(theirs, own, 1)] = array
         count = load_matching(model, arrays, path, tuple(own for _, own in self.task.starts_from))
         self.report(f"{count} weights initialised from {start}" + (", frozen" if self.config.train.freeze else ""))
+        return ""
 
     def _draw_curves(self):
         log = self.run.log.read()
@@ -265,34 +258,3 @@ class Training:
             draw_curves(self.run.path / "curves.png", log)
         except OSError as error:  # a failed plot must not fail the training
             self.report(f"The curves could not be drawn: {error}.")
-
-
-def _prepare(config, report):
-    """Return the config, completed with what depends on text and memory, and the tokenizers."""
-    keep_compilations()
-    task = find_task(config.task)
-    asked = config.train.schedule
-    config, tokenizers = task.prepare(config, task.find_corpora(config))
-    if (train := config.train).schedule != asked:
-        report(f"train.schedule = {train.schedule!r} at {train.learning_rate:g}, since all weights are trained already")
-    report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
-    if config.data.batch_tokens == "auto":
-        config = _with_largest_batch(config, tokenizers)
-        report(f"largest batch: {config.data.batch_tokens:,} tokens")
-    return config, tokenizers
-
-
-def _with_largest_batch(config, tokenizers):
-    def sized(**sizes):
-        return dataclasses.replace(config, data=dataclasses.replace(config.data, **sizes))
-
-    def attempt(tokens):
-        with tempfile.TemporaryDirectory() as folder:
-            Run.create(folder, sized(batch_tokens=tokens, max_shapes=1), *dict.fromkeys(tokenizers))
-            command = [sys.executable, "-m", "heedful.workflows.memory_trial", folder]
-            made = subprocess.run(command, capture_output=True, text=True)
-        if made.returncode == 1 and tokens == FIRST:
-            raise InputError(f"The memory trial failed: {' '.join(made.stderr.splitlines()[-1:])}")
-        return None if made.returncode else Trial(**json.loads(made.stdout.splitlines()[-1]))
-
-    return sized(batch_tokens=largest_batch(attempt))

@@ -1,0 +1,40 @@
+"""The folder of a new run: which files a training writes there, and whether it may."""
+
+from pathlib import Path
+
+from heedful.adapters import FILE as ADAPTER
+from heedful.errors import InputError
+from heedful.run import CONFIG, ORIGINS, WEIGHTS, refuse_links
+from heedful.training_log import JSON_LOGS, SAMPLES
+
+EXAMINATION = "examination.txt"
+# Files that a training writes to its run folder, and may delete there.
+WRITTEN = (
+    CONFIG, WEIGHTS, ADAPTER, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", *JSON_LOGS, SAMPLES,
+    "scores.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt", "snapshots/[0-9]*.safetensors", "curves.png",
+    "state/*.safetensors", "state/*.damaged", "tensorboard/events.*",
+)  # fmt: skip
+
+
+def written(folder):
+    """Return the files in a folder that a training writes, the config first: a folder without it is no run."""
+    return [path for pattern in WRITTEN for path in folder.glob(pattern) if path.is_file()]
+
+
+def require_free(path: Path, force: bool = False) -> None:
+    """Refuse a folder for a new run that holds a run, or files that it would overwrite, unless `force` is set.
+
+    Links that lead out of the folder are refused even then.
+    """
+    refuse_links(path)
+    there = [] if force else written(path)
+    if path / CONFIG in there:
+        raise InputError(
+            f"{path} already holds a run. Continue it with --resume {path}, choose another folder with --run, "
+            "or overwrite it with --force."
+        )
+    if there:
+        raise InputError(
+            f"{path} holds no run, but {there[0].relative_to(path)}, which a training would overwrite. Choose "
+            "another folder with --run, or overwrite it with --force."
+        )

@@ -1,0 +1,48 @@
+"""What a training needs before it begins: a config completed from text and memory, and tokenizers."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heedful.cache import keep_compilations
+from heedful.config import Config
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.plugins import find_task
+from heedful.run import Run
+from heedful.training.cost_estimate import FIRST, Trial, largest_batch
+
+
+def complete(config: Config, report: Callable[[str], Any]) -> tuple[Config, Sequence[Tokenizer]]:
+    """Return the config, completed with what depends on text and memory, and the tokenizers."""
+    keep_compilations()
+    task = find_task(config.task)
+    asked = config.train.schedule
+    config, tokenizers = task.prepare(config, task.find_corpora(config))
+    if (train := config.train).schedule != asked:
+        report(f"train.schedule = {train.schedule!r} at {train.learning_rate:g}, since all weights are trained already")
+    report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
+    if config.data.batch_tokens == "auto":
+        config = _with_largest_batch(config, tokenizers)
+        report(f"largest batch: {config.data.batch_tokens:,} tokens")
+    return config, tokenizers
+
+
+def _with_largest_batch(config, tokenizers):
+    def sized(**sizes):
+        return dataclasses.replace(config, data=dataclasses.replace(config.data, **sizes))
+
+    def attempt(tokens):
+        with tempfile.TemporaryDirectory() as folder:
+            Run.create(folder, sized(batch_tokens=tokens, max_shapes=1), *dict.fromkeys(tokenizers))
+            command = [sys.executable, "-m", "heedful.workflows.memory_trial", folder]
+            made = subprocess.run(command, capture_output=True, text=True)
+        if made.returncode == 1 and tokens == FIRST:
+            raise InputError(f"The memory trial failed: {' '.join(made.stderr.splitlines()[-1:])}")
+        return None if made.returncode else Trial(**json.loads(made.stdout.splitlines()[-1]))
+
+    return sized(batch_tokens=largest_batch(attempt))

@@ -40,20 +40,54 @@ def class_scores(found: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -
     """Score predicted classes `found` against true classes `wanted`, both integers (N,).
 
     Returns:
-        accuracy, macro_f1 (the mean over the classes that occur in either), f1 by label, texts (their number), and
-        confusion (rows are true classes, columns are predictions).
+        accuracy, macro_f1 (the mean over the classes that occur in either), f1 by label, classes (precision, recall, f1
+        and texts by label), texts (their number), and confusion (rows are true classes, columns are predictions).
     """
     confusion = np.zeros((len(labels), len(labels)), np.int64)
     np.add.at(confusion, (wanted, found), 1)
-    right, either = confusion.diagonal(), confusion.sum(0) + confusion.sum(1)
-    f1 = {label: float(2 * hits / total) for label, hits, total in zip(labels, right, either, strict=True) if total}
+    classes = _by_class(labels, confusion.diagonal(), confusion.sum(0), confusion.sum(1))
+    f1 = {label: entry["f1"] for label, entry in classes.items()}
     return {
-        "accuracy": float(right.sum() / len(wanted)),
+        "accuracy": float(confusion.trace() / len(wanted)),
         "macro_f1": sum(f1.values()) / len(f1),
         "f1": f1,
+        "classes": classes,
         "texts": len(wanted),
         "confusion": confusion.tolist(),
     }
+
+
+def label_set_scores(found: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
+    """Score predicted sets of labels `found` against the true ones `wanted`, both 0 or 1 (N, C).
+
+    Returns:
+        accuracy (texts with exactly the right labels), micro_f1 (over all decisions), and macro_f1, f1, classes and
+        texts as in `class_scores`.
+    """
+    right, predicted, true = (found & wanted).sum(0), found.sum(0), wanted.sum(0)
+    classes = _by_class(labels, right, predicted, true)
+    f1 = {label: entry["f1"] for label, entry in classes.items()}
+    return {
+        "accuracy": float((found == wanted).all(-1).mean()),
+        "micro_f1": float(2 * right.sum() / max(1, predicted.sum() + true.sum())),
+        "macro_f1": sum(f1.values()) / max(1, len(f1)),
+        "f1": f1,
+        "classes": classes,
+        "texts": len(wanted),
+    }
+
+
+def _by_class(labels, right, predicted, true):
+    """Return precision, recall, f1 and true texts by label, for the labels that occur."""
+    counts = zip(labels, right.tolist(), predicted.tolist(), true.tolist(), strict=True)
+    return {
+        label: {
+            "precision": hits / max(1, guesses), "recall": hits / max(1, texts), "f1": 2 * hits / (guesses + texts),
+            "texts": texts,
+        }
+        for label, hits, guesses, texts in counts
+        if guesses + texts
+    }  # fmt: skip
 
 
 class TokenScores:

@@ -41,6 +41,8 @@ def run(options):
             print(f"{name:26s}{score:.4f}" if isinstance(score, float) else f"{name:26s}{score:,}")
     for name, signature in scores.get("signatures", {}).items():
         print(f"{name + ' signature':26s}{signature}")
+    for line in task.details(scores):
+        print(line)
     print(task.describe(scores))
 
 

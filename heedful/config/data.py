@@ -55,6 +55,8 @@ class DataConfig:
     """fill: mask all subwords of a word, or none."""
     labels: tuple[str, ...] = ()
     """classify: the classes. Empty: taken from the training text."""
+    several_labels: bool = False
+    """classify: whether a text may have several labels, separated by commas, or none, written as a dash."""
     sentences: int = 40_000
     """Number of training sentences of a built-in corpus."""
     length: int = 10
@@ -99,6 +101,8 @@ class DataConfig:
             raise InputError("fresh is for the built-in corpus 'reverse', without pack_tokens.")
         if len(set(self.labels)) < len(self.labels):
             raise InputError("labels names a class twice.")
+        if self.several_labels and any("," in label or label == "-" for label in self.labels):
+            raise InputError("With several_labels a class cannot be named '-' or contain a comma.")
         fraction(self, "held_out", "mask_share", "general_share")
         for path in self.general:
             refuse_training_on_test_text(Path(path))

@@ -7,6 +7,8 @@ from typing import Literal
 from heedful.errors import InputError
 from heedful.validation import at_least, at_most, fraction, positive
 
+BALANCED = "balanced"  # class weights
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -53,6 +55,12 @@ class TrainConfig:
     """Number of updates over which the learning rate rises from zero to its peak."""
     label_smoothing: float = 0.1
     """Fraction of the target probability that is spread over the vocabulary (Szegedy et al. 2016, section 7)."""
+    class_weights: tuple[str, ...] = ()
+    """classify: how much the texts of a class count in the loss: "balanced", as much as those of any other class
+    together, or "LABEL=WEIGHT" for some classes, 1 for the others. Empty: each text counts the same."""
+    calibrate: bool = True
+    """classify: whether the output of the best checkpoint is divided by the temperature that fits the validation text
+    best, so that probabilities are as high as the model is often right (Guo et al. 2017)."""
     clip_norm: float = 0.0
     """Maximum global norm of the gradients. 0: no clipping."""
     weight_decay: float = 0.0
@@ -102,6 +110,8 @@ class TrainConfig:
         at_least(self, 0, "lora_rank", "lora_alpha", "general_tolerance")
         at_most(self, lora_rank=10**5)
         self.factors()
+        if self.weights_of_classes() and BALANCED in self.class_weights:
+            raise InputError(f"train.class_weights is either {BALANCED!r} or weights of classes.")
         at_most(
             self, updates=10**9, accumulate_batches=10**5, validate_every=10**9, validate_sentences=10**7, keep=10**4
         )
@@ -115,16 +125,11 @@ class TrainConfig:
 
     def factors(self) -> list[tuple[str, float]]:
         """Return the pairs of pattern and factor in `rate_factors`."""
-        found = []
-        for text in self.rate_factors:
-            pattern, _, factor = text.rpartition("=")
-            try:
-                found.append((pattern.strip(), float(factor)))
-            except ValueError:
-                raise InputError(f"train.rate_factors: {text!r} is not of the form PATTERN=FACTOR.") from None
-            if not pattern.strip() or not 0 <= found[-1][1] < math.inf:
-                raise InputError(f"train.rate_factors: {text!r} is not of the form PATTERN=FACTOR.")
-        return found
+        return [_split(text, "rate_factors") for text in self.rate_factors]
+
+    def weights_of_classes(self) -> dict[str, float]:
+        """Return the weights in `class_weights` by class; none if they are `balanced`."""
+        return dict(_split(text, "class_weights") for text in self.class_weights if text != BALANCED)
 
     @property
     def schedule_ends(self):
@@ -135,3 +140,15 @@ class TrainConfig:
     def policy(self):
         """The Keras dtype policy of the precision; weights stay float32."""
         return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[self.precision]
+
+
+def _split(text, setting):
+    """Return name and number of a text NAME=NUMBER."""
+    name, _, number = text.rpartition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if not name.strip() or not 0 <= value < math.inf:
+        raise InputError(f"train.{setting}: {text!r} is not NAME=NUMBER with a number from 0 on.")
+    return name.strip(), value

@@ -15,6 +15,7 @@ from heedful.data.examples import PlannedExamples, enclosed
 from heedful.errors import InputError
 
 NAMED = 10  # most labels listed in a message
+NO_LABEL = "-"  # written for a text without any of several labels
 
 
 def read_labelled(paths: Sequence[str | Path], origin: str = "") -> Corpus:
@@ -64,12 +65,43 @@ def label_numbers(corpus: Corpus, labels: Sequence[str]) -> np.ndarray:
     found = []
     for number, (label, _) in enumerate(corpus, start=1):
         if label not in numbers:
-            raise InputError(
-                f"{corpus.name}, text {number}: the label {label!r} is none of the {len(labels)} that the model knows: "
-                f"{', '.join(labels[:NAMED])}{', ...' if len(labels) > NAMED else '.'}"
-            )
+            raise _unknown_label(corpus, number, label, labels)
         found.append(numbers[label])
     return np.asarray(found, np.int32)
+
+
+def _unknown_label(corpus, number, label, labels):
+    return InputError(
+        f"{corpus.name}, text {number}: the label {label!r} is none of the {len(labels)} that the model knows: "
+        f"{', '.join(labels[:NAMED])}{', ...' if len(labels) > NAMED else '.'}"
+    )
+
+
+def split_labels(text: str) -> list[str]:
+    """Return the labels of a text that has several, separated by commas, or none, written as a dash.
+
+    >>> split_labels("love,joy"), split_labels("-")
+    (['love', 'joy'], [])
+    """
+    return [] if text == NO_LABEL else [label.strip() for label in text.split(",") if label.strip()]
+
+
+def label_sets(corpus: Corpus, labels: Sequence[str]) -> np.ndarray:
+    """Return which of `labels` each text has: integers 0 and 1 (N, C).
+
+    Raises:
+        InputError: a label is not in `labels`; the message names the text.
+    """
+    numbers = {label: number for number, label in enumerate(labels)}
+    rows = []
+    for number, (text_labels, _) in enumerate(corpus, start=1):
+        row = np.zeros(len(labels), np.int32)
+        for label in split_labels(text_labels):
+            if label not in numbers:
+                raise _unknown_label(corpus, number, label, labels)
+            row[numbers[label]] = 1
+        rows.append(row)
+    return np.array(rows, np.int32).reshape(-1, len(labels))
 
 
 class LabelledExamples(PlannedExamples):
@@ -77,19 +109,22 @@ class LabelledExamples(PlannedExamples):
 
     Args:
         texts: `Ragged` ids without start and end tokens.
-        labels: the class index of each text.
+        labels: the class index of each text (N,), or which classes it has (N, C).
         plan: a `BatchPlan` over the lengths of the texts, start and end token included.
+        weights: how much each text counts (N,); None: 1.
     """
 
-    def __init__(self, texts: Ragged, labels: np.ndarray, plan: BatchPlan):
+    def __init__(self, texts: Ragged, labels: np.ndarray, plan: BatchPlan, weights: np.ndarray | None = None):
         super().__init__(plan)
-        self.texts, self.labels = texts, labels
+        self.texts, self.weights = texts, weights
+        self.labels = labels if labels.ndim == 2 else labels[:, None]
 
     def read(self, rows: np.ndarray, shape: Shape, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """Return ids (B, T), labels (B, 1) and float32 weights (B, 1)."""
-        real = rows >= 0
+        """Return ids (B, T), labels (B, 1) or (B, C), and float32 weights (B, 1)."""
+        real = (rows >= 0)[:, None]
+        weights = 1.0 if self.weights is None else self.weights[rows][:, None]
         return {
             "ids": enclosed(self.texts, rows, shape.target_length),
-            "labels": np.where(real, self.labels[rows], 0)[:, None],
-            "weights": real[:, None].astype(np.float32),
+            "labels": np.where(real, self.labels[rows], 0),
+            "weights": (real * weights).astype(np.float32),
         }

@@ -42,6 +42,14 @@ class ScoredLabel(NamedTuple):
     probability: float
 
 
+class WordEffect(NamedTuple):
+    """A word of a text, and how much it matters."""
+
+    word: str
+    effect: float
+    """Probability of the class with the word, less that without it."""
+
+
 class Alternative(NamedTuple):
     """Another next token of a translation."""
 

@@ -6,12 +6,14 @@ import numpy as np
 from keras import ops
 
 from heedful.config import DecodeConfig
+from heedful.errors import InputError
 from heedful.inference.batching import BatchedProgram
-from heedful.inference.predictor import Predictor, ScoredLabel, Warn, as_array
+from heedful.inference.predictor import Predictor, ScoredLabel, Warn, WordEffect, as_array
 from heedful.line_stream import line_batches
-from heedful.validation import require_texts
+from heedful.validation import require_text, require_texts
 
 WINDOW = 1024  # texts classified together
+DECIDED = 0.5  # probability from which on a text has a label, if it may have several
 
 
 class TextClassifier(Predictor):
@@ -26,23 +28,57 @@ class TextClassifier(Predictor):
 
     def __init__(self, model, tokenizer, labels: Iterable[str], length: int):
         self.model, self.tokenizer, self.labels, self.length = model, tokenizer, tuple(labels), length
-        self._program = BatchedProgram(lambda ids: ops.softmax(ops.cast(model(ids), "float32")), model, length)
+        self.several_labels = model.several_labels
+        self._program = BatchedProgram(lambda ids: ops.cast(model(ids), "float32"), model, length)
 
     @classmethod
     def from_run(cls, run, decode: DecodeConfig | None = None) -> "TextClassifier":
         return cls(run.load_model(), run.tokenizer, run.config.data.labels, run.config.data.max_tokens)
 
-    def predict_stream(self, texts, warn: Warn | None = None, **options) -> Iterator[ScoredLabel]:
-        """Yield the `ScoredLabel` of each text."""
+    def predict_stream(self, texts, warn: Warn | None = None, **options) -> Iterator[ScoredLabel | list[ScoredLabel]]:
+        """Yield the `ScoredLabel` of each text; if texts have several labels, a list of them, most likely first."""
         for window in line_batches(iter(texts), WINDOW):
             for row in self.probabilities(window, warn):
-                yield ScoredLabel(self.labels[row.argmax()], float(row.max()))
+                yield self.decide(row)
 
-    def probabilities(self, texts: Iterable[str], warn: Warn | None = None) -> np.ndarray:
-        """Return the probability of each class for each text: (N, C)."""
+    def decide(self, probabilities: np.ndarray) -> ScoredLabel | list[ScoredLabel]:
+        """Return what the probabilities (C,) of a text say: the most likely class, or all of at least one half."""
+        if not self.several_labels:
+            return ScoredLabel(self.labels[probabilities.argmax()], float(probabilities.max()))
+        order = np.argsort(-probabilities, kind="stable")
+        return [ScoredLabel(self.labels[c], float(probabilities[c])) for c in order if probabilities[c] >= DECIDED]
+
+    def logits(self, texts: Iterable[str], warn: Warn | None = None) -> np.ndarray:
+        """Return the logit of each class for each text: (N, C)."""
         rows = self._program(self.tokenizer.encode_batch(require_texts(texts)), warn)
         return as_array(rows, len(self.labels))
 
+    def probabilities(self, texts: Iterable[str], warn: Warn | None = None) -> np.ndarray:
+        """Return the probability of each class for each text: (N, C)."""
+        logits = self.logits(texts, warn)
+        if self.several_labels:
+            return 0.5 * (1 + np.tanh(0.5 * logits))  # a sigmoid that cannot overflow
+        exponentials = np.exp(logits - logits.max(-1, keepdims=True, initial=-np.inf))
+        return exponentials / exponentials.sum(-1, keepdims=True)
+
     def classify(self, texts, warn: Warn | None = None):
-        """Return the `ScoredLabel` of a text, or a list of them for a list of texts."""
+        """Return the result of a text, see `predict_stream`, or a list of them for a list of texts."""
         return self.predict([texts], warn)[0] if isinstance(texts, str) else self.predict(texts, warn)
+
+    def explain(self, text: str, label: str | None = None) -> list[WordEffect]:
+        """Return how much each word of a text changes the probability of a class: with it, less without it.
+
+        Args:
+            text: words separated by white space.
+            label: the class; None: the most likely one.
+
+        Raises:
+            InputError: there is no such class.
+        """
+        words = require_text(text).split()
+        if label is not None and label not in self.labels:
+            raise InputError(f"There is no class {label!r}; the model knows {', '.join(self.labels)}.")
+        shortened = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
+        whole, *without = self.probabilities([text, *shortened])
+        column = int(whole.argmax()) if label is None else self.labels.index(label)
+        return [WordEffect(word, float(whole[column] - row[column])) for word, row in zip(words, without, strict=True)]

@@ -125,6 +125,7 @@ class Classifier(TextEncoder):
             vector.
         pooler_activation: `tanh` (BERT) or `relu` (DistilBERT).
         convolutions: odd widths of `Convolutions` over the input of the first block; none: no such layer.
+        several_labels: whether a text may have several classes, or none: each logit then decides about its own.
         architecture: keyword arguments, see `Architecture`.
     """
 
@@ -136,17 +137,20 @@ class Classifier(TextEncoder):
         pooling: str = "mean",
         pooler_activation: str = "tanh",
         convolutions: Sequence[int] = (),
+        several_labels: bool = False,
         **architecture,
     ):
         architecture |= {"output_bias": False}  # for a vocabulary; the class projection has its own bias
         sizes = {"num_classes": num_classes, "pooling": pooling, "pooler_activation": pooler_activation}
         if convolutions:
             sizes["convolutions"] = tuple(convolutions)
+        if several_labels:
+            sizes["several_labels"] = True
         super().__init__(vocab_size, sizes, **architecture)
         self._assemble(self.new_tables(vocab_size)[0])
         if pooling not in POOLINGS:
             raise ValueError(f"Unknown pooling {pooling!r}: choose one of {', '.join(POOLINGS)}.")
-        self.num_classes, self.pooling = num_classes, pooling
+        self.num_classes, self.pooling, self.several_labels = num_classes, pooling, several_labels
         policy = self.dtype_policy
         # Created for any pooling, so that what is created next starts from the same random draws.
         pooler = Projection(self.d_model, activation=pooler_activation, name="pooler", dtype=policy)

@@ -30,7 +30,8 @@ def start(subject):
     _, nll, _, tokens = subject.sums()
     choices, width = subject.model.output_projection.embeddings.shape
     allowed = START + (0 if subject.run.config.model.tie in ("none", "inputs") else TIED * width**0.5)
-    return abs(float(nll / tokens) - math.log(choices)), allowed
+    guessing = choices * math.log(2) if subject.run.config.data.several_labels else math.log(choices)
+    return abs(float(nll / tokens) - guessing), allowed
 
 
 def accumulation(subject):
@@ -114,6 +115,9 @@ def _smoothed_entropy(subject):
     if not smoothing:
         return 0.0
     choices = subject.model.output_projection.embeddings.shape[0]
+    if subject.run.config.data.several_labels:
+        share = smoothing / 2
+        return -choices * (share * math.log(share) + (1 - share) * math.log(1 - share))
     rest = smoothing / choices
     gold = 1 - smoothing + rest
     return -(gold * math.log(gold) + (choices - 1) * rest * math.log(rest))

@@ -9,4 +9,5 @@ def random_batch(run):
     """Return a batch of random tokens in the form of the run's task."""
     length = min(LENGTH, run.config.model.max_length - 1)
     batch = run.task.random_batch(run, np.random.default_rng(5), ROWS, length)
-    return batch | {"weights": np.ones(batch["labels"].shape, np.float32)}
+    shape = (ROWS, 1) if run.config.data.several_labels else batch["labels"].shape
+    return batch | {"weights": np.ones(shape, np.float32)}

@@ -51,7 +51,7 @@ def weightless(subject):
     """Set the weights of the first text to 0 and change all labels without weight; the loss may not change."""
     weights, labels = subject.batch["weights"].copy(), subject.batch["labels"]
     weights[0] = 0
-    choices = subject.model.output_projection.embeddings.shape[0]
+    choices = 2 if subject.run.config.data.several_labels else subject.model.output_projection.embeddings.shape[0]
     before = subject.sums(weights=weights)
     after = subject.sums(weights=weights, labels=np.where(weights == 0, (labels + 1) % choices, labels))
     return _largest(before - after), 1e-3 * max(1.0, abs(float(before[0])))

@@ -131,7 +131,8 @@ def shrink(batch):
     Of the pairs packed into a row, only the first is kept.
     """
     rows = np.arange(ROWS) % len(batch["labels"])
-    small = {name: np.array(array[rows, :LENGTH]) for name, array in batch.items()}
+    whole = {"labels"} if batch["labels"].shape != batch["weights"].shape else set()  # a decision for each class
+    small = {name: np.array(array[rows] if name in whole else array[rows, :LENGTH]) for name, array in batch.items()}
     for side, names in (("source", ["source"]), ("target", ["target", "labels", "weights"])):
         if f"{side}_segments" in small:
             first = small.pop(f"{side}_segments") == 1
@@ -149,7 +150,7 @@ def shrink(batch):
         none = ~(counts & (small["weights"] > 0)).any(axis=1)  # rows without a label predict a visible token
         small["places"][none, 0], small["labels"][none, 0] = 1, small["ids"][none, 1]
         small["weights"][none, 0], counts[none, 0] = 1, True
-    elif small["labels"].shape[1] > 1:
+    elif small["weights"].shape[1] > 1:
         counts = small["target" if "target" in small else "ids"] != 0
     else:
         return small

@@ -12,7 +12,7 @@ from heedful.config import Config, DataConfig, DecodeConfig
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import Ragged
 from heedful.data.examples import Examples, plan_pieces
-from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
+from heedful.data.labels import LabelledExamples, label_numbers, label_sets, read_labelled, split_labels
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.storage import warn_if_forbidden
@@ -48,6 +48,8 @@ class Classify(Task):
 
     def check_config(self, config: Config) -> None:
         require_three_tokens(config)
+        if config.data.several_labels and config.train.class_weights:
+            raise InputError("train.class_weights is for texts with one label each, without data.several_labels.")
 
     def default_selection(self, config: Config) -> str:
         return "accuracy"
@@ -59,19 +61,23 @@ class Classify(Task):
         return read_labelled(files, origin)
 
     def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
-        corpus = corpora["train"]
+        corpus, several = corpora["train"], config.data.several_labels
         texts = [corpus]
         if not config.data.valid:  # held out of the same text
-            _require_all_classes(corpus, corpora["valid"])
+            if not several:
+                _require_all_classes(corpus, corpora["valid"])
             texts.append(corpora["valid"])
-        seen = sorted({label for label, _ in itertools.chain.from_iterable(texts)})
-        if not seen:
+        written = {label for label, _ in itertools.chain.from_iterable(texts)}
+        if not written:
             raise InputError(f"{corpus.name} is empty.")
+        seen = sorted({label for text in written for label in split_labels(text)} if several else written)
         start = starting_point(config) if config.train.init_from else None
         if start and start.whole:
             return require_known_labels(start, seen), [start.run.tokenizer]
         labels = config.data.labels or tuple(seen)
-        if len(labels) < 2:
+        if several and not labels:
+            raise InputError(f"No text of {corpus.name} has a label: there is nothing to classify.")
+        if len(labels) < 2 and not several:
             raise InputError(f"All texts of {corpus.name} have the label {labels[0]!r}: there is nothing to classify.")
         config = start.config if start else config
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, labels=labels))
@@ -82,8 +88,9 @@ class Classify(Task):
 
     def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:
         data = run.config.data
-        examples = _examples(run, corpora["train"], data.batch_tokens, data.max_shapes)
-        counts = np.bincount(examples.labels, minlength=len(data.labels))
+        examples = _examples(run, corpora["train"], data.batch_tokens, data.max_shapes, weighted=True)
+        found = examples.labels
+        counts = found.sum(0) if data.several_labels else np.bincount(found[:, 0], minlength=len(data.labels))
         shares = ", ".join(f"{label} {count:,}" for label, count in zip(data.labels, counts, strict=True))
         report(f"training text: {len(examples.texts):,} texts ({shares})")
         return examples
@@ -96,6 +103,7 @@ class Classify(Task):
 
         config = run.config
         head = {name: getattr(config.model, name) for name in ("pooling", "pooler_activation", "convolutions")}
+        head["several_labels"] = config.data.several_labels
         return Classifier(len(run.tokenizer), len(config.data.labels), **head, **options)
 
     def predictor(self, runs: "Sequence[Run]", decode: DecodeConfig | None = None) -> "Predictor":
@@ -110,32 +118,70 @@ class Classify(Task):
 
     def evaluate(self, run: "Run", corpus: Corpus, predictor: Any = None) -> dict[str, Any]:
         """As `Task.evaluate`; also draw the confusion matrix to figures/confusion.png."""
-        from heedful.evaluation import class_scores
+        from heedful.evaluation import class_scores, label_set_scores
         from heedful.inspection.figures import draw_confusion
+        from heedful.scores.calibration import calibration_error
         from heedful.scores.provenance import save_scores
 
         classifier: Any = predictor or self.predictor([run])
-        wanted = label_numbers(corpus, classifier.labels)
-        if not len(wanted):
-            raise InputError(f"{corpus.name} is empty.")
-        found = classifier.probabilities([text for _, text in corpus]).argmax(-1)
-        scores = class_scores(found, wanted, classifier.labels)
-        counts = {"accuracy": np.stack([found == wanted, np.ones(len(wanted))], 1).astype(float)}
-        scores = save_scores(run, corpus, scores, counts, [classifier.labels[number] for number in found])
-        with warn_if_forbidden("the confusion matrix is not drawn"):
-            draw_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), classifier.labels)
+        labels, several = classifier.labels, classifier.several_labels
+        wanted = _wanted(corpus, labels, several)
+        probabilities = classifier.probabilities([text for _, text in corpus])
+        if several:
+            found = (probabilities >= 0.5).astype(np.int32)
+            right, decisions = (found == wanted).all(-1), found == wanted
+            scores = label_set_scores(found, wanted, labels)
+            confidence = np.where(found, probabilities, 1 - probabilities)
+            scores["calibration_error"] = calibration_error(confidence.ravel(), decisions.ravel())
+            written = [",".join(label for label, has in zip(labels, row, strict=True) if has) for row in found]
+        else:
+            found = probabilities.argmax(-1)
+            right = found == wanted
+            scores = class_scores(found, wanted, labels)
+            scores["calibration_error"] = calibration_error(probabilities.max(-1), right)
+            written = [labels[number] for number in found]
+        counts = {"accuracy": np.stack([right, np.ones(len(wanted))], 1).astype(float)}
+        scores = save_scores(run, corpus, scores, counts, written)
+        if not several:
+            with warn_if_forbidden("the confusion matrix is not drawn"):
+                draw_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labels)
         return scores
 
+    def details(self, scores: Mapping[str, Any]) -> list[str]:
+        """Return a table of the classes."""
+        width = max(map(len, ("class", *scores["classes"])))
+        lines = [f"{'class':{width}s}  precision  recall     f1   texts"]
+        for label, one in scores["classes"].items():
+            lines.append(
+                f"{label:{width}s}  {one['precision']:9.2%} {one['recall']:7.2%} {one['f1']:6.4f} {one['texts']:7,}"
+            )
+        return lines
+
+    def finish_training(self, run: "Run", corpora: Corpora, predictor: Any, report: Report) -> bool:
+        """Calibrate the trained weights on the validation text; return whether they have changed."""
+        from heedful.tasks.calibration import calibrate
+
+        if not run.config.train.calibrate:
+            return False
+        classifier, corpus = predictor, corpora["valid"]
+        wanted = _wanted(corpus, classifier.labels, classifier.several_labels)
+        return calibrate(run, classifier.logits([text for _, text in corpus]), wanted, report)
+
     def describe(self, scores: Mapping[str, Any]) -> str:
-        return f"accuracy {scores['accuracy']:.2%}  macro-F1 {scores['macro_f1']:.4f}  on {scores['texts']:,} texts"
+        error = f"  calibration error {scores['calibration_error']:.4f}" if "calibration_error" in scores else ""
+        found = f"accuracy {scores['accuracy']:.2%}  macro-F1 {scores['macro_f1']:.4f}"
+        return f"{found}{error}  on {scores['texts']:,} texts"
 
     def random_batch(self, run: "Run", random: np.random.Generator, rows: int, length: int) -> dict[str, np.ndarray]:
-        ids = random_text(run, random, rows, length)
-        return {"ids": ids, "labels": random.integers(0, len(run.config.data.labels), (rows, 1), dtype=np.int32)}
+        ids, classes = random_text(run, random, rows, length), len(run.config.data.labels)
+        if run.config.data.several_labels:
+            return {"ids": ids, "labels": random.integers(0, 2, (rows, classes), dtype=np.int32)}
+        return {"ids": ids, "labels": random.integers(0, classes, (rows, 1), dtype=np.int32)}
 
     def wrong_labels(self, run: "Run", batch: Mapping[str, np.ndarray]) -> float:
-        wrong = (batch["labels"] < 0) | (batch["labels"] >= len(run.config.data.labels))
-        return float(wrong[batch["weights"] > 0].mean())
+        choices = 2 if run.config.data.several_labels else len(run.config.data.labels)
+        wrong = (batch["labels"] < 0) | (batch["labels"] >= choices)
+        return float(wrong[batch["weights"][:, 0] > 0].mean())
 
 
 class ClassValidator(Validator):
@@ -153,18 +199,37 @@ class ClassValidator(Validator):
         return {name: scores[name] for name in ("loss", "accuracy")}
 
 
-def _examples(run, corpus, batch_tokens, max_shapes):
-    data = run.config.data
-    labels = label_numbers(corpus, data.labels)
-    if not len(labels):
+def _wanted(corpus, labels, several):
+    """Return the class of each text (N,), or which classes it has (N, C)."""
+    wanted = label_sets(corpus, labels) if several else label_numbers(corpus, labels)
+    if not len(wanted):
         raise InputError(f"{corpus.name} is empty.")
+    return wanted
+
+
+def _examples(run, corpus, batch_tokens, max_shapes, weighted=False):
+    data = run.config.data
+    labels = _wanted(corpus, data.labels, data.several_labels)
     encoded = run.tokenizer.encode_batch([text for _, text in corpus])
     texts = Ragged.of(ids[: data.max_tokens - 2] for ids in encoded)
     plan = plan_pieces(
         texts, batch_tokens=batch_tokens, batch_sentences=data.batch_sentences, max_shapes=max_shapes,
         seed=run.config.train.seed,
     )  # fmt: skip
-    return LabelledExamples(texts, labels, plan)
+    weights = _class_weights(run.config, labels)[labels] if weighted and run.config.train.class_weights else None
+    return LabelledExamples(texts, labels, plan, weights)
+
+
+def _class_weights(config, labels):
+    """Return the weight of each class (C,)."""
+    classes, train = config.data.labels, config.train
+    given = train.weights_of_classes()
+    if unknown := sorted(given.keys() - set(classes)):
+        raise InputError(f"train.class_weights names the class {unknown[0]!r}; there are {', '.join(classes)}.")
+    if given:
+        return np.array([given.get(label, 1.0) for label in classes])
+    counts = np.bincount(labels, minlength=len(classes))
+    return len(labels) / (len(classes) * np.maximum(counts, 1))
 
 
 def _require_all_classes(train, valid):

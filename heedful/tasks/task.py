@@ -198,6 +198,21 @@ class Task:
         """Return scores as one line of text."""
         raise NotImplementedError
 
+    def details(self, scores: Mapping[str, Any]) -> list[str]:
+        """Return lines with more about scores, for `heedful evaluate`."""
+        return []
+
+    def finish_training(self, run: "Run", corpora: Corpora, predictor: Any, report: Report) -> bool:
+        """Change the trained weights in the run folder, if the task has a reason; return whether it has done so.
+
+        Args:
+            run: a `Run`, trained.
+            corpora: by part.
+            predictor: with its trained model.
+            report: called with each line for the user.
+        """
+        return False
+
     def scored_settings(self, config: Config) -> dict[str, Any]:
         """Return the settings of a config that determine which predictions on a text are scored."""
         return {}

@@ -132,6 +132,27 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing: f
     return _summed(targets, weights, chunks, label_smoothing, chosen)(features, table)
 
 
+def label_set_crossentropy(logits, labels, weights, label_smoothing: float = 0.0):
+    """Sum the cross-entropy of texts that have each of C labels or not, decided by a sigmoid each.
+
+    Args:
+        logits: (B, C).
+        labels: 0 or 1 (B, C).
+        weights: of the texts (B,).
+        label_smoothing: e from 0 up to 1; the targets are then e / 2 and 1 - e / 2.
+
+    Returns:
+        float32 (4,), weighted sums over texts: smoothed loss, negative log-likelihood of all C decisions in nats, texts
+        with all of them correct, and the weights themselves.
+    """
+    logits, labels = ops.cast(logits, "float32"), ops.cast(labels, "float32")
+    weights = ops.cast(weights, "float32")
+    smoothed = (1 - label_smoothing) * labels + label_smoothing / 2
+    losses = [ops.sum(ops.softplus(logits) - target * logits, axis=-1) for target in (smoothed, labels)]
+    right = ops.all(ops.equal(logits > 0, labels > 0.5), axis=-1)
+    return ops.stack([ops.sum(weights * x) for x in (*losses, ops.cast(right, "float32"), ops.ones_like(weights))])
+
+
 def _summed(targets, weights, chunks, label_smoothing, chosen):
     """Return a function with a custom gradient from features (N, D) and table (V, D) to the four sums."""
 

@@ -12,14 +12,20 @@ from keras import ops
 
 from heedful.config import TrainConfig
 from heedful.freezing import rate_factors
-from heedful.training.loss import projected_crossentropy
+from heedful.training.loss import label_set_crossentropy, projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
 from heedful.training.optimizer import Schedule, training_optimizer, training_schedule
 
 
 def batch_sums(model: keras.Model, batch, label_smoothing: float = 0.0, training=False):
-    """Return the four sums (4,) of `projected_crossentropy` for a model's predictions on a labelled batch."""
+    """Return the four sums (4,) of `projected_crossentropy` for a model's predictions on a labelled batch.
+
+    If texts have several labels, they are those of `label_set_crossentropy`.
+    """
     features, output = model.features(batch, training=training), model.output_projection
+    if getattr(model, "several_labels", False):
+        logits = output.project(features)[:, 0]
+        return label_set_crossentropy(logits, batch["labels"], batch["weights"][:, 0], label_smoothing)
     return projected_crossentropy(
         features, output.embeddings, batch["labels"], batch["weights"], label_smoothing, bias=output.bias
     )

@@ -18,6 +18,7 @@ __all__ = ["Training", "default_folder", "plan", "require_free", "resume", "trai
 MADE_WITH = (
     "data.corpus",
     "data.labels",
+    "data.several_labels",
     "data.planned_updates",
     "train.init_from",
     "train.freeze",

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from heedful import backend
 from heedful.config import TrainConfig
 from heedful.layers import TokenEmbedding
 from heedful.training.objective import Objective
@@ -70,3 +71,22 @@ def test_accumulated_batches_equal_one_big_batch(normal, rng, numpy):
 
     whole = run([slice(0, 4)])
     np.testing.assert_allclose(run([slice(0, 2), slice(2, 4)]), whole, atol=1e-5)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_rate_factors_scale_the_step_and_the_decay_of_a_weight(normal, decay):
+    start, gradient = normal(3, 4), normal(3, 4)
+    steps = {}
+    for factor in (None, 0.0, 0.5):
+        weight = keras.Variable(start, name="kernel")
+        factors = None if factor is None else {weight.path: factor}
+        optimizer = adam(0.1, weight_decay=decay, rate_factors=factors)
+        for _ in range(2):
+            optimizer.apply([gradient], [weight])
+        steps[factor] = backend.to_numpy(weight) - start
+    np.testing.assert_array_equal(steps[0.0], 0)
+    if decay:
+        assert np.abs(steps[0.5]).max() < np.abs(steps[None]).max()
+    else:
+        np.testing.assert_allclose(steps[0.5], steps[None] / 2, rtol=1e-4, atol=1e-6)

@@ -40,6 +40,7 @@ GROUPS = (
         ("push", "upload an export to the Hugging Face hub"),
         ("import", "create a run from a pretrained BERT, RoBERTa, GPT-2, Llama, Marian, ..."),
         ("bench train", "compare training speed and memory with other toolkits"),
+        ("bench classify", "compare classifiers with a linear support vector machine"),
         ("bench decode", "compare decoding speed with CTranslate2"),
     )),
 )  # fmt: skip

@@ -72,6 +72,8 @@ def require_page(run: Run) -> Path:
         raise InputError(f"There is no page for runs of task {run.config.task!r}, such as {run.path}.")
     if run.config.model.untrained_head:
         raise InputError(f"{run.path} was imported without a head: it predicts nothing that a page could show.")
+    if run.config.data.several_labels:
+        raise InputError(f"{run.path} gives a text several labels; a page shows classifiers with one.")
     path = run.weights_path()
     run.refuse_larger_than(path)
     return path

@@ -1,6 +1,6 @@
 """The supported classes of pretrained models, by their `model_type`; an export takes the first one that fits."""
 
-from heedful.pretrained.encoders import BERT, DISTILBERT, ROBERTA, XLM_ROBERTA
+from heedful.pretrained.bert_like import BERT, DISTILBERT, ROBERTA, XLM_ROBERTA
 from heedful.pretrained.language_models import GPT2, Llama
 from heedful.pretrained.translators import BART, BLENDERBOT, MARIAN, MBART, PEGASUS
 

@@ -13,6 +13,8 @@ from heedful.layers.embeddings import NEVER_WRITTEN
 from heedful.models import Classifier, MaskedLM
 from heedful.pretrained.layout import (
     ENCODER_ROLES,
+    ONE_LABEL,
+    SEVERAL_LABELS,
     Exported,
     Imported,
     block_misfits,
@@ -22,7 +24,7 @@ from heedful.pretrained.layout import (
     with_full_heads,
     without_scale,
     written_activation,
-)
+)  # fmt: skip
 from heedful.pretrained.mapping import (
     Named,
     WeightMapping,
@@ -125,7 +127,9 @@ class EncoderLayout:
         tensors.drop(*self._unused(stem, labels))
         if not labels:
             model = _as_sentence_encoder(folder, model, weights)
-        config = imported_config("classify", model, labels=labels) if labels else imported_config("fill", model)
+        several = folder.config.get("problem_type") == SEVERAL_LABELS
+        data = {"labels": labels, "several_labels": several} if labels else {}
+        config = imported_config("classify" if labels else "fill", model, **data)
         return Imported(config, (vocabulary.tokenizer(),), weights)
 
     def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
@@ -135,6 +139,7 @@ class EncoderLayout:
             f"model.norm_position = {model.norm_position!r}": model.norm_position != "post",
             f"model.positions = {model.positions!r}": model.positions != "learned",
             "model.embedding_norm = false": not model.embedding_norm,
+            "model.convolutions": bool(model.convolutions),
             f"model.pooling = {model.pooling!r}": bool(config.data.labels) and model.pooling != "first",
             f"model.pooler_activation = {model.pooler_activation!r}": (
                 bool(config.data.labels) and model.pooler_activation != self.hidden_activation
@@ -159,6 +164,7 @@ class EncoderLayout:
             settings["type_vocab_size"] = 2
         if labels:
             settings |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+            settings["problem_type"] = SEVERAL_LABELS if config.data.several_labels else ONE_LABEL
             tied = True  # its table has no copy
         mappings = self._mappings(model, "" if bare else self.stem, size, 2)
         mappings += self._head(model, labels, not bare, size, tied)
@@ -250,48 +256,3 @@ def _labels(folder):
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
         raise InputError(f"{folder.path / 'config.json'}: id2label must have a different name for each class.")
     return tuple(names)
-
-
-_BLOCK = BlockNames(
-    tuple(f"encoder.layer.{{}}.attention.self.{part}" for part in ("query", "key", "value")),  # type: ignore[arg-type]
-    "encoder.layer.{}.attention.output.dense", "encoder.layer.{}.attention.output.LayerNorm",
-    "encoder.layer.{}.intermediate.dense", "encoder.layer.{}.output.dense", "encoder.layer.{}.output.LayerNorm",
-)  # fmt: skip
-_SETTINGS = {
-    "num_layers": "num_hidden_layers", "d_model": "hidden_size", "num_heads": "num_attention_heads",
-    "d_ff": "intermediate_size", "max_length": "max_position_embeddings", "activation": "hidden_act",
-    "norm_epsilon": "layer_norm_eps", "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-}  # fmt: skip
-_ROBERTA: dict[str, Any] = {
-    "stem": "roberta.", "block": _BLOCK, "settings": _SETTINGS, "skipped": 2,
-    "masked": HeadNames("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight"),
-    "classes_head": ("classifier.dense", "classifier.out_proj"),
-    "specials": ("<pad>", "<unk>", "<s>", "</s>", "<mask>"),
-    "required": {"position_embedding_type": "absolute", "is_decoder": False, "hidden_act": "gelu",
-                 "pad_token_id": 1},  # positions begin after that number
-}  # fmt: skip
-
-BERT = EncoderLayout(
-    "bert", "Bert", "bert.", _BLOCK, _SETTINGS,
-    HeadNames("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias",
-              "cls.predictions.decoder.weight"),
-    ("bert.pooler.dense", "classifier"),
-    required={"position_embedding_type": "absolute", "is_decoder": False},
-)  # fmt: skip
-ROBERTA, XLM_ROBERTA = (
-    EncoderLayout(kind, name, **_ROBERTA) for kind, name in (("roberta", "Roberta"), ("xlm-roberta", "XLMRoberta"))
-)
-DISTILBERT = EncoderLayout(
-    "distilbert", "DistilBert", "distilbert.",
-    BlockNames(
-        tuple(f"transformer.layer.{{}}.attention.{part}_lin" for part in "qkv"),  # type: ignore[arg-type]
-        "transformer.layer.{}.attention.out_lin", "transformer.layer.{}.sa_layer_norm",
-        "transformer.layer.{}.ffn.lin1", "transformer.layer.{}.ffn.lin2", "transformer.layer.{}.output_layer_norm",
-    ),
-    {"num_layers": "n_layers", "d_model": "dim", "num_heads": "n_heads", "d_ff": "hidden_dim",
-     "max_length": "max_position_embeddings", "activation": "activation", "dropout": "dropout",
-     "attention_dropout": "attention_dropout"},
-    HeadNames("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"),
-    ("pre_classifier", "classifier"), hidden_activation="relu", segments=False,
-)  # fmt: skip

@@ -43,6 +43,9 @@ def model_config(**options: Any) -> ModelConfig:
     return ModelConfig(**options)
 
 
+ONE_LABEL, SEVERAL_LABELS = "single_label_classification", "multi_label_classification"  # values of problem_type
+
+
 def imported_config(task: str, model: ModelConfig, joint: bool = True, **data: Any) -> Config:
     """Return the config of an imported model."""
     limits = DataConfig(max_tokens=min(100, model.max_length), **data)

@@ -215,7 +215,8 @@ class Training:
         if self.task.finish_training(self.run, self.corpora, validator.predictor, self.report):
             load_weights(model, read_checked(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
             validator.refresh()
-        if change := trainer.selection.describe_change(validator(), trainer.progress):
+        if trainer.progress.get("start"):
+            change = trainer.selection.describe_change(validator(), trainer.progress)
             self.report(f"change by this training: {change}")
         for part in [part for part in self.corpora if part not in ("train", "valid")] or ["valid"]:
             scores = self.task.evaluate(self.run, self.corpora[part], validator.predictor)

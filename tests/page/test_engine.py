@@ -116,8 +116,8 @@ def models(request):
         found[f"generate, {name}"] = ("generate", perturbed(CausalLM(V, **options), rng), source, target)
         if name != "no causal mask":
             found[f"fill, {name}"] = ("fill", perturbed(MaskedLM(V, **options), rng), masked, [9, 11])
-    for pooling, activation in (("mean", "tanh"), ("first", "tanh"), ("first", "relu")):
-        head = {"pooling": pooling, "pooler_activation": activation}
+    for pooling, activation, *widths in (("mean", "tanh", 3, 5), ("first", "tanh"), ("first", "relu")):
+        head = {"pooling": pooling, "pooler_activation": activation, "convolutions": tuple(widths)}
         model = perturbed(Classifier(V, C, **head, **SMALL | variants["embedding norm"]), rng)
         found[f"classify, {pooling}, {activation}"] = ("classify", model, rng.integers(5, V, 9).tolist(), [2])
     return found
@@ -125,7 +125,8 @@ def models(request):
 
 def head_of(classifier):
     """Return the options of a classifier's head."""
-    return {name: classifier.sizes[name] for name in ("pooling", "pooler_activation")}
+    names = ("pooling", "pooler_activation", "convolutions")
+    return {name: classifier.sizes[name] for name in names if name in classifier.sizes}
 
 
 @pytest.fixture(scope="module")

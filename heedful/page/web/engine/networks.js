@@ -156,10 +156,33 @@ class EncoderOnly extends Network {
     this.table = this.weights.table("embedding");
     this.input = new Input(this.weights, "text_input", this.table);
     this.encoder = new Stack(this.weights, "encoder");
+    const D = this.weights.width;
+    this.convolutions = (run.model.convolutions ?? []).map((reads) => (
+      { reads, kernel: this.weights.dense(`convolutions/width_${reads}`, reads * D, D) }
+    ));
+  }
+
+  /** Adds to x (T, D) what convolutions of several widths read in it. */
+  convolve(x, T) {
+    const D = this.weights.width, total = this.arena.floats(T * D);
+    total.set(x.subarray(0, T * D));
+    for (const { reads, kernel } of this.convolutions) {
+      const windows = this.arena.floats(T * reads * D).fill(0), reach = (reads - 1) / 2;
+      for (let t = 0; t < T; t++) {
+        for (let i = 0; i < reads; i++) {
+          const from = t + i - reach;
+          if (from >= 0 && from < T) windows.set(x.subarray(from * D, (from + 1) * D), (t * reads + i) * D);
+        }
+      }
+      const found = this.arena.linear(windows, T, kernel);
+      for (let i = 0; i < T * D; i++) total[i] += ACTIVATIONS.gelu(found[i]);
+    }
+    return total;
   }
 
   encode(ids, off, trace) {
-    const T = ids.length, x = this.input.call(ids);
+    const T = ids.length, input = this.input.call(ids);
+    const x = this.convolutions.length ? this.convolve(input, T) : input;
     return this.encoder.call(x, T, { past: this.encoder.emptyCache(T), causal: false, off, trace });
   }
 }

@@ -1,0 +1,97 @@
+"""Compare classifiers with a linear support vector machine over TF-IDF, on the same text."""
+
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from heedful import workflows
+from heedful.config import Config
+from heedful.data.corpus import Corpus
+from heedful.data.labels import label_numbers
+from heedful.errors import InputError
+from heedful.evaluation import class_scores
+from heedful.run import Run
+from heedful.scores.calibration import calibration_error
+from heedful.tasks.calibration import FILE as CALIBRATION
+from heedful.validation import read_json
+
+SVM = "TF-IDF and SVM"
+
+
+class Result(NamedTuple):
+    """How well one classifier did on the test text."""
+
+    accuracy: float
+    macro_f1: float
+    minutes: float
+    uncalibrated_error: float | None = None
+    """Calibration error before the logits were divided by the temperature."""
+    calibration_error: float | None = None
+
+
+def require_svm() -> None:
+    """Raise `InputError` if scikit-learn is not installed."""
+    if not importlib.util.find_spec("sklearn"):
+        raise InputError("The support vector machine needs scikit-learn: pip install 'heedful[bench]'.")
+
+
+def svm_result(corpora: Mapping[str, Corpus]) -> Result:
+    """Train a linear SVM on words and pairs of words, weighted by TF-IDF; score it on the test text."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import LinearSVC
+
+    labels = sorted({label for label, _ in corpora["train"]})
+    began = time.monotonic()
+    machine = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LinearSVC())
+    machine.fit([text for _, text in corpora["train"]], label_numbers(corpora["train"], labels))
+    found = machine.predict([text for _, text in corpora["test"]])
+    scores = class_scores(found, label_numbers(corpora["test"], labels), labels)
+    return Result(scores["accuracy"], scores["macro_f1"], (time.monotonic() - began) / 60)
+
+
+def own_result(config: Config, path: Path, report: Callable[[str], Any]) -> Result:
+    """Train a run, unless `path` holds it already, and score it on its test text."""
+    try:
+        run = Run.open(path)
+    except InputError:
+        run = workflows.train(config, path, report)
+    if not (path / "scores.json").is_file():
+        run = workflows.resume(path, report=report)
+    corpus = run.task.text_to_score(run.task.find_corpora(run.config))
+    classifier: Any = run.task.predictor([run])
+    wanted = label_numbers(corpus, classifier.labels)
+    logits = classifier.logits([text for _, text in corpus])
+    scores = class_scores(logits.argmax(-1), wanted, classifier.labels)
+    temperature = read_json(path / CALIBRATION)["temperature"] if (path / CALIBRATION).is_file() else 1.0
+    errors = [_error(logits * factor, wanted) for factor in (temperature, 1.0)]
+    minutes = run.log.read()[-1]["seconds"] / 60
+    return Result(scores["accuracy"], scores["macro_f1"], minutes, *errors)
+
+
+def _error(logits, wanted):
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(-1, keepdims=True)
+    return calibration_error(probabilities.max(-1), probabilities.argmax(-1) == wanted)
+
+
+def row(name: str, results: Sequence[Result]) -> str:
+    """Return a line of the table: the means over seeds, and the lowest and highest accuracy."""
+    means = [_mean([result[field] for result in results]) for field in range(len(Result._fields))]
+    accuracy, macro_f1, minutes, before, after = means
+    worst, best = (pick(result.accuracy for result in results) for pick in (min, max))
+    spread = f"{worst:.1%} to {best:.1%}" if len(results) > 1 else ""
+    errors = "".join(f" {error:9.3f}" if error is not None else f" {'':9s}" for error in (before, after))
+    return f"{name:24s} {accuracy:8.2%} {spread:>16s} {macro_f1:8.4f}{errors} {minutes:8.1f}"
+
+
+TITLE = f"{'':24s} {'accuracy':>8s} {'seeds':>16s} {'macro-F1':>8s} {'ECE raw':>9s} {'ECE':>9s} {'minutes':>8s}"
+
+
+def _mean(values):
+    return None if None in values else statistics.mean(values)

@@ -9,12 +9,13 @@ from heedful.commands.arguments import add_run, count
 def add_arguments(parser):
     """Add the arguments of the command."""
     add_run(parser)
-    parser.add_argument("--to", choices=("ctranslate2", "huggingface"), required=True)
-    parser.add_argument("--out", type=Path, help="folder (default: RUN/ctranslate2 or RUN/huggingface)")
+    parser.add_argument("--to", choices=("ctranslate2", "huggingface", "onnx"), required=True)
+    parser.add_argument("--out", type=Path, help="folder (default: RUN/ctranslate2, RUN/huggingface or RUN/onnx)")
     parser.add_argument(
         "--quantization",
         default="float32",
-        help="with --to ctranslate2: float32, int8, int16, float16, ... (default: float32)",
+        help="with --to ctranslate2: float32, int8, int16, float16, ...; with --to onnx: float32, or int8, which is "
+        "written too (default: float32)",
     )  # fmt: skip
     parser.add_argument(
         "--files", nargs="+", help="text to compare on, as for heedful evaluate (default: the test text of the run)"
@@ -31,8 +32,10 @@ def run(options):
     from heedful.run import Run
 
     run = Run.open(options.run)
-    if options.to != "ctranslate2" and options.quantization != "float32":
-        raise InputError("--quantization is for --to ctranslate2; this export keeps float32.")
+    if options.to == "huggingface" and options.quantization != "float32":
+        raise InputError("--quantization is for --to ctranslate2 and --to onnx; this export keeps float32.")
+    if options.to == "onnx" and options.quantization not in ("float32", "int8"):
+        raise InputError(f"--to onnx writes float32 or int8, not {options.quantization}.")
     if options.to == "ctranslate2":
         run = run.of_task("translate")
     items = list(itertools.islice(test_corpus(run, options.files), options.sentences))
@@ -45,9 +48,14 @@ def run(options):
         from heedful.export import parity
 
         parity.export_checked(run, folder, items, options.quantization, terminal.report_progress)
+        return
+    parts = (part for item in items for part in (item.split("\n") if isinstance(item, str) else [item]))
+    texts = [text for text in map(run.task.text_of, parts) if text.strip()][: options.sentences]
+    if options.to == "onnx":
+        from heedful.export import onnx
+
+        onnx.export_checked(run, folder, texts, options.quantization == "int8", terminal.report_progress)
     else:
         from heedful.export import huggingface_parity
 
-        parts = (part for item in items for part in (item.split("\n") if isinstance(item, str) else [item]))
-        texts = [text for text in map(run.task.text_of, parts) if text.strip()][: options.sentences]
         huggingface_parity.export_checked(run, folder, texts, terminal.report_progress)

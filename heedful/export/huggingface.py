@@ -4,6 +4,7 @@ The class is the first one of `heedful.pretrained.architectures` that fits the o
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +55,9 @@ def fitting_layout(run: "Run", model, weights):
     Raises:
         InputError: there is none; the message names the options that the nearest one lacks.
     """
-    candidates = [layout for layout in LAYOUTS.values() if isinstance(model, layout.models)]
-    if not candidates:
+    misfits = _misfits(run, model, weights)
+    if not misfits:
         raise InputError(f"There is no class of transformers for models of task = {run.config.task!r}.")
-    misfits = {
-        layout.kind: [option for option, lacks in layout.misfits(run.config, weights).items() if lacks]
-        for layout in candidates
-    }
     kind = min(misfits, key=lambda kind: len(misfits[kind]))
     if misfits[kind]:
         raise InputError(
@@ -70,16 +67,29 @@ def fitting_layout(run: "Run", model, weights):
     return LAYOUTS[kind]
 
 
+def _misfits(run, model, weights):
+    """Return the options of a run's model that each class for its task lacks."""
+    return {
+        layout.kind: [option for option, lacks in layout.misfits(run.config, weights).items() if lacks]
+        for layout in LAYOUTS.values()
+        if isinstance(model, layout.models)
+    }
+
+
 def write_folder(run: "Run", folder: Path) -> None:
     """Write all files of an export of `run` into an empty folder."""
-    config, model = run.config, run.load_model()
+    model = run.load_model()
     weights = weights_by_name(model)
     layout = fitting_layout(run, model, weights)
-    sizes = tuple(len(tokenizer) for tokenizer in run.tokenizers())
-    settings, tensors = layout.write(config, weights, sizes)
-    settings |= {"torch_dtype": "float32", "heedful_version": __version__}
-    _write_json(folder / "config.json", settings)
+    settings, tensors = layout.write(run.config, weights, tuple(map(len, run.tokenizers())))
     (folder / "model.safetensors").write_bytes(safetensors.numpy.save(tensors, metadata={"format": "pt"}))
+    write_description(run, folder, settings, model_card(run, settings["architectures"][0]))
+
+
+def write_description(run: "Run", folder: Path, settings: Mapping[str, Any], card: str) -> None:
+    """Write everything but the weights into an empty folder: settings, tokenizers and model card."""
+    config = run.config
+    _write_json(folder / "config.json", {**settings, "torch_dtype": "float32", "heedful_version": __version__})
     if run.task.translates or run.task.writes:
         _write_json(folder / "generation_config.json", generation_config(run))
     _write_tokenizer(run, run.tokenizers()[0], folder)
@@ -87,7 +97,7 @@ def write_folder(run: "Run", folder: Path) -> None:
         (folder / "target").mkdir()
         _write_tokenizer(run, run.target_tokenizer, folder / "target")
     write_origin(folder, run)
-    (folder / "README.md").write_text(model_card(run, settings["architectures"][0]), encoding="utf-8")
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def generation_config(run: "Run") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The parity check of an export to the Hugging Face layout: `transformers` must give what heedful gives."""
 
 import contextlib
-import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 from heedful import backend
 from heedful.errors import InputError
 from heedful.export.folders import replacing
+from heedful.export.greedy import WRITTEN, plain_greedy, require_some
 from heedful.export.huggingface import OWN_FILES, write_folder
 from heedful.export.parity import MOST_DIFFERENT, PARITY
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from heedful.run import Run
 
 MOST_DIFFERENCE = 1e-3  # between outputs of an encoder, in their unit
-WRITTEN = 40  # tokens that language models write
 BATCH = 32
 Report = Callable[[str], Any]
 
@@ -60,7 +59,7 @@ def describe(result: dict[str, Any]) -> str:
 
 def compare(run: "Run", folder: Path, texts: Sequence[str], transformers) -> dict[str, Any]:
     """Return the share of identical texts (`identical`), or for encoders the largest difference of outputs."""
-    texts = _some(texts)
+    texts = require_some(texts)
     with _quiet(transformers):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"][0]
@@ -72,7 +71,7 @@ def compare(run: "Run", folder: Path, texts: Sequence[str], transformers) -> dic
         if run.task.writes:
             most = min(WRITTEN, run.config.model.max_length // 2)  # tokens to write
             fitting = run.config.model.max_length - most
-            texts = _some([text for text in texts if 0 < len(tokenizer(text)["input_ids"]) <= fitting])
+            texts = require_some([text for text in texts if 0 < len(tokenizer(text)["input_ids"]) <= fitting])
             return _identical(_continuations(run, texts, most), _their_continuations(model, tokenizer, texts, most))
         return {"texts": len(texts), "difference": _difference(run, model, tokenizer, texts)}
 
@@ -82,23 +81,8 @@ def _identical(ours, theirs):
     return {"texts": len(same), "identical": sum(same) / len(same)}
 
 
-def _some(texts):
-    """Return the texts; `InputError` if there are none, on which any two models agree."""
-    if not texts:
-        raise InputError("There is no text to check the export with: name some with --files.")
-    return texts
-
-
-def _greedy(run):
-    """Return the settings of a search that both sides define the same way."""
-    return dataclasses.replace(
-        run.config.decode, beam_size=1, n_best=1, sample=False, min_ratio=0.0, min_length=0, min_p=0.0, max_ratio=1e6,
-        max_length=0, repetition_penalty=1.0, no_repeat_ngram=0, precision="float32", forbidden=(),
-    )  # fmt: skip
-
-
 def _translations(run, texts):
-    return run.task.predictor([run], _greedy(run)).translate(list(texts))
+    return run.task.predictor([run], plain_greedy(run)).translate(list(texts))
 
 
 def _their_translations(model, tokenizer, target, texts):
@@ -116,7 +100,7 @@ def _their_translations(model, tokenizer, target, texts):
 
 
 def _continuations(run, texts, most):
-    return run.task.predictor([run], _greedy(run)).generate(list(texts), max_length=most)
+    return run.task.predictor([run], plain_greedy(run)).generate(list(texts), max_length=most)
 
 
 def _their_continuations(model, tokenizer, texts, most):

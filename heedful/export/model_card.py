@@ -17,20 +17,115 @@ TWO_VOCABULARIES = """
 Source and target have vocabularies of their own: the tokenizer of this folder is that of the source, the target's is in
 `target/`. `pipeline("translation")` would decode with the wrong one; the code above decodes with the right one.
 """
+# The use of an export to ONNX with numpy, onnxruntime and tokenizers alone.
+ONNX_TRANSLATOR = """
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+folder = Path(".")
+source = Tokenizer.from_file(str(folder / "tokenizer.json"))
+other = folder / "target" / "tokenizer.json"
+target = Tokenizer.from_file(str(other)) if other.exists() else source
+encoder, decoder = (
+    onnxruntime.InferenceSession(folder / "onnx" / name)
+    for name in ("encoder_model.onnx", "decoder_model_merged.onnx")
+)
+names = [output.name for output in decoder.get_outputs()]
+caches = {one.name: (1, one.shape[1], 0, one.shape[3]) for one in decoder.get_inputs() if "past" in one.name}
+
+
+def translate(text, most=100):
+    ids = np.array([source.encode(text).ids], np.int64)
+    mask = np.ones_like(ids)
+    [memory] = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
+    inputs = {"encoder_attention_mask": mask, "encoder_hidden_states": memory}
+    inputs |= {name: np.zeros(shape, np.float32) for name, shape in caches.items()}
+    token, written = target.token_to_id("[START]"), []
+    for step in range(most):
+        inputs |= {"input_ids": np.array([[token]], np.int64), "use_cache_branch": np.array([step > 0])}
+        outputs = dict(zip(names, decoder.run(names, inputs)))
+        logits = outputs.pop("logits")[0, -1]
+        logits[:3] = -np.inf  # padding, unknown and start are never written
+        token = int(logits.argmax())
+        if token == target.token_to_id("[END]"):
+            break
+        written.append(token)
+        inputs |= {name.replace("present", "past_key_values"): array for name, array in outputs.items()}
+    return target.decode(written)
+"""
+ONNX_LANGUAGE_MODEL = """
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("tokenizer.json")
+model = onnxruntime.InferenceSession("onnx/model.onnx")
+names = [output.name for output in model.get_outputs()]
+caches = {one.name: (1, one.shape[1], 0, one.shape[3]) for one in model.get_inputs() if "past" in one.name}
+
+
+def generate(prompt, tokens=40):
+    ids = tokenizer.encode(prompt).ids
+    inputs = {name: np.zeros(shape, np.float32) for name, shape in caches.items()}
+    new = ids
+    for _ in range(tokens):
+        inputs |= {"input_ids": np.array([new], np.int64), "attention_mask": np.ones((1, len(ids)), np.int64)}
+        outputs = dict(zip(names, model.run(names, inputs)))
+        logits = outputs.pop("logits")[0, -1]
+        logits[:3] = -np.inf  # padding, unknown and start are never written
+        new = [int(logits.argmax())]
+        if new == [tokenizer.token_to_id("[END]")]:
+            break
+        ids = [*ids, *new]
+        inputs |= {name.replace("present", "past_key_values"): array for name, array in outputs.items()}
+    return tokenizer.decode(ids)
+"""
+ONNX_ENCODER = """
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("tokenizer.json")
+model = onnxruntime.InferenceSession("onnx/model.onnx")
+
+
+def outputs(text):
+    ids = np.array([tokenizer.encode(text).ids], np.int64)
+    return model.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0]
+"""
+
+CLASS_OF_ONNX = """
+transformers.js and Optimum open this folder too. config.json names a class for them that is called like this model; it
+does not describe the model itself.
+"""
 
 
 def model_card(run: "Run", architecture: str) -> str:
     """Return the README.md of an exported run, in the format of the Hugging Face hub."""
+    use = [_code(run, architecture), TWO_VOCABULARIES.strip() if _two_vocabularies(run) else ""]
+    return _card(run, "transformers", f"A `{architecture}`", use)
+
+
+def onnx_card(run: "Run") -> str:
+    """Return the README.md of an export to ONNX."""
+    task = run.task
+    code = ONNX_TRANSLATOR if task.translates else ONNX_LANGUAGE_MODEL if task.writes else ONNX_ENCODER
+    return _card(run, "onnx", "Models for onnxruntime", [f"```python\n{code.strip()}\n```", CLASS_OF_ONNX.strip()])
+
+
+def _card(run, library, what, use):
     config, licence = run.config, licence_of(run.config.data.corpus)
-    front = ["---", "library_name: transformers", f"pipeline_tag: {_hub_task(run)}", "tags:", "- heedful"]
+    front = ["---", f"library_name: {library}", f"pipeline_tag: {_hub_task(run)}", "tags:", "- heedful"]
     if licence:
         front.append(f"# The licence of the training text is {licence}; choose the one of the model accordingly.")
     parts = [
         "\n".join([*front, "---"]),
         f"# {config.name}",
-        f"A `{architecture}`, trained and exported with heedful {__version__}.",
-        "## Use", _code(run, architecture),
-        TWO_VOCABULARIES.strip() if _two_vocabularies(run) else "",
+        f"{what}, trained and exported with heedful {__version__}.",
+        "## Use", *use,
         "## Training text", _text(run, licence),
         "## Scores", _scores(run),
         "## Settings", _settings(run),
@@ -81,7 +176,7 @@ def _scores(run):
         text = " + ".join(Path(part).name for part in name.split(" + "))
         for metric in dict.fromkeys((*run.task.compared_by, "loss", "perplexity")):
             if isinstance(scores.get(metric), (int, float)):
-                low, high = scores.get("intervals", {}).get(metric, (None, None))
+                low, high = scores.get("intervals", {}).get(metric) or (None, None)
                 interval = f"{low:.2f} to {high:.2f}" if low is not None else ""
                 signature = scores.get("signatures", {}).get(metric, "").replace("|", "\\|")
                 rows.append(f"| {text} | {metric} | {scores[metric]:.4g} | {interval} | {signature} |")

@@ -1,0 +1,28 @@
+"""The search by which exports are compared: greedy, with what every engine defines the same way."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from heedful.config import DecodeConfig
+from heedful.errors import InputError
+
+if TYPE_CHECKING:
+    from heedful.run import Run
+
+WRITTEN = 40  # tokens that language models write
+
+
+def plain_greedy(run: "Run") -> DecodeConfig:
+    """Return the settings of a search that all engines define the same way."""
+    return dataclasses.replace(
+        run.config.decode, beam_size=1, n_best=1, sample=False, min_ratio=0.0, min_length=0, min_p=0.0, max_ratio=1e6,
+        max_length=0, repetition_penalty=1.0, no_repeat_ngram=0, precision="float32", forbidden=(),
+    )  # fmt: skip
+
+
+def require_some(texts: Sequence[str]) -> Sequence[str]:
+    """Return the texts; `InputError` if there are none, on which any two models agree."""
+    if not texts:
+        raise InputError("There is no text to check the export with: name some with --files.")
+    return texts

@@ -1,0 +1,64 @@
+"""The browser example: transformers.js translates in Chromium what heedful translates, and asks nobody else."""
+
+import dataclasses
+import functools
+import http.server
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from heedful.export import onnx
+from heedful.run import Run
+from tests.conftest import PAIRS
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "browser"
+SOURCES = [source for source, _ in PAIRS]
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed")]
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        """Print nothing."""
+
+
+@pytest.fixture
+def site(tmp_path, whole):
+    """The address of a server of the example, with its packages and the export of a run."""
+    folder = shutil.copytree(EXAMPLE, tmp_path / "site")
+    subprocess.run(
+        ["npm", "install", "--ignore-scripts", "--omit=optional"], cwd=folder, check=True, capture_output=True
+    )
+    onnx.export_checked(whole, folder / "model", SOURCES, quantize=True, report=lambda line: None)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/index.html"
+        server.shutdown()
+
+
+def test_the_page_translates_as_heedful_does(site, whole):
+    playwright = pytest.importorskip("playwright.sync_api")
+    decode = dataclasses.replace(whole.config.decode, beam_size=1, max_ratio=1e6, max_length=23)
+    expected = Run.open(whole.path).task.predictor([whole], decode).translate(SOURCES)
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for query in ("", "?type=int8"):
+            page, asked, failed = browser.new_page(), [], []
+            page.on("request", lambda request, asked=asked: asked.append(request.url))
+            page.on("pageerror", lambda error, failed=failed: failed.append(str(error)))
+            page.goto(site + query)
+            page.wait_for_selector("#translate:enabled", timeout=60_000)
+            page.fill("#source", "\n".join(SOURCES))
+            page.click("#translate")
+            page.wait_for_function("document.getElementById('status').textContent.endsWith(' s.')", timeout=120_000)
+            found = page.inner_text("#target").split("\n")
+            assert len(found) == len(SOURCES)
+            if not query:
+                assert [line.split()[:20] for line in found] == [line.split()[:20] for line in expected]
+            assert failed == []
+            own = site.rsplit("/", 1)[0]
+            assert [url for url in asked if not url.startswith((own, "blob:", "data:"))] == []
+        browser.close()

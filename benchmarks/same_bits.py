@@ -49,7 +49,8 @@ def compare(other, folder):
     for recipe, updates in RECIPES.items():
         counts = ["--train.updates", updates, "--train.validate_every", updates]
         text = ["--data.corpus", "files", *files, *ALIKE] if recipe == "quickstart" else []
-        both("train", recipe, "--run", f"{{}}-{recipe}", *counts, *QUIET, *text)
+        path = other / "heedful" / "recipes" / f"{recipe}.toml"  # the same for both
+        both("train", path, "--run", f"{{}}-{recipe}", *counts, *QUIET, *text)
         states = [state(folder / f"{name}-{recipe}", updates) for name in trees]
         yield report(f"{recipe}: weights and optimizer after {updates} updates", *states)
     lines = (folder / "test.pt").read_text(encoding="utf-8")

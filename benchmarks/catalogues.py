@@ -2,10 +2,10 @@
 
     python benchmarks/catalogues.py FOLDER de OUT
 
-Reads every .mo file below a folder whose path has the language as a component (such as .../de/LC_MESSAGES/gimp20.mo,
-from a Debian package that `apt-get download` fetched and `dpkg -x` unpacked), and writes OUT/train.de.gz and .en.gz, and
-the same for valid and test. Messages are cleaned of marks for keyboard shortcuts and of line breaks, each is kept once,
-and a message belongs to a part by the hash of its English text.
+Reads every .mo file below a folder whose path has the language as a component, such as ...
+de/LC_MESSAGES/gimp20.mo, from a Debian package that `apt-get download` fetched and `dpkg -x` unpacked. Writes
+OUT/train.de.gz and .en.gz, and the same for valid and test. Messages are cleaned of marks for keyboard shortcuts and
+of line breaks, each is kept once, and belongs to a part by the hash of its English text.
 """
 
 import argparse

@@ -19,7 +19,7 @@ RANKS = {
     "progress": 0, "plugins": 1, "validation": 1, "storage": 1, "backend": 1, "cache": 2, "texts": 3, "config": 4,
     "adapters": 4,
     "settings": 5, "weights": 5, "checkpoint_files": 6, "snapshots": 2, "freezing": 6, "training_log": 2, "layers": 5,
-    "data": 5, "doctor": 6,
+    "data": 5, "doctor": 6, "new_tokens": 6,
     "models": 6, "run": 7, "training": 8, "decoding": 8, "inference": 9, "pretrained": 8, "scores": 8, "evaluation": 9,
     "inspection": 10,
     "selfcheck": 9, "export": 10, "tasks": 11, "loading": 11, "recipes": 10, "page": 11, "serve": 12, "workflows": 12,

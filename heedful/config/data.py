@@ -142,6 +142,9 @@ class TokenizerConfig:
     """translate without joint: largest number of entries in the source vocabulary. None: vocab_size."""
     joint: bool = True
     """translate: whether both languages share one vocabulary."""
+    new_tokens: tuple[str, ...] = ()
+    """Tokens that are appended to the vocabulary, or to both, of the run in `train.init_from`. Each starts with the
+    mean vector of the tokens that spelled it before."""
     lowercase: bool = False
     """Convert text to lower case first (wordpiece strips accents too, as BERT does)."""
     prefix_space: bool = False
@@ -163,5 +166,5 @@ class TokenizerConfig:
     def keywords(self, side: int = 1) -> dict[str, Any]:
         """Return the keyword arguments of `Tokenizer.train`; side 0 is the source."""
         options = dataclasses.asdict(self)
-        source_size, _ = options.pop("source_vocab_size"), options.pop("joint")
+        source_size, _, _ = (options.pop(name) for name in ("source_vocab_size", "joint", "new_tokens"))
         return options | ({"vocab_size": source_size} if source_size and side == 0 else {})

@@ -137,6 +137,12 @@ class Tokenizer:
         tokenizer.original_ids = original
         return tokenizer
 
+    def with_tokens(self, tokens: Iterable[str]) -> "Tokenizer":
+        """Return a copy with more tokens, which take the next ids; text is split at them first."""
+        copy = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        copy.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in tokens])
+        return type(self)(copy)
+
     def save_vocab(self, path: str | Path) -> None:
         """Write the tokens, one per line, in the order of their ids."""
         Path(path).write_text("\n".join(map(self.lookup, range(len(self)))) + "\n", encoding="utf-8")

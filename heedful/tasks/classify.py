@@ -18,7 +18,7 @@ from heedful.errors import InputError
 from heedful.storage import warn_if_forbidden
 from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import random_text, require_three_tokens
-from heedful.tasks.start import require_known_labels, starting_point
+from heedful.tasks.start import require_known_labels, starting_point, tokenizer_config
 from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Task, Validator
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Classify(Task):
         seen = sorted({label for text in written for label in split_labels(text)} if several else written)
         start = starting_point(config) if config.train.init_from else None
         if start and start.whole:
-            return require_known_labels(start, seen), [start.run.tokenizer]
+            return require_known_labels(start, seen), start.tokenizers()
         labels = config.data.labels or tuple(seen)
         if several and not labels:
             raise InputError(f"No text of {corpus.name} has a label: there is nothing to classify.")
@@ -82,7 +82,7 @@ class Classify(Task):
         config = start.config if start else config
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, labels=labels))
         if start:
-            return dataclasses.replace(config, tokenizer=start.run.config.tokenizer), [start.run.tokenizer]
+            return dataclasses.replace(config, tokenizer=tokenizer_config(start.run, config)), start.tokenizers()
         plain = Corpus(lambda: (text for _, text in corpus), corpus.fingerprint, corpus.name)
         return config, [text_tokenizer(config, plain, mask=True)]
 

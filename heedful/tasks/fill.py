@@ -52,7 +52,7 @@ class Fill(DocumentsTask):
             raise InputError("model.untrained_head is for imported encoders: a training trains the head.")
         if config.train.init_from:
             start = starting_point(config)
-            return start.config, [start.run.tokenizer]
+            return start.config, start.tokenizers()
         return config, [text_tokenizer(config, corpora["train"], mask=True)]
 
     def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:

@@ -48,7 +48,7 @@ class Generate(DocumentsTask):
     def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         if config.train.init_from:
             start = starting_point(config)
-            return start.config, [start.run.tokenizer]
+            return start.config, start.tokenizers()
         return config, [text_tokenizer(config, corpora["train"])]
 
     def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:

@@ -4,8 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heedful.config import Config
+from heedful.config import Config, TokenizerConfig
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.new_tokens import extended
 from heedful.plugins import find_task
 
 if TYPE_CHECKING:
@@ -35,6 +37,11 @@ class Start(NamedTuple):
     config: Config
     whole: bool
 
+    def tokenizers(self) -> list[Tokenizer]:
+        """Return the tokenizers of the run, with the new tokens of the config."""
+        tokens = self.config.tokenizer.new_tokens
+        return [extended(tokenizer, tokens) if tokens else tokenizer for tokenizer in self.run.tokenizers()]
+
 
 def starting_point(config: Config) -> Start:
     """Return the run that `train.init_from` names, and the config with that run's model settings.
@@ -60,8 +67,13 @@ def starting_point(config: Config) -> Start:
             f"train.freeze would freeze all weights, which come from {before.path}: name some in train.freeze_weights."
         )
     train = dataclasses.replace(config.train, **GENTLE) if config.train.schedule == "paper" else config.train
-    config = dataclasses.replace(config, train=train, model=model, tokenizer=before.config.tokenizer)
+    config = dataclasses.replace(config, train=train, model=model, tokenizer=tokenizer_config(before, config))
     return Start(before, config, whole)
+
+
+def tokenizer_config(before: "Run", config: Config) -> TokenizerConfig:
+    """Return the config of the tokenizers of a run, with the new tokens of another config."""
+    return dataclasses.replace(before.config.tokenizer, new_tokens=config.tokenizer.new_tokens)
 
 
 def require_known_labels(start: Start, seen: Sequence[str]) -> Config:

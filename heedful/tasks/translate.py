@@ -97,13 +97,14 @@ class Translate(Task):
         config = self.plan_updates(config, config)
         if not config.train.init_from:
             return config, train_tokenizers(config, corpus)
-        before, config, whole = starting_point(config)
-        if whole:
-            return config, before.tokenizers()
+        start = starting_point(config)
+        config = start.config
+        if start.whole:
+            return config, start.tokenizers()
         if config.model.tie in ("all", "inputs"):
             raise InputError("train.init_from brings its own source vocabulary: set model.tie to 'target' or 'none'.")
         config = dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, joint=False))
-        return config, (before.tokenizer, train_tokenizers(config, corpus, sides=(1,))[0])
+        return config, (start.tokenizers()[0], train_tokenizers(config, corpus, sides=(1,))[0])
 
     def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:
         tokenizers = run.source_tokenizer, run.target_tokenizer

@@ -23,6 +23,7 @@ MADE_WITH = (
     "train.init_from",
     "train.freeze",
     "train.freeze_weights",
+    "tokenizer.new_tokens",
     "train.lora_rank",
     "train.lora_alpha",
     "train.lora_weights",

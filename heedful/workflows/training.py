@@ -23,9 +23,10 @@ from heedful.tasks.task import Validator
 from heedful.training.cost_estimate import CostEstimate, estimate_cost
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
-from heedful.weights import load_matching, load_weights
+from heedful.weights import load_weights
 from heedful.workflows.folder import EXAMINATION, require_free, written
 from heedful.workflows.general_text import GeneralText
+from heedful.workflows.initial_weights import initialise
 from heedful.workflows.preparation import complete
 from heedful.workflows.time_plan import fit_into_minutes
 
@@ -186,7 +187,7 @@ class Training:
         model = self.fresh_model()
         base = ""
         if self.config.train.init_from and not resume:
-            base = self._start_from(model, self.config.train.init_from)
+            base = initialise(model, self.config, self.report)
         trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
         part = "" if trained == model.count_params() else f", {trained:,} of them trained"
         self.report(f"model: {model.count_params():,} parameters{part}")
@@ -233,26 +234,6 @@ class Training:
         self.report(f"training text: {examination.summary()}")
         lines = "".join(f"{line}\n" for line in examination.lines())
         write_text(self.run.path / EXAMINATION, lines)
-
-    def _start_from(self, model, start):
-        """Load all weights of a run of the same task, or the encoder of one of task fill, into a fresh model.
-
-        Return the fingerprint of the run's weights, or an empty text if only an encoder comes from there.
-        """
-        before = Run.open(start)
-        path = before.weights_path()
-        if before.config.task == self.config.task:
-            load_weights(model, read_checked(path)[0], path)
-            self.report(f"all weights initialised from {start}")
-            return before.weights_fingerprint()
-        arrays = {}
-        for name, array in read_checked(path)[0].items():
-            for theirs, own in self.task.starts_from:
-                if name.startswith(theirs) and name != "embedding/bias":  # which belongs to the output
-                    arrays[name.replace(theirs, own, 1)] = array
-        count = load_matching(model, arrays, path, tuple(own for _, own in self.task.starts_from))
-        self.report(f"{count} weights initialised from {start}" + (", frozen" if self.config.train.freeze else ""))
-        return ""
 
     def _draw_curves(self):
         log = self.run.log.read()

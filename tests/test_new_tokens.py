@@ -1,0 +1,111 @@
+"""New tokens: appended to the vocabulary of a trained run, and initialised with what spelled them before."""
+
+import json
+
+import numpy as np
+import pytest
+
+from heedful import workflows
+from heedful.config import Config
+from heedful.data.tokenizer import KINDS, Tokenizer
+from heedful.errors import InputError
+from heedful.export.huggingface import export
+from heedful.inference.translator import Translator
+from heedful.new_tokens import extended
+from heedful.run import Run
+from heedful.storage import read_checked
+from tests.conftest import PAIRS, change, quiet
+
+TEXTS = [text for pair in PAIRS for text in pair]
+APART = ["--tokenizer.joint", "false", "--model.tie"]
+TOKENS = '["<br>", "naïve-☂"]'
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_with_new_tokens_is_read_and_restored(kind):
+    before = Tokenizer.train(TEXTS, kind, 300)
+    after = extended(before, ["<br>", "naïve-☂"])
+    assert len(after) == len(before) + 2
+    assert [after.lookup(token) for token in ("<br>", "naïve-☂")] == [len(before), len(before) + 1]
+    text = "the cat <br> the naïve-☂ dog"
+    ids = after.encode(text)
+    assert ids.count(len(before)) == ids.count(len(before) + 1) == 1
+    assert after.encode("the cat") == before.encode("the cat")
+    assert "<br>" in after.decode(ids)
+    assert "naïve-☂" in after.decode(ids)
+    assert Tokenizer.from_json(after.to_json()).encode(text) == ids
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [([" "], "blank or given twice"), (["x1", "x1"], "blank or given twice"), (["[END]"], "in the vocabulary already")],
+)
+def test_useless_new_tokens_are_refused(tokens, message):
+    with pytest.raises(InputError, match=message):
+        extended(Tokenizer.train(TEXTS, "word", 60), tokens)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("options", [[], [*APART, "target"], [*APART, "none", "--model.output_bias", "true"]])
+def test_a_translator_learns_new_tokens(config, tmp_path, options):
+    base = workflows.train(change(config, "--train.updates", "3", *options), tmp_path / "base", quiet)
+    lines = []
+    further = change(
+        Config.from_json(base.path / "config.json"), "--train.init_from", str(base.path), "--tokenizer.new_tokens",
+        TOKENS, "--train.learning_rate", "1e-9", "--train.updates", "1", "--train.select_by", "loss",
+    )  # fmt: skip
+    run = workflows.train(further, tmp_path / "further", lines.append)
+    assert "2 new tokens" in lines
+    before, after = (read_checked(each.weights_path())[0] for each in (base, run))
+    grown = [name for name in before if before[name].shape != after[name].shape]
+    assert grown
+    for name in grown:
+        side = 0 if name.startswith("source_") else 1
+        tokenizer = base.tokenizers()[side if len(base.tokenizers()) > 1 else 0]
+        assert after[name].shape[0] == before[name].shape[0] + 2
+        np.testing.assert_allclose(after[name][:-2], before[name], atol=1e-6)
+        for row, token in ((-2, "<br>"), (-1, "naïve-☂")):
+            spelled = tokenizer.encode(token)
+            np.testing.assert_allclose(after[name][row], before[name][spelled].mean(0), atol=1e-6)
+    assert [len(tokenizer) for tokenizer in run.tokenizers()] == [len(each) + 2 for each in base.tokenizers()]
+    opened = Run.open(run.path)
+    assert Translator.from_run(opened).translate(["o gato"])
+    resumed = workflows.resume(run.path, quiet, change(opened.config, "--train.updates", "2"))
+    assert resumed.log.read()[-1]["update"] == 2
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("task", ["generate", "classify"])
+def test_other_tasks_learn_new_tokens(task, recipe_of, tmp_path):
+    config = Config.from_toml(recipe_of(task))
+    before = {"generate": "generate", "classify": "fill"}[task]  # the second starts from an encoder
+    base = workflows.train(
+        change(Config.from_toml(recipe_of(before)), "--train.updates", "3"), tmp_path / "base", quiet
+    )
+    run = workflows.train(
+        change(config, "--train.init_from", str(base.path), "--tokenizer.new_tokens", TOKENS), tmp_path / "run", quiet
+    )
+    assert len(run.tokenizer) == len(base.tokenizer) + 2
+    assert run.load_model().embedding.vocab_size == len(base.tokenizer) + 2
+
+
+def test_an_export_has_the_new_tokens(config, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    options = ("--train.updates", "3", "--model.norm_position", "pre", "--tokenizer.kind", "bpe",
+               "--tokenizer.vocab_size", "300")  # fmt: skip
+    base = workflows.train(change(config, *options), tmp_path / "base", quiet)
+    further = change(
+        Config.from_json(base.path / "config.json"), "--train.init_from", str(base.path), "--tokenizer.new_tokens",
+        TOKENS, "--train.updates", "1",
+    )  # fmt: skip
+    run = workflows.train(further, tmp_path / "further", quiet)
+    export(run, tmp_path / "out")
+    text = "o gato <br> naïve-☂"
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(text)["input_ids"]
+    assert theirs[:-1] == run.source_tokenizer.encode(text)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == len(base.source_tokenizer) + 2
+
+
+def test_new_tokens_need_a_trained_run(config):
+    with pytest.raises(InputError, match=r"tokenizer\.new_tokens needs train\.init_from"):
+        change(config, "--tokenizer.new_tokens", TOKENS)

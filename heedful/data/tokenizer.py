@@ -15,11 +15,9 @@ from heedful.errors import InputError
 from heedful.special_tokens import END_ID, MASK, PAD_ID, SPECIAL, START_ID, UNKNOWN, UNKNOWN_ID
 from heedful.validation import parse_json
 
-KINDS = ("bpe", "wordpiece", "unigram", "word", "char")
+KINDS, BYTE_LEVEL = ("bpe", "wordpiece", "unigram", "word", "char"), ("bpe", "unigram")
 OF_BERT = {"[START]": "[CLS]", "[END]": "[SEP]"}
-BYTE_LEVEL = ("bpe", "unigram")
-_SPACE = "\u0120"  # how byte-level tokens spell a space
-_SPACES = f"{_SPACE}\u2581"  # ... and how SentencePiece does
+_SPACE, _SPACES = "\u0120", "\u0120\u2581"  # how byte-level tokens spell a space, and how SentencePiece does too
 
 
 def vocab_lines(path: str | Path) -> list[str]:
@@ -139,9 +137,9 @@ class Tokenizer:
 
     def with_tokens(self, tokens: Iterable[str]) -> "Tokenizer":
         """Return a copy with more tokens, which take the next ids; text is split at them first."""
-        copy = tokenizers.Tokenizer.from_str(self._inner.to_str())
-        copy.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in tokens])
-        return type(self)(copy)
+        copy = type(self).from_json(self.to_json())
+        copy._inner.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in tokens])
+        return copy
 
     def save_vocab(self, path: str | Path) -> None:
         """Write the tokens, one per line, in the order of their ids."""
@@ -223,7 +221,7 @@ class Tokenizer:
             InputError: a text is too long or not UTF-8; or there are no original ids.
         """
         if original_ids and self.original_ids is None:
-            raise InputError("This tokenizer has no original ids: only Tokenizer.from_vocab of a BERT's vocab.txt has.")
+            raise InputError("This tokenizer has no original ids: only that of a BERT's vocab.txt has.")
         rows = self.encode_batch([texts] if isinstance(texts, str) else texts)
         if special_tokens:
             rows = [[START_ID, *row, END_ID] for row in rows]
@@ -241,8 +239,8 @@ class Tokenizer:
         """
         if clean_up_spaces is None or not isinstance(self._inner.model, models.WordPiece):
             return self._inner.decode([int(i) for i in ids], skip_special_tokens=True)
-        tokens = [token for token in map(self.lookup, ids) if token not in (*SPECIAL, MASK)]
-        return decoders.WordPiece(cleanup=clean_up_spaces).decode(tokens)
+        kept = [token for token in map(self.lookup, ids) if token not in (*SPECIAL, MASK)]
+        return decoders.WordPiece(cleanup=clean_up_spaces).decode(kept)
 
     @property
     def lowercase(self) -> bool:

@@ -30,7 +30,7 @@ class AdapterSwitch:
     def __init__(self, model: Any, adapters: Mapping[str, Adapter], refresh: Callable[[], Any]):
         self.adapters, self._refresh = dict(adapters), refresh
         changed = {name for adapter in adapters.values() for name in (*adapter.parts, *adapter.replaced)}
-        named = {name_in_model(variable): variable for variable in model.weights}
+        named = {name_in_model(variable): variable for variable in (model.weights if changed else ())}
         self._variables = {name: variable for name, variable in named.items() if name in changed}
         self._base = {name: backend.to_numpy(variable) for name, variable in self._variables.items()}
         for name, adapter in adapters.items():

@@ -12,8 +12,8 @@ import pytest
 from heedful import workflows
 from heedful.data.examples import TranslationExamples
 from heedful.errors import InputError
-from heedful.run import Run
-from heedful.storage import locked
+from heedful.run import WEIGHTS, Run
+from heedful.storage import locked, read_checked
 from heedful.tasks.translate import Translate
 from heedful.tasks.translation_data import corpora, plan_batches
 from heedful.training.monitor import Monitor
@@ -343,3 +343,35 @@ def test_other_data_is_refused_on_resume(config, whole, text_files):
         path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
     with pytest.raises(InputError, match="The training text has changed"):
         workflows.resume(whole.path, quiet)
+
+
+@pytest.mark.any_backend
+def test_a_training_killed_before_its_first_validation_resumes_from_its_last_saved_minute(config, tmp_path, monkeypatch):
+    """The state of a minute is exact, and the final weights are those of a training that was never killed."""
+    config = change(config, "--train.updates", "8", "--train.validate_every", "8", "--train.save_minutes", "1e-9")
+    whole = workflows.train(change(config, "--train.save_minutes", "0"), tmp_path / "whole", quiet)
+    assert [path.stem for path in whole.checkpoints.paths()] == ["00000000", "00000008"]
+    training = Training.create(config, tmp_path / "killed", quiet)
+    batch = training.examples.batch
+
+    def failing(number):
+        if number == 6:
+            raise RuntimeError("killed")
+        return batch(number)
+
+    monkeypatch.setattr(training.examples, "batch", failing)
+    with pytest.raises(Exception, match="killed"):
+        training.train()
+    killed = Run.open(tmp_path / "killed")
+    saved = [int(path.stem) for path in killed.checkpoints.paths()]
+    assert saved[0] == 0
+    assert 3 <= saved[-1] <= 6
+    assert len(saved) == 2  # the states of earlier minutes are deleted
+    assert not (killed.path / WEIGHTS).exists()
+    resumed = workflows.resume(killed.path, quiet)
+    one, other = (run.checkpoints.read_last()[0] for run in (whole, resumed))
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    before, after = (read_checked(run.weights_path())[0] for run in (whole, resumed))
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])

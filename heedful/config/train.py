@@ -80,6 +80,9 @@ class TrainConfig:
     """Seed of the initial weights, of dropout, and of the order of the data."""
     validate_every: int = 500
     """Number of updates between validations; a checkpoint is saved after each."""
+    save_minutes: float = 5.0
+    """Minutes after which the state is saved between validations too, so that a killed training loses no more than
+    these. 0: only at validations."""
     validate_sentences: int = 200
     """translate: validation sentences that are decoded for BLEU. 0: none."""
     prompt: str = "\n"
@@ -106,7 +109,7 @@ class TrainConfig:
     def __post_init__(self):
         positive(self, "updates", "accumulate_batches", "validate_every", "keep", "learning_rate", "epsilon")
         at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
-        at_least(self, 0, "epochs", "validate_sentences", "patience", "average")
+        at_least(self, 0, "save_minutes", "epochs", "validate_sentences", "patience", "average")
         at_least(self, 0, "lora_rank", "lora_alpha", "general_tolerance")
         at_most(self, lora_rank=10**5)
         self.factors()

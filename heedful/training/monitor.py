@@ -1,4 +1,4 @@
-"""A callback that times batches and ends a `fit` early."""
+"""A callback that times batches, saves the state between validations, and ends a `fit` early."""
 
 import math
 import time
@@ -9,14 +9,17 @@ from heedful import backend
 
 
 class Monitor(keras.callbacks.Callback):
-    """Times each batch of a `fit`, logs, and stops it after an update on a signal, a passed deadline or divergence."""
+    """Times each batch of a `fit`, logs, and stops it after an update on a signal, a passed deadline or divergence.
+
+    Every `train.save_minutes` it saves the state, so that a killed training can be resumed from there.
+    """
 
     def __init__(self, trainer, meter, signals, deadline, log=None):
         super().__init__()
         self.trainer, self.meter, self.signals, self.deadline, self.log = trainer, meter, signals, deadline, log
         self.number = trainer.update * trainer.config.accumulate_batches
         self.diverged = None
-        self.since = time.monotonic()
+        self.since = self.saved = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
         loss = backend.finish(logs["loss"], self.since)  # so that the time includes the computation
@@ -35,3 +38,8 @@ class Monitor(keras.callbacks.Callback):
             self.trainer.checkpoints.write(lambda: self.log.after_update(update, loss))
         if self.diverged or self.signals.received is not None or now > self.deadline:
             self.model.stop_training = True
+        elif self.log and (minutes := self.trainer.config.save_minutes) and now - self.saved >= 60 * minutes:
+            if hasattr(self.model, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
+                self.model.jax_state_sync()
+            self.trainer.save_between(update)
+            self.saved = time.monotonic()

@@ -57,7 +57,7 @@ class Trainer:
         self.objective.optimizer.build(self.objective.trainable_variables)
         self.checkpoints = Checkpoints(run, model, self.objective.optimizer)
         self.selection = Selection(run, model, self.checkpoints, self._scores, report)
-        self.update = 0
+        self.update, self._started = 0, 0.0
         self.progress: dict[str, Any] = {"update": 0, "seconds": seconds_spent, "data": data_fingerprint}
         self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base}
         self.progress |= self._settings_in_progress()
@@ -130,7 +130,7 @@ class Trainer:
         folder = self.run.path / "tensorboard"
         opened = contextlib.closing(TensorBoardWriter(folder)) if config.tensorboard else contextlib.nullcontext()
         with Signals() as signals, meter.shown(self.update), opened as board:
-            started = time.monotonic() - self.progress["seconds"]
+            started = self._started = time.monotonic() - self.progress["seconds"]
             deadline = started + config.minutes * 60 if config.minutes else math.inf
             log = ProgressLog(self.run.log, self.objective, self._learning_rate, started)
             self.checkpoints.warn_if_disk_is_low(self.report)
@@ -161,6 +161,11 @@ class Trainer:
         if meter.counted:
             self.report(f"updates: {meter.summary()}")
         self.selection.finish(self.progress)
+
+    def save_between(self, update: int) -> None:
+        """Save the state after an update between two validations; it does not count among those to keep."""
+        seconds = time.monotonic() - self._started
+        self.checkpoints.save(self.progress | {"update": update, "seconds": seconds})
 
     def _fit(self, goal, meter, signals, deadline, log=None):
         """Run `fit` from the current update to `goal`, or until stopped; return its mean metrics."""

@@ -346,7 +346,7 @@ def test_other_data_is_refused_on_resume(config, whole, text_files):
 
 
 @pytest.mark.any_backend
-def test_a_training_killed_before_its_first_validation_resumes_from_its_last_saved_minute(config, tmp_path, monkeypatch):
+def test_a_training_killed_before_its_first_validation_resumes_from_its_last_state(config, tmp_path, monkeypatch):
     """The state of a minute is exact, and the final weights are those of a training that was never killed."""
     config = change(config, "--train.updates", "8", "--train.validate_every", "8", "--train.save_minutes", "1e-9")
     whole = workflows.train(change(config, "--train.save_minutes", "0"), tmp_path / "whole", quiet)

@@ -1,10 +1,12 @@
 """heedful translate: one line out for each line in."""
 
+import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
 from heedful import settings
-from heedful.commands.arguments import TEXTS, add_adapter, add_run
+from heedful.commands.arguments import TEXTS, add_adapter, add_run, count
 
 ENGINES = ("heedful", "ctranslate2")
 
@@ -21,6 +23,19 @@ def add_arguments(parser):
         help="write line number, score and text of each candidate, separated by tabs (--n-best does so too)",
     )  # fmt: skip
     parser.add_argument("--prefixes", type=Path, metavar="FILE", help="beginnings of the translations, one per line")
+    bulk = parser.add_argument_group(
+        "a whole file", "lines of text, .tsv, .jsonl or .parquet; OUT appears when all of it is done"
+    )
+    bulk.add_argument("--out", type=Path, help="file for the translations, in the format of the input")
+    bulk.add_argument(
+        "--field", help="column (.tsv, from 1) or field (.jsonl, .parquet) of the text (default: 1; text)"
+    )
+    bulk.add_argument("--into", default="translation", help="field of the translation (default: translation)")
+    bulk.add_argument(
+        "--share", type=share, metavar="I/N",
+        help="translate the share I of N, of a process of its own; a finished one is not translated again",
+    )  # fmt: skip
+    bulk.add_argument("--gather", type=count, metavar="N", help="join N finished shares in OUT")
     settings.add_options(parser, "decode")
 
 
@@ -31,6 +46,9 @@ def run(options):
     from heedful.progress import progress_bar
     from heedful.run import Run
 
+    if options.out or options.share or options.gather:
+        translate_file(options)
+        return
     source = terminal.read(options.files)
     prefixes = terminal.read([options.prefixes]) if options.prefixes else None
     runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
@@ -49,6 +67,63 @@ def run(options):
                 sys.stdout.write(f"{number}\t{score:.4f}\t{line}\n" if tabs else f"{line}\n")
             sys.stdout.flush()  # a reader may wait for the line
             bar.advance(shown)
+
+
+def share(text):
+    """Parse the argument of --share."""
+    from heedful.bulk.shares import Share
+
+    try:
+        return Share.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def translate_file(options):
+    """Translate a whole file, or one of its shares, or gather its shares."""
+    from heedful.bulk import records
+    from heedful.bulk.shares import Bulk
+    from heedful.cache import keep_compilations
+    from heedful.commands import terminal
+    from heedful.errors import InputError
+    from heedful.inference.line_translator import WINDOW
+    from heedful.progress import progress_bar
+    from heedful.run import Run
+
+    if not options.out or len(options.files) != 1 or options.scores or options.prefixes:
+        raise InputError("A whole file needs one input file and --out, and takes no --scores or --prefixes.")
+    if records.format_of(options.out) != records.format_of(options.files[0]):
+        raise InputError(f"{options.out} must have the format of {options.files[0]}, by the end of its name.")
+    if options.out.suffix == ".gz":
+        raise InputError(f"{options.out} would not be compressed: leave out .gz.")
+    runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
+    runs[0].with_adapter(options.adapter)
+    decode = settings.given_options(runs[0].config, "decode", options)
+    if decode.n_best > 1:
+        raise InputError("A whole file has one translation for each line: leave out --n-best.")
+    made_with = {"weights": [run.weights_fingerprint() for run in runs], "decode": dataclasses.asdict(decode),
+                 "engine": options.engine, "adapter": options.adapter and options.adapter.name}  # fmt: skip
+    found = records.opened(options.files[0], options.field, options.into)
+    bulk = Bulk(found, options.out, made_with, WINDOW * decode.batch_size)
+    if options.gather:
+        terminal.report_progress(f"{options.out}: {bulk.gather(options.gather):,} lines")
+        return
+    keep_compilations()
+    terminal.note_idle_devices()
+
+    def translate(lines, first):
+        translator = _translator(options.engine, runs, decode)
+        with progress_bar() as bar:
+            shown = bar.add_task("lines", total=None)
+            for candidates in translator.predict_stream(lines, terminal.warn, first=first):
+                yield terminal.one_line(candidates[0].text)
+                bar.advance(shown)
+
+    if not options.share:
+        terminal.report_progress(f"{options.out}: {bulk.whole(translate):,} lines")
+        return
+    done = bulk.compute(options.share, translate)
+    terminal.report_progress(f"share {options.share}: {done:,} lines" if done else f"share {options.share} is finished")
 
 
 def _translator(engine, runs, decode):

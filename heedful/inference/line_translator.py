@@ -51,7 +51,13 @@ class LineTranslator(Predictor):
         return self.predict(lines, warn, scored=True, **options)
 
     def predict_stream(
-        self, texts, warn: Warn | None = None, scored: bool = False, prefixes: Iterable[str] | None = None, **options
+        self,
+        texts,
+        warn: Warn | None = None,
+        scored: bool = False,
+        prefixes: Iterable[str] | None = None,
+        first: int = 1,
+        **options,
     ) -> Iterator[list[ScoredText]]:
         """Yield for each line its `n_best` translations, best first.
 
@@ -60,6 +66,7 @@ class LineTranslator(Predictor):
                 lines are not awaited, unless tokens are sampled.
             warn, options: see `translate`.
             scored: whether greedy search computes scores too; otherwise they are 0.
+            first: number of the first line, in warnings and for sampling: the place of a line in the whole of a text.
             prefixes: the beginning of each translation, which may end within a word. Trailing white space is ignored,
                 unless it is a separate token, as in character vocabularies.
 
@@ -69,16 +76,16 @@ class LineTranslator(Predictor):
         search = self._search(scored, **options)
         given = prefixes is not None
         lines, prefixes = iter(require_texts(texts)), itertools.repeat("") if prefixes is None else iter(prefixes)
-        first = 1
+        began = first
         sampled = search.decode.sample  # samples must not depend on when other lines arrive
         for window in line_batches(lines, WINDOW * search.decode.batch_size, whole=sampled):
             begun = list(itertools.islice(prefixes, len(window)))
             if len(begun) < len(window):
-                raise InputError(f"There are {first - 1 + len(begun)} prefixes, and more lines than that.")
+                raise InputError(f"There are {first - began + len(begun)} prefixes, and more lines than that.")
             yield from self._translate_window(search, window, begun, first, warn)
             first += len(window)
         if given and warn and next(prefixes, None) is not None:
-            warn(f"there are more prefixes than lines, which are {first - 1}.")
+            warn(f"there are more prefixes than lines, which are {first - began}.")
 
     def decode_ids(self, sources: list[list[int]], **options) -> list[list[int]]:
         """Translate lists of source ids, without end tokens, to lists of target ids."""

@@ -9,7 +9,17 @@ from heedful.backend.devices import (  # imported first: it selects the Keras ba
     workers,
 )
 from heedful.backend.kernels import attend, layer_norm, relu
-from heedful.backend.placement import device_summary, feed, has_values, to_numpy
+from heedful.backend.placement import (
+    device_summary,
+    feed,
+    first_place,
+    has_values,
+    replicate,
+    sum_over_devices,
+    to_numpy,
+    used_device_count,
+    using_devices,
+)
 from heedful.backend.products import affine, look_up, multiply, multiply_transposed
 from heedful.backend.programs import (
     compiled,
@@ -33,6 +43,7 @@ __all__ = [
     "device_summary",
     "feed",
     "finish",
+    "first_place",
     "full_float32_products",
     "fusion_barrier",
     "has_values",
@@ -42,8 +53,12 @@ __all__ = [
     "multiply",
     "multiply_transposed",
     "relu",
+    "replicate",
     "scan",
     "set_seed",
+    "sum_over_devices",
     "to_numpy",
+    "used_device_count",
+    "using_devices",
     "workers",
 ]  # fmt: skip

@@ -59,7 +59,9 @@ def compiled(function, model, loop=False, brief=False, overwrite=False):
 
         def run(*arguments):
             split = int(overwrite)
-            return pure([variable.value for variable in variables], arguments[:split], arguments[split:])
+            return pure(
+                [_on_one_device(variable.value) for variable in variables], arguments[:split], arguments[split:]
+            )
 
         return run
     if NAME == "tensorflow":
@@ -71,6 +73,11 @@ def compiled(function, model, loop=False, brief=False, overwrite=False):
 
         return torch.inference_mode()(function)
     raise NotImplementedError(f"heedful runs on jax, tensorflow and torch, not on {NAME}.")
+
+
+def _on_one_device(value):
+    """Return the copy of a weight on the first device, if several devices that train hold one each."""
+    return value.addressable_data(0) if len(value.devices()) > 1 else value
 
 
 def set_seed(seed: int | None) -> None:

@@ -73,6 +73,9 @@ class TrainConfig:
     """Constant added to the denominator in Adam; 1e-7 in Keras, 1e-8 in PyTorch."""
     accumulate_batches: int = 1
     """Batches whose gradients are accumulated for one update, weighted by their tokens."""
+    devices: int = 0
+    """Devices of this machine that train together: each computes a part of the rows of every batch. 0: all. On
+    TensorFlow and PyTorch one device trains."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Compute type. bfloat16 is faster on GPUs and on CPUs that support it; weights stay float32. See
     decode.precision."""
@@ -109,7 +112,7 @@ class TrainConfig:
     def __post_init__(self):
         positive(self, "updates", "accumulate_batches", "validate_every", "keep", "learning_rate", "epsilon")
         at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
-        at_least(self, 0, "save_minutes", "epochs", "validate_sentences", "patience", "average")
+        at_least(self, 0, "devices", "save_minutes", "epochs", "validate_sentences", "patience", "average")
         at_least(self, 0, "lora_rank", "lora_alpha", "general_tolerance")
         at_most(self, lora_rank=10**5)
         self.factors()

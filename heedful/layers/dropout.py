@@ -6,6 +6,8 @@ import random
 import keras
 from keras import ops
 
+from heedful import backend
+
 
 @keras.saving.register_keras_serializable("heedful")
 class Dropout(keras.layers.Layer):
@@ -68,7 +70,8 @@ def draws(shape, state):
         _hash(ops.bitwise_xor(count, _hash(ops.bitwise_xor(seed, _signed(salt))))) for salt in (0x9E3779B9, 0x85EBCA6B)
     )
     places = ops.reshape(ops.arange(math.prod(shape), dtype="int32"), shape)
-    return _hash(places + before, between)
+    first = backend.first_place(shape)  # the rows of a device draw what they would draw on one device
+    return _hash(places + before + first, between)
 
 
 def _hash(numbers, between=0):

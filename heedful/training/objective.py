@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from heedful import backend
 from heedful.config import TrainConfig
 from heedful.freezing import rate_factors
 from heedful.training.loss import label_set_crossentropy, projected_crossentropy
@@ -60,7 +61,11 @@ class Objective(keras.Model):
 
     def call(self, batch, training=None):
         """Return the four sums of `projected_crossentropy` (4,)."""
-        return batch_sums(self.model, batch, self.label_smoothing, training)
+
+        def sums(batch):
+            return batch_sums(self.model, batch, self.label_smoothing, training)
+
+        return backend.sum_over_devices(sums, self.model, batch, whole=("update_tokens",))
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Return the loss whose gradient is used for the update, and update the metrics."""

@@ -55,6 +55,8 @@ class Trainer:
         self.validate, self.report = validate, report
         self.objective, self.schedule = training_objective(model, self.config)
         self.objective.optimizer.build(self.objective.trainable_variables)
+        backend.replicate([*self.objective.variables, *self.objective.optimizer.variables])
+        backend.replicate(one for metric in self.objective.metrics for one in metric.variables)
         self.checkpoints = Checkpoints(run, model, self.objective.optimizer)
         self.selection = Selection(run, model, self.checkpoints, self._scores, report)
         self.update, self._started = 0, 0.0
@@ -82,13 +84,20 @@ class Trainer:
             )
         if progress.get("select_by", settings.select_by) != settings.select_by:  # best is by another score
             progress = progress | {"best": None, "waited": 0}
+        devices = progress.get("devices", 1)
+        if devices != backend.used_device_count():
+            self.report(
+                f"The run was trained on {devices} devices, and is continued on {backend.used_device_count()}: the "
+                "result is the same within rounding, but not to the last bit."
+            )
         self.progress = progress | self._settings_in_progress()
         self.checkpoints.restore(arrays)
         self.update = self.progress["update"]
 
     def _settings_in_progress(self):
         """Return the settings that a checkpoint depends on."""
-        return {name: getattr(self.config, name) for name in ("accumulate_batches", "select_by")}
+        found: dict[str, Any] = {name: getattr(self.config, name) for name in ("accumulate_batches", "select_by")}
+        return found | {"devices": backend.used_device_count()}
 
     def verify(self) -> None:
         """Repeat the updates between the last two checkpoints, and compare; the model ends in the last state.
@@ -101,6 +110,11 @@ class Trainer:
         if len(states) < 2:
             raise InputError(f"{self.run.path} has fewer than two training states: there is nothing to replay.")
         before, last = (self.run.checkpoints.read(path) for path in states[-2:])
+        if (devices := last[1].get("devices", 1)) != backend.used_device_count():
+            raise InputError(
+                f"The last updates of {self.run.path} were made on {devices} devices, and here are "
+                f"{backend.used_device_count()}: they can be repeated to the last bit only on as many."
+            )
         self._restore(*before)
         first, goal, meter = self.update, last[1]["update"], Meter(self.model, self.examples, self.config)
         with Signals() as signals, meter.shown(self.update):

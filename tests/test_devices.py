@@ -1,0 +1,148 @@
+"""Several devices: the rows of a batch are split, and the result is that of one device within rounding."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from heedful import backend
+from heedful.errors import InputError
+from heedful.run import Run
+from tests.conftest import write_recipe
+
+needs_jax = pytest.mark.skipif(backend.NAME != "jax", reason="one device trains on other backends")
+
+
+# Threads of XLA: with as many as cores, the collectives of one device can take all of them, and wait for the other.
+THREADS = {"NPROC": "16"}
+
+
+def heedful(folder, *arguments, devices=1):
+    """Run a command in a process that sees some number of CPU devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    return subprocess.run(
+        [sys.executable, "-m", "heedful", *map(str, arguments)], cwd=folder,
+        env=os.environ | THREADS | {"XLA_FLAGS": flags},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def difference(one, other, part=""):
+    """Return |a - b| / |a| over the arrays of two training states whose names contain `part`.
+
+    The dropout counts must be equal.
+    """
+    first, second = (Run.open(folder).checkpoints.read_last()[0] for folder in (one, other))
+    assert first.keys() == second.keys()
+    changed = total = 0.0
+    for name, array in first.items():
+        if "seed" in name:
+            np.testing.assert_array_equal(array, second[name], err_msg=name)
+        elif array.dtype.kind == "f" and part in name:
+            changed += float(((array.astype(np.float64) - second[name]) ** 2).sum())
+            total += float((array.astype(np.float64) ** 2).sum())
+    return (changed / total) ** 0.5
+
+
+@needs_jax
+@pytest.mark.parametrize(
+    ("task", "devices", "settings"),
+    [
+        ("translate", 2, ["--data.batch_sentences", "7", "--train.accumulate_batches", "2", "--train.clip_norm", "1"]),
+        pytest.param("translate", 4, ["--data.batch_sentences", "7"], marks=pytest.mark.slow),
+        pytest.param("generate", 2, ["--data.packing", "documents"], marks=pytest.mark.slow),
+        pytest.param("fill", 2, ["--model.attention_dropout", "0.1"], marks=pytest.mark.slow),
+        pytest.param("classify", 4, ["--train.precision", "bfloat16"], marks=pytest.mark.slow),
+    ],
+)
+def test_several_devices_train_as_one_does(tmp_path, task, devices, settings):
+    """Rows that the devices cannot divide, accumulated gradients, dropout."""
+    recipe = write_recipe(tmp_path, task)
+    common = ["train", recipe, "--train.updates", "1", "--train.check", "true", *settings]
+    for count, folder in ((1, "one"), (devices, "several")):
+        done = heedful(tmp_path, *common, "--run", folder, devices=count)
+        assert done.returncode == 0, done.stderr
+        assert f"devices: {count} of {count} used" in done.stdout
+        assert "checks passed" in done.stdout
+    # The first moments are the gradient of the first update; Adam would hide a factor, and enlarge rounding.
+    assert difference(tmp_path / "one", tmp_path / "several", "_momentum") < (5e-2 if "bfloat16" in settings else 1e-5)
+    losses = [Run.open(tmp_path / folder).log.read()[0]["loss"] for folder in ("one", "several")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2 if "bfloat16" in settings else 1e-5)
+
+
+@needs_jax
+def test_a_training_resumes_exactly_on_as_many_devices_and_reports_others(tmp_path):
+    recipe = write_recipe(tmp_path)
+    for updates, folder in (("6", "whole"), ("3", "parts")):
+        assert (
+            heedful(tmp_path, "train", recipe, "--run", folder, "--train.updates", updates, devices=2).returncode == 0
+        )
+    done = heedful(tmp_path, "train", "--resume", "parts", "--train.updates", "6", devices=2)
+    assert done.returncode == 0, done.stderr
+    one, other = (Run.open(tmp_path / folder).checkpoints.read_last()[0] for folder in ("whole", "parts"))
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    refused = heedful(tmp_path, "train", "--resume", "parts", "--verify", devices=1)
+    assert refused.returncode == 2
+    assert "were made on 2 devices" in refused.stderr
+    done = heedful(tmp_path, "train", "--resume", "parts", "--train.updates", "7", devices=1)
+    assert "was trained on 2 devices, and is continued on 1" in done.stdout
+    limited = heedful(tmp_path, "train", recipe, "--run", "limited", "--train.devices", "1", devices=2)
+    assert "devices: 1 of 2 used" in limited.stdout
+    losses = [Run.open(tmp_path / folder).log.read()[-1]["loss"] for folder in ("limited", "whole")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+PROGRAM = """
+import jax, json, numpy as np
+from heedful import backend
+from heedful.config import TrainConfig
+from heedful.models import Transformer
+from heedful.training.objective import training_objective, with_update_tokens
+
+model = Transformer(20, 20, num_layers=1, d_model=8, num_heads=2, d_ff=12, tie="all", dropout=0.1)
+ids = np.arange(4, 16, dtype=np.int32).reshape(4, 3)
+batch = {"source": ids, "target": ids, "labels": ids, "weights": np.ones((4, 3), np.float32)}
+[batch] = with_update_tokens([batch])
+with backend.using_devices():
+    objective, _ = training_objective(model, TrainConfig())
+    objective.optimizer.build(objective.trainable_variables)
+    backend.replicate([*objective.variables, *objective.optimizer.variables])
+    objective.fit(backend.feed(iter([batch] * 3), batch), steps_per_epoch=3, epochs=1, verbose=0)
+    values = [variable.value for variable in model.trainable_variables]
+
+    def loss(values):
+        import keras
+        with keras.StatelessScope(state_mapping=list(zip(model.trainable_variables, values))):
+            return objective(batch, training=True)[0]
+
+    text = jax.jit(jax.grad(loss)).lower(values).compile().as_text()
+    print(json.dumps({"reduces": text.count(" all-reduce("), "gathers": text.count(" all-gather("),
+                      "copies": len(values[0].devices())}))
+"""
+
+
+@needs_jax
+def test_devices_exchange_sums_and_gradients_only(tmp_path):
+    flags = "--xla_force_host_platform_device_count=2"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=os.environ | THREADS | {"XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["copies"] == 2
+    assert found["gathers"] == 0
+    assert 1 <= found["reduces"] <= 2  # XLA joins the gradients
+
+
+@pytest.mark.any_backend
+def test_devices_that_do_not_exist_are_refused():
+    message = "There are 1 devices, not 64" if backend.NAME == "jax" else "trains on one device here"
+    with pytest.raises(InputError, match=message), backend.using_devices(64):
+        pass

@@ -45,6 +45,14 @@ SECTIONS = (
     "Checks",
 )
 NUMBER = r"([\d,]+(?:\.\d+)?)"
+# Columns of a row of `heedful bench classify`: name, unit, pattern.
+CLASSIFIED = [
+    ("accuracy", "%", rf"{NUMBER}%"),
+    ("macro-F1", "", rf"\S+% .*?% to +\S+% +{NUMBER}"),
+    ("calibration error, uncalibrated", "", rf"\S+% .*?% to +\S+% +\S+ +{NUMBER}"),
+    ("calibration error", "", rf"\S+% .*?% to +\S+% +\S+ +\S+ +{NUMBER}"),
+    ("training", "min", rf"\S+% .*?% to +\S+% +\S+ +\S+ +\S+ +{NUMBER}"),
+]
 # Name -> section, what is measured, command, and for each figure its name, unit and pattern in the output.
 MEASUREMENTS = {
     "startup": (
@@ -77,9 +85,31 @@ MEASUREMENTS = {
         [("products alone", "ms", rf"alone: {NUMBER} of"), ("the whole update", "ms", rf"of {NUMBER} ms"),
          ("the same products in torch", "ms", rf"in torch they take {NUMBER} ms")],
     ),
-    "trec": (
-        "Training", "TREC, six classes, from scratch", "heedful train trec --run runs/trec-figures --force",
-        [("accuracy", "%", rf"test: accuracy {NUMBER}%")],
+    "classify": (
+        "Training", "classifiers from scratch, mean of five seeds, beside a linear SVM over TF-IDF",
+        "heedful bench classify trec sst2 --seeds 21 22 23 24 25",
+        [(f"{name}, {what}", unit, rf"(?m)^{recipe} +{pattern}")
+         for recipe, name in (("trec", "TREC"), ("sst2", "SST-2"))
+         for what, unit, pattern in CLASSIFIED]
+        + [("TREC, accuracy of the SVM", "%", rf"trec: TF-IDF and SVM +{NUMBER}%"),
+           ("SST-2, accuracy of the SVM", "%", rf"sst2: TF-IDF and SVM +{NUMBER}%")],
+    ),
+    "classify_minilm": (
+        "Training", "classifiers from all-MiniLM-L6-v2, an imported sentence encoder, mean of three seeds",
+        "heedful bench classify trec-minilm sst2-minilm --seeds 11 12 13",
+        [(f"{name}, {what}", unit, rf"(?m)^{recipe} +{pattern}")
+         for recipe, name in (("trec-minilm", "TREC"), ("sst2-minilm", "SST-2"))
+         for what, unit, pattern in CLASSIFIED],
+    ),
+    "onnx": (
+        "Export", "Multi30k translator of 2.9 M parameters (`tutorial`) in onnxruntime, batches of 32",
+        "heedful export runs/multi30k-800 --to onnx --quantization int8 --sentences 1000",
+        [("equal translations, float32", "%", rf"float32, .*? {NUMBER}% of"),
+         ("equal translations, int8", "%", rf"int8, .*? {NUMBER}% of"),
+         ("size, float32", "MB", rf"float32, {NUMBER} MB"), ("size, int8", "MB", rf"int8, {NUMBER} MB"),
+         ("greedy, float32", "tokens/s", rf"float32, .*?identical, {NUMBER} tokens/s"),
+         ("greedy, int8", "tokens/s", rf"int8, .*?identical, {NUMBER} tokens/s"),
+         ("writing the files", "s", rf"exported in {NUMBER} s")],
     ),
     "page": (
         "In the browser", "the page of a translator of 2.9 M parameters (`tutorial`), 200 sentences of Multi30k",

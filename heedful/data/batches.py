@@ -105,7 +105,7 @@ class BatchPlan:
         tokens, two_sided = self.target_lengths.sum() / self.batches_per_epoch, self.source_lengths.any()
         target = "target " if two_sided else ""
         lines = [
-            f"{len(self.shapes)} batch shapes, {self.padding_share:.1%} padding, "
+            f"{len(self.shapes)} batch shape{'s' * (len(self.shapes) > 1)}, {self.padding_share:.1%} padding, "
             f"{self.batches_per_epoch:.1f} batches an epoch, {tokens:,.0f} {target}tokens a batch"
         ]
         for shape in self.shapes:

@@ -61,7 +61,8 @@ class EncodedTexts:
 
     def __str__(self):
         dropped = f" ({self.empty:,} empty ones left out)" if self.empty else ""
-        return f"{len(self.ids):,} documents{dropped}, {len(self.ids.flat):,} tokens, {self.text_bytes:,} bytes"
+        documents = f"{len(self.ids):,} document" + "s" * (len(self.ids) != 1)
+        return f"{documents}{dropped}, {len(self.ids.flat):,} tokens, {self.text_bytes:,} bytes"
 
 
 def encode_texts(corpus: Corpus, tokenizer: Tokenizer, cache: Path | None = None) -> "EncodedTexts":

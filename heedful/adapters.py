@@ -5,7 +5,7 @@ output is that of the base model.
 """
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,7 +43,10 @@ def is_adapter_weight(name: str) -> bool:
     return name.rsplit("/", 1)[-1].startswith(MARK)
 
 
-def add_adapters(model: "keras.Model", patterns: Sequence[str], rank: int, alpha: float, seed: int) -> None:
+def add_adapters(
+    model: "keras.Model", patterns: Sequence[str], rank: int, alpha: float, seed: int,
+    whole: Callable[[str], bool] = lambda name: False,
+) -> None:  # fmt: skip
     """Add an adapter to each matrix whose name matches one of the shell `patterns`, and freeze the matrix.
 
     Args:
@@ -52,6 +55,7 @@ def add_adapters(model: "keras.Model", patterns: Sequence[str], rank: int, alpha
         rank: of the product A B.
         alpha: factor of the product, divided by `rank`; 0: the rank, so that the factor is 1.
         seed: of the initial values of A.
+        whole: says of a name whether its matrix is trained as a whole, without an adapter.
 
     Raises:
         InputError: a pattern matches no matrix; the message names some.
@@ -64,7 +68,7 @@ def add_adapters(model: "keras.Model", patterns: Sequence[str], rank: int, alpha
             some = ", ".join(sorted(matrices)[:3])
             raise InputError(f"train.lora_weights: no matrix matches {pattern!r}; there are {some}, ...")
     for number, (name, layer) in enumerate(sorted(matrices.items())):
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+        if not whole(name) and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
             start = keras.initializers.HeUniform(seed=(seed * 1_000_003 + number) % 2**31)
             layer.enable_lora(rank, lora_alpha=alpha or rank, a_initializer=start)
 
@@ -131,15 +135,18 @@ def write_adapter(path: Path, adapter: Adapter) -> None:
     write_atomically(path, with_checksum(arrays, metadata))
 
 
+def adapter_file(path: str | Path) -> Path:
+    """Return the file of an adapter that is named by itself, or by the run folder that trained it."""
+    return Path(path) / FILE if Path(path).is_dir() else Path(path)
+
+
 def read_adapter(path: str | Path) -> Adapter:
     """Read an adapter: a file, or the run folder that trained it.
 
     Raises:
         InputError: there is none, or the file is damaged or no adapter.
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / FILE
+    path = adapter_file(path)
     if not path.is_file():
         raise InputError(f"There is no adapter {path}; a training with train.lora_rank writes one.")
     arrays, metadata = read_checked(path)

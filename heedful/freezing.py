@@ -48,7 +48,10 @@ def prepare_weights(model: "keras.Model", config: Config) -> None:
         if name_in_model(weight) in frozen:
             weight.trainable = False
     if train.lora_rank:
-        add_adapters(model, train.lora_weights, train.lora_rank, train.lora_alpha, train.seed)
+        add_adapters(
+            model, train.lora_weights, train.lora_rank, train.lora_alpha, train.seed,
+            lambda name: _trained_whole(name, config),
+        )  # fmt: skip
     if not model.trainable_weights:
         raise InputError("train.freeze_weights freezes all weights: there is nothing to train.")
 

@@ -208,6 +208,8 @@ def test_an_adapter_of_another_base_is_refused(base, two):
     [
         (["--train.lora_rank", "2"], "train.lora_rank needs train.init_from"),
         (["--train.lora_rank", "2", "--train.average", "2", "--train.init_from", "x"], "a mean of adapters is not"),
+        (["--train.lora_rank", "2", "--train.freeze", "true", "--train.init_from", "x"], "freeze the adapters"),
+        (["--train.lora_rank", "2", "--tokenizer.new_tokens", '["x"]', "--train.init_from", "x"], "trained tables"),
         (["--train.rate_factors", "encoder/*"], "'encoder/\\*' is not NAME=NUMBER"),
         (["--data.general_valid", "x.tsv"], "data.general_valid needs train.init_from"),
         (["--data.general", "x.tsv", "--train.init_from", "x"], "general needs general_valid"),
@@ -232,6 +234,9 @@ def test_a_classifier_trains_its_output_with_the_adapters_of_an_encoder(recipe_o
     encoder = workflows.train(Config.from_toml(recipe_of("fill")), tmp_path / "words", quiet)
     config = change(Config.from_toml(recipe_of("classify")), "--train.init_from", str(encoder.path), *LORA)
     run = workflows.train(config, tmp_path / "classes", quiet)
+    refused = change(config, "--model.pooling", "first")
+    model = workflows.Training.prepared(refused, tmp_path / "new", quiet).fresh_model()
+    assert "pooler/kernel" not in adapted_layers(model)  # the new head is trained as a whole
     before, after = (read_checked(each.weights_path())[0] for each in (encoder, run))
     same = {name for name in after if name in before and np.array_equal(before[name], after[name])}
     assert {name for name in same if name.endswith("/kernel")} == set()
@@ -244,3 +249,10 @@ def test_a_classifier_trains_its_output_with_the_adapters_of_an_encoder(recipe_o
     expected = TextClassifier.from_run(further).probabilities(texts)
     found = TextClassifier.from_run(Run.open(run.path).with_adapter(further.path)).probabilities(texts)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_an_encoder_is_no_base_for_the_adapters_of_a_translator(config, recipe_of, tmp_path):
+    encoder = workflows.train(Config.from_toml(recipe_of("fill")), tmp_path / "words", quiet)
+    wanted = change(config, "--train.init_from", str(encoder.path), "--model.tie", "target", *LORA)
+    with pytest.raises(InputError, match="has only an encoder"):
+        workflows.train(wanted, tmp_path / "new", quiet)

@@ -1,5 +1,6 @@
 """Files translated as a whole and in shares: the same bytes, nothing half-written, nothing computed twice."""
 
+import datetime
 import itertools
 import json
 import os
@@ -88,6 +89,14 @@ def test_shares_of_something_else_are_not_gathered(run, many, cli, tmp_path):
     assert b"was not computed from these records" in call("--gather", 2).stderr
 
 
+def test_shares_of_another_field_are_not_gathered(run, cli, tmp_path):
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"a": text, "b": text}) + "\n" for text in SOURCES))
+    call = ("translate", "run", "in.jsonl", "--out", "out.jsonl")
+    assert cli(*call, "--field", "a", "--share", "1/1").returncode == 0
+    assert b": 20 lines" in cli(*call, "--field", "b", "--share", "1/1").stdout
+    assert b"was not computed from these records" in cli(*call, "--field", "a", "--gather", 1).stderr
+
+
 def test_a_killed_share_leaves_nothing_behind(run, many, tmp_path):
     many.write_text(many.read_text() * 40)
     command = [sys.executable, "-m", "heedful", "translate", "run", "in.txt", "--out", "out.txt", "--share", "1/1",
@@ -106,6 +115,8 @@ def test_every_format_keeps_what_is_beside_the_text(ending, tmp_path):
     texts = ["um", "dois\u2028três", "quatro, cinco", "", "sete"]
     path, whole, parts = (tmp_path / f"{name}.{ending}" for name in ("in", "whole", "parts"))
     rows = [{"id": number, "text": text, "more": [number]} for number, text in enumerate(texts)]
+    if ending == "parquet":
+        rows = [row | {"when": datetime.datetime(2026, 1, 1, 0, 0, number)} for number, row in enumerate(rows)]
     if ending == "parquet":
         parquet = pytest.importorskip("pyarrow.parquet")
         import pyarrow
@@ -176,6 +187,9 @@ def test_records_that_are_not_what_they_should_be_are_named(tmp_path, name, cont
         (("in.txt", "in.txt", "--out", "o.txt"), b"needs one input file and --out"),
         (("in.txt", "--out", "o.jsonl"), b"must have the format of in.txt"),
         (("in.txt", "--out", "o.txt.gz"), b"leave out .gz"),
+        (("in.txt", "--out", "in.txt"), b"is the input file"),
+        (("in.txt", "--out", "o.txt", "--share", "1/2", "--gather", "2"), b"give one of them"),
+        (("in.txt", "--field", "text"), b"--field is for a whole file"),
         (("in.txt", "--out", "o.txt", "--share", "3/2"), b"'3/2' is not a share"),
         (("in.txt", "--out", "o.txt", "--n-best", "2", "--beam-size", "2"), b"leave out --n-best"),
     ],

@@ -154,6 +154,7 @@ def test_the_temperature_of_logits_that_are_too_large_is_found(rng):
     assert best_temperature(3 * logits, labels) == pytest.approx(3.0, abs=0.2)
     sets = (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(int)
     assert best_temperature(2 * logits, sets) == pytest.approx(2.0, abs=0.15)
+    assert best_temperature(logits[:5], logits[:5].argmax(-1)) == 1.0  # all right: any sharper would be better
 
 
 def test_the_calibration_error_of_probabilities_computed_by_hand():

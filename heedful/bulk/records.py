@@ -15,6 +15,8 @@ from heedful.validation import parse_json
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}  # by the end of a file's name; others are text
 FIELDS = {"tsv": "1", "jsonl": "text", "parquet": "text"}  # where the text is, by default
 
+ROWS = 10_000  # written to a Parquet file at once
+
 
 class Record(NamedTuple):
     """A record of a file, and the text in it."""
@@ -156,35 +158,45 @@ class ParquetRecords(Records):
         place = 0
         for batch in self._file.iter_batches():
             if place < stop and place + len(batch) > start:
-                rows = batch.slice(max(0, start - place), stop - max(start, place)).to_pylist()
-                for number, row in enumerate(rows, start=max(start, place) + 1):
-                    if not isinstance(row[self.field], str):
-                        raise InputError(f"{self.path}, row {number}: the column {self.field!r} has no text.")
-                    yield Record(row[self.field], row)
+                column = batch.column(batch.schema.names.index(self.field)).to_pylist()
+                for row in range(max(0, start - place), min(len(batch), stop - place)):
+                    if not isinstance(column[row], str):
+                        raise InputError(f"{self.path}, row {place + row + 1}: the column {self.field!r} has no text.")
+                    yield Record(column[row], batch.slice(row, 1))
             place += len(batch)
 
-    def result(self, record: Record, result: str) -> dict[str, Any]:
-        return record.content | {self.into: result}
+    def fingerprint(self, start: int, stop: int) -> str:
+        found = hashlib.sha256()
+        for record in self.read(start, stop):
+            found.update(record.content.serialize())
+        return found.hexdigest()
+
+    def result(self, record: Record, result: str) -> tuple[Any, str]:
+        return record.content, result
 
     @contextlib.contextmanager
     def writer(self, path: Path):
         import pyarrow
         import pyarrow.parquet as parquet
 
-        kept = [field for field in self._file.schema_arrow if field.name != self.into]
-        schema = pyarrow.schema([*kept, pyarrow.field(self.into, pyarrow.string())])
-        rows: list[dict[str, Any]] = []
-
-        with parquet.ParquetWriter(path, schema) as file:
+        schema = self._file.schema_arrow
+        kept = [name for name in schema.names if name != self.into]
+        added = pyarrow.schema(
+            [*(schema.field(name) for name in kept), pyarrow.field(self.into, pyarrow.string())], schema.metadata
+        )
+        rows: list[tuple[Any, str]] = []
+        with parquet.ParquetWriter(path, added) as file:
 
             def flush():
                 if rows:
-                    file.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema=schema))
+                    table = pyarrow.Table.from_batches([row for row, _ in rows]).select(kept)
+                    results = pyarrow.array([result for _, result in rows], pyarrow.string())
+                    file.write_table(table.append_column(self.into, results).cast(added))
                     rows.clear()
 
             def write(row):
                 rows.append(row)
-                if len(rows) >= 10_000:
+                if len(rows) >= ROWS:
                     flush()
 
             yield write

@@ -71,6 +71,7 @@ class Bulk:
     def whole(self, translate: Translate) -> int:
         """Translate all records; write OUT when all are done. Return their number."""
         count = self.records.count()
+        self.records.fingerprint(0, count)  # a record without a text is reported before hours of work
         self._write(self.out, 0, count, translate)
         return count
 
@@ -83,7 +84,7 @@ class Bulk:
             return 0
         path.parent.mkdir(parents=True, exist_ok=True)
         self._write(path, start, stop, translate)
-        write_text(manifest, json.dumps(wanted | {"output": _file_hash(path)}, indent=2) + "\n")
+        write_text(manifest, json.dumps(wanted | {"output": file_hash(path)}, indent=2) + "\n")
         return stop - start
 
     def gather(self, total: int) -> int:
@@ -134,7 +135,7 @@ class Bulk:
             return False
         found = read_json(manifest)
         fits = isinstance(found, dict) and {name: found.get(name) for name in wanted} == wanted
-        return fits and found.get("output") == _file_hash(path)
+        return fits and found.get("output") == file_hash(path)
 
     def _write(self, path, start, stop, translate):
         """Translate the records from `start` to `stop` into a file that exists only when all are written."""
@@ -159,6 +160,7 @@ def _aside(path):
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
-def _file_hash(path):
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 hash of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

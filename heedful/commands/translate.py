@@ -43,12 +43,15 @@ def run(options):
     """Run the command."""
     from heedful.cache import keep_compilations
     from heedful.commands import terminal
+    from heedful.errors import InputError
     from heedful.progress import progress_bar
     from heedful.run import Run
 
     if options.out or options.share or options.gather:
         translate_file(options)
         return
+    if options.field is not None:
+        raise InputError("--field is for a whole file: give --out.")
     source = terminal.read(options.files)
     prefixes = terminal.read([options.prefixes]) if options.prefixes else None
     runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
@@ -81,17 +84,24 @@ def share(text):
 
 def translate_file(options):
     """Translate a whole file, or one of its shares, or gather its shares."""
+    from heedful.adapters import adapter_file
     from heedful.bulk import records
     from heedful.bulk.shares import Bulk
     from heedful.cache import keep_compilations
     from heedful.commands import terminal
+    from heedful.data.corpus import resolve
     from heedful.errors import InputError
     from heedful.inference.line_translator import WINDOW
     from heedful.progress import progress_bar
     from heedful.run import Run
+    from heedful.storage import read_checksum
 
     if not options.out or len(options.files) != 1 or options.scores or options.prefixes:
         raise InputError("A whole file needs one input file and --out, and takes no --scores or --prefixes.")
+    if options.share and options.gather:
+        raise InputError("--share computes a part, --gather joins all parts: give one of them.")
+    if options.out.resolve() == resolve(options.files[0]).resolve():
+        raise InputError(f"{options.out} is the input file: choose another name for the translations.")
     if records.format_of(options.out) != records.format_of(options.files[0]):
         raise InputError(f"{options.out} must have the format of {options.files[0]}, by the end of its name.")
     if options.out.suffix == ".gz":
@@ -101,9 +111,12 @@ def translate_file(options):
     decode = settings.given_options(runs[0].config, "decode", options)
     if decode.n_best > 1:
         raise InputError("A whole file has one translation for each line: leave out --n-best.")
-    made_with = {"weights": [run.weights_fingerprint() for run in runs], "decode": dataclasses.asdict(decode),
-                 "engine": options.engine, "adapter": options.adapter and options.adapter.name}  # fmt: skip
     found = records.opened(options.files[0], options.field, options.into)
+    made_with = {
+        "weights": [run.weights_fingerprint() for run in runs], "decode": dataclasses.asdict(decode),
+        "engine": _engine_of(options, runs[0]), "field": found.field, "into": found.into,
+        "adapter": options.adapter and read_checksum(adapter_file(options.adapter)),
+    }  # fmt: skip
     bulk = Bulk(found, options.out, made_with, WINDOW * decode.batch_size)
     if options.gather:
         terminal.report_progress(f"{options.out}: {bulk.gather(options.gather):,} lines")
@@ -126,6 +139,15 @@ def translate_file(options):
     terminal.report_progress(f"share {options.share}: {done:,} lines" if done else f"share {options.share} is finished")
 
 
+def _engine_of(options, run):
+    """Return what determines the translations besides weights and settings: the engine, and its files."""
+    if options.engine == "heedful":
+        return options.engine
+    from heedful.bulk.shares import file_hash
+
+    return f"{options.engine} {file_hash(run.path / options.engine / 'model.bin')}"
+
+
 def _translator(engine, runs, decode):
     if engine == "heedful":
         from heedful.inference.translator import Translator
@@ -134,6 +156,8 @@ def _translator(engine, runs, decode):
     from heedful.errors import InputError
     from heedful.export.ctranslate2_search import ctranslate2_translator
 
+    if runs[0].adapter:
+        raise InputError("An export has no adapters: leave out --adapter, or use our own engine.")
     if len(runs) > 1:
         raise InputError("CTranslate2 translates with one run: leave out --with, or use our own engine.")
     return ctranslate2_translator(runs[0], decode)

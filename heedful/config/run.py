@@ -76,6 +76,10 @@ class Config:
             )
         if not self.train.init_from:
             self._refuse_adaptation()
+        if self.train.lora_rank and self.train.freeze:
+            raise InputError("train.freeze would freeze the adapters of train.lora_rank too: leave it out.")
+        if self.train.lora_rank and self.tokenizer.new_tokens:
+            raise InputError("tokenizer.new_tokens needs trained tables, and train.lora_rank freezes them.")
 
     def _refuse_adaptation(self):
         """Raise `InputError` if a setting changes how a trained model is trained further."""

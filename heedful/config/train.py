@@ -25,7 +25,7 @@ class TrainConfig:
     lora_rank: int = 0
     """Rank of the adapters that are trained beside the frozen weights from `init_from`, a run of the same task (LoRA,
     Hu et al. 2021). The run keeps the merged model, and the adapter apart. classify: `init_from` may also be a run of
-    task fill, and the output is trained as a whole. 0: no adapters."""
+    task fill; the output is then trained as a whole, and only the merged model is kept. 0: no adapters."""
     lora_alpha: float = 0.0
     """The adapters' product is multiplied by lora_alpha / lora_rank. 0: by 1."""
     lora_weights: tuple[str, ...] = ("*/kernel",)

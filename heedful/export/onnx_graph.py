@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from heedful.config import ModelConfig
+from heedful.errors import InputError
 
 OPSET, IR_VERSION = 17, 8  # read by onnxruntime since 1.13, and by onnxruntime-web
+LARGEST = 2_000_000_000  # bytes of weights; a file is one message of protobuf, which has 2 GiB at most
 HIDDEN = -1e9  # score of a key that a query may not attend to
 
 
@@ -73,6 +75,9 @@ class Graph:
         """
         import onnx
         from onnx import helper, numpy_helper
+
+        if (size := sum(array.nbytes for array in self._stored.values())) > LARGEST:
+            raise InputError(f"The weights take {size:,} bytes; an ONNX file holds up to {LARGEST:,}.")
 
         def described(values):
             return [

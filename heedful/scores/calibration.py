@@ -28,6 +28,8 @@ def calibration_error(probabilities: np.ndarray, right: np.ndarray) -> float:
 def best_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     """Return the temperature whose division of the logits gives the labels the highest likelihood.
 
+    Without a wrong decision, or at a bound of the search, there is no such temperature, and the result is 1.
+
     Args:
         logits: (N, C).
         labels: the class of each text, integers (N,), or which classes it has, 0 or 1 (N, C).
@@ -40,7 +42,10 @@ def best_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
             high = other
         else:
             low = one
-    return float(np.exp((low + high) / 2))
+    found = float(np.exp((low + high) / 2))
+    decided = logits > 0 if labels.ndim == 2 else logits.argmax(-1)
+    at_bound = not 1.01 * RANGE[0] < found < RANGE[1] / 1.01
+    return 1.0 if at_bound or np.array_equal(decided, labels) else found
 
 
 def _loss(logits, labels):

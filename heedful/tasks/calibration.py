@@ -34,10 +34,12 @@ def calibrate(run: "Run", logits: np.ndarray, labels: np.ndarray, report: Report
     if (run.path / FILE).is_file() and read_json(run.path / FILE).get("weights") == read_checksum(path):
         return False
     temperature = best_temperature(logits.astype(np.float64), labels)
-    run.save_weights(_divided(read_checked(path)[0], temperature))
-    if (run.path / ADAPTER).is_file():
+    weights = _divided(read_checked(path)[0], temperature)
+    if (run.path / ADAPTER).is_file():  # first: a calibration that is killed in between is repeated
         adapter = read_adapter(run.path / ADAPTER)
-        write_adapter(run.path / ADAPTER, adapter._replace(replaced=_divided(adapter.replaced, temperature)))
+        output = {name: array for name, array in weights.items() if name.startswith(OUTPUT)}
+        write_adapter(run.path / ADAPTER, adapter._replace(replaced=adapter.replaced | output))
+    run.save_weights(weights)
     record = {"temperature": temperature, "texts": len(labels), "weights": read_checksum(path)}
     write_text(run.path / FILE, json.dumps(record, indent=2) + "\n")
     report(f"calibrated on {len(labels):,} validation texts: logits divided by {temperature:.3f}")

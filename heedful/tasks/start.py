@@ -61,6 +61,10 @@ def starting_point(config: Config) -> Start:
     kept = {name: getattr(config.model, name) for name in (OWN if whole else OWN_AROUND_ENCODER)}
     model = dataclasses.replace(before.config.model, **kept)
     if not whole:
+        if config.train.lora_rank and not find_task(config.task).all_frozen:
+            raise InputError(
+                f"train.lora_rank adapts a trained model of task {config.task!r}; {before.path} has only an encoder."
+            )
         return Start(before, dataclasses.replace(config, model=model), whole)
     if config.train.freeze:
         raise InputError(

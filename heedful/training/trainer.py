@@ -149,10 +149,11 @@ class Trainer:
             log = ProgressLog(self.run.log, self.objective, self._learning_rate, started)
             self.checkpoints.warn_if_disk_is_low(self.report)
             if not self.run.checkpoints.paths():
-                if self.progress["base"]:
-                    self.selection.begin(self.progress)
                 self.checkpoints.save(self.progress)  # from here on the training can be resumed
                 self._save_snapshot()
+            if self.progress["base"] and not self.update and "start" not in self.progress:
+                self.selection.begin(self.progress)
+                self.checkpoints.save(self.progress)
             while self.update < config.updates and not self._lost_patience() and time.monotonic() < deadline:
                 goal = min(config.updates, (self.update // config.validate_every + 1) * config.validate_every)
                 logs = self._fit(goal, meter, signals, deadline, log)

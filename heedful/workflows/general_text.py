@@ -1,6 +1,5 @@
 """General text beside the text of a training: mixed into its batches, and validated, so that little is forgotten."""
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from heedful.data.examples import Examples
@@ -35,12 +34,8 @@ class GeneralText:
         """Open the general text that the config of a run names."""
         data = run.config.data
         parts = {"train": data.general, "valid": data.general_valid}
-        own = dataclasses.replace(
-            data, corpus="files", train=data.general or data.general_valid, valid=data.general_valid
-        )
-        config = dataclasses.replace(run.config, data=dataclasses.replace(own, test=()))
-        found = run.task.find_corpora(config)
-        return cls(run, {part: found[part] for part, files in parts.items() if files}, report)
+        opened = {part: run.task.open_text(run.config, files, data.origin) for part, files in parts.items() if files}
+        return cls(run, opened, report)
 
     @property
     def fingerprint(self) -> str:

@@ -28,6 +28,7 @@ def fit_into_minutes(training) -> Config:
     validation = _validation_seconds(training.validator(model))
     # The learning rates are part of the compiled programs: new ones mean compiling again.
     spent = time.monotonic() - began + compiling + (validation if train.average > 1 else 0.0)
+    spent += validation if train.init_from else 0.0  # before the first update
     found = updates_within(SHARE * 60 * train.minutes - spent, update, validation, train.validate_every)
     updates = min(train.updates, found)
     training.report(
@@ -37,9 +38,9 @@ def fit_into_minutes(training) -> Config:
     warmup = min(train.warmup_updates, max(updates // 2, 1))
     if warmup < train.warmup_updates:
         training.report(f"the warm-up of {train.warmup_updates:,} updates is shortened to {warmup:,}")
-    return dataclasses.replace(
-        training.config, train=dataclasses.replace(train, updates=updates, warmup_updates=warmup)
-    )
+    # A resumed run would count the updates of its epochs again.
+    planned = dataclasses.replace(train, updates=updates, warmup_updates=warmup, epochs=0.0)
+    return dataclasses.replace(training.config, train=planned)
 
 
 def updates_within(seconds: float, update: float, validation: float, validate_every: int) -> int:

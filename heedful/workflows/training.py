@@ -108,7 +108,8 @@ class Training:
             origins = dict(origins or {}) | {"train.updates": "counted, from train.epochs"}
         config = training.config
         if plan_minutes and config.train.minutes and config.train.schedule_ends:
-            training.plan_minutes()
+            with backend.using_devices(config.train.devices):
+                training.plan_minutes()
             origins = dict(origins or {}) | dict.fromkeys(settings.changed(config, training.config), PLANNED)
         path.mkdir(parents=True, exist_ok=True)
         with locked(path):
@@ -121,8 +122,9 @@ class Training:
     def plan(cls, config: Config, report: Callable[[str], Any] = print) -> None:
         """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
         training = cls.prepared(config, Path(), report)
-        report(backend.device_summary())
-        report(str(training.estimate_cost()))
+        with backend.using_devices(config.train.devices):
+            report(backend.device_summary())
+            report(str(training.estimate_cost()))
 
     @classmethod
     def prepared(cls, config: Config, path: str | Path, report: Callable[[str], Any] = print) -> "Training":

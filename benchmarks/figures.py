@@ -41,6 +41,7 @@ SECTIONS = (
     "Decoding speed compared with CTranslate2",
     "Cost",
     "In the browser",
+    "Export",
     "Serving",
     "Checks",
 )

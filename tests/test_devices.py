@@ -74,6 +74,7 @@ def test_several_devices_train_as_one_does(tmp_path, task, devices, settings):
 
 
 @needs_jax
+@pytest.mark.slow
 def test_a_training_resumes_exactly_on_as_many_devices_and_reports_others(tmp_path):
     recipe = write_recipe(tmp_path)
     for updates, folder in (("6", "whole"), ("3", "parts")):

@@ -184,7 +184,7 @@ def test_a_gate_without_texts_does_not_pass(tmp_path, cli):
     assert not (tmp_path / "out").exists()
     refused = cli("export", run.path, "--to", "huggingface", "--quantization", "int8")
     assert refused.returncode == 2
-    assert b"--quantization is for --to ctranslate2; this export keeps float32" in refused.stderr
+    assert b"--quantization is for --to ctranslate2 and --to onnx; this export keeps float32" in refused.stderr
 
 
 def test_an_export_never_replaces_other_files(tmp_path):

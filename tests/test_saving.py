@@ -52,11 +52,12 @@ MODELS = {
     "CausalLM": lambda dtype: CausalLM(11, dtype=dtype, norm_position="pre", positions="rotary", activation="geglu", **(
         SIZES | {"num_heads": 1})),
     "MaskedLM": lambda dtype: MaskedLM(11, dtype=dtype, positions="learned", embedding_norm=True, **SIZES),
-    "Classifier": lambda dtype: Classifier(11, 11, dtype=dtype, pooling="first", **SIZES),
+    "Classifier": lambda dtype: Classifier(11, 11, dtype=dtype, pooling="first", convolutions=(3,), **SIZES),
 }  # fmt: skip
 COVERED = {
     *LAYERS, *MODELS, "CrossAttention", "DecoderBlock", "MatrixDecayAdamW", "Objective", "Perplexity", "PaddingMask",
     "RoundingPolicy", "Schedule", "InputEmbedding", "TokenAccuracy", "TokenCrossentropy", "TokenEmbedding",
+    "Convolutions", "FactoredAdamW",
 }  # fmt: skip
 
 
@@ -223,3 +224,12 @@ def test_every_class_that_keras_may_save_is_registered_and_tested_here():
         assert keras.saving.get_registered_name(thing) == f"heedful>{name}"
     assert found.keys() == COVERED
     assert heedful.__version__
+
+
+@pytest.mark.any_backend
+def test_an_optimizer_with_rate_factors_is_restored():
+    factors = {"kernel": 0.5, "bias": 0.0}
+    before = adam(1e-2, weight_decay=0.1, rate_factors=factors)
+    after = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(before))
+    assert (after.rate_factors, after.decay, after.weight_decay) == (factors, 0.1, 0.0)
+    assert after.beta_2 == before.beta_2

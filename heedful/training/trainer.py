@@ -151,7 +151,7 @@ class Trainer:
             if not self.run.checkpoints.paths():
                 self.checkpoints.save(self.progress)  # from here on the training can be resumed
                 self._save_snapshot()
-            if self.progress["base"] and not self.update and "start" not in self.progress:
+            if self.progress.get("base") and not self.update and "start" not in self.progress:
                 self.selection.begin(self.progress)
                 self.checkpoints.save(self.progress)
             while self.update < config.updates and not self._lost_patience() and time.monotonic() < deadline:

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from heedful import backend, workflows
-from heedful.adapters import FILE, adapted_layers, add_adapters, merged, parts_of, read_adapter
+from heedful.adapters import (
+    FILE,
+    adapted_layers,
+    adapter_of,
+    add_adapters,
+    merged,
+    parts_of,
+    read_adapter,
+    write_adapter,
+)
 from heedful.config import Config
 from heedful.errors import InputError
 from heedful.freezing import prepare_weights
@@ -138,11 +147,16 @@ def test_a_worse_model_is_not_selected(base, tmp_path):
 
 @pytest.fixture
 def two(base, tmp_path):
-    """A base, and two adapters trained on it that translate differently."""
-    paths = {}
-    for name, rate in (("one", "0.05"), ("two", "0.3")):
-        options = ("--train.learning_rate", rate, "--train.select_by", "loss", "--train.seed", str(len(paths) + 1))
-        paths[name] = adapted(base, tmp_path / name, *options).path
+    """Two runs with adapters on a base, as a training writes them, that translate differently."""
+    paths, fingerprint = {}, base.weights_fingerprint()
+    for seed, name in enumerate(("one", "two")):
+        model = base.load_model()
+        add_adapters(model, ["*/kernel"], 3, 6.0, seed)
+        adapter = adapter_of(with_values(model, np.random.default_rng(seed)), fingerprint)
+        paths[name] = shutil.copytree(base.path, tmp_path / name)
+        write_adapter(paths[name] / FILE, adapter)
+        run = Run.open(paths[name])
+        run.save_weights(merged(read_checked(base.weights_path())[0], adapter, "the adapter"))
     return paths
 
 

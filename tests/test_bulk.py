@@ -50,7 +50,9 @@ def many(tmp_path):
 SMALL_BATCHES = ("--batch-size", 1)  # windows of 50 lines
 
 
-@pytest.mark.parametrize("options", [(), ("--sample", "--temperature", 2)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "options", [(), pytest.param(("--sample", "--temperature", 2), marks=pytest.mark.slow)], ids=["greedy", "sampled"]
+)
 def test_gathered_shares_equal_the_whole_to_the_last_byte(run, many, cli, tmp_path, options):
     options = (*SMALL_BATCHES, *options)
     assert cli("translate", "run", "in.txt", "--out", "whole.txt", *options).returncode == 0

@@ -51,7 +51,12 @@ def difference(one, other, part=""):
 @pytest.mark.parametrize(
     ("task", "devices", "settings"),
     [
-        ("translate", 2, ["--data.batch_sentences", "7", "--train.accumulate_batches", "2", "--train.clip_norm", "1"]),
+        pytest.param(
+            "translate",
+            2,
+            ["--data.batch_sentences", "7", "--train.accumulate_batches", "2", "--train.clip_norm", "1"],
+            marks=pytest.mark.slow,
+        ),
         pytest.param("translate", 4, ["--data.batch_sentences", "7"], marks=pytest.mark.slow),
         pytest.param("generate", 2, ["--data.packing", "documents"], marks=pytest.mark.slow),
         pytest.param("fill", 2, ["--model.attention_dropout", "0.1"], marks=pytest.mark.slow),

@@ -88,6 +88,7 @@ def test_general_text_is_part_of_the_fingerprint(domains, tmp_path):
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_a_mixed_training_resumes_exactly(domains, tmp_path):
     whole = workflows.train(domains, tmp_path / "whole", quiet)
     workflows.train(change(domains, "--train.updates", "3"), tmp_path / "parts", quiet)

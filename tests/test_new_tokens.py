@@ -46,7 +46,10 @@ def test_useless_new_tokens_are_refused(tokens, message):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("options", [[], [*APART, "target"], [*APART, "none", "--model.output_bias", "true"]])
+@pytest.mark.parametrize("options", [
+    [], pytest.param([*APART, "target"], marks=pytest.mark.slow),
+    pytest.param([*APART, "none", "--model.output_bias", "true"], marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_translator_learns_new_tokens(config, tmp_path, options):
     base = workflows.train(change(config, "--train.updates", "3", *options), tmp_path / "base", quiet)
     lines = []
@@ -89,6 +92,7 @@ def test_other_tasks_learn_new_tokens(task, recipe_of, tmp_path):
     assert run.load_model().embedding.vocab_size == len(base.tokenizer) + 2
 
 
+@pytest.mark.slow
 def test_an_export_has_the_new_tokens(config, tmp_path):
     transformers = pytest.importorskip("transformers")
     options = ("--train.updates", "3", "--model.norm_position", "pre", "--tokenizer.kind", "bpe",

@@ -105,7 +105,9 @@ def test_prompts_may_be_padded_on_the_left(tmp_path, rng):
     np.testing.assert_allclose(session.run("model", inputs)["logits"][:, 3:], alone, atol=1e-5)
 
 
-@pytest.mark.parametrize("task", ["translate", "generate", "fill", "classify"])
+@pytest.mark.parametrize(
+    "task", ["translate", *(pytest.param(task, marks=pytest.mark.slow) for task in ("generate", "fill", "classify"))]
+)
 def test_an_export_is_checked_and_its_readme_runs(tmp_path, task):
     options = {"convolutions": (3,)} if task == "classify" else {}
     run, lines, folder = random_run(tmp_path, task, SMALL | options), [], tmp_path / "out"

@@ -35,8 +35,8 @@ class TextEncoder(Base):
     def __init__(self, vocab_size: int, more_sizes=(), **architecture):
         super().__init__({"vocab_size": vocab_size, **dict(more_sizes)}, **architecture)
         self.vocab_size = vocab_size
-
-    convolutions: Convolutions | None = None  # applied to the input of the first block
+        self.convolutions: Convolutions | None = None  # over the input of the first block; not a class attribute, which
+        # would hide the layer on torch
 
     def _assemble(self, embedding):
         policy = self.dtype_policy

@@ -54,6 +54,17 @@ CLASSIFIED = [
     ("calibration error", "", rf"\S+% .*?% to +\S+% +\S+ +\S+ +{NUMBER}"),
     ("training", "min", rf"\S+% .*?% to +\S+% +\S+ +\S+ +\S+ +{NUMBER}"),
 ]
+
+
+def classified(**recipes):
+    """Return name, unit and pattern of the figures of recipes, by the names of their texts."""
+    return [
+        (f"{text}, {what}", unit, rf"(?m)^{recipe} +{pattern}")
+        for recipe, text in recipes.items()
+        for what, unit, pattern in CLASSIFIED
+    ]
+
+
 # Name -> section, what is measured, command, and for each figure its name, unit and pattern in the output.
 MEASUREMENTS = {
     "startup": (
@@ -89,18 +100,14 @@ MEASUREMENTS = {
     "classify": (
         "Training", "classifiers from scratch, mean of five seeds, beside a linear SVM over TF-IDF",
         "heedful bench classify trec sst2 --seeds 21 22 23 24 25",
-        [(f"{name}, {what}", unit, rf"(?m)^{recipe} +{pattern}")
-         for recipe, name in (("trec", "TREC"), ("sst2", "SST-2"))
-         for what, unit, pattern in CLASSIFIED]
-        + [("TREC, accuracy of the SVM", "%", rf"trec: TF-IDF and SVM +{NUMBER}%"),
-           ("SST-2, accuracy of the SVM", "%", rf"sst2: TF-IDF and SVM +{NUMBER}%")],
+        [*classified(trec="TREC", sst2="SST-2"),
+         ("TREC, accuracy of the SVM", "%", rf"trec: TF-IDF and SVM +{NUMBER}%"),
+         ("SST-2, accuracy of the SVM", "%", rf"sst2: TF-IDF and SVM +{NUMBER}%")],
     ),
     "classify_minilm": (
         "Training", "classifiers from all-MiniLM-L6-v2, an imported sentence encoder, mean of three seeds",
         "heedful bench classify trec-minilm sst2-minilm --seeds 11 12 13",
-        [(f"{name}, {what}", unit, rf"(?m)^{recipe} +{pattern}")
-         for recipe, name in (("trec-minilm", "TREC"), ("sst2-minilm", "SST-2"))
-         for what, unit, pattern in CLASSIFIED],
+        classified(**{"trec-minilm": "TREC", "sst2-minilm": "SST-2"}),
     ),
     "onnx": (
         "Export", "Multi30k translator of 2.9 M parameters (`tutorial`) in onnxruntime, batches of 32",

@@ -1,4 +1,4 @@
-"""The browser example: transformers.js translates in Chromium what heedful translates, and asks nobody else."""
+"""The browser example: transformers.js in Chromium translates as heedful does, without a request to another server."""
 
 import dataclasses
 import functools

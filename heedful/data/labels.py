@@ -61,20 +61,20 @@ def label_numbers(corpus: Corpus, labels: Sequence[str]) -> np.ndarray:
     Raises:
         InputError: a label is not in `labels`; the message names the text.
     """
+    return np.asarray([number for [number] in _numbered(corpus, labels, lambda label: [label])], np.int32)
+
+
+def _numbered(corpus, labels, split):
+    """Yield for each text the indices in `labels` of the labels that `split` finds in what precedes it."""
     numbers = {label: number for number, label in enumerate(labels)}
-    found = []
-    for number, (label, _) in enumerate(corpus, start=1):
-        if label not in numbers:
-            raise _unknown_label(corpus, number, label, labels)
-        found.append(numbers[label])
-    return np.asarray(found, np.int32)
-
-
-def _unknown_label(corpus, number, label, labels):
-    return InputError(
-        f"{corpus.name}, text {number}: the label {label!r} is none of the {len(labels)} that the model knows: "
-        f"{', '.join(labels[:NAMED])}{', ...' if len(labels) > NAMED else '.'}"
-    )
+    for place, (written, _) in enumerate(corpus, start=1):
+        own = split(written)
+        if unknown := [label for label in own if label not in numbers]:
+            raise InputError(
+                f"{corpus.name}, text {place}: the label {unknown[0]!r} is none of the {len(labels)} that the model "
+                f"knows: {', '.join(labels[:NAMED])}{', ...' if len(labels) > NAMED else '.'}"
+            )
+        yield [numbers[label] for label in own]
 
 
 def split_labels(text: str) -> list[str]:
@@ -92,16 +92,11 @@ def label_sets(corpus: Corpus, labels: Sequence[str]) -> np.ndarray:
     Raises:
         InputError: a label is not in `labels`; the message names the text.
     """
-    numbers = {label: number for number, label in enumerate(labels)}
-    rows = []
-    for number, (text_labels, _) in enumerate(corpus, start=1):
-        row = np.zeros(len(labels), np.int32)
-        for label in split_labels(text_labels):
-            if label not in numbers:
-                raise _unknown_label(corpus, number, label, labels)
-            row[numbers[label]] = 1
-        rows.append(row)
-    return np.array(rows, np.int32).reshape(-1, len(labels))
+    found = list(_numbered(corpus, labels, split_labels))
+    sets = np.zeros((len(found), len(labels)), np.int32)
+    for row, numbers in zip(sets, found, strict=True):
+        row[numbers] = 1
+    return sets
 
 
 class LabelledExamples(PlannedExamples):

@@ -113,7 +113,10 @@ def onnx_card(run: "Run") -> str:
     """Return the README.md of an export to ONNX."""
     task = run.task
     code = ONNX_TRANSLATOR if task.translates else ONNX_LANGUAGE_MODEL if task.writes else ONNX_ENCODER
-    return _card(run, "onnx", "Models for onnxruntime", [f"```python\n{code.strip()}\n```", CLASS_OF_ONNX.strip()])
+    use = [f"```python\n{code.strip()}\n```", CLASS_OF_ONNX.strip()]
+    return _card(
+        run, "onnx", "Models for onnxruntime", [*use, TWO_VOCABULARIES.strip() if _two_vocabularies(run) else ""]
+    )
 
 
 def _card(run, library, what, use):

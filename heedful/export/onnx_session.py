@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from heedful.errors import InputError
-from heedful.special_tokens import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from heedful.export.huggingface import NEVER_WRITTEN_IDS
+from heedful.special_tokens import END_ID, PAD_ID, START_ID
 
-NEVER_WRITTEN = [PAD_ID, UNKNOWN_ID, START_ID]
 BATCH = 32
 
 
@@ -87,7 +87,7 @@ class Session:
                 inputs["use_cache_branch"] = np.array([step > 0])
             outputs = self.run(name, inputs)
             logits = outputs.pop("logits")[:, -1]
-            logits[:, NEVER_WRITTEN] = -np.inf
+            logits[:, NEVER_WRITTEN_IDS] = -np.inf
             chosen = logits.argmax(-1)
             running &= chosen != END_ID
             if not running.any():

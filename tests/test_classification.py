@@ -193,3 +193,23 @@ def test_the_words_that_decided(recipe_of, tmp_path, cli):
     assert words.split(" ")[0] == f"{strongest.word}:{strongest.effect:+.3f}"
     with pytest.raises(InputError, match="no class 'bird'"):
         classifier.explain(text, "bird")
+
+
+def test_the_benchmark_reuses_finished_runs_with_the_same_settings_only(recipe_of, labelled, cli):
+    pytest.importorskip("sklearn")
+    recipe = recipe_of("classify")
+    call = ("bench", "classify", recipe, "--seeds", "1", "--json", "--folder", "bench")
+    first = cli(*call)
+    assert first.returncode == 0, first.stderr
+    results = json.loads(first.stdout.splitlines()[-1])
+    assert set(results) == {f"{recipe}: TF-IDF and SVM", str(recipe)}
+    [own], [machine] = results[str(recipe)], results[f"{recipe}: TF-IDF and SVM"]
+    assert 0 <= own["accuracy"] <= 1
+    assert own["calibration_error"] is not None
+    assert machine["accuracy"] == 1.0  # it is scored on the text that it was trained on, but for the held-out part
+    assert json.loads(cli(*call).stdout.splitlines()[-1]) == results | {
+        f"{recipe}: TF-IDF and SVM": [machine | {"minutes": pytest.approx(0, abs=1)}]
+    }
+    other = cli(*call, "--train.updates", "5")
+    assert other.returncode == 2
+    assert b"holds a run with other settings" in other.stderr

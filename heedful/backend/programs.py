@@ -59,9 +59,7 @@ def compiled(function, model, loop=False, brief=False, overwrite=False):
 
         def run(*arguments):
             split = int(overwrite)
-            return pure(
-                [_on_one_device(variable.value) for variable in variables], arguments[:split], arguments[split:]
-            )
+            return pure([_on_one_device(variable) for variable in variables], arguments[:split], arguments[split:])
 
         return run
     if NAME == "tensorflow":
@@ -75,9 +73,9 @@ def compiled(function, model, loop=False, brief=False, overwrite=False):
     raise NotImplementedError(f"heedful runs on jax, tensorflow and torch, not on {NAME}.")
 
 
-def _on_one_device(value):
-    """Return the copy of a weight on the first device, if several devices that train hold one each."""
-    return value.addressable_data(0) if len(value.devices()) > 1 else value
+def _on_one_device(variable):
+    """Return the value of a variable; its copy on the first device, if several devices that train hold one each."""
+    return variable.value if variable._layout is None else variable.value.addressable_data(0)
 
 
 def set_seed(seed: int | None) -> None:

@@ -1,5 +1,6 @@
 """Compare classifiers with a linear support vector machine over TF-IDF, on the same text."""
 
+import dataclasses
 import importlib.util
 import statistics
 import time
@@ -58,11 +59,17 @@ def svm_result(corpora: Mapping[str, Corpus]) -> Result:
 
 
 def own_result(config: Config, path: Path, report: Callable[[str], Any]) -> Result:
-    """Train a run, unless `path` holds it already, and score it on its test text."""
+    """Train a run, unless `path` holds it already, and score it on its test text.
+
+    Raises:
+        InputError: `path` holds a run with other settings.
+    """
     try:
         run = Run.open(path)
     except InputError:
         run = workflows.train(config, path, report)
+    if not _same_settings(config, run.config):
+        raise InputError(f"{path} holds a run with other settings: choose another --folder, or delete it.")
     if not (path / "scores.json").is_file():
         run = workflows.resume(path, report=report)
     corpus = run.task.text_to_score(run.task.find_corpora(run.config))
@@ -74,6 +81,12 @@ def own_result(config: Config, path: Path, report: Callable[[str], Any]) -> Resu
     errors = [_error(logits * factor, wanted) for factor in (temperature, 1.0)]
     minutes = run.log.read()[-1]["seconds"] / 60
     return Result(scores["accuracy"], scores["macro_f1"], minutes, *errors)
+
+
+def _same_settings(config, trained):
+    """Return whether a run was trained by a config; its classes, and sizes from another run, were found by training."""
+    same_data = dataclasses.replace(trained.data, labels=config.data.labels) == config.data
+    return same_data and trained.train == config.train and (config.train.init_from or trained.model == config.model)
 
 
 def _error(logits, wanted):

@@ -92,7 +92,7 @@ def _run(arguments):
     rest, module = arguments[len(command.split()) :], module_of(command)
     rest, overrides = settings.split_arguments(rest) if getattr(module, "TAKES_SETTINGS", False) else (rest, [])
     options = command_parser(command).parse_args(rest)
-    options.overrides = overrides
+    options.overrides, options.arguments = overrides, arguments
     keep_freed_memory()
     return module.run(options) or 0
 

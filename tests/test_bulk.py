@@ -16,6 +16,8 @@ from heedful.bulk.shares import Bulk, Share
 from heedful.errors import InputError
 from tests.conftest import PAIRS
 
+pytestmark = pytest.mark.any_backend
+
 SOURCES = [source for source, _ in PAIRS]
 
 
@@ -71,6 +73,7 @@ def test_gathered_shares_equal_the_whole_to_the_last_byte(run, many, cli, tmp_pa
     assert not list(tmp_path.glob(".*.part"))
 
 
+@pytest.mark.slow
 def test_shares_of_something_else_are_not_gathered(run, many, cli, tmp_path):
     def call(*arguments):
         return cli("translate", "run", "in.txt", "--out", "out.txt", *arguments, *SMALL_BATCHES)

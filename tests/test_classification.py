@@ -162,6 +162,7 @@ def test_the_calibration_error_of_probabilities_computed_by_hand():
     assert calibration_error(np.array([1.0, 1.0]), np.array([True, True])) == 0.0
 
 
+@pytest.mark.any_backend
 def test_a_run_is_calibrated_once_and_keeps_its_decisions(recipe_of, tmp_path):
     lines = []
     config = change(Config.from_toml(recipe_of("classify")), "--train.updates", "60", "--train.validate_every", "20")
@@ -177,6 +178,7 @@ def test_a_run_is_calibrated_once_and_keeps_its_decisions(recipe_of, tmp_path):
     assert not (plain.path / CALIBRATION).exists()
 
 
+@pytest.mark.any_backend
 def test_the_words_that_decided(recipe_of, tmp_path, cli):
     config = change(Config.from_toml(recipe_of("classify")), "--train.updates", "150", "--train.validate_every", "50")
     run = workflows.train(config, tmp_path / "run", quiet)
@@ -195,6 +197,7 @@ def test_the_words_that_decided(recipe_of, tmp_path, cli):
         classifier.explain(text, "bird")
 
 
+@pytest.mark.any_backend
 def test_the_benchmark_reuses_finished_runs_with_the_same_settings_only(recipe_of, labelled, cli):
     pytest.importorskip("sklearn")
     recipe = recipe_of("classify")

@@ -131,6 +131,7 @@ with backend.using_devices():
 """
 
 
+@pytest.mark.slow
 @needs_jax
 def test_devices_exchange_sums_and_gradients_only(tmp_path):
     flags = "--xla_force_host_platform_device_count=2"

@@ -77,7 +77,7 @@ def test_files_and_rows_of_datasets_are_read_alike(tokenizer, tmp_path):
         pair_batches([tmp_path / "a.pt", tmp_path / "a.en"], tokenizer)
 
 
-@pytest.mark.parametrize("kind", ["finished", "by hand"])
+@pytest.mark.parametrize("kind", [pytest.param("finished", marks=pytest.mark.slow), "by hand"])
 def test_any_model_is_fitted_and_evaluated(kind, tokenizer, numpy):
     size = len(tokenizer)
     if kind == "finished":

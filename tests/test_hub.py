@@ -19,6 +19,8 @@ from heedful.weights import weights_by_name
 from tests.conftest import quiet
 from tests.test_huggingface import BERT, random_run
 
+pytestmark = pytest.mark.any_backend
+
 pytest.importorskip("huggingface_hub")
 
 TOKEN = "hf_right"  # noqa: S105 - of the stub

@@ -15,6 +15,8 @@ from heedful.export.onnx_session import Session, padded
 from tests.conftest import PAIRS
 from tests.test_huggingface import random_run
 
+pytestmark = pytest.mark.any_backend
+
 SOURCES = [source for source, _ in PAIRS]
 TARGETS = [target for _, target in PAIRS]
 SMALL = {"num_layers": 2, "d_model": 24, "num_heads": 4, "d_ff": 20, "max_length": 40}
@@ -134,6 +136,7 @@ def test_an_export_is_checked_and_its_readme_runs(tmp_path, task):
         assert run.config.data.labels[int(done.stdout)] == predictor.classify(texts[0]).label
 
 
+@pytest.mark.slow
 def test_an_export_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
     run, graphs = random_run(tmp_path, "fill", SMALL), onnx_models.encoder
 

@@ -177,6 +177,7 @@ def test_a_run_compared_with_itself_shows_no_difference(variants):
     assert (row.difference, row.p) == (0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_runs_that_were_not_scored_alike_are_not_compared(variants, tmp_path, recipe_of, cli):
     one = variants["one"]
     before = (one.path / "scores.json").read_text(encoding="utf-8")

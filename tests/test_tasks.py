@@ -354,6 +354,7 @@ def test_a_run_of_another_task_gives_nothing_to_a_writer(recipe, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_translator_continues_with_the_vocabulary_of_another_one(tmp_path, text_files):
     """Its recipe asks for two vocabularies and other ties; the run that it starts from has one for both."""

@@ -38,8 +38,8 @@ def test_planned_updates_are_the_most_that_fit(seconds, update, validation, ever
 
 @pytest.fixture
 def known_costs(monkeypatch):
-    """Plan with updates of 1 s and validations of 2 s; the real ones are far faster."""
-    monkeypatch.setattr(time_plan, "update_costs", lambda *arguments: (1.0, 3.0))
+    """Plan with updates of 4 s and validations of 2 s; the real ones are far faster."""
+    monkeypatch.setattr(time_plan, "update_costs", lambda *arguments: (4.0, 3.0))
     monkeypatch.setattr(time_plan, "_validation_seconds", lambda validator: 2.0)
 
 
@@ -49,7 +49,7 @@ def test_a_cosine_ends_at_the_planned_update(config, tmp_path, known_costs):
     config = change(config, *COSINE, "--train.minutes", "2")
     training = Training.create(config, tmp_path / "run", said.append)
     planned = training.config.train.updates
-    assert 85 < planned <= 101  # of 114 s: 3 to compile, the time to build a model, 2 for each of 6 validations
+    assert 20 < planned <= 26  # of 114 s: 3 to compile, the time to build a model, 2 for each of 2 validations
     assert any(line.startswith(f"planned {planned:,} of at most 1,000,000 updates for 2 minutes") for line in said)
     run = training.train()
     last = run.log.read()[-1]
@@ -61,7 +61,7 @@ def test_a_cosine_ends_at_the_planned_update(config, tmp_path, known_costs):
 def test_warm_up_takes_at_most_half_of_the_planned_updates(config, tmp_path, known_costs):
     config = change(config, *COSINE, "--train.minutes", "1", "--train.warmup_updates", "1000")
     train = Training.create(config, tmp_path / "run", quiet).config.train
-    assert 30 < train.updates < 60
+    assert 5 < train.updates < 14
     assert train.warmup_updates == train.updates // 2
 
 

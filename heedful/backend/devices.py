@@ -44,7 +44,7 @@ def device() -> str:
     if NAME == "jax":
         import jax
 
-        return jax.devices()[0].device_kind
+        return jax.local_devices()[0].device_kind
     if NAME == "torch":
         import torch
 
@@ -57,11 +57,11 @@ def device() -> str:
 
 
 def device_count() -> int:
-    """Return how many devices of the kind in use the backend sees; `placement` decides which of them are used."""
+    """Return how many devices of the kind in use this process sees; `placement` decides which of them are used."""
     if NAME == "jax":
         import jax
 
-        return len(jax.devices())
+        return jax.local_device_count()
     if NAME == "torch":
         import torch
 
@@ -76,7 +76,7 @@ def device_memory() -> tuple[int, int] | None:
     if NAME == "jax":
         import jax
 
-        counts = jax.devices()[0].memory_stats()
+        counts = jax.local_devices()[0].memory_stats()
         return (counts["peak_bytes_in_use"], counts["bytes_limit"]) if counts else None
     if NAME == "torch":
         import torch

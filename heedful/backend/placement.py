@@ -10,20 +10,21 @@ import keras
 import numpy as np
 from keras import ops
 
-from heedful.backend.devices import NAME, device, device_count
+from heedful.backend.devices import NAME, device, device_count, jax_on_cpu
+from heedful.backend.processes import process_count
 from heedful.errors import InputError
 
 ROWS = "rows"  # name of the axis of devices
+WISHES = "wishes"  # name of the array of a batch with what each process wishes, 1: to stop; only where several train
 _used: list[Any] = []  # the devices that share the rows of a batch; none: the first one computes alone
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside", default=False)  # a device's own rows
 
 
-@contextlib.contextmanager
-def using_devices(count: int = 0) -> Iterator[None]:
-    """Train on several devices of this process inside this context: each computes a part of every batch's rows.
+def training_devices(count: int = 0) -> int:
+    """Return how many devices train together: those of this process, or those of all joined processes.
 
     Args:
-        count: how many devices; 0: all that JAX sees. Other backends use one.
+        count: how many to use of each process; 0: all that JAX sees. Other backends use one.
 
     Raises:
         InputError: there are not so many, or the backend uses only one.
@@ -32,23 +33,32 @@ def using_devices(count: int = 0) -> Iterator[None]:
         raise InputError(f"{NAME} trains on one device here: several need the backend jax.")
     if count > device_count():
         raise InputError(f"There are {device_count()} devices, not {count}.")
-    count = 1 if NAME != "jax" else count or device_count()
-    before = _used[:]
-    if count > 1:
+    return process_count() * (1 if NAME != "jax" else count or device_count())
+
+
+@contextlib.contextmanager
+def using_devices(count: int = 0, processes: bool = False) -> Iterator[None]:
+    """Train on several devices inside this context: each computes a part of every batch's rows.
+
+    Args:
+        count: as for `training_devices`.
+        processes: whether the devices of all joined processes are used, which all run the same programs in this
+            context; otherwise those of this process.
+    """
+    every = training_devices(count)
+    count, before = every // process_count(), _used[:]
+    _used.clear()
+    if count > 1 or (processes and process_count() > 1):
         import jax
 
-        _used[:] = jax.local_devices()[:count]
-    else:
-        _used.clear()
+        of_each: dict[int, list[Any]] = {}
+        for one in jax.devices() if processes else jax.local_devices():
+            of_each.setdefault(one.process_index, []).append(one)
+        _used[:] = [one for index in sorted(of_each) for one in of_each[index][:count]]
     try:
         yield
     finally:
         _used[:] = before
-
-
-def used_device_count() -> int:
-    """Return how many devices train. One alone holds batches and weights; several hold a copy of the weights each."""
-    return max(1, len(_used))
 
 
 def _sharding(*axes):
@@ -59,12 +69,55 @@ def _sharding(*axes):
 
 
 def replicate(variables: Iterable[keras.Variable]) -> None:
-    """Put a copy of each variable on every device that trains; values assigned later are copied too."""
+    """Put a copy of each variable on every device that trains; `collect` takes them back."""
     if not _used:
         return
+    sharding = _sharding()
     for variable in variables:
-        variable._layout = _sharding()  # as Keras does under a distribution of its own
-        variable.assign(variable.value)
+        variable.assign(_copies(variable.value, sharding))
+
+
+def _copies(value, sharding):
+    import jax
+
+    if value.sharding.is_equivalent_to(sharding, value.ndim):
+        return value
+    if sharding.is_fully_addressable:
+        return jax.device_put(value, sharding)
+    # `device_put` would compare the values of all processes.
+    copies = [jax.device_put(value, one) for one in _used if one.process_index == jax.process_index()]
+    return jax.make_array_from_single_device_arrays(value.shape, sharding, copies)
+
+
+def collect(variables: Iterable[keras.Variable]) -> None:
+    """Keep the copy on the first device of each variable that several devices hold."""
+    if NAME != "jax":
+        return
+    for variable in variables:
+        if len(variable.value.sharding.device_set) > 1:
+            variable.assign(variable.value.addressable_data(0))
+
+
+def place(batch: dict[str, np.ndarray], whole: Sequence[str], wish: bool = False) -> dict[str, Any]:
+    """Return a batch as `fit` takes it: where several processes train, each places its rows on its devices.
+
+    Args:
+        batch: all rows; the same in each process.
+        whole: names of arrays that every device gets as they are.
+        wish: what this process wishes; `wished` tells all of them whether any does.
+    """
+    if process_count() == 1 or not _used:
+        return batch
+    import jax
+
+    rows = next(len(array) for name, array in batch.items() if name not in whole)
+    batch = batch | {WISHES: np.full(rows, wish, np.float32)}
+    placed = {}
+    for name, array in batch.items():
+        sharding = _sharding() if name in whole else _sharding(ROWS)
+        array = array if name in whole else _divisible(array)
+        placed[name] = jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+    return placed
 
 
 def sum_over_devices(
@@ -88,9 +141,10 @@ def sum_over_devices(
     rows = {name: _divisible(array) for name, array in batch.items() if name not in whole}
     others = {name: batch[name] for name in whole if name in batch}
     variables, changing = model.variables, model.non_trainable_variables
+    pack, unpack = _joined_into_one(variables)
 
     def local(values, rows, others):
-        inside = _inside.set(True)
+        values, inside = unpack(values), _inside.set(True)
         try:
             with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))) as scope:
                 sums = function(rows | others)
@@ -103,16 +157,43 @@ def sum_over_devices(
     shared = jax.shard_map(
         local, mesh=mesh, in_specs=(every, parts, every), out_specs=(every, every), check_vma=False
     )  # fmt: skip
-    sums, after = shared([variable.value for variable in variables], rows, others)
+    sums, after = shared(pack([variable.value for variable in variables]), rows, others)
     for variable, value in zip(changing, after, strict=True):
         variable.assign(value)
     return sums
 
 
+def _joined_into_one(variables):
+    """Return functions that join the learned values among those of `variables` into one vector, and split it again.
+
+    The gradient of the vector crosses from process to process as one array: Gloo takes milliseconds for each.
+    """
+    if process_count() == 1 or not jax_on_cpu():
+        return (lambda values: values), (lambda values: values)
+    joined = [index for index, variable in enumerate(variables) if variable.trainable and variable.dtype == "float32"]
+    ends = np.cumsum([math.prod(variables[index].shape) for index in joined])
+
+    def pack(values):
+        vector = ops.concatenate([ops.reshape(values[index], -1) for index in joined])
+        return vector, [value for index, value in enumerate(values) if index not in joined]
+
+    def unpack(packed):
+        vector, rest = packed
+        parts = dict(zip(joined, ops.split(vector, ends[:-1].tolist()), strict=True))
+        others = iter(rest)
+        return [
+            ops.reshape(parts[index], variable.shape) if index in parts else next(others)
+            for index, variable in enumerate(variables)
+        ]
+
+    return pack, unpack
+
+
 def _divisible(array):
     """Append rows of zeros to an array so that each device gets the same number of rows."""
     missing = -array.shape[0] % len(_used)
-    return ops.pad(array, [(0, missing)] + [(0, 0)] * (len(array.shape) - 1)) if missing else array
+    pad = np.pad if isinstance(array, np.ndarray) else ops.pad
+    return pad(array, [(0, missing)] + [(0, 0)] * (len(array.shape) - 1)) if missing else array
 
 
 def first_place(shape: Sequence[int]):
@@ -124,9 +205,11 @@ def first_place(shape: Sequence[int]):
     return jax.lax.axis_index(ROWS) * math.prod(shape)
 
 
-def device_summary() -> str:
-    """Return a line that tells the user how many devices the backend sees and how many are used."""
-    return f"devices: {used_device_count()} of {device_count()} used ({device()}), backend {NAME}"
+def device_summary(count: int = 0) -> str:
+    """Return a line that tells the user how many devices the backend sees, and how many train."""
+    used, seen = training_devices(count), device_count() * process_count()
+    processes = f", in {process_count()} processes" if process_count() > 1 else ""
+    return f"devices: {used} of {seen} used{processes} ({device()}), backend {NAME}"
 
 
 def feed(batches, example):

@@ -59,7 +59,7 @@ def compiled(function, model, loop=False, brief=False, overwrite=False):
 
         def run(*arguments):
             split = int(overwrite)
-            return pure([_on_one_device(variable) for variable in variables], arguments[:split], arguments[split:])
+            return pure([variable.value for variable in variables], arguments[:split], arguments[split:])
 
         return run
     if NAME == "tensorflow":
@@ -71,11 +71,6 @@ def compiled(function, model, loop=False, brief=False, overwrite=False):
 
         return torch.inference_mode()(function)
     raise NotImplementedError(f"heedful runs on jax, tensorflow and torch, not on {NAME}.")
-
-
-def _on_one_device(variable):
-    """Return the value of a variable; its copy on the first device, if several devices that train hold one each."""
-    return variable.value if variable._layout is None else variable.value.addressable_data(0)
 
 
 def set_seed(seed: int | None) -> None:

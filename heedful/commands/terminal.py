@@ -69,7 +69,7 @@ def note_idle_devices():
     from heedful import backend  # imported here because it loads Keras, which some commands do not need
 
     if backend.device_count() > 1:
-        note(f"heedful: {backend.device_summary()}")
+        note(f"heedful: {backend.device_summary(1)}")
 
 
 def warn(text):

@@ -1,6 +1,8 @@
 """heedful train: train a run from a recipe, or resume one."""
 
+import os
 import signal
+import sys
 from pathlib import Path
 
 from heedful import settings
@@ -22,6 +24,14 @@ def add_arguments(parser):
         "--verify", action="store_true", help="with --resume: repeat the last updates first, and compare bit for bit"
     )
     parser.add_argument("--force", action="store_true", help="overwrite a run folder that holds a run")
+    together = parser.add_mutually_exclusive_group()
+    together.add_argument(
+        "--processes", type=int, metavar="N", help="train in N processes of this machine, each with its own cores"
+    )
+    together.add_argument(
+        "--join", action="store_true",
+        help="train together with the processes that torchrun, SLURM, Open MPI or Kubernetes has started with this one",
+    )  # fmt: skip
     parser.add_argument("--plan", action="store_true", help="print vocabulary, batch shapes, time and memory, and stop")
     listing = "settings (also keys of a recipe): --SECTION.KEY VALUE\n" + "\n".join(settings.describe())
     parser.epilog = f"{listing}\n\ntasks (the key `task` of a recipe): {', '.join(task_names())}"
@@ -29,26 +39,76 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful import workflows
-    from heedful.commands.terminal import report_progress
     from heedful.errors import InputError
 
     if bool(options.recipe) == bool(options.resume):
         raise InputError("Name a recipe to train, or a run folder after --resume.")
     if options.seeds and (options.resume or options.plan or len(set(options.seeds)) < len(options.seeds)):
         raise InputError("--seeds takes different seeds, and goes with neither --resume nor --plan.")
-    if options.resume:
-        return _resume(options)
-    if options.verify:
+    if options.verify and not options.resume:
         raise InputError("--verify repeats what a run has done: it goes with --resume.")
+    if options.processes is not None:
+        return _launch(options)
+    work = _resuming(options) if options.resume else _training(options)
+    return _join(options, *work) if options.join else work[1]()
+
+
+def _training(options):
+    """Return the config to train, and a function that trains it and returns the exit code."""
+    from heedful import workflows
+    from heedful.commands.terminal import report_progress
+
     recipe = find_recipe(options.recipe)
     config = settings.of_recipe(recipe, options.overrides)
     if options.plan:
-        return workflows.plan(config, report_progress)
+        return config, lambda: workflows.plan(config, report_progress)
     origins, folder = settings.origins(recipe, options.overrides), options.run or workflows.default_folder(config)
     if options.seeds:
-        return _train_seeds(options, config, origins, folder)
-    return stoppable(lambda: workflows.train(config, folder, report_progress, options.force, origins), folder)
+        return config, lambda: _train_seeds(options, config, origins, folder)
+    return config, lambda: stoppable(
+        lambda: workflows.train(config, folder, report_progress, options.force, origins), folder
+    )
+
+
+def _launch(options):
+    """Start this command in several processes."""
+    from heedful.distributed.launch import launch
+
+    path = options.resume or options.run
+    if path is None:
+        from heedful import workflows
+
+        path = workflows.default_folder(settings.of_recipe(find_recipe(options.recipe), options.overrides))
+    resume = f"heedful train --resume {path} --processes {options.processes}"
+    command = [sys.executable, "-m", "heedful", *_without_processes(options.arguments), "--join"]
+    return launch(command, options.processes, resume)
+
+
+def _without_processes(arguments):
+    """Return the arguments of the command line without --processes N."""
+    kept, rest = [], iter(arguments)
+    for argument in rest:
+        if argument == "--processes":
+            next(rest)
+        elif not argument.startswith("--processes="):
+            kept.append(argument)
+    return kept
+
+
+def _join(options, config, lead):
+    """Train together with the processes that a launcher has started."""
+    from heedful import backend
+    from heedful.distributed.parent import end_with_parent
+    from heedful.distributed.place import find_place
+    from heedful.progress import note
+    from heedful.workflows.processes import train_together
+
+    end_with_parent()
+    place = find_place(os.environ)
+    backend.join(place.address, place.count, place.index, place.local_index)
+    if not backend.process_index():
+        note(f"joined {backend.process_count()} processes ({place.source})")
+    return train_together({"config": settings.flat(config), "resume": str(options.resume or "")}, lead)
 
 
 def stoppable(work, folder):
@@ -81,7 +141,8 @@ def stoppable(work, folder):
     return 0
 
 
-def _resume(options):
+def _resuming(options):
+    """Return the config to go on with, and a function that resumes the run and returns the exit code."""
     from heedful import workflows
     from heedful.commands.terminal import report_progress
     from heedful.errors import InputError
@@ -93,7 +154,7 @@ def _resume(options):
         raise InputError("--verify uses the settings that the run has: change none in the same call.")
     config = settings.override(Run.open(options.resume).config, options.overrides)
     origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
-    return stoppable(
+    return config, lambda: stoppable(
         lambda: workflows.resume(options.resume, report_progress, config, options.verify, origins), options.resume
     )
 

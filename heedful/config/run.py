@@ -118,6 +118,11 @@ class Config:
             cls, format_1.translated(table, path, trained=True) if isinstance(table, dict) else table, str(path)
         )
 
+    @classmethod
+    def from_text(cls, text: str) -> "Config":
+        """Return the config that `to_json` wrote as this text."""
+        return from_dict(cls, json.loads(text), "a config")
+
     def to_json(self) -> str:
         """Return the whole config as JSON text, defaults included."""
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"

@@ -76,6 +76,9 @@ class TrainConfig:
     devices: int = 0
     """Devices of this machine that train together: each computes a part of the rows of every batch. 0: all. On
     TensorFlow and PyTorch one device trains."""
+    stall_minutes: float = 5.0
+    """Minutes within which a batch has to end, compilation included, when several processes train together; otherwise
+    one of them is stuck, and all end. 0: they wait."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Compute type. bfloat16 is faster on GPUs and on CPUs that support it; weights stay float32. See
     decode.precision."""
@@ -113,7 +116,7 @@ class TrainConfig:
         positive(self, "updates", "accumulate_batches", "validate_every", "keep", "learning_rate", "epsilon")
         at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
         at_least(self, 0, "devices", "save_minutes", "epochs", "validate_sentences", "patience", "average")
-        at_least(self, 0, "lora_rank", "lora_alpha", "general_tolerance")
+        at_least(self, 0, "stall_minutes", "lora_rank", "lora_alpha", "general_tolerance")
         at_most(self, lora_rank=10**5)
         self.factors()
         if self.weights_of_classes() and BALANCED in self.class_weights:

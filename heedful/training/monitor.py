@@ -1,6 +1,7 @@
 """A callback that times batches, saves the state between validations, and ends a `fit` early."""
 
 import math
+import signal
 import time
 
 import keras
@@ -21,6 +22,10 @@ class Monitor(keras.callbacks.Callback):
         self.diverged = None
         self.since = self.saved = time.monotonic()
 
+    def wishes_to_stop(self) -> bool:
+        """Return whether a signal has come or the deadline has passed."""
+        return self.signals.received is not None or time.monotonic() > self.deadline
+
     def on_train_batch_end(self, batch, logs=None):
         loss = backend.finish(logs["loss"], self.since)  # so that the time includes the computation
         now = time.monotonic()
@@ -36,8 +41,10 @@ class Monitor(keras.callbacks.Callback):
             self.diverged = update
         if self.log:
             self.trainer.checkpoints.write(lambda: self.log.after_update(update, loss))
-        if self.diverged or self.signals.received is not None or now > self.deadline:
+        if self.trainer.updates.ends(logs, self.wishes_to_stop):
             self.model.stop_training = True
+            if self.signals.received is None and not self.diverged and now <= self.deadline:
+                self.signals.received = signal.SIGTERM  # in another process
         elif self.log and (minutes := self.trainer.config.save_minutes) and now - self.saved >= 60 * minutes:
             if hasattr(self.model, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
                 self.model.jax_state_sync()

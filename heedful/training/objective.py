@@ -17,6 +17,8 @@ from heedful.training.loss import label_set_crossentropy, projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
 from heedful.training.optimizer import Schedule, training_optimizer, training_schedule
 
+WHOLE = ("update_tokens",)  # arrays of a batch without rows
+
 
 def batch_sums(model: keras.Model, batch, label_smoothing: float = 0.0, training=False):
     """Return the four sums (4,) of `projected_crossentropy` for a model's predictions on a labelled batch.
@@ -60,12 +62,14 @@ class Objective(keras.Model):
         """Nothing to do: the model is built already."""
 
     def call(self, batch, training=None):
-        """Return the four sums of `projected_crossentropy` (4,)."""
+        """Return the four sums of `projected_crossentropy` (4,), and that of wishes if the batch has any (5,)."""
 
         def sums(batch):
-            return batch_sums(self.model, batch, self.label_smoothing, training)
+            found = batch_sums(self.model, batch, self.label_smoothing, training)
+            wishes = batch.get(backend.WISHES)
+            return found if wishes is None else ops.append(found, ops.sum(wishes))
 
-        return backend.sum_over_devices(sums, self.model, batch, whole=("update_tokens",))
+        return backend.sum_over_devices(sums, self.model, batch, whole=WHOLE)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Return the loss whose gradient is used for the update, and update the metrics."""
@@ -77,7 +81,13 @@ class Objective(keras.Model):
         return self.micro_batches * smoothed / ops.cast(x["update_tokens"][0], "float32")
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        return self.get_metrics_result()
+        found = self.get_metrics_result()
+        return found | {backend.WISHES: y_pred[4]} if backend.WISHES in x else found
+
+    def reset_metrics(self):
+        """Set the metrics to zero, on every device that trains."""
+        super().reset_metrics()
+        backend.replicate(variable for metric in self.metrics for variable in metric.variables)
 
     def get_metrics_result(self):
         """Return means over all tokens since the last reset."""

@@ -16,11 +16,11 @@ from heedful.run import Run
 from heedful.training.checkpoints import Checkpoints
 from heedful.training.meter import Meter
 from heedful.training.monitor import Monitor
-from heedful.training.objective import training_objective, with_update_tokens
 from heedful.training.progress_log import ProgressLog
 from heedful.training.selection import Selection
 from heedful.training.signals import Interrupted, Signals
 from heedful.training.tensorboard import TensorBoardWriter
+from heedful.training.updates import Updates
 from heedful.weights import weights_by_name
 
 
@@ -53,16 +53,19 @@ class Trainer:
         self.run, self.model, self.examples = run, model, examples
         self.config = run.config.train
         self.validate, self.report = validate, report
-        self.objective, self.schedule = training_objective(model, self.config)
-        self.objective.optimizer.build(self.objective.trainable_variables)
-        backend.replicate([*self.objective.variables, *self.objective.optimizer.variables])
-        backend.replicate(one for metric in self.objective.metrics for one in metric.variables)
-        self.checkpoints = Checkpoints(run, model, self.objective.optimizer)
+        self.updates = Updates(model, examples, self.config, self.resuming)
+        self.objective, self.schedule = self.updates.objective, self.updates.schedule
+        self.checkpoints = Checkpoints(run, model, self.updates.optimizer)
         self.selection = Selection(run, model, self.checkpoints, self._scores, report)
         self.update, self._started = 0, 0.0
         self.progress: dict[str, Any] = {"update": 0, "seconds": seconds_spent, "data": data_fingerprint}
         self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base}
         self.progress |= self._settings_in_progress()
+
+    @property
+    def resuming(self) -> str:
+        """The command that continues the training."""
+        return f"heedful train --resume {self.run.path}"
 
     def restore(self) -> None:
         """Continue from the newest intact state of the run, exactly: weights, optimizer, dropout seeds, data order."""
@@ -84,20 +87,21 @@ class Trainer:
             )
         if progress.get("select_by", settings.select_by) != settings.select_by:  # best is by another score
             progress = progress | {"best": None, "waited": 0}
-        devices = progress.get("devices", 1)
-        if devices != backend.used_device_count():
+        if (before := _arrangement(progress)) != (now := _arrangement(self._settings_in_progress())):
             self.report(
-                f"The run was trained on {devices} devices, and is continued on {backend.used_device_count()}: the "
-                "result is the same within rounding, but not to the last bit."
+                f"The run was trained on {before}, and is continued on {now}: the result is the same within rounding, "
+                "but not to the last bit."
             )
         self.progress = progress | self._settings_in_progress()
         self.checkpoints.restore(arrays)
+        self.updates.state_assigned = True
         self.update = self.progress["update"]
 
     def _settings_in_progress(self):
         """Return the settings that a checkpoint depends on."""
         found: dict[str, Any] = {name: getattr(self.config, name) for name in ("accumulate_batches", "select_by")}
-        return found | {"devices": backend.used_device_count()}
+        devices = backend.training_devices(self.config.devices)
+        return found | {"devices": devices, "processes": backend.process_count()}
 
     def verify(self) -> None:
         """Repeat the updates between the last two checkpoints, and compare; the model ends in the last state.
@@ -110,10 +114,10 @@ class Trainer:
         if len(states) < 2:
             raise InputError(f"{self.run.path} has fewer than two training states: there is nothing to replay.")
         before, last = (self.run.checkpoints.read(path) for path in states[-2:])
-        if (devices := last[1].get("devices", 1)) != backend.used_device_count():
+        if (then := _arrangement(last[1])) != (now := _arrangement(self._settings_in_progress())):
             raise InputError(
-                f"The last updates of {self.run.path} were made on {devices} devices, and here are "
-                f"{backend.used_device_count()}: they can be repeated to the last bit only on as many."
+                f"The last updates of {self.run.path} were computed on {then}, and would be repeated on {now}: only "
+                "the same arrangement gives the same bits."
             )
         self._restore(*before)
         first, goal, meter = self.update, last[1]["update"], Meter(self.model, self.examples, self.config)
@@ -165,8 +169,7 @@ class Trainer:
                 if signals.received is not None:
                     raise Interrupted(
                         signals.received,
-                        f"Stopped at update {self.update}; the state is saved. "
-                        f"Continue with: heedful train --resume {self.run.path}",
+                        f"Stopped at update {self.update}; the state is saved. Continue with: {self.resuming}",
                     )
         if self.update < config.updates and time.monotonic() >= deadline:
             ended = f"at update {self.update:,} of {config.updates:,}"
@@ -183,23 +186,16 @@ class Trainer:
         self.checkpoints.save(self.progress | {"update": update, "seconds": seconds})
 
     def _fit(self, goal, meter, signals, deadline, log=None):
-        """Run `fit` from the current update to `goal`, or until stopped; return its mean metrics."""
-        per_update = self.config.accumulate_batches
-        first = self.update
-        watch = Monitor(self, meter, signals, deadline, log)
+        """Run updates from the current one to `goal`, or until stopped; return their mean metrics."""
+        monitor = Monitor(self, meter, signals, deadline, log)
         if log:
             log.begin()
-        example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
-        data = backend.feed(meter.watched(self._batches(first)), example)
-        history = self.objective.fit(
-            data, steps_per_epoch=(goal - first) * per_update, epochs=1, verbose=0, shuffle=False, callbacks=[watch]
-        )
-        self.update = int(backend.to_numpy(self.objective.optimizer.iterations))
-        logs = {name: float(values[-1]) for name, values in history.history.items()}
+        logs = self.updates.run(self.update, goal, monitor, wish=monitor.wishes_to_stop, watched=meter.watched)
+        self.update = self.updates.done
         if not self.config.label_smoothing:
             del logs["smoothed_loss"]  # equals the loss
-        if watch.diverged:
-            raise self._diverged(watch.diverged)
+        if monitor.diverged:
+            raise self._diverged(monitor.diverged)
         return logs
 
     def _diverged(self, update):
@@ -208,13 +204,6 @@ class Trainer:
             f"The state of update {self.progress['update']} is kept: lower train.learning_rate, lengthen "
             "train.warmup_updates or set train.clip_norm, and start again."
         )
-
-    def _batches(self, update):
-        per_update = self.config.accumulate_batches
-        while True:
-            batches = [self.examples.batch(update * per_update + index) for index in range(per_update)]
-            yield from with_update_tokens(batches)
-            update += 1
 
     def _validate(self, logs, meter, board):
         began = time.monotonic()
@@ -267,6 +256,13 @@ class Trainer:
         if lost:
             self.report(f"No better {self.config.select_by} in {self.config.patience} validations: stopping early.")
         return lost
+
+
+def _arrangement(progress):
+    """Return the devices and processes of a checkpoint's progress, in words."""
+    devices, processes = progress.get("devices", 1), progress.get("processes", 1)
+    words = "one device" if devices == 1 else f"{devices} devices"
+    return words if processes == 1 else f"{words} of {processes} processes"
 
 
 def _difference(one, other):

@@ -24,6 +24,7 @@ from heedful.training.cost_estimate import CostEstimate, estimate_cost
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 from heedful.weights import load_weights
+from heedful.workflows.agreement import begin_together
 from heedful.workflows.folder import EXAMINATION, require_free, written
 from heedful.workflows.general_text import GeneralText
 from heedful.workflows.initial_weights import initialise
@@ -123,7 +124,7 @@ class Training:
         """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
         training = cls.prepared(config, Path(), report)
         with backend.using_devices(config.train.devices):
-            report(backend.device_summary())
+            report(backend.device_summary(config.train.devices))
             report(str(training.estimate_cost()))
 
     @classmethod
@@ -174,7 +175,7 @@ class Training:
         Raises:
             InputError: another process trains in the same folder; the self-check or the training failed.
         """
-        with locked(self.run.path), backend.using_devices(self.config.train.devices):
+        with locked(self.run.path):
             return self._train(resume and not self.run.never_saved(), verify, origins or {})
 
     def _train(self, resume, verify, origins):
@@ -182,9 +183,11 @@ class Training:
         if self.config.train.examine and not resume:
             self._examine()
         if self.config.train.check and not resume:
-            require(self.run, self.examples.batch(0), self.frozen, self.report)
+            with backend.using_devices(self.config.train.devices):
+                require(self.run, self.examples.batch(0), self.frozen, self.report)
         if resume:
             self.run.refuse_larger_than()
+        begin_together(self.run, self.fingerprint)
         backend.set_seed(self.config.train.seed)
         model = self.fresh_model()
         base = ""
@@ -193,7 +196,7 @@ class Training:
         trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
         part = "" if trained == model.count_params() else f", {trained:,} of them trained"
         self.report(f"model: {model.count_params():,} parameters{part}")
-        self.report(backend.device_summary())
+        self.report(backend.device_summary(self.config.train.devices))
         validator = self.validator(model)
         trainer = Trainer(
             self.run, model, self.examples, validator, self.report, self.fingerprint, self.seconds_spent, base

@@ -12,6 +12,8 @@ from heedful.serve.server import Options, load_service
 from tests.conftest import PAIRS, quiet
 from tests.serve.conftest import LIMITS, running
 
+pytestmark = pytest.mark.any_backend
+
 pytest.importorskip("ctranslate2")
 
 LINES = [source for source, _ in PAIRS]

@@ -1,0 +1,18 @@
+"""End with the process that started this one."""
+
+import os
+import threading
+
+PARENT = "HEEDFUL_PARENT"  # environment variable: a file descriptor that closes when the parent process ends
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it ends, however that happens; no effect without such a process."""
+    descriptor = os.environ.pop(PARENT, "")
+    if descriptor:
+        threading.Thread(target=_wait, args=(int(descriptor),), daemon=True).start()
+
+
+def _wait(descriptor):
+    os.read(descriptor, 1)  # returns when the other end is closed
+    os._exit(1)

@@ -1,0 +1,125 @@
+"""Runs of updates: the same in every process that trains, each on its own devices."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from heedful import backend
+from heedful.config import TrainConfig
+from heedful.data.examples import Examples
+from heedful.errors import InputError
+from heedful.training.objective import WHOLE, training_objective, with_update_tokens
+from heedful.training.watchdog import Watchdog
+
+
+class Updates:
+    """Trains a model for some updates at a time, with `fit`.
+
+    Where several processes train, process 0 calls `run`, and the others `follow`. They begin with the same state, that
+    of process 0, and get the same gradients, so their states stay the same.
+
+    Args:
+        model: the model to train.
+        examples: the training examples; the same batches in every process.
+        config: a `TrainConfig`.
+        resume: the command that continues the training, for messages.
+    """
+
+    def __init__(self, model: keras.Model, examples: Examples, config: TrainConfig, resume: str = ""):
+        self.model, self.examples, self.config, self.resume = model, examples, config, resume
+        self.objective, self.schedule = training_objective(model, config)
+        self.optimizer = self.objective.optimizer
+        self.optimizer.build(self.objective.trainable_variables)
+        self.state_assigned = True  # since the last updates; the other processes do not have it yet
+        self._require_rows()
+
+    @property
+    def done(self) -> int:
+        """Number of updates of the current state."""
+        return int(backend.to_numpy(self.optimizer.iterations))
+
+    def run(
+        self, first: int, goal: int, callback: keras.callbacks.Callback, *, wish: Callable[[], bool] = bool,
+        watched: Callable[[Iterator], Iterable] = iter,
+    ) -> dict[str, float]:  # fmt: skip
+        """Run updates `first` + 1 to `goal` in all processes; return the mean metrics.
+
+        Args:
+            first, goal: numbers of updates.
+            callback: called after each batch; it may end the run after an update.
+            wish: whether to end the run; where several processes train, `ends` tells them all.
+            watched: passes the batches on.
+        """
+        backend.exchange({"run": {"first": first, "goal": goal, "assigned": self.state_assigned}})
+        return self._run(first, goal, self.state_assigned, callback, wish, watched)
+
+    def follow(self, order: dict[str, Any], wish: Callable[[], bool]) -> None:
+        """Run the updates that process 0 runs, in another process; `order` is what `run` sends."""
+        self._run(order["first"], order["goal"], order["assigned"], _Following(self, order["first"]), wish, iter)
+
+    def ends(self, logs: dict[str, Any], wish: Callable[[], bool]) -> bool:
+        """Return whether the run ends after an update: because of a loss that is not finite, or of a wish."""
+        return not np.isfinite(logs["loss"]) or bool(logs[backend.WISHES] if backend.WISHES in logs else wish())
+
+    def _run(self, first, goal, assigned, callback, wish, watched):
+        variables = [*self.objective.variables, *self.optimizer.variables]
+        if assigned:
+            self._receive(variables)
+        example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
+        per_update = self.config.accumulate_batches
+        watchdog = Watchdog(60 * self.config.stall_minutes, f"{backend.process_count()} processes", self.resume)
+        with backend.using_devices(self.config.devices, processes=True), watchdog:
+            backend.replicate(variables)
+            batches = (backend.place(batch, WHOLE, wish()) for batch in watched(self._batches(first)))
+            callbacks = [callback, watchdog] if backend.process_count() > 1 else [callback]
+            with backend.abandoned_on_error(self.resume):
+                history = self.objective.fit(
+                    backend.feed(batches, example), steps_per_epoch=(goal - first) * per_update, epochs=1, verbose=0,
+                    shuffle=False, callbacks=callbacks,
+                )  # fmt: skip
+        backend.collect(self.model.variables)
+        self.state_assigned = False
+        return {name: float(values[-1]) for name, values in history.history.items() if name != backend.WISHES}
+
+    def _receive(self, variables):
+        """Assign the state of process 0 in the other processes."""
+        backend.collect(variables)
+        if backend.process_count() == 1:
+            return
+        values = backend.from_first([backend.to_numpy(variable) for variable in variables])
+        if backend.process_index():
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+    def _batches(self, update):
+        per_update = self.config.accumulate_batches
+        while True:
+            batches = [self.examples.batch(update * per_update + index) for index in range(per_update)]
+            yield from with_update_tokens(batches)
+            update += 1
+
+    def _require_rows(self):
+        devices = backend.training_devices(self.config.devices)
+        rows = max((self.examples.shape(number)[0] for number in self.examples.first_of_each_shape()), default=1)
+        if devices > rows:
+            raise InputError(
+                f"The largest batch has {rows} rows, too few for {devices} devices: use fewer (--train.devices, "
+                "--processes), or larger batches."
+            )
+
+
+class _Following(keras.callbacks.Callback):
+    """Ends the updates in a process that follows process 0, when they end there."""
+
+    def __init__(self, updates: Updates, first: int):
+        super().__init__()
+        self.updates, self.number, self.per_update = updates, first, updates.config.accumulate_batches
+        self.number *= self.per_update
+
+    def on_train_batch_end(self, batch, logs=None):
+        float(logs["loss"])  # waits for the update
+        self.number += 1
+        if self.number % self.per_update == 0 and self.updates.ends(logs, bool):
+            self.model.stop_training = True

@@ -1,0 +1,63 @@
+"""What processes that train together must have in common."""
+
+import platform
+from importlib.metadata import version
+from typing import Any
+
+from heedful import __version__, backend
+from heedful.errors import InputError
+from heedful.run import Run
+
+
+def require_agreement(asked: dict[str, Any]) -> None:
+    """Compare this process with process 0, once all have joined.
+
+    Args:
+        asked: what this process was asked for, by name.
+
+    Raises:
+        InputError: in every process, if one was asked for something else than process 0, or runs other versions.
+    """
+    answers = backend.exchange({"version": _versions()} | asked)
+    first = _flat(answers[0])
+    for index, answer in enumerate(answers):
+        other = _flat(answer)
+        for name in sorted(first.keys() | other.keys()):
+            if first.get(name) != other.get(name):
+                raise InputError(
+                    f"Process {index} has {name} = {other.get(name)!r}, and process 0 {first.get(name)!r}."
+                )
+
+
+def _versions():
+    found = {name: version(name) for name in ("jax", "jaxlib", "keras", "numpy", "tokenizers")}
+    return {"heedful": __version__, "python": platform.python_version()} | found
+
+
+def _flat(values, prefix=""):
+    """Return a nested dict as one of names such as `train.seed`."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        found |= inner
+    return found
+
+
+def begin_together(run: Run, fingerprint: str) -> None:
+    """Let the other processes prepare the training of a run, before its first update.
+
+    Args:
+        run: the run, with its tokenizers.
+        fingerprint: of the training text.
+
+    Raises:
+        InputError: one of them cannot, or reads other text.
+    """
+    if backend.process_count() == 1:
+        return
+    tokenizers = [tokenizer.to_json() for tokenizer in run.tokenizers()]
+    begin = {"config": run.config.to_json(), "tokenizers": tokenizers, "path": str(run.path), "text": fingerprint}
+    backend.exchange({"begin": begin})
+    for index, problem in enumerate(backend.exchange("")):
+        if problem:
+            raise InputError(f"Process {index}: {problem}")

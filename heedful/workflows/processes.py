@@ -1,0 +1,79 @@
+"""Train in several processes: process 0 does all work but the updates, and the others follow it in these."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heedful import backend
+from heedful.cache import keep_compilations
+from heedful.config import Config
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError
+from heedful.progress import note
+from heedful.run import Run
+from heedful.training.signals import Signals
+from heedful.training.updates import Updates
+from heedful.workflows.agreement import require_agreement
+from heedful.workflows.training import Training
+
+
+def train_together(asked: dict[str, Any], lead: Callable[[], int]) -> int:
+    """Train in this process, one of those that joined; return the exit code.
+
+    Args:
+        asked: what this process was asked for, by name; it must be the same in all.
+        lead: what process 0 does: it trains, and returns the exit code.
+
+    Raises:
+        InputError: the processes disagree.
+    """
+    require_agreement(asked)
+    code = _follow() if backend.process_index() else _lead(lead)
+    backend.leave()
+    return code
+
+
+def _lead(lead):
+    """Train in process 0; the others end when it ends."""
+    try:
+        code = lead()
+    except InputError as error:
+        note(f"heedful: {error}")
+        code = 2
+    except BaseException:
+        backend.exchange({"end": 1})
+        raise
+    backend.exchange({"end": code})
+    return code
+
+
+def _follow():
+    """Do what process 0 says until it ends; return its exit code."""
+    updates = None
+    with Signals() as signals:
+        while True:
+            order = backend.exchange(None)[0]
+            if "end" in order:
+                return order["end"]
+            if "begin" in order:
+                updates, problem = _prepared(order["begin"])
+                backend.exchange(problem)
+            elif updates is not None:
+                updates.follow(order["run"], lambda: signals.received is not None)
+
+
+def _prepared(begin):
+    """Return the `Updates` of another process, and what is wrong, in words."""
+    try:
+        keep_compilations()
+        config = Config.from_text(begin["config"])
+        run = Run(Path(begin["path"]), config, *map(Tokenizer.from_json, begin["tokenizers"]))
+        training = Training(run, report=lambda line: None)
+        if training.fingerprint != begin["text"]:
+            return None, "its training text differs from that of process 0"
+        backend.set_seed(config.train.seed)
+        return Updates(
+            training.fresh_model(), training.examples, config.train, f"heedful train --resume {run.path}"
+        ), ""
+    except InputError as error:
+        return None, str(error)

@@ -20,12 +20,13 @@ needs_jax = pytest.mark.skipif(backend.NAME != "jax", reason="one device trains 
 THREADS = {"NPROC": "16"}
 
 
-def heedful(folder, *arguments, devices=1):
-    """Run a command in a process that sees some number of CPU devices."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+def heedful(folder, *arguments, devices=1, optimized=False):
+    """Run a command in a process that sees some number of CPU devices; `optimized`: it compiles as for users."""
+    flags = f"{'' if optimized else os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    compiling = {"XLA_FLAGS": flags} | ({"JAX_DISABLE_MOST_OPTIMIZATIONS": "0"} if optimized else {})
     return subprocess.run(
         [sys.executable, "-m", "heedful", *map(str, arguments)], cwd=folder,
-        env=os.environ | THREADS | {"XLA_FLAGS": flags},
+        env=os.environ | THREADS | compiling,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -102,6 +103,33 @@ def test_a_training_resumes_exactly_on_as_many_devices_and_reports_others(tmp_pa
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
+@needs_jax
+@pytest.mark.slow
+def test_shared_weights_give_the_same_bits_as_copies_and_resume_from_them(tmp_path):
+    recipe = write_recipe(tmp_path)
+    for folder, updates, shard in (("copies", "6", "false"), ("parts", "6", "true"), ("mixed", "3", "true")):
+        done = heedful(
+            tmp_path,
+            "train",
+            recipe,
+            "--run",
+            folder,
+            "--train.updates",
+            updates,
+            "--train.shard",
+            shard,
+            devices=2,
+            optimized=True,
+        )
+        assert done.returncode == 0, done.stderr
+    settings = ["--train.updates", "6", "--train.shard", "false"]
+    assert heedful(tmp_path, "train", "--resume", "mixed", *settings, devices=2, optimized=True).returncode == 0
+    first, *others = (Run.open(tmp_path / folder).checkpoints.read_last()[0] for folder in ("copies", "parts", "mixed"))
+    for other in others:
+        for name in first:
+            np.testing.assert_array_equal(first[name], other[name], err_msg=name)
+
+
 PROGRAM = """
 import jax, json, numpy as np
 from heedful import backend
@@ -113,10 +141,10 @@ model = Transformer(20, 20, num_layers=1, d_model=8, num_heads=2, d_ff=12, tie="
 ids = np.arange(4, 16, dtype=np.int32).reshape(4, 3)
 batch = {"source": ids, "target": ids, "labels": ids, "weights": np.ones((4, 3), np.float32)}
 [batch] = with_update_tokens([batch])
-with backend.using_devices():
+with backend.using_devices(shard=SHARD):
     objective, _ = training_objective(model, TrainConfig())
     objective.optimizer.build(objective.trainable_variables)
-    backend.replicate([*objective.variables, *objective.optimizer.variables])
+    backend.distribute([*objective.variables, *objective.optimizer.variables])
     objective.fit(backend.feed(iter([batch] * 3), batch), steps_per_epoch=3, epochs=1, verbose=0)
     values = [variable.value for variable in model.trainable_variables]
 
@@ -127,16 +155,23 @@ with backend.using_devices():
 
     text = jax.jit(jax.grad(loss)).lower(values).compile().as_text()
     print(json.dumps({"reduces": text.count(" all-reduce("), "gathers": text.count(" all-gather("),
-                      "copies": len(values[0].devices())}))
+                      "copies": len(values[0].devices()),
+                      "whole": sum(v.value.nbytes for v in
+                                   [*model.trainable_variables, *objective.optimizer.variables]),
+                      "bytes": [sum(part.data.nbytes for value in
+                                    [v.value for v in [*model.trainable_variables, *objective.optimizer.variables]]
+                                    for part in value.addressable_shards if part.device == one)
+                                for one in jax.devices()]}))
 """
 
 
 @pytest.mark.slow
 @needs_jax
-def test_devices_exchange_sums_and_gradients_only(tmp_path):
+@pytest.mark.parametrize("shard", [False, True])
+def test_devices_exchange_sums_and_gradients_and_may_share_the_weights(shard):
     flags = "--xla_force_host_platform_device_count=2"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", PROGRAM.replace("SHARD", str(shard))],
         env=os.environ | THREADS | {"XLA_FLAGS": flags},
         capture_output=True,
         text=True,
@@ -144,8 +179,11 @@ def test_devices_exchange_sums_and_gradients_only(tmp_path):
     )
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["copies"] == 2
-    assert found["gathers"] == 0
+    assert (found["gathers"] > 0) == shard
     assert 1 <= found["reduces"] <= 2  # XLA joins the gradients
+    one, other = found["bytes"]
+    assert one == other
+    assert one < 0.6 * found["whole"] if shard else one == found["whole"]
 
 
 @pytest.mark.any_backend

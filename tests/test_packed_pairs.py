@@ -23,7 +23,7 @@ SIZES = {"num_layers": 2, "d_model": 12, "num_heads": 3, "d_ff": 14, "max_length
 def test_packing_keeps_every_pair_and_wastes_little_room(rng):
     source = rng.integers(1, 45, 5000)
     target = np.clip(source + rng.integers(-6, 7, 5000), 1, 60)
-    rows = pack(source.tolist(), 40, target.tolist())
+    rows = pack(source, 40, target)
     assert sorted(piece for row in rows for piece in row) == list(range(5000))
     for row in rows:
         assert len(row) == 1 or max(source[row].sum(), target[row].sum()) <= 40

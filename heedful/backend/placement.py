@@ -17,6 +17,7 @@ from heedful.errors import InputError
 ROWS = "rows"  # name of the axis of devices
 WISHES = "wishes"  # name of the array of a batch with what each process wishes, 1: to stop; only where several train
 _used: list[Any] = []  # the devices that share the rows of a batch; none: the first one computes alone
+_shards: contextvars.ContextVar[bool] = contextvars.ContextVar("shards", default=False)  # whether they share weights
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside", default=False)  # a device's own rows
 
 
@@ -37,13 +38,14 @@ def training_devices(count: int = 0) -> int:
 
 
 @contextlib.contextmanager
-def using_devices(count: int = 0, processes: bool = False) -> Iterator[None]:
+def using_devices(count: int = 0, processes: bool = False, shard: bool = False) -> Iterator[None]:
     """Train on several devices inside this context: each computes a part of every batch's rows.
 
     Args:
         count: as for `training_devices`.
         processes: whether the devices of all joined processes are used, which all run the same programs in this
             context; otherwise those of this process.
+        shard: whether each device keeps a part of the weights, instead of a copy.
     """
     every = training_devices(count)
     count, before = every // process_count(), _used[:]
@@ -55,9 +57,11 @@ def using_devices(count: int = 0, processes: bool = False) -> Iterator[None]:
         for one in jax.devices() if processes else jax.local_devices():
             of_each.setdefault(one.process_index, []).append(one)
         _used[:] = [one for index in sorted(of_each) for one in of_each[index][:count]]
+    shards = _shards.set(shard)
     try:
         yield
     finally:
+        _shards.reset(shards)
         _used[:] = before
 
 
@@ -68,18 +72,32 @@ def _sharding(*axes):
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
 
 
-def replicate(variables: Iterable[keras.Variable]) -> None:
-    """Put a copy of each variable on every device that trains; `collect` takes them back."""
+def distribute(variables: Iterable[keras.Variable]) -> None:
+    """Put each variable on every device that trains, a copy or its part; `collect` takes it back."""
+    if _used:
+        for variable in variables:
+            variable.assign(_distributed(variable.value))
+
+
+def keep_distribution(values):
+    """Return a nested structure of arrays that a compiled program computes, on the devices as `distribute` does it."""
     if not _used:
-        return
-    sharding = _sharding()
-    for variable in variables:
-        variable.assign(_copies(variable.value, sharding))
-
-
-def _copies(value, sharding):
+        return values
     import jax
 
+    return jax.tree.map(lambda value: jax.lax.with_sharding_constraint(value, _place_of(value)), values)
+
+
+def _place_of(value):
+    """Return where an array is during training: its first axis over the devices, or a copy on each."""
+    splits = _shards.get() and value.ndim > 1 and value.shape[0] % len(_used) == 0
+    return _sharding(ROWS) if splits else _sharding()
+
+
+def _distributed(value):
+    import jax
+
+    sharding = _place_of(value)
     if value.sharding.is_equivalent_to(sharding, value.ndim):
         return value
     if sharding.is_fully_addressable:
@@ -90,12 +108,17 @@ def _copies(value, sharding):
 
 
 def collect(variables: Iterable[keras.Variable]) -> None:
-    """Keep the copy on the first device of each variable that several devices hold."""
+    """Keep each variable that several devices hold on the first one only, as a whole."""
     if NAME != "jax":
         return
+    import jax
+
     for variable in variables:
-        if len(variable.value.sharding.device_set) > 1:
-            variable.assign(variable.value.addressable_data(0))
+        value = variable.value
+        if len(value.sharding.device_set) > 1:
+            whole = value.is_fully_replicated
+            first = value.addressable_data(0)
+            variable.assign(first if whole else jax.device_put(value, jax.local_devices()[0]))
 
 
 def place(batch: dict[str, np.ndarray], whole: Sequence[str], wish: bool = False) -> dict[str, Any]:

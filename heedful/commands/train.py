@@ -108,7 +108,7 @@ def _join(options, config, lead):
     backend.join(place.address, place.count, place.index, place.local_index)
     if not backend.process_index():
         note(f"joined {backend.process_count()} processes ({place.source})")
-    return train_together({"config": settings.flat(config), "resume": str(options.resume or "")}, lead)
+    return train_together(settings.flat(config) | {"--resume": str(options.resume or "")}, lead)
 
 
 def stoppable(work, folder):

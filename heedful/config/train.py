@@ -76,6 +76,9 @@ class TrainConfig:
     devices: int = 0
     """Devices of this machine that train together: each computes a part of the rows of every batch. 0: all. On
     TensorFlow and PyTorch one device trains."""
+    shard: bool = False
+    """Whether each device keeps a part of the weights and of the optimizer's state between updates, instead of a copy
+    (as in ZeRO, Rajbhandari et al. 2020). It saves memory where several devices train; the result is the same."""
     stall_minutes: float = 5.0
     """Minutes within which a batch has to end, compilation included, when several processes train together; otherwise
     one of them is stuck, and all end. 0: they wait."""

@@ -14,6 +14,7 @@ from heedful.data.order import BATCHES, PAIRS, cycle, random_numbers
 
 # A padded target token costs about twice as much as a source token, due to cross-attention and the output projection.
 TARGET_COST = 2
+PIECE = 1_000_000  # pairs that are looked at at a time, so that planning needs little memory
 EDGES = 48  # length limits tried on each axis; corpora with more distinct lengths are planned on quantiles
 
 
@@ -60,10 +61,12 @@ class BatchPlan:
         source_lengths, target_lengths = np.asarray(source_lengths), np.asarray(target_lengths)
         self.seed = seed
         self.source_lengths, self.target_lengths = source_lengths, target_lengths
-        self.shapes = []
+        self.shapes: list[Shape] = []
         for source, target, rows in cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price):
             sentences = batch_sentences or max(1, batch_tokens // max(source, target))
             self.shapes.append(Shape(sentences, source, target, rows))
+        # A batch may span two passes over the rows of its shape.
+        self._shuffled = functools.lru_cache(2 * len(self.shapes))(self._shuffle)
 
     def batch(self, number: int) -> "tuple[Shape, np.ndarray]":
         """Return batch `number` as (shape, indices of its pairs)."""
@@ -151,8 +154,7 @@ class BatchPlan:
         order = random_numbers(self.seed, BATCHES, epoch).permutation(len(turns))
         return [turns[i] for i in order]
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019
-    def _shuffled(self, index, pass_number):
+    def _shuffle(self, index, pass_number):
         return random_numbers(self.seed, PAIRS, index, pass_number).permutation(self.shapes[index].rows)
 
 
@@ -167,10 +169,13 @@ def cut_into_buckets(source_lengths: np.ndarray, target_lengths: np.ndarray, max
         A list of (source length, target length, indices of the pairs), without empty buckets.
     """
     source_edges, target_edges = _edges(source_lengths), _edges(target_lengths)
-    source_bins = np.searchsorted(source_edges, source_lengths)
-    target_bins = np.searchsorted(target_edges, target_lengths)
     counts = np.zeros((len(target_edges), len(source_edges)))
-    np.add.at(counts, (target_bins, source_bins), 1)
+    bins = np.empty((len(source_lengths), 2), np.uint8)  # of each pair: target, source
+    for start in range(0, len(bins), PIECE):
+        piece = bins[start : start + PIECE]
+        piece[:, 0] = np.searchsorted(target_edges, target_lengths[start : start + PIECE])
+        piece[:, 1] = np.searchsorted(source_edges, source_lengths[start : start + PIECE])
+        np.add.at(counts, (piece[:, 0], piece[:, 1]), 1)
     below = np.concatenate([np.zeros((1, len(source_edges))), counts.cumsum(0)])  # (target bin + 1, source bin)
 
     size = len(target_edges)
@@ -178,22 +183,27 @@ def cut_into_buckets(source_lengths: np.ndarray, target_lengths: np.ndarray, max
     for low, high in itertools.combinations(range(size + 1), 2):
         price = source_edges + TARGET_COST * target_edges[high - 1]
         costs[low, high], notes[low, high] = _cut_line(below[high] - below[low], price, max_shapes, shape_price)
-    buckets = []
+    bucket_of, number = np.zeros(counts.shape, np.int32), 0
     for low, high, count in _best_bands(costs, size):
         for left, right in reversed(list(itertools.pairwise(_edges_noted(notes[low, high], count)))):
-            inside = (target_bins >= low) & (target_bins < high) & (source_bins >= left) & (source_bins < right)
-            rows = np.flatnonzero(inside)
-            if len(rows):
-                buckets.append((int(source_lengths[rows].max()), int(target_lengths[rows].max()), rows))
-    return buckets
+            bucket_of[low:high, left:right] = number
+            number += 1
+    buckets = bucket_of[bins[:, 0], bins[:, 1]]
+    found = (np.flatnonzero(buckets == each).astype(np.int32) for each in range(number))
+    return [(int(source_lengths[rows].max()), int(target_lengths[rows].max()), rows) for rows in found if len(rows)]
 
 
 def _edges(lengths):
     """Return the length limits to try: all distinct lengths, or their quantiles if there are too many."""
-    distinct = np.unique(lengths)
+    counts = np.zeros(int(lengths.max()) + 1, np.int64)
+    for start in range(0, len(lengths), PIECE):
+        piece = np.bincount(lengths[start : start + PIECE])
+        counts[: len(piece)] += piece
+    distinct = np.flatnonzero(counts)
     if len(distinct) <= EDGES:
         return distinct
-    return np.unique(np.quantile(lengths, np.linspace(0, 1, EDGES + 1)[1:], method="higher"))
+    ranks = np.ceil(np.linspace(0, 1, EDGES + 1)[1:] * (len(lengths) - 1)).astype(np.int64)
+    return np.unique(np.searchsorted(counts.cumsum(), ranks, side="right"))
 
 
 def _cut_line(counts, price, max_cuts, bucket_price):

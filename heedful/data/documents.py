@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
-from heedful.data.encoded import CHUNK, Ragged, kept_in_cache
+from heedful.data.encoded import CHUNK, kept_in_cache
 from heedful.data.labels import read_labelled
+from heedful.data.ragged import Ragged, RaggedWriter
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
@@ -78,30 +79,24 @@ def encode_texts(corpus: Corpus, tokenizer: Tokenizer, cache: Path | None = None
     """
 
     def write(folder):
-        offsets, text_bytes, empty = [0], 0, 0
-        with (folder / "ids.bin").open("wb") as file:
+        kept = text_bytes = empty = 0
+        with RaggedWriter(folder, "ids") as written:
             for chunk in _chunks(corpus):
                 pieces = [list(_slices(text)) for text in chunk]
                 encoded = iter(tokenizer.encode_batch(itertools.chain.from_iterable(pieces)))
-                for text, parts in zip(chunk, pieces, strict=True):
-                    count = 0
-                    for ids in itertools.islice(encoded, len(parts)):
-                        file.write(np.asarray(ids, np.int32).tobytes())
-                        count += len(ids)
-                    if not count:
-                        empty += 1
-                        continue
-                    offsets.append(offsets[-1] + count)
-                    text_bytes += len(text.encode())
-        if len(offsets) == 1:
+                whole = [list(itertools.chain.from_iterable(itertools.islice(encoded, len(parts)))) for parts in pieces]
+                written.add(filter(None, whole))
+                kept += sum(map(bool, whole))
+                empty += len(whole) - sum(map(bool, whole))
+                text_bytes += sum(len(text.encode()) for text, ids in zip(chunk, whole, strict=True) if ids)
+        if not kept:
             raise InputError(f"{corpus.name} is empty.")
-        np.save(folder / "ids_offsets.npy", np.asarray(offsets, np.int64))
         np.save(folder / "counts.npy", np.array([text_bytes, empty]))
 
     def read(folder, mapped):
         return EncodedTexts(Ragged.read(folder, "ids", mapped), *np.load(folder / "counts.npy").tolist())
 
-    return kept_in_cache(("texts", corpus.fingerprint, tokenizer.to_json()), cache, write, read)
+    return kept_in_cache(("texts 2", corpus.fingerprint, tokenizer.to_json()), cache, write, read)
 
 
 def _chunks(texts):

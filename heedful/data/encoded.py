@@ -1,7 +1,6 @@
 """Text as ids: encoded once as a stream, filtered by length, cached on disk, read through memory maps."""
 
 import contextlib
-import functools
 import hashlib
 import itertools
 import json
@@ -9,14 +8,13 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from heedful.data.corpus import Corpus
+from heedful.data.ragged import Ragged, RaggedWriter
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
@@ -38,57 +36,6 @@ class Filtered:
         if dropped:
             text += f" ({dropped / total:.2%} dropped: {self.too_long:,} too long, {self.empty:,} with an empty side)"
         return text
-
-
-class Ragged:
-    """Many id sequences of different lengths in one flat array.
-
-    Args:
-        flat: all ids, one sequence after the other.
-        offsets: the start of each sequence, then the end of the last one.
-    """
-
-    def __init__(self, flat: np.ndarray, offsets: np.ndarray):
-        self.flat, self.offsets = flat, offsets
-
-    @classmethod
-    def of(cls, sequences: Iterable[Sequence[int]]) -> "Ragged":
-        """Concatenate id sequences."""
-        sequences = list(sequences)
-        offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in sequences], dtype=np.int64)])
-        return cls(np.fromiter(itertools.chain.from_iterable(sequences), np.int32, count=offsets[-1]), offsets)
-
-    @classmethod
-    def read(cls, folder: Path, name: str, mapped: bool) -> "Ragged":
-        """Read NAME.bin and NAME_offsets.npy; `mapped` memory-maps the ids."""
-        path = folder / f"{name}.bin"
-        flat = np.memmap(path, np.int32, "r") if mapped else np.fromfile(path, np.int32)
-        offsets = np.load(folder / f"{name}_offsets.npy")
-        if len(flat) != offsets[-1]:
-            raise ValueError(f"{path} has {len(flat):,} ids, not {offsets[-1]:,}")
-        return cls(flat, offsets)
-
-    @functools.cached_property
-    def lengths(self) -> np.ndarray:
-        """Number of ids of each sequence."""
-        return np.diff(self.offsets)
-
-    def __len__(self):
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index):
-        return np.asarray(self.flat[self.offsets[index] : self.offsets[index + 1]])
-
-    def padded(self, rows: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
-        """Return the sequences `rows` as an array (len(rows), length), padded with 0; row -1 is empty."""
-        rows = np.asarray(rows)
-        starts = np.where(rows < 0, 0, self.offsets[rows])
-        lengths = np.where(rows < 0, 0, self.offsets[rows + 1] - starts)
-        columns = np.arange(length)
-        real = columns < lengths[:, None]
-        out = np.zeros((len(rows), length), np.int32)
-        out[real] = self.flat[(starts[:, None] + columns)[real]]
-        return out
 
 
 @dataclass(frozen=True)
@@ -114,7 +61,7 @@ def encode(
     Raises:
         InputError: no pair is left.
     """
-    parts = (corpus.fingerprint, source_tokenizer.to_json(), target_tokenizer.to_json(), str(max_tokens), "1")
+    parts = (corpus.fingerprint, source_tokenizer.to_json(), target_tokenizer.to_json(), str(max_tokens), "2")
 
     def write(folder):
         filtered = _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder)
@@ -161,27 +108,24 @@ def kept_in_cache(parts, cache: Path | None, write: Callable[[Path], Any], read:
 
 
 def _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder):
-    too_long = empty = 0
-    offsets = [[0], [0]]
-    with (folder / "source.bin").open("wb") as source_file, (folder / "target.bin").open("wb") as target_file:
+    kept = too_long = empty = 0
+    tokenizers = source_tokenizer, target_tokenizer
+    with RaggedWriter(folder, "source") as sources, RaggedWriter(folder, "target") as targets:
         pairs = iter(corpus)
         while chunk := list(itertools.islice(pairs, CHUNK)):
-            sides = zip(*chunk, strict=True)
-            encoded = [
-                t.encode_batch(side) for t, side in zip((source_tokenizer, target_tokenizer), sides, strict=True)
-            ]
-            for source, target in zip(*encoded, strict=True):
-                if not source or not target:
+            encoded = [t.encode_batch(side) for t, side in zip(tokenizers, zip(*chunk, strict=True), strict=True)]
+            fitting = []
+            for pair in zip(*encoded, strict=True):
+                if not all(pair):
                     empty += 1
-                elif max(len(source), len(target)) >= max_tokens:  # leave room for the end token
+                elif max(map(len, pair)) >= max_tokens:  # leave room for the end token
                     too_long += 1
                 else:
-                    for file, ends, ids in ((source_file, offsets[0], source), (target_file, offsets[1], target)):
-                        file.write(np.asarray(ids, np.int32).tobytes())
-                        ends.append(ends[-1] + len(ids))
-    for name, ends in zip(("source", "target"), offsets, strict=True):
-        np.save(folder / f"{name}_offsets.npy", np.asarray(ends, np.int64))
-    filtered = Filtered(len(offsets[0]) - 1, too_long, empty)
+                    fitting.append(pair)
+            sources.add(source for source, _ in fitting)
+            targets.add(target for _, target in fitting)
+            kept += len(fitting)
+    filtered = Filtered(kept, too_long, empty)
     (folder / "filtered.json").write_text(json.dumps(asdict(filtered)))
     return filtered
 

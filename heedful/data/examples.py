@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from heedful.data.batches import BatchPlan, Shape
-from heedful.data.encoded import EncodedPairs, Ragged
+from heedful.data.encoded import EncodedPairs
 from heedful.data.order import SCORING_MASKS, TRAINING_MASKS
+from heedful.data.ragged import Ragged
 from heedful.special_tokens import END_ID, START_ID
 
 
@@ -146,13 +147,13 @@ class PackedPairs(PlannedExamples):
 
     Args:
         pairs: `EncodedPairs`.
-        rows: lists of the pairs in each row, as returned by `pack`.
+        rows: indices of the pairs in each row, as returned by `pack`.
         plan: a `BatchPlan` over the total length of each row on each side, end tokens included.
     """
 
-    def __init__(self, pairs: EncodedPairs, rows: list[list[int]], plan: BatchPlan):
+    def __init__(self, pairs: EncodedPairs, rows: Ragged, plan: BatchPlan):
         super().__init__(plan)
-        self.pairs, self.rows = pairs, Ragged.of(rows)
+        self.pairs, self.rows = pairs, rows
 
     def read(self, rows: np.ndarray, shape: Shape, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
         """Return the arrays of `teacher_forcing_batch`, and segments and positions of each side: (B, S) or (B, T)."""

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from heedful.data.encoded import EncodedPairs, Filtered, Ragged
+from heedful.data.encoded import EncodedPairs, Filtered
 from heedful.data.examples import teacher_forcing_batch
+from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
 
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 
 from heedful.data.batches import BatchPlan, Shape
-from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed
 from heedful.data.order import random_numbers
+from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
 from heedful.special_tokens import END_ID
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from heedful import backend
 from heedful.config import DecodeConfig
-from heedful.data.encoded import Ragged
 from heedful.data.examples import source_ids
 from heedful.data.lengths import next_power_of_two, round_up, run_by_length
+from heedful.data.ragged import Ragged
 from heedful.decoding.beam_search import BeamSearch
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room, until_end
 from heedful.decoding.constraints import TokenConstraints

@@ -1,8 +1,8 @@
 """A search for language models: prompts in, continuations out."""
 
 from heedful.config import DecodeConfig
-from heedful.data.encoded import Ragged
 from heedful.data.lengths import round_up
+from heedful.data.ragged import Ragged
 from heedful.decoding.batch_search import STEP, BatchSearch, padded
 from heedful.decoding.shared_state import SharedState
 

@@ -17,8 +17,8 @@ from keras.tree import map_structure
 
 from heedful import backend
 from heedful.config import DecodeConfig
-from heedful.data.encoded import Ragged
 from heedful.data.examples import source_ids
+from heedful.data.ragged import Ragged
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import Candidate, until_end
 from heedful.decoding.search import LoopState, advance, first_state, new_setup, unfinished

@@ -6,9 +6,9 @@ Axes: B texts of a batch, T length with start and end token.
 import numpy as np
 
 from heedful import backend
-from heedful.data.encoded import Ragged
 from heedful.data.examples import enclosed
 from heedful.data.lengths import cut, next_power_of_two, round_up, run_by_length
+from heedful.data.ragged import Ragged
 
 STEP = 8  # lengths are rounded up to multiples of this
 

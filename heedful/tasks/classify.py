@@ -10,9 +10,9 @@ import numpy as np
 
 from heedful.config import Config, DataConfig, DecodeConfig
 from heedful.data.corpus import Corpus
-from heedful.data.encoded import Ragged
 from heedful.data.examples import Examples, plan_pieces
 from heedful.data.labels import LabelledExamples, label_numbers, label_sets, read_labelled, split_labels
+from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.storage import warn_if_forbidden

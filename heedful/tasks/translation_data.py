@@ -73,8 +73,8 @@ def examples_of(config: Config, pairs: EncodedPairs) -> PlannedExamples:
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1  # one more for the end token
     if not config.data.pack_tokens:
         return TranslationExamples(pairs, plan_batches(config, lengths))
-    rows = pack(lengths[0].tolist(), config.data.pack_tokens, lengths[1].tolist())
-    filled = [np.add.reduceat(side[np.concatenate(rows)], np.cumsum([0, *map(len, rows[:-1])])) for side in lengths]
+    rows = pack(lengths[0], config.data.pack_tokens, lengths[1])
+    filled = [np.add.reduceat(side[rows.flat], rows.offsets[:-1]) for side in lengths]
     return PackedPairs(pairs, rows, plan_batches(config, filled))
 
 

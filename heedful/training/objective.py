@@ -84,10 +84,14 @@ class Objective(keras.Model):
         found = self.get_metrics_result()
         return found | {backend.WISHES: y_pred[4]} if backend.WISHES in x else found
 
+    def train_step(self, *arguments):
+        """Compute one batch; see `keras.Model.train_step`. On JAX the new state stays where the old one was."""
+        return backend.keep_distribution(super().train_step(*arguments))
+
     def reset_metrics(self):
         """Set the metrics to zero, on every device that trains."""
         super().reset_metrics()
-        backend.replicate(variable for metric in self.metrics for variable in metric.variables)
+        backend.distribute(variable for metric in self.metrics for variable in metric.variables)
 
     def get_metrics_result(self):
         """Return means over all tokens since the last reset."""

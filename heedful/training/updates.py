@@ -34,6 +34,8 @@ class Updates:
         self.optimizer.build(self.objective.trainable_variables)
         self.state_assigned = True  # since the last updates; the other processes do not have it yet
         self._require_rows()
+        if config.shard and backend.process_count() > 1:
+            raise InputError("train.shard needs all devices in one process: leave out --processes and --join.")
 
     @property
     def done(self) -> int:
@@ -70,8 +72,9 @@ class Updates:
         example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
         per_update = self.config.accumulate_batches
         watchdog = Watchdog(60 * self.config.stall_minutes, f"{backend.process_count()} processes", self.resume)
-        with backend.using_devices(self.config.devices, processes=True), watchdog:
-            backend.replicate(variables)
+        devices = backend.using_devices(self.config.devices, processes=True, shard=self.config.shard)
+        with devices, watchdog:
+            backend.distribute(variables)
             batches = (backend.place(batch, WHOLE, wish()) for batch in watched(self._batches(first)))
             callbacks = [callback, watchdog] if backend.process_count() > 1 else [callback]
             with backend.abandoned_on_error(self.resume):

@@ -94,9 +94,9 @@ def test_a_training_resumes_exactly_on_as_many_devices_and_reports_others(tmp_pa
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
     refused = heedful(tmp_path, "train", "--resume", "parts", "--verify", devices=1)
     assert refused.returncode == 2
-    assert "were made on 2 devices" in refused.stderr
+    assert "were computed on 2 devices, and would be repeated on one device" in refused.stderr
     done = heedful(tmp_path, "train", "--resume", "parts", "--train.updates", "7", devices=1)
-    assert "was trained on 2 devices, and is continued on 1" in done.stdout
+    assert "was trained on 2 devices, and is continued on one device" in done.stdout
     limited = heedful(tmp_path, "train", recipe, "--run", "limited", "--train.devices", "1", devices=2)
     assert "devices: 1 of 2 used" in limited.stdout
     losses = [Run.open(tmp_path / folder).log.read()[-1]["loss"] for folder in ("limited", "whole")]

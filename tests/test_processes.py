@@ -189,9 +189,11 @@ def test_what_the_processes_disagree_about_is_named(tmp_path):
     (other / "text.pt").write_bytes((tmp_path / "text.pt").read_bytes())
     short = write_recipe(tmp_path).read_text(encoding="utf-8").replace(f"{tmp_path}/", "")
     recipe.write_text(short, encoding="utf-8")
+    work = tmp_path / "work"  # where no text lies beside
+    work.mkdir()
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(launching._free_port())}
     pair = [
-        start(tmp_path, "train", recipe, "--run", "run", "--join", HEEDFUL_DATA=str(data), RANK=str(index), **place)
+        start(work, "train", recipe, "--run", "run", "--join", HEEDFUL_DATA=str(data), RANK=str(index), **place)
         for index, data in enumerate((tmp_path, other))
     ]
     codes = []

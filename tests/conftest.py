@@ -1,5 +1,6 @@
 """Fixtures and helpers of all tests. Test sizes are distinct primes or products of them: a swapped axis fails."""
 
+import gc
 import io
 import os
 import shutil
@@ -22,7 +23,7 @@ import keras
 import numpy as np
 import pytest
 
-from heedful import backend
+from heedful import backend, memory
 from heedful.cache import keep_compilations
 from heedful.cli import main
 from heedful.config import Config
@@ -37,6 +38,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_report_header():
     return f"keras {keras.__version__} on {keras.backend.backend()}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """After each file, forget its compiled programs: they would add up to gigabytes."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        if backend.NAME == "jax":
+            import jax
+
+            jax.clear_caches()
+        memory.release_free_memory()
 
 
 @pytest.fixture(autouse=True)

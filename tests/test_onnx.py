@@ -95,6 +95,17 @@ def called(session, name, ids, lengths, fixed):
     return np.concatenate(logits, 1)
 
 
+def test_caches_are_in_the_order_that_optimum_goes_by(tmp_path):
+    """It pairs outputs and inputs by their order, layer by layer, whatever their names."""
+    run = random_run(tmp_path, "translate", SMALL)
+    decoder = Session(exported(run, tmp_path))._models["decoder_model_merged"]
+    kinds = [f"{side}.{part}" for side in ("decoder", "encoder") for part in ("key", "value")]
+    order = [f"{layer}.{kind}" for layer in range(run.config.model.num_layers) for kind in kinds]
+    assert [one.name for one in decoder.get_outputs()] == ["logits", *(f"present.{name}" for name in order)]
+    past = [one.name for one in decoder.get_inputs() if one.name.startswith("past")]
+    assert past == [f"past_key_values.{name}" for name in order]
+
+
 def test_prompts_may_be_padded_on_the_left(tmp_path, rng):
     """As transformers.js and Optimum do in batches: positions count real tokens only."""
     run = random_run(tmp_path, "generate", SMALL | {"positions": "learned", "embedding_scale": False})

@@ -111,7 +111,7 @@ def generation_config(run: "Run") -> dict[str, Any]:
         "suppress_tokens": NEVER_WRITTEN_IDS, "do_sample": decode.sample,
     }  # fmt: skip
     if run.task.translates:
-        found |= {"decoder_start_token_id": START_ID, "max_length": run.config.model.max_length}
+        found |= {"decoder_start_token_id": START_ID, "max_length": run.config.model.max_length + 1}  # with the start
     if decode.beam_size > 1:
         found |= {"length_penalty": decode.length_penalty, "early_stopping": False}
     if decode.repetition_penalty != 1:

@@ -134,16 +134,21 @@ def _decoder_of_translator(graph, model):
         x = blocks.decoder_block(index, x, places, visible, "decoder.", memory)
     table = "target_embedding" if model.tie in ("all", "target") else "output_projection"
     graph.name_output(blocks.project(table, blocks.final("decoder", x)), "logits")
-    own, other = blocks.caches("decoder.", "past_length"), blocks.caches("encoder.", "encoder_length")
+    past = _by_layer(blocks.caches("decoder.", "past_length") | blocks.caches("encoder.", "encoder_length"))
     inputs = {
         "encoder_attention_mask": ("int64", ["batch", "source_length"]), "input_ids": IDS,
         "encoder_hidden_states": ("float32", ["batch", "source_length", model.d_model]),
-        **{f"past_key_values{name}": kind for name, kind in (own | other).items()},
+        **{f"past_key_values{name}": kind for name, kind in past.items()},
         "use_cache_branch": ("bool", [1]),
     }  # fmt: skip
-    following = blocks.caches("decoder.", "total_length") | blocks.caches("encoder.", "source_length")
+    following = _by_layer(blocks.caches("decoder.", "total_length") | blocks.caches("encoder.", "source_length"))
     outputs = {"logits": ("float32", ["batch", "length", "vocabulary"])}
     return graph.model(inputs, outputs | {f"present{name}": kind for name, kind in following.items()})
+
+
+def _by_layer(caches):
+    """Return caches in the order of their layers: Optimum goes by the order, not by the names."""
+    return dict(sorted(caches.items(), key=lambda item: int(item[0].split(".")[1])))
 
 
 def _either(graph, past, blocks, index, number):

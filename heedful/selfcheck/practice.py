@@ -33,6 +33,7 @@ class TrialTraining:
         if tokens is None:
             tokens = sum(batch["weights"].sum() for batch in batches[: self.micro_batches])
         batches = with_update_tokens(batches, tokens)
+        backend.distribute([*self.objective.variables, *self.optimizer.variables])  # or updates compile twice
         data = backend.feed(iter(batches), batches[0])
         history = self.objective.fit(data, steps_per_epoch=len(batches), epochs=1, verbose=0, shuffle=False)
         return float(history.history["smoothed_loss"][-1])

@@ -82,6 +82,7 @@ def _run(arguments):
         print(f"heedful {__version__}")
         return 0
     from heedful import settings
+    from heedful.distributed.parent import end_with_parent
     from heedful.memory import keep_freed_memory
 
     command = _command(arguments)
@@ -94,6 +95,7 @@ def _run(arguments):
     options = command_parser(command).parse_args(rest)
     options.overrides, options.arguments = overrides, arguments
     keep_freed_memory()
+    end_with_parent()
     return module.run(options) or 0
 
 

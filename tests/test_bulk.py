@@ -74,6 +74,24 @@ def test_gathered_shares_equal_the_whole_to_the_last_byte(run, many, cli, tmp_pa
 
 
 @pytest.mark.slow
+def test_every_device_translates_a_share(run, many, tmp_path):
+    def translated(name, devices):
+        command = [sys.executable, "-m", "heedful", "translate", "run", "in.txt", "--out", name, *SMALL_BATCHES]
+        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+        command = list(map(str, [*command, "--sample", "--temperature", 2]))
+        return subprocess.run(
+            command, cwd=tmp_path, env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True
+        )
+
+    done = [translated(name, devices) for name, devices in (("one.txt", 1), ("two.txt", 2))]
+    assert [one.returncode for one in done] == [0, 0], done
+    assert (tmp_path / "one.txt").read_bytes() == (tmp_path / "two.txt").read_bytes()
+    assert "share 1/2: 150 lines" in done[1].stdout
+    assert done[1].stdout.endswith("two.txt: 300 lines\n")
+    assert not (tmp_path / "two.txt.shares").exists()
+
+
+@pytest.mark.slow
 def test_shares_of_something_else_are_not_gathered(run, many, cli, tmp_path):
     def call(*arguments):
         return cli("translate", "run", "in.txt", "--out", "out.txt", *arguments, *SMALL_BATCHES)

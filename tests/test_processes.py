@@ -272,7 +272,7 @@ def launched(body, count=2):
     script = SCRIPT.format(body=body)
     code = (
         "import sys; from heedful.distributed.launch import launch\n"
-        f"sys.exit(launch([sys.executable, '-c', {script!r}], {count}, 'RESUME'))"
+        f"sys.exit(launch([[sys.executable, '-c', {script!r}]] * {count}, 'RESUME'))"
     )
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -8,6 +8,7 @@ from heedful.backend.devices import (  # imported first: it selects the Keras ba
     device_memory,
     workers,
 )
+from heedful.backend.isolation import environment_of_device
 from heedful.backend.kernels import attend, layer_norm, relu
 from heedful.backend.placement import (
     WISHES,
@@ -60,6 +61,7 @@ __all__ = [
     "device_memory",
     "device_summary",
     "distribute",
+    "environment_of_device",
     "exchange",
     "feed",
     "finish",

@@ -4,6 +4,7 @@ Shares are contiguous, and are cut between the windows in which a translator rea
 together with the same other lines as without shares, and the gathered result is the same to the last byte.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -87,8 +88,8 @@ class Bulk:
         write_text(manifest, json.dumps(wanted | {"output": file_hash(path)}, indent=2) + "\n")
         return stop - start
 
-    def gather(self, total: int) -> int:
-        """Join all shares in OUT; return the number of records.
+    def gather(self, total: int, remove: bool = False) -> int:
+        """Join all shares in OUT, and `remove` them; return the number of records.
 
         Raises:
             InputError: shares are missing, or were computed from other records, weights or settings.
@@ -115,6 +116,12 @@ class Bulk:
             aside.replace(self.out)
         finally:
             aside.unlink(missing_ok=True)
+        if remove:
+            for number in range(1, total + 1):
+                for path in self._paths(Share(number, total)):
+                    path.unlink()
+            with contextlib.suppress(OSError):  # shares of another total are kept
+                parts[0].parent.rmdir()
         return count
 
     def _wanted(self, share, start, stop):

@@ -73,7 +73,10 @@ def _training(options):
 def _launch(options):
     """Start this command in several processes."""
     from heedful.distributed.launch import launch
+    from heedful.errors import InputError
 
+    if options.processes < 1:
+        raise InputError("--processes takes a number from 1.")
     path = options.resume or options.run
     if path is None:
         from heedful import workflows
@@ -81,7 +84,7 @@ def _launch(options):
         path = workflows.default_folder(settings.of_recipe(find_recipe(options.recipe), options.overrides))
     resume = f"heedful train --resume {path} --processes {options.processes}"
     command = [sys.executable, "-m", "heedful", *_without_processes(options.arguments), "--join"]
-    return launch(command, options.processes, resume)
+    return launch([command] * options.processes, resume)
 
 
 def _without_processes(arguments):
@@ -98,12 +101,10 @@ def _without_processes(arguments):
 def _join(options, config, lead):
     """Train together with the processes that a launcher has started."""
     from heedful import backend
-    from heedful.distributed.parent import end_with_parent
     from heedful.distributed.place import find_place
     from heedful.progress import note
     from heedful.workflows.processes import train_together
 
-    end_with_parent()
     place = find_place(os.environ)
     backend.join(place.address, place.count, place.index, place.local_index)
     if not backend.process_index():

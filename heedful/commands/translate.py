@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import shlex
 import sys
 from pathlib import Path
 
@@ -48,8 +49,7 @@ def run(options):
     from heedful.run import Run
 
     if options.out or options.share or options.gather:
-        translate_file(options)
-        return
+        return translate_file(options)
     if options.field is not None:
         raise InputError("--field is for a whole file: give --out.")
     source = terminal.read(options.files)
@@ -70,6 +70,7 @@ def run(options):
                 sys.stdout.write(f"{number}\t{score:.4f}\t{line}\n" if tabs else f"{line}\n")
             sys.stdout.flush()  # a reader may wait for the line
             bar.advance(shown)
+    return 0
 
 
 def share(text):
@@ -120,9 +121,8 @@ def translate_file(options):
     bulk = Bulk(found, options.out, made_with, WINDOW * decode.batch_size)
     if options.gather:
         terminal.report_progress(f"{options.out}: {bulk.gather(options.gather):,} lines")
-        return
+        return 0
     keep_compilations()
-    terminal.note_idle_devices()
 
     def translate(lines, first):
         translator = _translator(options.engine, runs, decode)
@@ -133,10 +133,36 @@ def translate_file(options):
                 bar.advance(shown)
 
     if not options.share:
-        terminal.report_progress(f"{options.out}: {bulk.whole(translate):,} lines")
-        return
+        if environments := _devices(options.engine):
+            if code := _on_every_device(options, environments):
+                return code
+            lines = bulk.gather(len(environments), remove=True)
+        else:
+            lines = bulk.whole(translate)
+        terminal.report_progress(f"{options.out}: {lines:,} lines")
+        return 0
     done = bulk.compute(options.share, translate)
     terminal.report_progress(f"share {options.share}: {done:,} lines" if done else f"share {options.share} is finished")
+    return 0
+
+
+def _devices(engine):
+    """Return the environment variables of a process for each device, if there are several."""
+    from heedful import backend
+
+    if engine != "heedful" or backend.device_count() == 1:
+        return []
+    found = [environment for n in range(backend.device_count()) if (environment := backend.environment_of_device(n))]
+    return found if len(found) == backend.device_count() else []
+
+
+def _on_every_device(options, environments):
+    """Translate a share with each device, in a process of its own; return the exit code."""
+    from heedful.distributed.launch import launch
+
+    count, own = len(environments), [sys.executable, "-m", "heedful", *options.arguments]
+    resume = shlex.join(["heedful", *options.arguments])
+    return launch([[*own, "--share", f"{number}/{count}"] for number in range(1, count + 1)], resume, environments)
 
 
 def _engine_of(options, run):

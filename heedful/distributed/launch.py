@@ -7,37 +7,33 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from heedful.distributed.parent import PARENT
-from heedful.errors import InputError
 from heedful.progress import note
 
 GRACE = 10.0  # seconds that the other processes get to end, once one has failed
 POLL = 0.1  # seconds between looks at the processes
 
 
-def launch(command: Sequence[str], count: int, resume: str) -> int:
-    """Run a command in `count` processes, each with its share of the cores; return the exit code.
+def launch(
+    commands: Sequence[Sequence[str]], resume: str, environments: Sequence[Mapping[str, str]] | None = None
+) -> int:
+    """Run commands together, each in a process with its share of the cores; return the exit code.
 
     Each process finds its place in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The output of process 0 is shown.
     Signals are passed on to all. If a process fails, the others are ended.
 
     Args:
-        command: the program and its arguments. It calls `end_with_parent`.
-        count: how many processes.
+        commands: programs and their arguments. They call `end_with_parent`, as every command of heedful does.
         resume: the command that continues the work.
-
-    Raises:
-        InputError: `count` is not positive.
+        environments: more environment variables of each.
     """
-    if count < 1:
-        raise InputError("--processes takes a number from 1.")
     reading, writing = os.pipe()  # each process ends when `writing` closes: when this one ends, however that happens
-    group = _Group(count)
+    group = _Group(len(commands))
     before = {number: signal.signal(number, group.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        group.start(command, reading)
+        group.start(commands, environments or [{}] * len(commands), reading)
         return group.wait(resume)
     finally:
         group.kill()
@@ -54,17 +50,18 @@ class _Group:
         self.count, self.processes, self.messages, self.pending = count, [], [], None
         self.killed: set[int] = set()  # those that had to be killed because others had failed
 
-    def start(self, command, parent):
+    def start(self, commands, environments, parent):
         port, cores = _free_port(), _shares(sorted(_cores()), self.count)
         for index in range(self.count):
             place = {"RANK": index, "WORLD_SIZE": self.count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             environment = os.environ | {name: str(value) for name, value in place.items()} | {PARENT: str(parent)}
             environment.pop("LOCAL_RANK", None)
             environment.pop("TORCHELASTIC_RUN_ID", None)
+            environment |= environments[index]
             message = None if index == 0 else tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process runs
             self.messages.append(message)
             started = subprocess.Popen(
-                command, env=environment, pass_fds=[parent], start_new_session=True,
+                commands[index], env=environment, pass_fds=[parent], start_new_session=True,
                 stdin=None if index == 0 else subprocess.DEVNULL, stderr=message,
                 stdout=None if index == 0 else subprocess.DEVNULL,
             )  # fmt: skip

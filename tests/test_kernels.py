@@ -6,6 +6,7 @@ from keras import ops
 
 import heedful
 from heedful import backend
+from heedful.backend import kernels
 from heedful.layers import attention_weights, masks
 from heedful.layers.norms import LayerNorm
 from tests.gradients import gradients
@@ -142,3 +143,16 @@ def test_a_model_uses_attention_and_layer_norm_of_the_backend(monkeypatch, norma
     model = heedful.Transformer(11, 13, num_layers=1, d_model=10, num_heads=2, d_ff=7)
     model({"source": np.array([[4, 5]]), "target": np.array([[2, 6]])})
     assert (called.count("attend"), called.count("layer_norm")) == (3, 5)
+
+
+@pytest.mark.skipif(backend.NAME != "jax", reason="a form of JAX's attention")
+@pytest.mark.parametrize("shape", [None, (3, 1, 1, 7), (1, 1, 5, 7), (3, 1, 5, 7), (5, 7)])
+@pytest.mark.parametrize("heads", [6, 2])
+def test_attention_of_an_accelerator_equals_that_of_a_cpu(shape, heads, rng, monkeypatch):
+    query = rng.standard_normal((3, 5, 6, 4)).astype(np.float32)
+    keys, values = (rng.standard_normal((3, 7, heads, 4)).astype(np.float32) for _ in range(2))
+    visible = None if shape is None else np.asarray(rng.random(shape) < 0.6) | (np.arange(7) == 0)
+    wanted = backend.attend(*map(ops.convert_to_tensor, (query, keys, values)), visible)
+    monkeypatch.setattr(kernels, "jax_on_cpu", lambda: False)
+    found = backend.attend(*map(ops.convert_to_tensor, (query, keys, values)), visible)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)

@@ -1,19 +1,22 @@
 """The trainer: when it stops, which weights it keeps, and what it reports."""
 
+import itertools
 import json
 import math
 import shutil
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from heedful import workflows
+from heedful import backend, workflows
 from heedful.errors import InputError
 from heedful.run import WEIGHTS, Run
 from heedful.storage import read_checked
 from heedful.tasks.translate import TranslationValidator
-from heedful.training import meter
+from heedful.training import loss, meter
+from heedful.training.ahead import prepared_ahead
 from heedful.workflows import Training
 from tests.conftest import change, quiet
 
@@ -138,3 +141,39 @@ def test_a_training_that_ends_before_its_first_validation_keeps_its_weights(conf
     job.train()
     assert any(line.startswith("Stopped after 1e-09 minutes (train.minutes), at update 0 of 6") for line in said)
     assert (tmp_path / "run" / WEIGHTS).exists()
+
+
+@pytest.mark.skipif(backend.NAME != "jax", reason="JAX computes while the host prepares the next batch")
+@pytest.mark.parametrize("accumulate", ["1", "2"])
+def test_a_host_that_runs_ahead_of_the_device_changes_no_bit(config, tmp_path, monkeypatch, accumulate):
+    """As on a GPU: batches are prepared in a thread, and the losses of several updates are awaited together."""
+    config = change(config, "--train.updates", "11", "--train.validate_every", "10")
+    config = change(config, "--train.accumulate_batches", accumulate)
+    monkeypatch.setattr(loss, "CHUNK", loss.ACCELERATED_CHUNK)
+    usual = workflows.train(config, tmp_path / "usual", quiet)
+    monkeypatch.setattr(backend, "runs_ahead", lambda: True)
+    ahead = workflows.train(config, tmp_path / "ahead", quiet)
+    first, second = (run.checkpoints.read_last()[0] for run in (usual, ahead))
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    logs = [[{"update": e["update"], "loss": e["loss"]} for e in run.log.read()] for run in (usual, ahead)]
+    assert logs[0] == logs[1]
+    assert [entry["update"] for entry in logs[0]] == [10, 11]
+
+
+@pytest.mark.any_backend
+def test_batches_prepared_ahead_keep_their_order_and_their_errors():
+    def items():
+        yield from range(5)
+        raise InputError("no more")
+
+    ahead = prepared_ahead(items())
+    assert [next(ahead) for _ in range(5)] == list(range(5))
+    with pytest.raises(InputError, match="no more"):
+        next(ahead)
+    assert list(prepared_ahead(iter("abc"))) == ["a", "b", "c"]
+    before = threading.active_count()
+    endless = prepared_ahead(itertools.count())
+    assert next(endless) == 0
+    endless.close()
+    assert threading.active_count() == before

@@ -6,6 +6,7 @@ from heedful.backend.devices import (  # imported first: it selects the Keras ba
     device,
     device_count,
     device_memory,
+    runs_ahead,
     workers,
 )
 from heedful.backend.isolation import environment_of_device
@@ -82,6 +83,7 @@ __all__ = [
     "process_count",
     "process_index",
     "relu",
+    "runs_ahead",
     "scan",
     "set_seed",
     "sum_over_devices",

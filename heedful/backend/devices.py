@@ -26,6 +26,11 @@ def jax_on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
+def runs_ahead() -> bool:
+    """Return whether the host may prepare the next batch while the device computes: JAX on an accelerator."""
+    return NAME == "jax" and not jax_on_cpu()
+
+
 def cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -28,9 +28,27 @@ def attend(query, keys, values, visible=None):
     """
     if jax_on_cpu():
         return xla_gradients.attend(query, keys, values, visible)
+    if NAME == "jax":
+        return _attend_on_accelerator(query, keys, values, visible)
     if keys.shape[2] == 1 and NAME == "tensorflow":  # its kernel refuses a single key head
         keys, values = (ops.repeat(x, query.shape[2], axis=2) for x in (keys, values))
     return ops.dot_product_attention(query, keys, values, mask=visible)
+
+
+def _attend_on_accelerator(query, keys, values, visible):
+    """Return `attend` of JAX's own function.
+
+    Keras would first try cuDNN's kernel, which accepts no mask that is not as large as the attention weights, and log
+    the failure each time.
+    """
+    import jax
+
+    mask = None
+    if visible is not None:
+        shape = (1,) * (4 - len(visible.shape)) + tuple(visible.shape)
+        lengths = query.shape[1], keys.shape[1]
+        mask = ops.broadcast_to(ops.reshape(visible, shape), (*shape[:2], *lengths))
+    return jax.nn.dot_product_attention(query, keys, values, mask=mask, implementation=None if mask is None else "xla")
 
 
 def layer_norm(x, gain, shift, epsilon):

@@ -8,6 +8,8 @@ from keras import ops
 
 from heedful import backend
 
+LARGEST = 2**31  # numbers that `draws` numbers differently
+
 
 @keras.saving.register_keras_serializable("heedful")
 class Dropout(keras.layers.Layer):
@@ -65,6 +67,8 @@ def draws(shape, state):
     Each index is hashed by two multiplications and xor-shifts (Wellons' `lowbias32`, 2018). The state enters before
     each multiplication, so that the numbers of two states are not permutations of each other.
     """
+    if all(isinstance(axis, int) for axis in shape) and math.prod(shape) > LARGEST:
+        raise ValueError(f"Dropout draws at most {LARGEST:,} numbers at once, not for the shape {tuple(shape)}.")
     seed, count = (ops.cast(state[i], "int32") for i in range(2))
     before, between = (
         _hash(ops.bitwise_xor(count, _hash(ops.bitwise_xor(seed, _signed(salt))))) for salt in (0x9E3779B9, 0x85EBCA6B)

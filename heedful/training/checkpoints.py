@@ -1,5 +1,6 @@
 """The exact training state, and how it is saved to the run folder and restored."""
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -87,4 +88,5 @@ class Checkpoints:
         return {name: (value / len(paths)).astype(np.float32) for name, value in total.items()}
 
     def _bytes(self):
-        return sum(array.nbytes for array in self.arrays().values())
+        sizes = (math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in self.variables.values())
+        return sum(sizes)

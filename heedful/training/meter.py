@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+from heedful import backend
 from heedful.config import TrainConfig
 from heedful.data.examples import Examples
 from heedful.progress import note, progress_bar
@@ -70,6 +71,10 @@ class Meter:
             })  # fmt: skip
             yield batch
 
+    def is_new(self, number: int) -> bool:
+        """Return whether batch `number` has a shape that was not counted yet: its update is compiled first."""
+        return self.examples.shape(number) not in self._seen
+
     def count(self, number: int, seconds: float) -> None:
         """Count batch `number`, which took `seconds`."""
         made, shape = self._pending.popleft(), self.examples.shape(number)
@@ -104,6 +109,9 @@ class Meter:
         machine one measurement may be half of that.
         """
         rate = product_rate(self.config.precision)
+        if rate:  # of one device, or of the cores of one process
+            devices = backend.training_devices(self.config.devices)
+            rate *= devices if backend.device() != "cpu" else backend.process_count()
         self._rate = max(self._rate or 0.0, rate) if rate else None
         return self._figures(self._now)
 

@@ -21,21 +21,26 @@ class Monitor(keras.callbacks.Callback):
         self.number = trainer.update * trainer.config.accumulate_batches
         self.diverged = None
         self.since = self.saved = time.monotonic()
+        self.waiting: list[int] = []  # batches that the device may still be computing
 
     def wishes_to_stop(self) -> bool:
         """Return whether a signal has come or the deadline has passed."""
         return self.signals.received is not None or time.monotonic() > self.deadline
 
     def on_train_batch_end(self, batch, logs=None):
-        loss = backend.finish(logs["loss"], self.since)  # so that the time includes the computation
-        now = time.monotonic()
-        self.meter.count(self.number, now - self.since)
-        self.since = now
-        if self.log:
-            self.log.count(self.trainer.examples.tokens(self.number))
+        self.waiting.append(self.number)
         self.number += 1
         update, rest = divmod(self.number, self.trainer.config.accumulate_batches)
-        if rest:
+        if self.trainer.updates.continues(self.number) and not self.meter.is_new(self.number - 1):
+            return
+        loss = backend.finish(logs["loss"], self.since)  # so that the time includes the computation
+        now = time.monotonic()
+        for number in self.waiting:
+            self.meter.count(number, (now - self.since) / len(self.waiting))
+            if self.log:
+                self.log.count(self.trainer.examples.tokens(number))
+        self.since, self.waiting = now, []
+        if rest or self.trainer.updates.continues(self.number):
             return
         if not math.isfinite(loss):
             self.diverged = update

@@ -1,6 +1,7 @@
 """Runs of updates: the same in every process that trains, each on its own devices."""
 
-from collections.abc import Callable, Iterable, Iterator
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -10,8 +11,11 @@ from heedful import backend
 from heedful.config import TrainConfig
 from heedful.data.examples import Examples
 from heedful.errors import InputError
+from heedful.training.ahead import prepared_ahead
 from heedful.training.objective import WHOLE, training_objective, with_update_tokens
 from heedful.training.watchdog import Watchdog
+
+TOGETHER = 8  # updates between two times that the host waits for an accelerator
 
 
 class Updates:
@@ -32,6 +36,7 @@ class Updates:
         self.objective, self.schedule = training_objective(model, config)
         self.optimizer = self.objective.optimizer
         self.optimizer.build(self.objective.trainable_variables)
+        self._last = 0  # batch of the current run
         self.state_assigned = True  # since the last updates; the other processes do not have it yet
         self._require_rows()
         if config.shard and backend.process_count() > 1:
@@ -65,26 +70,41 @@ class Updates:
         """Return whether the run ends after an update: because of a loss that is not finite, or of a wish."""
         return not np.isfinite(logs["loss"]) or bool(logs[backend.WISHES] if backend.WISHES in logs else wish())
 
+    def continues(self, number: int) -> bool:
+        """Return whether the host goes on without waiting for the device, once it has dispatched `number` batches.
+
+        On a CPU it waits after each batch, elsewhere after every `TOGETHER` updates, and after the last one.
+        """
+        waits = TOGETHER * self.config.accumulate_batches if backend.runs_ahead() else 1
+        return number % waits != 0 and number != self._last
+
     def _run(self, first, goal, assigned, callback, wish, watched):
         variables = [*self.objective.variables, *self.optimizer.variables]
         if assigned:
             self._receive(variables)
+        self._last = goal * self.config.accumulate_batches
         example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
         per_update = self.config.accumulate_batches
         watchdog = Watchdog(60 * self.config.stall_minutes, f"{backend.process_count()} processes", self.resume)
         devices = backend.using_devices(self.config.devices, processes=True, shard=self.config.shard)
         with devices, watchdog:
             backend.distribute(variables)
-            batches = (backend.place(batch, WHOLE, wish()) for batch in watched(self._batches(first)))
+            batches: Generator[Any] = (backend.place(one, WHOLE, wish()) for one in watched(self._batches(first)))
+            if backend.runs_ahead():
+                batches = prepared_ahead(batches)
             callbacks = [callback, watchdog] if backend.process_count() > 1 else [callback]
-            with backend.abandoned_on_error(self.resume):
+            with backend.abandoned_on_error(self.resume), contextlib.closing(batches):
                 history = self.objective.fit(
                     backend.feed(batches, example), steps_per_epoch=(goal - first) * per_update, epochs=1, verbose=0,
-                    shuffle=False, callbacks=callbacks,
+                    shuffle=False, callbacks=self._callbacks(callbacks),
                 )  # fmt: skip
         backend.collect(self.model.variables)
         self.state_assigned = False
         return {name: float(values[-1]) for name, values in history.history.items() if name != backend.WISHES}
+
+    def _callbacks(self, callbacks):
+        """Return callbacks for `fit`; where the host goes ahead of the device, they get arrays and need not wait."""
+        return _ArraysPassedOn(callbacks, add_history=True, model=self.objective) if backend.runs_ahead() else callbacks
 
     def _receive(self, variables):
         """Assign the state of process 0 in the other processes."""
@@ -113,6 +133,14 @@ class Updates:
             )
 
 
+class _ArraysPassedOn(keras.callbacks.CallbackList):
+    """Calls callbacks with the metrics of a batch as arrays: Keras' own list waits for the device to convert them."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        for callback in self.callbacks:
+            callback.on_train_batch_end(batch, logs)
+
+
 class _Following(keras.callbacks.Callback):
     """Ends the updates in a process that follows process 0, when they end there."""
 
@@ -122,7 +150,9 @@ class _Following(keras.callbacks.Callback):
         self.number *= self.per_update
 
     def on_train_batch_end(self, batch, logs=None):
-        float(logs["loss"])  # waits for the update
         self.number += 1
+        if self.updates.continues(self.number):
+            return
+        float(logs["loss"])  # waits for the update
         if self.number % self.per_update == 0 and self.updates.ends(logs, bool):
             self.model.stop_training = True

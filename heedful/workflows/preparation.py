@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,9 @@ def _with_largest_batch(config, tokenizers):
         with tempfile.TemporaryDirectory() as folder:
             Run.create(folder, sized(batch_tokens=tokens, max_shapes=1), *dict.fromkeys(tokenizers))
             command = [sys.executable, "-m", "heedful.workflows.memory_trial", folder]
-            made = subprocess.run(command, capture_output=True, text=True)
+            # On a GPU JAX would take most of the memory at once, whatever the batches need.
+            environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+            made = subprocess.run(command, capture_output=True, text=True, env=environment)
         if made.returncode == 1 and tokens == FIRST:
             raise InputError(f"The memory trial failed: {' '.join(made.stderr.splitlines()[-1:])}")
         return None if made.returncode else Trial(**json.loads(made.stdout.splitlines()[-1]))

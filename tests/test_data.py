@@ -233,3 +233,24 @@ def test_batches_hold_as_many_sentences_as_fit(lengths):
         longest = max(shape.lengths)
         assert shape.sentences * longest <= 257 < (shape.sentences + 1) * longest
     assert all(shape.sentences == 64 for shape in plan(lengths, batch_sentences=64).shapes)
+
+
+@pytest.mark.any_backend
+def test_a_corpus_may_be_many_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path))
+    for number in (2, 1, 10):
+        (tmp_path / f"part-{number:02}.de").write_text(f"ja {number}\n", encoding="utf-8")
+        (tmp_path / f"part-{number:02}.en").write_text(f"yes {number}\n", encoding="utf-8")
+        (tmp_path / f"both-{number:02}.tsv").write_text(f"ja {number}\tyes {number}\n", encoding="utf-8")
+    want = [(f"ja {number}", f"yes {number}") for number in (1, 2, 10)]
+    corpus = Corpus.from_files(["part-*.de", "part-*.en"])
+    assert list(corpus) == list(corpus) == want
+    assert list(Corpus.from_files(["both-*.tsv"])) == want
+    assert corpus.name == "part-*.de + part-*.en"
+    (tmp_path / "part-02.en").write_text("no\n", encoding="utf-8")
+    assert Corpus.from_files(["part-*.de", "part-*.en"]).fingerprint != corpus.fingerprint
+    (tmp_path / "part-02.en").unlink()
+    with pytest.raises(InputError, match=r"part-\*\.de matches 3 files, and part-\*\.en 2\."):
+        Corpus.from_files(["part-*.de", "part-*.en"])
+    with pytest.raises(InputError, match=r"Missing text: none-\*\.de, none-\*\.en\."):
+        Corpus.from_files(["none-*.de", "none-*.en"])

@@ -95,7 +95,7 @@ def abandoned_on_error(resume: str) -> Iterator[None]:
             note(f"heedful: {error}")
         elif not isinstance(error, KeyboardInterrupt):
             traceback.print_exc()
-        abandon(130 if isinstance(error, KeyboardInterrupt) else 1)
+        abandon(130 if isinstance(error, KeyboardInterrupt) else 2 if isinstance(error, InputError) else 1)
 
 
 def process_index() -> int:

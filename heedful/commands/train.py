@@ -77,14 +77,18 @@ def _launch(options):
 
     if options.processes < 1:
         raise InputError("--processes takes a number from 1.")
+    command = [sys.executable, "-m", "heedful", *_without_processes(options.arguments), "--join"]
+    return launch([command] * options.processes, f"{_resume_command(options)} --processes {options.processes}")
+
+
+def _resume_command(options):
+    """Return the command that continues the training."""
     path = options.resume or options.run
     if path is None:
         from heedful import workflows
 
         path = workflows.default_folder(settings.of_recipe(find_recipe(options.recipe), options.overrides))
-    resume = f"heedful train --resume {path} --processes {options.processes}"
-    command = [sys.executable, "-m", "heedful", *_without_processes(options.arguments), "--join"]
-    return launch([command] * options.processes, resume)
+    return f"heedful train --resume {path}"
 
 
 def _without_processes(arguments):
@@ -109,7 +113,8 @@ def _join(options, config, lead):
     backend.join(place.address, place.count, place.index, place.local_index)
     if not backend.process_index():
         note(f"joined {backend.process_count()} processes ({place.source})")
-    return train_together(settings.flat(config) | {"--resume": str(options.resume or "")}, lead)
+    asked = settings.flat(config) | {"--resume": str(options.resume or "")}
+    return train_together(asked, lead, _resume_command(options))
 
 
 def stoppable(work, folder):

@@ -90,23 +90,13 @@ def translate_file(options):
     from heedful.bulk.shares import Bulk
     from heedful.cache import keep_compilations
     from heedful.commands import terminal
-    from heedful.data.corpus import resolve
     from heedful.errors import InputError
     from heedful.inference.line_translator import WINDOW
     from heedful.progress import progress_bar
     from heedful.run import Run
     from heedful.storage import read_checksum
 
-    if not options.out or len(options.files) != 1 or options.scores or options.prefixes:
-        raise InputError("A whole file needs one input file and --out, and takes no --scores or --prefixes.")
-    if options.share and options.gather:
-        raise InputError("--share computes a part, --gather joins all parts: give one of them.")
-    if options.out.resolve() == resolve(options.files[0]).resolve():
-        raise InputError(f"{options.out} is the input file: choose another name for the translations.")
-    if records.format_of(options.out) != records.format_of(options.files[0]):
-        raise InputError(f"{options.out} must have the format of {options.files[0]}, by the end of its name.")
-    if options.out.suffix == ".gz":
-        raise InputError(f"{options.out} would not be compressed: leave out .gz.")
+    _check_file_arguments(options)
     runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
     runs[0].with_adapter(options.adapter)
     decode = settings.given_options(runs[0].config, "decode", options)
@@ -163,6 +153,24 @@ def _on_every_device(options, environments):
     count, own = len(environments), [sys.executable, "-m", "heedful", *options.arguments]
     resume = shlex.join(["heedful", *options.arguments])
     return launch([[*own, "--share", f"{number}/{count}"] for number in range(1, count + 1)], resume, environments)
+
+
+def _check_file_arguments(options):
+    """Raise `InputError` if the arguments for a whole file contradict each other."""
+    from heedful.bulk import records
+    from heedful.data.corpus import resolve
+    from heedful.errors import InputError
+
+    if not options.out or len(options.files) != 1 or options.scores or options.prefixes:
+        raise InputError("A whole file needs one input file and --out, and takes no --scores or --prefixes.")
+    if options.share and options.gather:
+        raise InputError("--share computes a part, --gather joins all parts: give one of them.")
+    if options.out.resolve() == resolve(options.files[0]).resolve():
+        raise InputError(f"{options.out} is the input file: choose another name for the translations.")
+    if records.format_of(options.out) != records.format_of(options.files[0]):
+        raise InputError(f"{options.out} must have the format of {options.files[0]}, by the end of its name.")
+    if options.out.suffix == ".gz":
+        raise InputError(f"{options.out} would not be compressed: leave out .gz.")
 
 
 def _engine_of(options, run):

@@ -23,7 +23,8 @@ class DataConfig:
     puzzle; or the name of a text that `heedful data get` has downloaded: its files are used unless `train` is set."""
     train: tuple[str, ...] = ()
     """Training text, plain or .gz. translate: source file and target file, or one .tsv file. classify: a label, a
-    tab or a space, and a text on each line. generate, fill: any number of files."""
+    tab or a space, and a text on each line. generate, fill: any number of files. A name may be a pattern, such as
+    "part-*.de"; the files that match are read in the order of their names."""
     valid: tuple[str, ...] = ()
     """Validation text, in the same form."""
     test: tuple[str, ...] = ()

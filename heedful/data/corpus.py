@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import glob
 import gzip
 import hashlib
 import itertools
@@ -29,9 +30,22 @@ def resolve(path: str | Path) -> Path:
     return own if own.exists() else located(path) or own
 
 
+def matching(path: str | Path) -> list[Path]:
+    """Return the files, by name, that a pattern such as `part-*.de` matches; any other path is `resolve`d.
+
+    Patterns are looked up where `resolve` looks. One that matches nothing is returned as it is.
+    """
+    if not any(character in str(path) for character in "*?[") or resolve(path).exists():
+        return [resolve(path)]
+    for folder in (Path(), Path(os.environ.get("HEEDFUL_DATA", "data"))):
+        if found := sorted(glob.glob(str(folder / os.path.expanduser(path)))):
+            return [Path(one) for one in found]
+    return [Path(path)]
+
+
 def resolve_all(paths: Sequence[str | Path], origin: str = "") -> list[Path]:
-    """Return the `resolve`d paths; raise `InputError` if some are missing (with `origin`) or are not files."""
-    found = [resolve(path) for path in paths]
+    """Return the files of paths and patterns; raise `InputError` if some are missing (with `origin`) or no files."""
+    found = list(itertools.chain.from_iterable(map(matching, paths)))
     for path in found:
         if path.exists() and not path.is_file():
             raise InputError(f"{path} is not a file, but a folder or a pipe: text is read more than once.")
@@ -43,11 +57,19 @@ def resolve_all(paths: Sequence[str | Path], origin: str = "") -> list[Path]:
     return found
 
 
-def resolve_pair(paths: Sequence[str | Path], origin: str = "") -> list[Path]:
-    """Return the `resolve`d files of a parallel text; raise `InputError` also if there are more than two."""
+def resolve_pairs(paths: Sequence[str | Path], origin: str = "") -> list[tuple[Path, ...]]:
+    """Return the files of a parallel text: pairs of them, or single .tsv files; several if the paths are patterns.
+
+    Raises:
+        InputError: as in `resolve_all`; there are more than two paths, or two patterns that match different numbers.
+    """
     if len(paths) > 2:
         raise InputError(f"A parallel text is two files or one .tsv file, not {len(paths)}.")
-    return resolve_all(paths, origin)
+    resolve_all(paths, origin)  # all missing files in one message
+    sides = [resolve_all([path]) for path in paths]
+    if len({len(side) for side in sides}) > 1:
+        raise InputError(f"{paths[0]} matches {len(sides[0])} files, and {paths[1]} {len(sides[1])}.")
+    return list(zip(*sides, strict=True))
 
 
 def raw_lines(path) -> Iterator[bytes]:
@@ -148,14 +170,16 @@ class Corpus:
 
     @classmethod
     def from_files(cls, paths: Sequence[str | Path], origin: str = "") -> "Corpus":
-        """Open two parallel files or one .tsv.
+        """Open two parallel files or one .tsv, or as many of them as patterns such as `part-*.de` match.
 
         Raises:
-            InputError: there are more than two files, or some are missing; the message names these and `origin`,
+            InputError: there are more than two paths, or files are missing; the message names these and `origin`,
                 where the text comes from.
         """
-        found = resolve_pair(paths, origin)
-        return cls(lambda: read_pairs(found), fingerprint_files(found), " + ".join(map(str, found)))
+        groups = resolve_pairs(paths, origin)
+        files = list(itertools.chain.from_iterable(groups))
+        name = " + ".join(map(str, files if len(groups) == 1 else paths))
+        return cls(lambda: itertools.chain.from_iterable(map(read_pairs, groups)), fingerprint_files(files), name)
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[str, str]], name: str) -> "Corpus":

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 from heedful.config import PARTS
-from heedful.data.corpus import raw_lines, resolve_all, resolve_pair, split_pair
+from heedful.data.corpus import raw_lines, resolve_all, resolve_pairs, split_pair
 from heedful.data.labels import separator_of, split_labelled
 from heedful.errors import InputError
 
@@ -60,13 +60,15 @@ class Rows:
             InputError: files are missing (the message names them), there are more than two, or a single file has no tab
                 in its first lines.
         """
-        found = resolve_pair(paths, origin)
-        beginning = list(itertools.islice(_lines(found[0]), LOOKED_AT)) if len(found) == 1 else []
-        if beginning and not any("\t" in line for line in beginning):
-            raise InputError(
-                f"{found[0]} has no tab in its first {len(beginning)} lines: a parallel text is two files, or one .tsv."
-            )
-        return cls([tuple(found)], ("source", "target"))
+        found = resolve_pairs(paths, origin)
+        for first, *other in found:
+            beginning = [] if other else list(itertools.islice(_lines(first), LOOKED_AT))
+            if beginning and not any("\t" in line for line in beginning):
+                raise InputError(
+                    f"{first} has no tab in its first {len(beginning)} lines: a parallel text is two files, or one "
+                    ".tsv."
+                )
+        return cls(found, ("source", "target"))
 
     @classmethod
     def of_labelled(cls, paths, origin=""):

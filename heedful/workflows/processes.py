@@ -17,18 +17,22 @@ from heedful.workflows.agreement import require_agreement
 from heedful.workflows.training import Training
 
 
-def train_together(asked: dict[str, Any], lead: Callable[[], int]) -> int:
+def train_together(asked: dict[str, Any], lead: Callable[[], int], resume: str) -> int:
     """Train in this process, one of those that joined; return the exit code.
+
+    If another process is gone, or this one fails with another error than an `InputError`, it ends at once.
 
     Args:
         asked: what this process was asked for, by name; it must be the same in all.
         lead: what process 0 does: it trains, and returns the exit code.
+        resume: the command that continues the training.
 
     Raises:
         InputError: the processes disagree.
     """
     require_agreement(asked)
-    code = _follow() if backend.process_index() else _lead(lead)
+    with backend.abandoned_on_error(resume):
+        code = _follow() if backend.process_index() else _lead(lead)
     backend.leave()
     return code
 
@@ -40,9 +44,6 @@ def _lead(lead):
     except InputError as error:
         note(f"heedful: {error}")
         code = 2
-    except BaseException:
-        backend.exchange({"end": 1})
-        raise
     backend.exchange({"end": code})
     return code
 

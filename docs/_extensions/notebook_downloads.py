@@ -1,8 +1,12 @@
 """Each page with code cells can be downloaded as a Jupyter notebook."""
 
+import re
 from pathlib import Path
 
 import jupytext
+
+# A link to another page of the site, which does not lie beside a notebook that was downloaded; its text remains.
+LINK_TO_PAGE = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)\s]+\)")
 
 
 def setup(app):
@@ -18,7 +22,11 @@ def _convert(app):
         if _has_cells(page.read_text(encoding="utf-8")):
             notebook = folder / "notebooks" / f"{page.stem}.ipynb"
             notebook.parent.mkdir(parents=True, exist_ok=True)
-            jupytext.write(jupytext.read(page), notebook)
+            content = jupytext.read(page)
+            for cell in content.cells:
+                if cell.cell_type == "markdown":
+                    cell.source = LINK_TO_PAGE.sub(r"\1", cell.source)
+            jupytext.write(content, notebook)
 
 
 def _link(app, name, content):

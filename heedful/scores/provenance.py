@@ -114,7 +114,7 @@ def provenance(run: Run, corpus: Corpus, decode: DecodeConfig | None = None) -> 
         "libraries": {name: version for name in LIBRARIES if (version := _version(name))},
         "python": platform.python_version(),
         "hardware": hardware(),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": _command(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     return found | ({"decode": dataclasses.asdict(decode)} if decode else {})
@@ -153,3 +153,9 @@ def counts_of(run: Run, scores: Mapping[str, Any]):
     if metadata.get("data_fingerprint") != scores["data_fingerprint"]:
         raise InputError(f"{path} does not belong to the scores that name it: evaluate {run.path} again.")
     return {name: np.asarray(counts) for name, counts in arrays.items() if name in metric_names()}
+
+
+def _command():
+    """Return the command of this process; a notebook's server starts it with arguments of its own."""
+    name = Path(sys.argv[0]).name
+    return "notebook" if name.startswith("ipykernel") else " ".join([name, *sys.argv[1:]])

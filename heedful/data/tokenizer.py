@@ -10,13 +10,12 @@ import tokenizers
 from tokenizers import decoders, models
 
 from heedful.data.padding import Padding, padded_batch
-from heedful.data.vocabulary_training import read_with_space, untrained, with_special, wordpiece
+from heedful.data.vocabulary_training import in_our_order, read_with_space, untrained, with_special, wordpiece
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, MASK, PAD_ID, SPECIAL, START_ID, UNKNOWN, UNKNOWN_ID
 from heedful.validation import parse_json
 
 KINDS, BYTE_LEVEL = ("bpe", "wordpiece", "unigram", "word", "char"), ("bpe", "unigram")
-OF_BERT = {"[START]": "[CLS]", "[END]": "[SEP]"}
 _SPACE, _SPACES = "\u0120", "\u0120\u2581"  # how byte-level tokens spell a space, and how SentencePiece does too
 
 
@@ -29,8 +28,9 @@ class Tokenizer:
     """A trained vocabulary and the rules that split text into its tokens.
 
     `pad_id`, `unknown_id`, `start_id` and `end_id` are always 0 to 3; `mask_id` is None without a [MASK] token.
-    `encode` adds no special tokens; a call, `tokenizer(texts)`, does. `original_ids` has the id of each token in the
-    vocab.txt of a BERT that `from_vocab` read; otherwise it is None.
+    `encode` adds no special tokens; a call, `tokenizer(texts)`, does. `prefix_ids` are those with which every text that
+    is not empty begins, as in BART; a tokenizer that heedful trains has none. `original_ids` has the id of each token
+    in the vocab.txt of a BERT that `from_vocab` read; otherwise it is None.
 
     Args:
         inner: a tokenizer of the `tokenizers` library.
@@ -54,6 +54,8 @@ class Tokenizer:
         self.pad_id, self.unknown_id, self.start_id, self.end_id = PAD_ID, UNKNOWN_ID, START_ID, END_ID
         self.mask_id = inner.token_to_id(MASK)
         self.original_ids: list[int] | None = None
+        framed, bare = (inner.encode("a", add_special_tokens=framed).ids for framed in (True, False))
+        self.prefix_ids: list[int] = framed[: len(framed) - len(bare)]
 
     @classmethod
     def train(
@@ -120,14 +122,7 @@ class Tokenizer:
         The vocabulary of a BERT may have its special tokens anywhere. They become the first ones, with the ids 0 to 4,
         and [CLS] and [SEP] are [START] and [END]; `original_ids` has the ids in the file.
         """
-        tokens = vocab_lines(path)
-        original: list[int] | None = None
-        if not set(SPECIAL) <= set(tokens) and {"[CLS]", "[SEP]"} <= set(tokens):
-            names = [OF_BERT.get(token, token) for token in (*SPECIAL, MASK)]
-            original = [tokens.index(name) for name in names if name in tokens]
-            original += [place for place, token in enumerate(tokens) if token not in names]
-            ours = {theirs: own for own, theirs in OF_BERT.items()}
-            tokens = [ours.get(tokens[place], tokens[place]) for place in original]
+        tokens, original = in_our_order(vocab_lines(path))
         inner = wordpiece(lowercase)
         inner.model = models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNKNOWN)
         inner.add_special_tokens([token for token in (*SPECIAL, MASK) if token in tokens])
@@ -197,6 +192,8 @@ class Tokenizer:
             if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
                 raise InputError("A text is not UTF-8.") from error
             raise
+        if self.prefix_ids:
+            return [[*self.prefix_ids, *encoding.ids] if encoding.ids else [] for encoding in encodings]
         return [encoding.ids for encoding in encodings]
 
     def __call__(
@@ -231,12 +228,15 @@ class Tokenizer:
         return batch
 
     def decode(self, ids: Iterable[int], clean_up_spaces: bool | None = None) -> str:
-        """Return the text of `ids` without special tokens.
+        """Return the text of `ids` without special tokens and the prefix.
 
         Args:
             clean_up_spaces: for WordPiece, whether to remove the spaces before punctuation marks and within English
                 contractions, as in `train`; None uses the setting from training.
         """
+        ids = list(ids)
+        if self.prefix_ids and ids[: len(self.prefix_ids)] == self.prefix_ids:
+            ids = ids[len(self.prefix_ids) :]
         if clean_up_spaces is None or not isinstance(self._inner.model, models.WordPiece):
             return self._inner.decode([int(i) for i in ids], skip_special_tokens=True)
         kept = [token for token in map(self.lookup, ids) if token not in (*SPECIAL, MASK)]

@@ -6,7 +6,9 @@ from collections import Counter
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from heedful.special_tokens import UNKNOWN
+from heedful.special_tokens import MASK, SPECIAL, UNKNOWN
+
+OF_BERT = {"[START]": "[CLS]", "[END]": "[SEP]"}
 
 
 def untrained(kind, lowercase, options, lines, clean_up_spaces):
@@ -105,3 +107,14 @@ def read_with_space(inner):
 
 def _alphabet():
     return sorted(pre_tokenizers.ByteLevel.alphabet())
+
+
+def in_our_order(tokens: list[str]) -> tuple[list[str], list[int] | None]:
+    """Return the tokens of a vocab.txt with our special tokens first, and the ids that they had; None: they stay."""
+    if set(SPECIAL) <= set(tokens) or not {"[CLS]", "[SEP]"} <= set(tokens):
+        return tokens, None
+    names = [OF_BERT.get(token, token) for token in (*SPECIAL, MASK)]
+    original = [tokens.index(name) for name in names if name in tokens]
+    original += [place for place, token in enumerate(tokens) if token not in names]
+    ours = {theirs: own for own, theirs in OF_BERT.items()}
+    return [ours.get(tokens[place], tokens[place]) for place in original], original

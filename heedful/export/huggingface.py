@@ -15,6 +15,7 @@ from heedful.errors import InputError
 from heedful.export.folders import ORIGIN, replacing, write_origin
 from heedful.export.model_card import model_card
 from heedful.pretrained.architectures import LAYOUTS
+from heedful.pretrained.vocabulary import template
 from heedful.special_tokens import (
     END,
     END_ID,
@@ -112,6 +113,8 @@ def generation_config(run: "Run") -> dict[str, Any]:
     }  # fmt: skip
     if run.task.translates:
         found |= {"decoder_start_token_id": START_ID, "max_length": run.config.model.max_length + 1}  # with the start
+        if run.target_tokenizer.prefix_ids:
+            found["forced_bos_token_id"] = run.target_tokenizer.prefix_ids[0]
     if decode.beam_size > 1:
         found |= {"length_penalty": decode.length_penalty, "early_stopping": False}
     if decode.repetition_penalty != 1:
@@ -127,12 +130,12 @@ def _write_tokenizer(run, tokenizer, folder):
     """Write a tokenizer that adds the special tokens that the model has been trained with."""
     data = json.loads(tokenizer.to_json())
     if run.task.translates:
-        before, after = [], [END]
+        before, after = list(map(tokenizer.lookup, tokenizer.prefix_ids)), [END]
     elif run.task.writes:
         before, after = [START] if run.task.starts_texts(run.config) else [], []
     else:
         before, after = [START], [END]
-    data["post_processor"] = _template(before, after, tokenizer) if before or after else None
+    data["post_processor"] = template(before, after, tokenizer.lookup) if before or after else None
     _write_json(folder / "tokenizer.json", data)
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": run.config.model.max_length,
@@ -148,21 +151,6 @@ def _write_tokenizer(run, tokenizer, folder):
     if tokenizer.mask_id is not None:
         settings |= {"mask_token": MASK, "split_special_tokens": False}
     _write_json(folder / "tokenizer_config.json", settings)
-
-
-def _template(before, after, tokenizer):
-    """Return the post-processor that encloses a text in special tokens."""
-
-    def step(token):
-        return {"SpecialToken": {"id": token, "type_id": 0}}
-
-    texts = {"A": {"Sequence": {"id": "A", "type_id": 0}}, "B": {"Sequence": {"id": "B", "type_id": 0}}}
-    single = [*map(step, before), texts["A"], *map(step, after)]
-    ids = {token: tokenizer.lookup(token) for token in (*before, *after)}
-    return {
-        "type": "TemplateProcessing", "single": single, "pair": [*single, texts["B"], *map(step, after)],
-        "special_tokens": {token: {"id": token, "ids": [i], "tokens": [token]} for token, i in ids.items()},
-    }  # fmt: skip
 
 
 def _write_json(path, content):

@@ -121,4 +121,5 @@ class LineTranslator(Predictor):
     def _encode_prefixes(self, prefixes):
         """Return the ids of prefixes, without trailing white space if the next token includes it."""
         carried = self.target_tokenizer.carries_spaces
-        return self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)
+        found = self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)
+        return [ids or self.target_tokenizer.prefix_ids for ids in found]

@@ -97,6 +97,8 @@ def describe(run: Run, earlier: Sequence[int] = (), examples: Sequence[str] = ()
 
 def _of_task(run):
     """Return what depends on the task: tokenizers, labels, special tokens."""
+    if any(tokenizer.prefix_ids for tokenizer in run.tokenizers()):
+        raise InputError(f"The texts of {run.path} begin with a token of their own, which a page does not add.")
     tokenizers = [json.loads(tokenizer.to_json()) for tokenizer in run.tokenizers()]
     sides = dict(zip(("source", "target"), tokenizers, strict=False))
     if sides.get("target") == sides["source"]:

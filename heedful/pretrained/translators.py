@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heedful.config import Config
+from heedful.errors import InputError
 from heedful.layers.embeddings import NEVER_WRITTEN
 from heedful.models import Transformer
 from heedful.pretrained.layout import (
@@ -34,7 +35,7 @@ from heedful.pretrained.mapping import (
     write_tensors,
 )
 from heedful.pretrained.sentencepiece import SOURCE, read_sides
-from heedful.pretrained.vocabulary import Side, Vocabulary, refuse_framed_sources, special_names, target_side
+from heedful.pretrained.vocabulary import Side, Vocabulary, source_prefix, special_names, target_side
 from heedful.special_tokens import END, PAD, PAD_ID, START, START_ID, UNKNOWN
 
 _SIDES = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
@@ -75,7 +76,6 @@ class TranslatorLayout:
         Raises:
             InputError: it has a setting that our models lack, or its tensors do not fit its config.
         """
-        refuse_framed_sources(folder)
         folder.require(normalize_embedding=self.embedding_norm, add_cross_attention=False, is_decoder=False)
         layers, heads, inner = (folder.setting(f"encoder_{name}") for name in ("layers", "attention_heads", "ffn_dim"))
         folder.require(decoder_layers=layers, decoder_attention_heads=heads, decoder_ffn_dim=inner)
@@ -84,6 +84,7 @@ class TranslatorLayout:
         if shared and sizes[0] != sizes[1]:
             folder.require(decoder_vocab_size=sizes[0])
         sides = self._sides(folder, shared)
+        prefix = _prefix(folder, sides[-1])
         tied = folder.setting("tie_word_embeddings", True)
         tie = ("all" if len(sides) == 1 else "target") if tied else ("inputs" if len(sides) == 1 else "none")
         model = model_config(
@@ -101,7 +102,7 @@ class TranslatorLayout:
         written = read_weights(self._mappings(model, sizes, shared, self.learned), tensors)
         tensors.drop("model.encoder.embed_positions.", "model.decoder.embed_positions.")  # sines, which we compute
         weights = self._in_our_order(written, model, sides, folder)
-        tokenizers = tuple(side.tokenizer() for side in sides)
+        tokenizers = tuple(side.tokenizer(prefix) for side in sides)
         return Imported(imported_config("translate", model, joint=len(sides) == 1), tokenizers, weights)
 
     def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
@@ -143,7 +144,7 @@ class TranslatorLayout:
 
     def _sides(self, folder, shared):
         """Return the `Vocabulary` of both sides, or of each."""
-        names = special_names(folder, ROLES, ("<pad>", "<unk>", "</s>")) | {START: _start_token(folder)}
+        names = _special_names(folder)
         if (folder.path / SOURCE).is_file():
             special = [name for name in names.values() if name]
             return [Vocabulary(folder, names, side) for side in read_sides(folder, special)]
@@ -168,7 +169,9 @@ class TranslatorLayout:
             if name in weights:
                 weights[name] = target.rows(weights[name], NEVER_WRITTEN)
                 if target.old_ids[START_ID] is None:
-                    weights[name][[PAD_ID, START_ID]] = NEVER_WRITTEN
+                    weights[name][START_ID] = NEVER_WRITTEN
+                if start == folder.setting("pad_token_id"):
+                    weights[name][PAD_ID] = NEVER_WRITTEN
         return weights
 
     def _mappings(self, model, sizes, shared, tables) -> list[WeightMapping]:
@@ -231,10 +234,30 @@ def _block(ours, theirs, width, inner):
     return found
 
 
+def _prefix(folder, target):
+    """Return the token that begins each source and each target, or None; `InputError` if they differ."""
+    names = list(_special_names(folder).values())
+    prefix, forced = source_prefix(folder, names), folder.config.get("forced_bos_token_id")
+    if forced is None and (folder.path / "generation_config.json").is_file():
+        forced = folder.read_json("generation_config.json").get("forced_bos_token_id")
+    if forced is not None and (prefix is None or target.old_id(prefix) != forced):
+        raise InputError(
+            f"{folder.path}: each target begins with the token {forced} (forced_bos_token_id), and each source with "
+            f"{prefix or 'none'}: they have to be the same."
+        )
+    return prefix
+
+
+def _special_names(folder):
+    """Return the name or id of each of our special tokens in a folder's tokenizer."""
+    return special_names(folder, ROLES, ("<pad>", "<unk>", "</s>")) | {START: _start_token(folder)}
+
+
 def _start_token(folder):
-    """Return the token with which the decoder starts, or None if it is the padding token."""
+    """Return the id with which the decoder starts, or None if it is that of the padding or the end token."""
     start = folder.setting("decoder_start_token_id")
-    return None if start == folder.setting("pad_token_id") else start
+    others = folder.setting("pad_token_id"), folder.setting("eos_token_id")
+    return None if start in others else start
 
 
 MARIAN = TranslatorLayout("marian", "MarianMTModel", "post", two_tables=True)

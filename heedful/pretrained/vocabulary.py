@@ -1,7 +1,7 @@
 """Convert a pretrained model's tokenizer to our ids: special tokens first, then all others in their order."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +72,12 @@ class Vocabulary:
         by_id = {index: token for token, index in foreign.items()}
         for place in range(len(ours), len(self.old_ids)):
             self._tokens[place] = by_id.get(self.old_ids[place], f"[unused {self.old_ids[place]}]")
+        self._foreign = foreign
         self._scores = dict(map(tuple, model["vocab"])) if listed else None
+
+    def old_id(self, token: str) -> int | None:
+        """Return the id of a token in the pretrained model."""
+        return self._foreign.get(token)
 
     def rows(self, array, missing=0.0):
         """Return the rows of a pretrained array in our order; tokens that the pretrained model lacks get `missing`."""
@@ -80,8 +85,8 @@ class Vocabulary:
         taken = array[[index or 0 for index in self.old_ids]]
         return np.where(there.reshape(-1, *[1] * (array.ndim - 1)), taken, np.float32(missing))
 
-    def tokenizer(self):
-        """Return the tokenizer with our ids."""
+    def tokenizer(self, prefix: str | None = None):
+        """Return the tokenizer with our ids; each text begins with the token `prefix`."""
         data, model = self._data, self._data["model"]
         if self._scores is None:
             model["vocab"] = {token: place for place, token in enumerate(self._tokens)}
@@ -102,7 +107,24 @@ class Vocabulary:
         added += [token for token in others if not token.get("special")]
         data["added_tokens"] = [token | {"id": places[token["content"]]} for token in added]
         data["post_processor"] = data["truncation"] = data["padding"] = None  # we add special tokens ourselves
+        if prefix:
+            data["post_processor"] = template([prefix], [], places.__getitem__)
         return Tokenizer.from_json(json.dumps(data))
+
+
+def template(before: Sequence[str], after: Sequence[str], id_of: Callable[[str], int]) -> dict[str, Any]:
+    """Return the post-processor of a tokenizer.json that adds tokens before and after each text."""
+
+    def step(token):
+        return {"SpecialToken": {"id": token, "type_id": 0}}
+
+    texts = {"A": {"Sequence": {"id": "A", "type_id": 0}}, "B": {"Sequence": {"id": "B", "type_id": 0}}}
+    single = [*map(step, before), texts["A"], *map(step, after)]
+    ids = {token: id_of(token) for token in (*before, *after)}
+    return {
+        "type": "TemplateProcessing", "single": single, "pair": [*single, texts["B"], *map(step, after)],
+        "special_tokens": {token: {"id": token, "ids": [i], "tokens": [token]} for token, i in ids.items()},
+    }  # fmt: skip
 
 
 def special_names(folder, roles: Mapping[str, str], usual: Sequence[str]) -> dict[str, str]:
@@ -148,18 +170,34 @@ def target_side(folder) -> Side:
     return Side(folder.read_json("target/tokenizer.json"))
 
 
-def refuse_framed_sources(folder) -> None:
-    """Raise `InputError` if a tokenizer adds other tokens to a text than the end token, as BART's and mBART's do."""
+def source_prefix(folder, specials: Sequence[str | int | None]) -> str | None:
+    """Return the token that a folder's tokenizer puts before each text, as that of BART does; None: there is none.
+
+    Args:
+        folder: a `PretrainedFolder`.
+        specials: tokens and ids that cannot be a prefix, since they have a role of their own.
+
+    Raises:
+        InputError: it adds other tokens to a text, besides the end token after it.
+    """
     path = folder.path / "tokenizer.json"
     post_processor = (folder.read_json(path.name).get("post_processor") if path.is_file() else None) or {}
     for step in post_processor.get("processors", [post_processor]):
-        pieces = [kind for piece in step.get("single", []) for kind in piece]
-        if step.get("type") in ("RobertaProcessing", "BertProcessing") or pieces not in (
-            [], ["Sequence"], ["Sequence", "SpecialToken"],
-        ):  # fmt: skip
+        if step.get("type") in ("RobertaProcessing", "BertProcessing"):
+            before, after = [step["cls"][0]], [step["sep"][0]]
+        elif step.get("single"):
+            kinds = ["Sequence" in piece for piece in step["single"]]
+            names = [piece.get("SpecialToken", {}).get("id") for piece in step["single"]]
+            before, after = names[: kinds.index(True)], names[kinds.index(True) + 1 :]
+        else:
+            continue
+        if len(before) > 1 or len(after) > 1 or set(before) & set(specials):
             raise InputError(
-                f"{path} adds more to each source than an end token, which is all that our sources have: not supported."
+                f"{path} adds {before + after} to each source; we support an end token after it, and one other token "
+                "before it."
             )
+        return before[0] if before else None
+    return None
 
 
 def _data(folder, names):

@@ -294,13 +294,13 @@ def test_half_precision_in_several_shards_is_read(dtype, tmp_path):
         import_model(tmp_path / "out", tmp_path / "third")
 
 
-@pytest.mark.parametrize("framed", ["<s> $A </s>", "$A </s> <s>"])
+@pytest.mark.parametrize("framed", ["[START] $A [END]", "$A [END] [START]"])
 def test_sources_with_more_than_an_end_token_are_refused(framed, tmp_path):
     run = random_run(tmp_path, "translate", EXACT[5][2])
     export(run, tmp_path / "out")
     path = tmp_path / "out" / "tokenizer.json"
     data = json.loads(path.read_text())
-    ids = {"<s>": 2, "</s>": 3}
+    ids = {"[START]": 2, "[END]": 3}
     template = tokenizers.processors.TemplateProcessing(framed, special_tokens=list(ids.items()))
     data["post_processor"] = json.loads(template.__getstate__())
     path.write_text(json.dumps(data))

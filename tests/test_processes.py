@@ -143,8 +143,8 @@ def test_any_process_may_be_killed_and_the_training_resumed(tmp_path):
         assert process.returncode == (128 + signal.SIGTERM if number == signal.SIGTERM else 1), errors
         assert gone(processes)
         advice = errors if number == signal.SIGKILL else output + errors
-        assert "heedful train --resume killed" in advice
-        assert "Traceback" not in errors
+        assert "heedful train --resume killed" in advice, (kill, errors)
+        assert "Traceback" not in errors, (kill, errors)
         arguments = ["train", "--resume", "killed"]
     code, _, errors = heedful(tmp_path, *arguments, "--processes", "2")
     assert code == 0, errors

@@ -87,15 +87,21 @@ def abandoned_on_error(resume: str) -> Iterator[None]:
     except BaseException as error:
         if process_count() == 1:
             raise
-        import jax
-
-        if isinstance(error, jax.errors.JaxRuntimeError):
+        if _shows_a_loss(error):
             note(f"heedful: another of {process_count()} processes is gone. Continue with: {resume}")
         elif isinstance(error, InputError):
             note(f"heedful: {error}")
         elif not isinstance(error, KeyboardInterrupt):
             traceback.print_exc()
         abandon(130 if isinstance(error, KeyboardInterrupt) else 2 if isinstance(error, InputError) else 1)
+
+
+def _shows_a_loss(error):
+    """Return whether an error says that another process cannot be reached: JAX raises it under several types."""
+    import jax
+
+    lost = ("Gloo", "UNAVAILABLE", "Connection reset", "Connection closed", "heartbeat")
+    return isinstance(error, jax.errors.JaxRuntimeError) or any(sign in str(error) for sign in lost)
 
 
 def process_index() -> int:

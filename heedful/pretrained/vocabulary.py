@@ -107,6 +107,8 @@ class Vocabulary:
         added += [token for token in others if not token.get("special")]
         data["added_tokens"] = [token | {"id": places[token["content"]]} for token in added]
         data["post_processor"] = data["truncation"] = data["padding"] = None  # we add special tokens ourselves
+        if prefix is not None and prefix not in places:
+            raise InputError(f"The tokenizer puts {prefix!r} before each text, which is no token of its vocabulary.")
         if prefix:
             data["post_processor"] = template([prefix], [], places.__getitem__)
         return Tokenizer.from_json(json.dumps(data))

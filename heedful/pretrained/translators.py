@@ -236,8 +236,9 @@ def _block(ours, theirs, width, inner):
 
 def _prefix(folder, target):
     """Return the token that begins each source and each target, or None; `InputError` if they differ."""
-    names = list(_special_names(folder).values())
-    prefix, forced = source_prefix(folder, names), folder.config.get("forced_bos_token_id")
+    start = folder.setting("decoder_start_token_id")
+    specials = [*_special_names(folder).values(), target.token(start)]
+    prefix, forced = source_prefix(folder, specials), folder.config.get("forced_bos_token_id")
     if forced is None and (folder.path / "generation_config.json").is_file():
         forced = folder.read_json("generation_config.json").get("forced_bos_token_id")
     if forced is not None and (prefix is None or target.old_id(prefix) != forced):

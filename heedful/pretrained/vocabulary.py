@@ -79,6 +79,10 @@ class Vocabulary:
         """Return the id of a token in the pretrained model."""
         return self._foreign.get(token)
 
+    def token(self, old_id: int) -> str | None:
+        """Return the token that has an id in the pretrained model."""
+        return next((token for token, index in self._foreign.items() if index == old_id), None)
+
     def rows(self, array, missing=0.0):
         """Return the rows of a pretrained array in our order; tokens that the pretrained model lacks get `missing`."""
         there = np.array([index is not None for index in self.old_ids])
@@ -177,7 +181,7 @@ def source_prefix(folder, specials: Sequence[str | int | None]) -> str | None:
 
     Args:
         folder: a `PretrainedFolder`.
-        specials: tokens and ids that cannot be a prefix, since they have a role of their own.
+        specials: tokens that cannot be a prefix, since they have a role of their own.
 
     Raises:
         InputError: it adds other tokens to a text, besides the end token after it.

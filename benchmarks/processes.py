@@ -51,7 +51,7 @@ def main():
                     rate, cores = measure(Path(temporary), processes, options, precision)
                     found.setdefault((precision, processes), []).append(rate)
                     print(
-                        f"round {number + 1}  {precision:8s} {processes} processes: {rate:8,.0f} target tokens/s, CPU/wall "
+                        f"round {number + 1}  {precision:8s} {processes} processes: {rate:8,.0f} tokens/s, CPU/wall "
                         f"{cores:.2f}",
                         flush=True,
                     )

@@ -1,7 +1,7 @@
 """Runs of updates: the same in every process that trains, each on its own devices."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -89,11 +89,12 @@ class Updates:
         devices = backend.using_devices(self.config.devices, processes=True, shard=self.config.shard)
         with devices, watchdog:
             backend.distribute(variables)
-            batches: Generator[Any] = (backend.place(one, WHOLE, wish()) for one in watched(self._batches(first)))
+            batches = (backend.place(one, WHOLE, wish()) for one in watched(self._batches(first)))
+            ahead: contextlib.AbstractContextManager[Any] = contextlib.nullcontext(batches)
             if backend.runs_ahead():
-                batches = prepared_ahead(batches)
+                ahead = contextlib.closing(prepared_ahead(batches))
             callbacks = [callback, watchdog] if backend.process_count() > 1 else [callback]
-            with backend.abandoned_on_error(self.resume), contextlib.closing(batches):
+            with backend.abandoned_on_error(self.resume), ahead as batches:
                 history = self.objective.fit(
                     backend.feed(batches, example), steps_per_epoch=(goal - first) * per_update, epochs=1, verbose=0,
                     shuffle=False, callbacks=self._callbacks(callbacks),

@@ -10,3 +10,6 @@ class InputError(ValueError):
 
 class InputWarning(UserWarning):
     """Something that the user may not expect, such as omitted output; the work continues."""
+
+
+LOST = 75  # exit code of a process whose training cannot go on because another process is gone or stuck

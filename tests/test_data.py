@@ -252,5 +252,8 @@ def test_a_corpus_may_be_many_files(tmp_path, monkeypatch):
     (tmp_path / "part-02.en").unlink()
     with pytest.raises(InputError, match=r"part-\*\.de matches 3 files, and part-\*\.en 2\."):
         Corpus.from_files(["part-*.de", "part-*.en"])
+    (tmp_path / "part-11.en").write_text("no\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"part-02\.de and .*part-10\.en do not belong together"):
+        Corpus.from_files(["part-*.de", "part-*.en"])
     with pytest.raises(InputError, match=r"Missing text: none-\*\.de, none-\*\.en\."):
         Corpus.from_files(["none-*.de", "none-*.en"])

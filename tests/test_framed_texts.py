@@ -11,6 +11,7 @@ from heedful.export.greedy import plain_greedy
 from heedful.export.huggingface import export
 from heedful.inference.translator import Translator
 from heedful.pretrained import import_model
+from heedful.pretrained.vocabulary import template
 from heedful.weights import weights_by_name
 from tests.conftest import PAIRS
 from tests.test_pretrained import randomised
@@ -113,6 +114,11 @@ def test_a_target_that_begins_otherwise_is_refused(bart, tmp_path):
         import_model(folder, tmp_path / "run")
 
 
-def test_a_tokenizer_without_a_prefix_has_none():
+def test_a_tokenizer_that_adds_something_after_a_text_has_no_prefix():
+    """Such as one that heedful has exported for transformers."""
     tokenizer = Tokenizer.train(SOURCES, "bpe", 300)
     assert tokenizer.prefix_ids == []
+    data = json.loads(tokenizer.to_json())
+    for before, found in (([], []), (["[START]"], [tokenizer.start_id])):
+        data["post_processor"] = template(before, ["[END]"], tokenizer.lookup)
+        assert Tokenizer.from_json(json.dumps(data)).prefix_ids == found

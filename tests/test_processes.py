@@ -85,6 +85,7 @@ def assert_same_bits(one, other):
         ("classify", []),
         ("fill", ["--model.attention_dropout", "0.1"]),
         ("generate", ["--data.packing", "documents"]),
+        ("classify", ["--train.precision", "bfloat16"]),
     ],
 )
 def test_two_processes_train_as_one_does(tmp_path, task, settings):
@@ -95,9 +96,10 @@ def test_two_processes_train_as_one_does(tmp_path, task, settings):
     code, output, errors = heedful(tmp_path, *common, "--run", "two", "--processes", "2")
     assert code == 0, errors
     assert "devices: 2 of 2 used, in 2 processes" in output
-    assert difference(tmp_path / "one", tmp_path / "two", "_momentum") < 1e-5
+    rounded = "bfloat16" in settings
+    assert difference(tmp_path / "one", tmp_path / "two", "_momentum") < (5e-2 if rounded else 1e-5)
     losses = [Run.open(tmp_path / folder).log.read()[0]["loss"] for folder in ("one", "two")]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2 if rounded else 1e-5)
 
 
 @pytest.mark.slow
@@ -181,7 +183,7 @@ def test_what_the_processes_disagree_about_is_named(tmp_path):
     for process in pair:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 2
-        assert "Process 1 has train.seed = 7, and process 0 1." in errors
+        assert "train.seed is 7 in process 1, and 1 in process 0." in errors
     other = tmp_path / "elsewhere"
     other.mkdir()
     text = Path(tmp_path / "text.en").read_text(encoding="utf-8")
@@ -236,7 +238,7 @@ def test_more_devices_than_rows_are_refused(tmp_path):
         tmp_path, "train", recipe, "--run", "run", "--data.batch_sentences", "1", "--processes", "2"
     )
     assert code == 2
-    assert "The largest batch has 1 rows, too few for 2 devices" in errors
+    assert "The largest batch has 1 row, too few for 2 devices" in errors
 
 
 @any_backend
@@ -244,7 +246,8 @@ def test_a_launcher_is_found_by_its_variables():
     torchrun = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "host", "MASTER_PORT": "2000"}
     assert find_place(torchrun) == Place("RANK, WORLD_SIZE, MASTER_ADDR", "host:2000", 4, 1, None)
     elastic = torchrun | {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0"}
-    assert find_place(elastic) == Place("RANK, WORLD_SIZE, MASTER_ADDR", "host:2001", 4, 1, 0)
+    assert find_place(elastic) == Place("RANK, WORLD_SIZE, MASTER_ADDR", "host:2001", 4, 1, (0,))
+    assert find_place(elastic | {"LOCAL_WORLD_SIZE": "1"}).devices is None
     kubernetes = find_place({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "0"})
     assert kubernetes.address is None
     assert kubernetes.source.startswith("Kubernetes")
@@ -267,12 +270,12 @@ print(rank, os.environ["WORLD_SIZE"], os.environ["MASTER_ADDR"], sorted(os.sched
 """
 
 
-def launched(body, count=2):
+def launched(body, count=2, together=True):
     """Return a process that launches a script in some processes."""
     script = SCRIPT.format(body=body)
     code = (
         "import sys; from heedful.distributed.launch import launch\n"
-        f"sys.exit(launch([[sys.executable, '-c', {script!r}]] * {count}, 'RESUME'))"
+        f"sys.exit(launch([[sys.executable, '-c', {script!r}]] * {count}, 'RESUME', together={together}))"
     )
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -298,6 +301,9 @@ def test_process_0_is_shown_and_each_has_its_cores():
             "heedful: process 1 of 2 was ended by SIGKILL. Continue with: RESUME\n",
         ),
         ("sys.exit(3) if rank == '0' else time.sleep(60)", 3, ""),
+        # Process 0 ends because of the other one, whose message is shown.
+        ("sys.exit(75) if rank == '0' else sys.exit(print('disk full', file=sys.stderr) or 2)", 2, "disk full\n"),
+        ("time.sleep(1); sys.exit(75)", 1, ""),
     ],
 )  # fmt: skip
 def test_one_that_fails_ends_all(body, code, message):
@@ -305,6 +311,14 @@ def test_one_that_fails_ends_all(body, code, message):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert errors == message
+
+
+@any_backend
+def test_processes_with_work_of_their_own_go_on_when_one_fails():
+    body = "sys.exit(2) if rank == '0' else (time.sleep(1), print('warning: x', file=sys.stderr))"
+    code = launched(body, together=False)
+    output, errors = code.communicate(timeout=60)
+    assert (code.returncode, output, errors) == (2, "", "warning: x\n")
 
 
 @any_backend

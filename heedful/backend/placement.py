@@ -89,9 +89,12 @@ def keep_distribution(values):
 
 
 def _place_of(value):
-    """Return where an array is during training: its first axis over the devices, or a copy on each."""
-    splits = _shards.get() and value.ndim > 1 and value.shape[0] % len(_used) == 0
-    return _sharding(ROWS) if splits else _sharding()
+    """Return where an array is during training: one of its axes over the devices, or a copy on each."""
+    if _shards.get() and value.ndim > 1:
+        for axis, size in enumerate(value.shape):
+            if size % len(_used) == 0:
+                return _sharding(*[None] * axis, ROWS)
+    return _sharding()
 
 
 def _distributed(value):
@@ -202,7 +205,7 @@ def _joined_into_one(variables):
 
     def unpack(packed):
         vector, rest = packed
-        parts = dict(zip(joined, ops.split(vector, ends[:-1].tolist()), strict=True))
+        parts = dict(zip(joined, map(_with_float32_gradient(), ops.split(vector, ends[:-1].tolist())), strict=True))
         others = iter(rest)
         return [
             ops.reshape(parts[index], variable.shape) if index in parts else next(others)
@@ -210,6 +213,15 @@ def _joined_into_one(variables):
         ]
 
     return pack, unpack
+
+
+def _with_float32_gradient():
+    """Return the identity with a float32 gradient: in mixed precision, that of a weight may be bfloat16."""
+    import jax
+
+    identity = jax.custom_vjp(lambda values: values)
+    identity.defvjp(lambda values: (values, None), lambda _, gradient: (gradient.astype("float32"),))
+    return identity
 
 
 def _divisible(array):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -13,15 +14,23 @@ from typing import Any, NoReturn
 import numpy as np
 
 from heedful.backend.devices import NAME
-from heedful.errors import InputError
+from heedful.errors import LOST, InputError
 from heedful.progress import note
 
 HEARTBEAT = 600  # seconds until JAX gives up a process that sends no heartbeats; `Watchdog` notices earlier
 CONNECT = 120  # seconds to wait for the other processes at the start
-_joined: list[Any] = []  # this process's (index, count), once it has joined others
+LONGEST = 7 * 24 * 3600  # seconds to wait for what another process does alone
+_joined: list[Any] = []  # this process's (index, count, option of the command line), once it has joined others
+_exchanged: list[int] = [0]  # how often values were exchanged
 
 
-def join(address: str | None, count: int | None, index: int | None, local_index: int | None = None) -> None:
+def join(
+    address: str | None,
+    count: int | None,
+    index: int | None,
+    devices: Sequence[int] | None = None,
+    option: str = "--join",
+) -> None:
     """Join the processes that train together, before any device is used; wait for all of them.
 
     Args:
@@ -29,7 +38,9 @@ def join(address: str | None, count: int | None, index: int | None, local_index:
             Open MPI or Kubernetes.
         count: how many processes there are.
         index: which of them this one is, from 0.
-        local_index: which of the processes on its machine, and of the accelerators there; None: it uses them all.
+        devices: numbers of the accelerators of its machine that this process uses; None: all, or the one that JAX
+            derives from the launcher's variables.
+        option: of the command line, with which the training is continued in as many processes.
 
     Raises:
         InputError: the backend is not JAX, or the others cannot be reached.
@@ -48,7 +59,8 @@ def join(address: str | None, count: int | None, index: int | None, local_index:
     try:
         with _silent_output():
             jax.distributed.initialize(
-                address, count, index, local_device_ids=None if local_index is None else [local_index],
+                address, count, index, local_device_ids=devices,
+                cluster_detection_method="deactivate" if address else None,
                 initialization_timeout=CONNECT, heartbeat_timeout_seconds=HEARTBEAT,
             )  # fmt: skip
             # Gloo connects at the first collective, and waits 30 s for it: no process is late here.
@@ -56,7 +68,7 @@ def join(address: str | None, count: int | None, index: int | None, local_index:
     except (RuntimeError, ValueError) as error:
         where = f" at {address}" if address else ""
         raise InputError(f"The other processes cannot be joined{where}: {_first_line(error)}") from error
-    _joined[:] = [jax.process_index(), jax.process_count()]
+    _joined[:] = [jax.process_index(), jax.process_count(), option]
 
 
 def leave() -> None:
@@ -89,19 +101,21 @@ def abandoned_on_error(resume: str) -> Iterator[None]:
             raise
         if _shows_a_loss(error):
             note(f"heedful: another of {process_count()} processes is gone. Continue with: {resume}")
-        elif isinstance(error, InputError):
-            note(f"heedful: {error}")
-        elif not isinstance(error, KeyboardInterrupt):
-            traceback.print_exc()
-        abandon(130 if isinstance(error, KeyboardInterrupt) else 2 if isinstance(error, InputError) else 1)
+            abandon(LOST)
+        if isinstance(error, (InputError, OSError)):
+            said = f"{error.strerror}: {error.filename or ''}" if isinstance(error, OSError) else str(error)
+            note(f"heedful: {said}")
+            abandon(2)
+        if isinstance(error, KeyboardInterrupt):
+            abandon(130)
+        traceback.print_exc()
+        abandon(1)
 
 
 def _shows_a_loss(error):
     """Return whether an error says that another process cannot be reached: JAX raises it under several types."""
-    import jax
-
-    lost = ("Gloo", "UNAVAILABLE", "Connection reset", "Connection closed", "heartbeat")
-    return isinstance(error, jax.errors.JaxRuntimeError) or any(sign in str(error) for sign in lost)
+    lost = ("Gloo", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Connection reset", "Connection closed", "heartbeat")
+    return isinstance(error, (RuntimeError, ValueError)) and any(sign in str(error) for sign in lost)
 
 
 def process_index() -> int:
@@ -114,10 +128,48 @@ def process_count() -> int:
     return _joined[1] if _joined else 1
 
 
+def joined_by() -> str:
+    """Return the option, after a space, with which the command line starts as many processes; empty for only one."""
+    return f" {_joined[2]}" if _joined else ""
+
+
 def exchange(value: Any) -> list[Any]:
-    """Wait for all processes, and return what each of them passes, by index: anything that JSON can hold."""
+    """Wait for all processes, and return what each of them passes, by index: anything that JSON can hold.
+
+    Signals wait until the exchange is over: one that is left halfway would answer the next one.
+    """
     if process_count() == 1:
         return [value]
+    with _signals_held():
+        _wait_for_all()
+        return _gathered(value)
+
+
+def _wait_for_all():
+    """Wait until all processes have come here: collectives give up after half an hour."""
+    from jax._src.distributed import global_state  # the coordination service has no public interface
+
+    _exchanged[0] += 1
+    client: Any = global_state.client
+    place = f"heedful/{_exchanged[0]}"
+    client.key_value_set(f"{place}/{process_index()}", "here")
+    for index in range(process_count()):
+        client.blocking_key_value_get(f"{place}/{index}", 1000 * LONGEST)
+
+
+@contextlib.contextmanager
+def _signals_held():
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _gathered(value):
     from jax.experimental import multihost_utils
 
     content = np.frombuffer(json.dumps(value).encode(), np.uint8)
@@ -161,7 +213,7 @@ def _wait_for_port(address):
             with socket.create_connection((host, port), timeout=10):
                 return
         except OSError as error:
-            if time.monotonic() > deadline or isinstance(error, socket.gaierror):
+            if time.monotonic() > deadline:
                 raise InputError(
                     f"Process 0 cannot be reached at {address}: {error.strerror or error}. It has to listen there; see "
                     "MASTER_ADDR and MASTER_PORT."

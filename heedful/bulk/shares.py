@@ -69,6 +69,10 @@ class Bulk:
         self.records, self.out, self.window = records, out, window
         self.made_with = json.loads(json.dumps(made_with | {"version": __version__}))
 
+    def windows(self) -> int:
+        """Return in how many windows the records are read: at most so many shares have work."""
+        return -(-self.records.count() // self.window)
+
     def whole(self, translate: Translate) -> int:
         """Translate all records; write OUT when all are done. Return their number."""
         count = self.records.count()

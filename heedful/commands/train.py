@@ -77,7 +77,10 @@ def _launch(options):
 
     if options.processes < 1:
         raise InputError("--processes takes a number from 1.")
-    command = [sys.executable, "-m", "heedful", *_without_processes(options.arguments), "--join"]
+    if options.plan:
+        raise InputError("--plan measures one process: leave out --processes.")
+    name, *rest = _without_processes(options.arguments)
+    command = [sys.executable, "-m", "heedful", name, "--join", *rest]
     return launch([command] * options.processes, f"{_resume_command(options)} --processes {options.processes}")
 
 
@@ -95,9 +98,11 @@ def _without_processes(arguments):
     """Return the arguments of the command line without --processes N."""
     kept, rest = [], iter(arguments)
     for argument in rest:
-        if argument == "--processes":
-            next(rest)
-        elif not argument.startswith("--processes="):
+        name, given, _ = argument.partition("=")
+        if name.startswith("--pr") and "--processes".startswith(name):  # argparse accepts abbreviations
+            if not given:
+                next(rest)
+        else:
             kept.append(argument)
     return kept
 
@@ -105,16 +110,18 @@ def _without_processes(arguments):
 def _join(options, config, lead):
     """Train together with the processes that a launcher has started."""
     from heedful import backend
+    from heedful.distributed.parent import has_parent
     from heedful.distributed.place import find_place
     from heedful.progress import note
     from heedful.workflows.processes import train_together
 
     place = find_place(os.environ)
-    backend.join(place.address, place.count, place.index, place.local_index)
+    option = f"--processes {place.count}" if has_parent() else "--join"
+    backend.join(place.address, place.count, place.index, place.devices, option)
     if not backend.process_index():
         note(f"joined {backend.process_count()} processes ({place.source})")
     asked = settings.flat(config) | {"--resume": str(options.resume or "")}
-    return train_together(asked, lead, _resume_command(options))
+    return train_together(asked, lead, f"{_resume_command(options)} {option}")
 
 
 def stoppable(work, folder):

@@ -123,7 +123,7 @@ def translate_file(options):
                 bar.advance(shown)
 
     if not options.share:
-        if environments := _devices(options.engine):
+        if environments := _devices(options.engine)[: bulk.windows()]:
             if code := _on_every_device(options, environments):
                 return code
             lines = bulk.gather(len(environments), remove=True)
@@ -150,9 +150,10 @@ def _on_every_device(options, environments):
     """Translate a share with each device, in a process of its own; return the exit code."""
     from heedful.distributed.launch import launch
 
-    count, own = len(environments), [sys.executable, "-m", "heedful", *options.arguments]
-    resume = shlex.join(["heedful", *options.arguments])
-    return launch([[*own, "--share", f"{number}/{count}"] for number in range(1, count + 1)], resume, environments)
+    name, *rest = options.arguments
+    shares = [f"{number}/{len(environments)}" for number in range(1, len(environments) + 1)]
+    commands = [[sys.executable, "-m", "heedful", name, "--share", one, *rest] for one in shares]
+    return launch(commands, shlex.join(["heedful", name, *rest]), environments, together=False)
 
 
 def _check_file_arguments(options):

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import itertools
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -57,6 +58,17 @@ def resolve_all(paths: Sequence[str | Path], origin: str = "") -> list[Path]:
     return found
 
 
+def _wild(path, pattern):
+    """Return what the wildcards of a pattern match in a path; empty if it has none."""
+    parts = re.split(r"(\*|\?|\[[^\]]*\])", str(pattern))
+    known = {"*": "(.*)", "?": "(.)"}
+    expression = "".join(
+        known.get(part, f"({part})") if number % 2 else re.escape(part) for number, part in enumerate(parts)
+    )
+    found = re.search(rf"{expression}\Z", str(path))
+    return found.groups() if found else ()
+
+
 def resolve_pairs(paths: Sequence[str | Path], origin: str = "") -> list[tuple[Path, ...]]:
     """Return the files of a parallel text: pairs of them, or single .tsv files; several if the paths are patterns.
 
@@ -69,6 +81,10 @@ def resolve_pairs(paths: Sequence[str | Path], origin: str = "") -> list[tuple[P
     sides = [resolve_all([path]) for path in paths]
     if len({len(side) for side in sides}) > 1:
         raise InputError(f"{paths[0]} matches {len(sides[0])} files, and {paths[1]} {len(sides[1])}.")
+    for group in zip(*sides, strict=True):
+        wild = [_wild(path, pattern) for path, pattern in zip(group, paths, strict=True)]
+        if all(wild) and len(set(wild)) > 1:
+            raise InputError(f"{' and '.join(map(str, group))} do not belong together, but have the same place.")
     return list(zip(*sides, strict=True))
 
 

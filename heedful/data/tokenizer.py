@@ -28,9 +28,9 @@ class Tokenizer:
     """A trained vocabulary and the rules that split text into its tokens.
 
     `pad_id`, `unknown_id`, `start_id` and `end_id` are always 0 to 3; `mask_id` is None without a [MASK] token.
-    `encode` adds no special tokens; a call, `tokenizer(texts)`, does. `prefix_ids` are those with which every text that
-    is not empty begins, as in BART; a tokenizer that heedful trains has none. `original_ids` has the id of each token
-    in the vocab.txt of a BERT that `from_vocab` read; otherwise it is None.
+    `encode` adds no special tokens; a call, `tokenizer(texts)`, does. Every text that is not empty begins with the
+    `prefix_ids`, none except for imported models such as BART. `original_ids` has the id of each token in the vocab.txt
+    of a BERT that `from_vocab` read; otherwise it is None.
 
     Args:
         inner: a tokenizer of the `tokenizers` library.
@@ -55,7 +55,8 @@ class Tokenizer:
         self.mask_id = inner.token_to_id(MASK)
         self.original_ids: list[int] | None = None
         framed, bare = (inner.encode("a", add_special_tokens=framed).ids for framed in (True, False))
-        self.prefix_ids: list[int] = framed[: len(framed) - len(bare)]
+        starts = (start for start in range(len(framed)) if framed[start : start + len(bare)] == bare)
+        self.prefix_ids: list[int] = framed[: next(starts, 0)] if bare else []
 
     @classmethod
     def train(
@@ -231,8 +232,7 @@ class Tokenizer:
         """Return the text of `ids` without special tokens and the prefix.
 
         Args:
-            clean_up_spaces: for WordPiece, whether to remove the spaces before punctuation marks and within English
-                contractions, as in `train`; None uses the setting from training.
+            clean_up_spaces: for WordPiece, whether to remove spaces as in `train`; None: as in training.
         """
         ids = list(ids)
         if self.prefix_ids and ids[: len(self.prefix_ids)] == self.prefix_ids:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from heedful.distributed.parent import PARENT
+from heedful.errors import LOST
 from heedful.progress import note
 
 GRACE = 10.0  # seconds that the other processes get to end, once one has failed
@@ -17,20 +18,25 @@ POLL = 0.1  # seconds between looks at the processes
 
 
 def launch(
-    commands: Sequence[Sequence[str]], resume: str, environments: Sequence[Mapping[str, str]] | None = None
+    commands: Sequence[Sequence[str]],
+    resume: str,
+    environments: Sequence[Mapping[str, str]] | None = None,
+    together: bool = True,
 ) -> int:
     """Run commands together, each in a process with its share of the cores; return the exit code.
 
     Each process finds its place in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The output of process 0 is shown.
-    Signals are passed on to all. If a process fails, the others are ended.
+    Signals are passed on to all.
 
     Args:
         commands: programs and their arguments. They call `end_with_parent`, as every command of heedful does.
         resume: the command that continues the work.
         environments: more environment variables of each.
+        together: whether they work on one thing: if one fails, the others are ended. Otherwise the others go on, no
+            output is shown, and the messages of all.
     """
     reading, writing = os.pipe()  # each process ends when `writing` closes: when this one ends, however that happens
-    group = _Group(len(commands))
+    group = _Group(len(commands), together)
     before = {number: signal.signal(number, group.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         group.start(commands, environments or [{}] * len(commands), reading)
@@ -46,7 +52,8 @@ def launch(
 class _Group:
     """The started processes."""
 
-    def __init__(self, count):
+    def __init__(self, count, together):
+        self.together = together
         self.count, self.processes, self.messages, self.pending = count, [], [], None
         self.killed: set[int] = set()  # those that had to be killed because others had failed
 
@@ -55,7 +62,7 @@ class _Group:
         for index in range(self.count):
             place = {"RANK": index, "WORLD_SIZE": self.count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             environment = os.environ | {name: str(value) for name, value in place.items()} | {PARENT: str(parent)}
-            environment.pop("LOCAL_RANK", None)
+            environment |= {"LOCAL_RANK": str(index), "LOCAL_WORLD_SIZE": str(self.count)}
             environment.pop("TORCHELASTIC_RUN_ID", None)
             environment |= environments[index]
             message = None if index == 0 else tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process runs
@@ -63,7 +70,7 @@ class _Group:
             started = subprocess.Popen(
                 commands[index], env=environment, pass_fds=[parent], start_new_session=True,
                 stdin=None if index == 0 else subprocess.DEVNULL, stderr=message,
-                stdout=None if index == 0 else subprocess.DEVNULL,
+                stdout=None if index == 0 and self.together else subprocess.DEVNULL,
             )  # fmt: skip
             if cores:
                 os.sched_setaffinity(started.pid, cores[index])
@@ -81,23 +88,30 @@ class _Group:
     def wait(self, resume):
         """Wait until all have ended; return the exit code of the first one that failed, or of process 0."""
         while any(process.poll() is None for process in self.processes):
-            if any(process.poll() for process in self.processes):
+            if self.together and any(process.poll() for process in self.processes):
                 self._end()
                 break
             time.sleep(POLL)
         codes = [process.returncode for process in self.processes]
-        if not any(codes) or (self.pending is not None and codes[0] >= 128):
-            return codes[0]  # 128 + N: stopped by a signal, and the state is saved
+        if not self.together:
+            sys.stderr.write("".join(map(self._said, range(1, self.count))))
+        if self.pending is not None and (codes[0] >= 128 or codes[0] == -self.pending):
+            return 128 + self.pending  # stopped by a signal; what was done is saved
+        if not any(codes):
+            return 0
         # The cause: what a signal ended from outside, rather than what ended because of it.
         index = min(range(self.count), key=lambda index: (index in self.killed, _blame(codes[index]), index))
-        if index and codes[index] > 0:
-            self.messages[index].seek(0)
-            sys.stderr.write(self.messages[index].read().decode(errors="replace"))
+        if index and self.together:
+            sys.stderr.write(self._said(index))
         if codes[index] < 0:
             advice = "" if codes[0] > 0 else f" Continue with: {resume}"  # process 0 has given it
             note(f"heedful: process {index} of {self.count} was ended by {signal.Signals(-codes[index]).name}.{advice}")
-            return 1
-        return codes[index]
+        return codes[index] if codes[index] > 0 and codes[index] != LOST else 1
+
+    def _said(self, index):
+        """Return the messages of a process other than the first."""
+        self.messages[index].seek(0)
+        return self.messages[index].read().decode(errors="replace")
 
     def _end(self):
         """Give the processes some time to end by themselves; then end them."""
@@ -122,7 +136,9 @@ def _blame(code):
         return 0
     if code == -signal.SIGKILL:
         return 1
-    return 2 if code > 0 else 3 if code < 0 else 4
+    if code > 0 and code != LOST:
+        return 2
+    return 3 if code < 0 else 4 if code else 5
 
 
 def _free_port():

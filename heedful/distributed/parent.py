@@ -6,10 +6,19 @@ import threading
 PARENT = "HEEDFUL_PARENT"  # environment variable: a file descriptor that closes when the parent process ends
 
 
+_started: list[bool] = []
+
+
+def has_parent() -> bool:
+    """Return whether heedful started this process, among others."""
+    return bool(_started)
+
+
 def end_with_parent() -> None:
     """End this process when the one that started it ends, however that happens; no effect without such a process."""
     descriptor = os.environ.pop(PARENT, "")
     if descriptor:
+        _started.append(True)
         threading.Thread(target=_wait, args=(int(descriptor),), daemon=True).start()
 
 

@@ -1,5 +1,6 @@
 """This process's place among those that a launcher started together, from environment variables."""
 
+import glob
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ OTHERS = {  # launchers whose variables JAX reads by itself, and the variables t
     "Kubernetes": ("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"),
 }
 
+# Variables with the number of processes on this machine. Where it is 1, JAX would use one GPU only.
+ALONE = {"SLURM": "SLURM_NTASKS_PER_NODE", "Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE"}
+
 
 @dataclass(frozen=True)
 class Place:
@@ -22,14 +26,14 @@ class Place:
         address: HOST:PORT where process 0 listens; None, as for the next ones: JAX reads the variables.
         count: how many processes there are.
         index: which of them this one is.
-        local_index: which of those on its machine.
+        devices: numbers of the accelerators of its machine that it uses; None: all, or the one that JAX derives.
     """
 
     source: str
     address: str | None = None
     count: int | None = None
     index: int | None = None
-    local_index: int | None = None
+    devices: tuple[int, ...] | None = None
 
 
 def find_place(environment: Mapping[str, str]) -> Place:
@@ -42,7 +46,8 @@ def find_place(environment: Mapping[str, str]) -> Place:
         return _of_torchrun(environment)
     for launcher, names in OTHERS.items():
         if all(environment.get(name) for name in names):
-            return Place(f"{launcher}: {', '.join(names)}")
+            alone = environment.get(ALONE.get(launcher, "")) == "1"  # the only process on its machine
+            return Place(f"{launcher}: {', '.join(names)}", devices=_all_devices(environment) if alone else None)
     known = "; ".join(
         f"{launcher}: {', '.join(names)}" for launcher, names in (("torchrun", TORCHRUN), *OTHERS.items())
     )
@@ -55,8 +60,16 @@ def _of_torchrun(environment):
         raise InputError(f"RANK is {rank} and WORLD_SIZE {count}: ranks count from 0.")
     if environment.get("TORCHELASTIC_RUN_ID"):
         port += 1  # torchrun itself listens at MASTER_PORT
-    local = _number(environment, "LOCAL_RANK") if environment.get("LOCAL_RANK") else None
-    return Place("RANK, WORLD_SIZE, MASTER_ADDR", f"{environment['MASTER_ADDR']}:{port}", count, rank, local)
+    alone = environment.get("LOCAL_WORLD_SIZE") == "1"
+    devices = (_number(environment, "LOCAL_RANK"),) if environment.get("LOCAL_RANK") and not alone else None
+    return Place("RANK, WORLD_SIZE, MASTER_ADDR", f"{environment['MASTER_ADDR']}:{port}", count, rank, devices)
+
+
+def _all_devices(environment):
+    """Return the numbers of all NVIDIA GPUs that a process may use, which JAX would take one of; None without any."""
+    visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    count = len(visible) or len(glob.glob("/dev/nvidia[0-9]*"))
+    return tuple(range(count)) or None
 
 
 def _number(environment, name):

@@ -164,7 +164,10 @@ def step_seconds(objective: Objective, batches: Iterable[dict[str, np.ndarray]],
     prepared = (with_update_tokens([batch])[0] for batch in batches)
     first, clock = next(prepared), _Clock()
     data = backend.feed(itertools.chain([first], prepared), first)
+    objective.optimizer.build(objective.trainable_variables)
+    backend.distribute([*objective.variables, *objective.optimizer.variables])  # or the first shape compiles twice
     objective.fit(data, steps_per_epoch=count, epochs=1, verbose=0, shuffle=False, callbacks=[clock])
+    backend.collect(objective.model.variables)
     return clock.seconds
 
 

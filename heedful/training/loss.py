@@ -14,6 +14,7 @@ from heedful.special_tokens import PAD_ID
 
 CHUNK = 256  # tokens whose logits fit into a CPU's caches, see docs/performance.md
 ACCELERATED_CHUNK = 4096  # on an accelerator, where small products one after the other leave most of it idle
+MOST_LOGITS = 1 << 28  # in a chunk there: a gigabyte
 LARGE = 1 << 14  # vocabulary size above which half as many tokens are as fast and take less memory
 
 
@@ -90,7 +91,7 @@ def _mean_of(logits, chosen):
 def tokens_per_chunk(words):
     """Return how many tokens `projected_crossentropy` processes at once, for a vocabulary of that many words."""
     if backend.runs_ahead():
-        return ACCELERATED_CHUNK
+        return min(ACCELERATED_CHUNK, max(CHUNK, MOST_LOGITS // max(1, words)))
     return CHUNK if words <= LARGE else CHUNK // 2
 
 

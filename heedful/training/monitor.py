@@ -22,36 +22,49 @@ class Monitor(keras.callbacks.Callback):
         self.diverged = None
         self.since = self.saved = time.monotonic()
         self.waiting: list[int] = []  # batches that the device may still be computing
+        self.latest: dict = {}  # the metrics of the last one
 
     def wishes_to_stop(self) -> bool:
         """Return whether a signal has come or the deadline has passed."""
-        return self.signals.received is not None or time.monotonic() > self.deadline
+        return self.signals.asked is not None or time.monotonic() > self.deadline
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.waiting and self.meter.is_new(self.number):  # its compilation is not their time
+            self._wait()
 
     def on_train_batch_end(self, batch, logs=None):
         self.waiting.append(self.number)
+        self.latest = logs or {}
         self.number += 1
         update, rest = divmod(self.number, self.trainer.config.accumulate_batches)
-        if self.trainer.updates.continues(self.number) and not self.meter.is_new(self.number - 1):
+        goes_on = self.trainer.updates.continues(self.number)
+        if goes_on and not self.meter.is_new(self.number - 1):
             return
-        loss = backend.finish(logs["loss"], self.since)  # so that the time includes the computation
+        loss = self._wait()
+        if rest or goes_on:
+            return
+        if not math.isfinite(loss):
+            self.diverged = update
+        if self.log:
+            self.trainer.checkpoints.write(lambda: self.log.after_update(update, loss))
+        wish = self.wishes_to_stop()
+        if self.trainer.updates.ends(self.latest, wish):
+            self.model.stop_training = True
+            if not wish and not self.diverged:
+                self.signals.elsewhere = signal.SIGTERM
+        elif self.log and (minutes := self.trainer.config.save_minutes) and self.since - self.saved >= 60 * minutes:
+            if hasattr(self.model, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
+                self.model.jax_state_sync()
+            self.trainer.save_between(update)
+            self.saved = time.monotonic()
+
+    def _wait(self):
+        """Wait for the batches that were dispatched, and count them; return the mean loss so far."""
+        loss = backend.finish(self.latest["loss"], self.since)  # so that the time includes the computation
         now = time.monotonic()
         for number in self.waiting:
             self.meter.count(number, (now - self.since) / len(self.waiting))
             if self.log:
                 self.log.count(self.trainer.examples.tokens(number))
         self.since, self.waiting = now, []
-        if rest or self.trainer.updates.continues(self.number):
-            return
-        if not math.isfinite(loss):
-            self.diverged = update
-        if self.log:
-            self.trainer.checkpoints.write(lambda: self.log.after_update(update, loss))
-        if self.trainer.updates.ends(logs, self.wishes_to_stop):
-            self.model.stop_training = True
-            if self.signals.received is None and not self.diverged and now <= self.deadline:
-                self.signals.received = signal.SIGTERM  # in another process
-        elif self.log and (minutes := self.trainer.config.save_minutes) and now - self.saved >= 60 * minutes:
-            if hasattr(self.model, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
-                self.model.jax_state_sync()
-            self.trainer.save_between(update)
-            self.saved = time.monotonic()
+        return loss

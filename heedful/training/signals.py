@@ -17,12 +17,18 @@ class Signals:
 
     def __enter__(self):
         self.received = None
+        self.elsewhere = None  # a signal that another of several processes received
         self._before = {}
         for number in (signal.SIGINT, signal.SIGTERM):
             # Handlers can be set in the main thread only; in other threads the existing ones stay.
             with contextlib.suppress(ValueError):
                 self._before[number] = signal.signal(number, self._note)
         return self
+
+    @property
+    def asked(self) -> int | None:
+        """The signal that asks to stop, received here or in another process; None: there is none."""
+        return self.received or self.elsewhere
 
     def __exit__(self, *_):
         for number, handler in self._before.items():

@@ -65,7 +65,7 @@ class Trainer:
     @property
     def resuming(self) -> str:
         """The command that continues the training."""
-        return f"heedful train --resume {self.run.path}"
+        return f"heedful train --resume {self.run.path}{backend.joined_by()}"
 
     def restore(self) -> None:
         """Continue from the newest intact state of the run, exactly: weights, optimizer, dropout seeds, data order."""
@@ -123,8 +123,8 @@ class Trainer:
         first, goal, meter = self.update, last[1]["update"], Meter(self.model, self.examples, self.config)
         with Signals() as signals, meter.shown(self.update):
             self._fit(goal, meter, signals, math.inf)
-        if signals.received is not None:
-            raise Interrupted(signals.received, "Stopped while replaying; nothing was changed.")
+        if signals.asked is not None:
+            raise Interrupted(signals.asked, "Stopped while replaying; nothing was changed.")
         replayed = self.checkpoints.arrays()
         differences = {name: _difference(replayed[name], array) for name, array in last[0].items()}
         worst = max(differences, key=lambda name: differences[name])
@@ -162,13 +162,13 @@ class Trainer:
                 goal = min(config.updates, (self.update // config.validate_every + 1) * config.validate_every)
                 logs = self._fit(goal, meter, signals, deadline, log)
                 self.progress["seconds"] = time.monotonic() - started
-                if signals.received is None or self.update == goal:  # once resumed, this goal would be skipped
+                if signals.asked is None or self.update == goal:  # once resumed, this goal would be skipped
                     self._validate(logs, meter, board)
                 self.progress |= {"update": self.update, "seconds": time.monotonic() - started}
                 self.checkpoints.save(self.progress)
-                if signals.received is not None:
+                if signals.asked is not None:
                     raise Interrupted(
-                        signals.received,
+                        signals.asked,
                         f"Stopped at update {self.update}; the state is saved. Continue with: {self.resuming}",
                     )
         if self.update < config.updates and time.monotonic() >= deadline:

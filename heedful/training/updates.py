@@ -38,9 +38,7 @@ class Updates:
         self.optimizer.build(self.objective.trainable_variables)
         self._last = 0  # batch of the current run
         self.state_assigned = True  # since the last updates; the other processes do not have it yet
-        self._require_rows()
-        if config.shard and backend.process_count() > 1:
-            raise InputError("train.shard needs all devices in one process: leave out --processes and --join.")
+        require_rows(examples, config)
 
     @property
     def done(self) -> int:
@@ -59,16 +57,23 @@ class Updates:
             wish: whether to end the run; where several processes train, `ends` tells them all.
             watched: passes the batches on.
         """
-        backend.exchange({"run": {"first": first, "goal": goal, "assigned": self.state_assigned}})
-        return self._run(first, goal, self.state_assigned, callback, wish, watched)
+        with self._watchdog() as watchdog, backend.abandoned_on_error(self.resume):
+            backend.exchange({"run": {"first": first, "goal": goal, "assigned": self.state_assigned}})
+            return self._run(first, goal, self.state_assigned, [callback, watchdog], wish, watched)
 
     def follow(self, order: dict[str, Any], wish: Callable[[], bool]) -> None:
         """Run the updates that process 0 runs, in another process; `order` is what `run` sends."""
-        self._run(order["first"], order["goal"], order["assigned"], _Following(self, order["first"]), wish, iter)
+        with self._watchdog() as watchdog:
+            callbacks = [_Following(self, order["first"]), watchdog]
+            self._run(order["first"], order["goal"], order["assigned"], callbacks, wish, iter)
 
-    def ends(self, logs: dict[str, Any], wish: Callable[[], bool]) -> bool:
+    def _watchdog(self):
+        seconds = 60 * self.config.stall_minutes if backend.process_count() > 1 else 0
+        return Watchdog(seconds, f"{backend.process_count()} processes", self.resume)
+
+    def ends(self, logs: dict[str, Any], wish: bool) -> bool:
         """Return whether the run ends after an update: because of a loss that is not finite, or of a wish."""
-        return not np.isfinite(logs["loss"]) or bool(logs[backend.WISHES] if backend.WISHES in logs else wish())
+        return not np.isfinite(logs["loss"]) or bool(logs.get(backend.WISHES, wish))
 
     def continues(self, number: int) -> bool:
         """Return whether the host goes on without waiting for the device, once it has dispatched `number` batches.
@@ -78,26 +83,22 @@ class Updates:
         waits = TOGETHER * self.config.accumulate_batches if backend.runs_ahead() else 1
         return number % waits != 0 and number != self._last
 
-    def _run(self, first, goal, assigned, callback, wish, watched):
+    def _run(self, first, goal, assigned, callbacks, wish, watched):
         variables = [*self.objective.variables, *self.optimizer.variables]
-        if assigned:
+        if assigned and backend.process_count() > 1:
             self._receive(variables)
         self._last = goal * self.config.accumulate_batches
         example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
-        per_update = self.config.accumulate_batches
-        watchdog = Watchdog(60 * self.config.stall_minutes, f"{backend.process_count()} processes", self.resume)
-        devices = backend.using_devices(self.config.devices, processes=True, shard=self.config.shard)
-        with devices, watchdog:
+        with backend.using_devices(self.config.devices, processes=True, shard=self.config.shard):
             backend.distribute(variables)
             batches = (backend.place(one, WHOLE, wish()) for one in watched(self._batches(first)))
             ahead: contextlib.AbstractContextManager[Any] = contextlib.nullcontext(batches)
             if backend.runs_ahead():
                 ahead = contextlib.closing(prepared_ahead(batches))
-            callbacks = [callback, watchdog] if backend.process_count() > 1 else [callback]
-            with backend.abandoned_on_error(self.resume), ahead as batches:
+            with ahead as batches:
                 history = self.objective.fit(
-                    backend.feed(batches, example), steps_per_epoch=(goal - first) * per_update, epochs=1, verbose=0,
-                    shuffle=False, callbacks=self._callbacks(callbacks),
+                    backend.feed(batches, example), steps_per_epoch=(goal - first) * self.config.accumulate_batches,
+                    epochs=1, verbose=0, shuffle=False, callbacks=self._callbacks(callbacks),
                 )  # fmt: skip
         backend.collect(self.model.variables)
         self.state_assigned = False
@@ -110,8 +111,6 @@ class Updates:
     def _receive(self, variables):
         """Assign the state of process 0 in the other processes."""
         backend.collect(variables)
-        if backend.process_count() == 1:
-            return
         values = backend.from_first([backend.to_numpy(variable) for variable in variables])
         if backend.process_index():
             for variable, value in zip(variables, values, strict=True):
@@ -124,14 +123,18 @@ class Updates:
             yield from with_update_tokens(batches)
             update += 1
 
-    def _require_rows(self):
-        devices = backend.training_devices(self.config.devices)
-        rows = max((self.examples.shape(number)[0] for number in self.examples.first_of_each_shape()), default=1)
-        if devices > rows:
-            raise InputError(
-                f"The largest batch has {rows} rows, too few for {devices} devices: use fewer (--train.devices, "
-                "--processes), or larger batches."
-            )
+
+def require_rows(examples: Examples, config: TrainConfig) -> None:
+    """Raise `InputError` if the batches have too few rows for the devices that were asked for, or cannot be shared."""
+    if config.shard and backend.process_count() > 1:
+        raise InputError("train.shard needs all devices in one process: leave out --processes and --join.")
+    devices = backend.training_devices(config.devices)
+    rows = max((examples.shape(number)[0] for number in examples.first_of_each_shape()), default=1)
+    if devices > rows and (config.devices or backend.process_count() > 1):
+        raise InputError(
+            f"The largest batch has {rows} row{'s' * (rows > 1)}, too few for {devices} devices: use fewer "
+            "(--train.devices, --processes), or larger batches."
+        )
 
 
 class _ArraysPassedOn(keras.callbacks.CallbackList):
@@ -155,5 +158,5 @@ class _Following(keras.callbacks.Callback):
         if self.updates.continues(self.number):
             return
         float(logs["loss"])  # waits for the update
-        if self.number % self.per_update == 0 and self.updates.ends(logs, bool):
+        if self.number % self.per_update == 0 and self.updates.ends(logs, False):
             self.model.stop_training = True

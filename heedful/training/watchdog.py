@@ -7,6 +7,7 @@ import time
 import keras
 
 from heedful import backend
+from heedful.errors import LOST
 from heedful.progress import note
 
 
@@ -28,7 +29,7 @@ class Watchdog(keras.callbacks.Callback):
         self._last, self._ended = time.monotonic(), threading.Event()
 
     def __enter__(self) -> "Watchdog":
-        if self.seconds and backend.process_count() > 1:
+        if self.seconds:
             self._last = time.monotonic()
             threading.Thread(target=self._watch, daemon=True).start()
         return self
@@ -46,4 +47,4 @@ class Watchdog(keras.callbacks.Callback):
                     f"heedful: process {backend.process_index()} has waited {self.seconds:.0f} s for the others of "
                     f"{self.who}: one is stuck or gone. Continue with: {self.resume}"
                 )
-                os._exit(1)
+                os._exit(LOST)

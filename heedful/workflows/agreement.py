@@ -25,7 +25,7 @@ def require_agreement(asked: dict[str, Any]) -> None:
         for name in sorted(first.keys() | other.keys()):
             if first.get(name) != other.get(name):
                 raise InputError(
-                    f"Process {index} has {name} = {other.get(name)!r}, and process 0 {first.get(name)!r}."
+                    f"{name} is {other.get(name)!r} in process {index}, and {first.get(name)!r} in process 0."
                 )
 
 

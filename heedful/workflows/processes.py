@@ -73,8 +73,7 @@ def _prepared(begin):
         if training.fingerprint != begin["text"]:
             return None, "its training text differs from that of process 0"
         backend.set_seed(config.train.seed)
-        return Updates(
-            training.fresh_model(), training.examples, config.train, f"heedful train --resume {run.path}"
-        ), ""
+        resume = f"heedful train --resume {run.path}{backend.joined_by()}"
+        return Updates(training.fresh_model(), training.examples, config.train, resume), ""
     except InputError as error:
         return None, str(error)

@@ -23,6 +23,7 @@ from heedful.tasks.task import Validator
 from heedful.training.cost_estimate import CostEstimate, estimate_cost
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
+from heedful.training.updates import require_rows
 from heedful.weights import load_weights
 from heedful.workflows.agreement import begin_together
 from heedful.workflows.folder import EXAMINATION, require_free, written
@@ -108,8 +109,11 @@ class Training:
         if config.train.epochs:
             origins = dict(origins or {}) | {"train.updates": "counted, from train.epochs"}
         config = training.config
-        if plan_minutes and config.train.minutes and config.train.schedule_ends:
-            with backend.using_devices(config.train.devices):
+        timed = config.train.minutes and config.train.schedule_ends
+        if timed and backend.process_count() > 1:
+            report("train.updates is not planned with several processes: train.minutes may end the schedule early")
+        elif plan_minutes and timed:
+            with backend.using_devices(config.train.devices, shard=config.train.shard):
                 training.plan_minutes()
             origins = dict(origins or {}) | dict.fromkeys(settings.changed(config, training.config), PLANNED)
         path.mkdir(parents=True, exist_ok=True)
@@ -123,7 +127,7 @@ class Training:
     def plan(cls, config: Config, report: Callable[[str], Any] = print) -> None:
         """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
         training = cls.prepared(config, Path(), report)
-        with backend.using_devices(config.train.devices):
+        with backend.using_devices(config.train.devices, shard=config.train.shard):
             report(backend.device_summary(config.train.devices))
             report(str(training.estimate_cost()))
 
@@ -134,6 +138,7 @@ class Training:
         training = cls(Run(path, config, *tokenizers), report)
         if config.train.freeze_weights or config.train.lora_rank or config.train.rate_factors:
             training.fresh_model()  # a pattern that matches nothing is refused before anything is written
+        require_rows(training.examples, training.config.train)
         return training
 
     def estimate_cost(self) -> CostEstimate:
@@ -183,7 +188,7 @@ class Training:
         if self.config.train.examine and not resume:
             self._examine()
         if self.config.train.check and not resume:
-            with backend.using_devices(self.config.train.devices):
+            with backend.using_devices(self.config.train.devices, shard=self.config.train.shard):
                 require(self.run, self.examples.batch(0), self.frozen, self.report)
         if resume:
             self.run.refuse_larger_than()

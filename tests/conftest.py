@@ -1,6 +1,5 @@
 """Fixtures and helpers of all tests. Test sizes are distinct primes or products of them: a swapped axis fails."""
 
-import gc
 import io
 import os
 import shutil
@@ -32,24 +31,14 @@ from heedful.run import Run
 from heedful.settings import override
 from heedful.training import machine
 
+# Commands run in this process too; it must give memory back, or the tests would need gigabytes.
+memory.keep_freed_memory = lambda: None
 # Background jobs of a shell ignore SIGINT, and processes that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header():
     return f"keras {keras.__version__} on {keras.backend.backend()}"
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item, nextitem):
-    """After each file, forget its compiled programs: they would add up to gigabytes."""
-    if nextitem is None or nextitem.path != item.path:
-        gc.collect()
-        if backend.NAME == "jax":
-            import jax
-
-            jax.clear_caches()
-        memory.release_free_memory()
 
 
 @pytest.fixture(autouse=True)

@@ -165,6 +165,7 @@ def scored(translator, **options):
     return [(text, round(score, 4)) for [(text, score)] in translator.n_best(SOURCES, beam_size=2, **options)]
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_one_translator_has_several_adapters(base, two):
     alone = {name: Translator.from_run(Run.open(path)) for name, path in two.items()}

@@ -45,6 +45,7 @@ def test_translate_gives_a_line_for_each_line(cli, run):
     assert lines[1] == lines[3] == ""
 
 
+@pytest.mark.slow
 def test_no_progress_bar_mixes_with_translations(run, tmp_path):
     """Standard error is a terminal, which shows a progress bar, and standard output is a file."""
     pty = pytest.importorskip("pty")
@@ -97,6 +98,7 @@ def test_translate_warns_about_long_lines(cli, run):
     assert b"line 2 has 99 tokens; only the first 23 are translated" in result.stderr
 
 
+@pytest.mark.slow
 def test_translate_follows_its_decoding_options(cli, run, tmp_path):
     """Settings of section [decode], scores separated by tabs, prefixes, several runs, and mistakes in them."""
     lines = "o gato bebe\na vaca come\n"
@@ -144,7 +146,7 @@ def test_each_line_is_answered_before_the_next_one_arrives(run):
     assert all(answer.endswith("\n") for answer in talk(["translate", run], ["o gato bebe", "a vaca come"]))
 
 
-@pytest.mark.parametrize("ending", ["mistake", "signal"])
+@pytest.mark.parametrize("ending", [pytest.param("mistake", marks=pytest.mark.slow), "signal"])
 def test_exit_is_clean_while_standard_input_stays_open(run, ending):
     """Guards against a thread that blocks on a file object that Python closes at exit."""
     options = ["--beam-size", "600"] if ending == "mistake" else []
@@ -223,6 +225,7 @@ def test_training_continues_when_its_output_pipe_is_closed(recipe, tmp_path):
         assert read_scores(Run.open(tmp_path / "unread"))
 
 
+@pytest.mark.slow
 def test_warnings_do_not_mix_with_translations_if_standard_error_is_closed(run, tmp_path):
     (tmp_path / "long.txt").write_text("o gato " * 40 + "\no gato bebe\n")
     command = f"{sys.executable} -m heedful translate {run} {tmp_path / 'long.txt'} 2>&-"

@@ -76,7 +76,12 @@ def test_one_pass_yields_every_pair_once_and_unchanged(packed, pairs):
 
 
 @pytest.mark.parametrize(
-    "positions", ["sinusoidal", *(pytest.param(kind, marks=pytest.mark.any_backend) for kind in ("learned", "rotary"))]
+    "positions",
+    [
+        pytest.param("sinusoidal", marks=pytest.mark.slow),
+        "rotary",
+        pytest.param("learned", marks=pytest.mark.any_backend),
+    ],
 )
 def test_packed_and_unpacked_pairs_have_the_same_loss(packed, pairs, positions, numpy):
     """Compares all sums of `batch_sums` over one pass, in which every pair comes once."""

@@ -68,6 +68,7 @@ def test_the_reverse_recipe_solves_the_reversal_puzzle(tmp_path):
     assert json.loads((run.path / "scores.json").read_text())[-1]["exact"] >= 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_training_and_validation_log_the_same_kind_of_loss(config, tmp_path):
     """Guards the log: heedful 0.1.0 logged the training loss with label smoothing, validation without."""
@@ -107,6 +108,7 @@ def test_tensorboard_reads_what_the_board_wrote(tmp_path):
     assert [(event.step, event.value) for event in reader.Scalars("loss")] == [(3, 1.5), (6, 3.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_training_on_jax_does_not_load_tensorflow(recipe, tmp_path):
     """Guards against seconds and 400 MB spent on it wherever it is installed."""

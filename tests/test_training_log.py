@@ -106,6 +106,7 @@ def test_waiting_for_updates_in_flight_does_not_thin_out_the_log(monkeypatch):
     assert log._interval < 2.0  # 120 with the wait in it
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_resuming_drops_later_lines_of_every_log(config, tmp_path, often):
     config = change(config, "--train.snapshots", "true")

@@ -216,7 +216,11 @@ def test_no_payload_runs_without_trust(payload, canary, run, cli, tmp_path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
 
 
-@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.__name__)
+@pytest.mark.parametrize(
+    "payload",
+    [pytest.param(one, marks=pytest.mark.slow if one is zip_bomb else ()) for one in PAYLOADS],
+    ids=lambda payload: payload.__name__,
+)
 def test_no_payload_runs_with_trust_either(payload, canary, cli, tmp_path, trained):
     tokenizer = trained / "run" / "source.tokenizer.json"
     message = refused(cli("import", payload(canary), tmp_path / "new", "--trust", "--tokenizer", tokenizer))

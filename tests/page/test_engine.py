@@ -303,6 +303,7 @@ def test_tokenizers_equal_those_of_the_library(browser, tmp_path):
                 assert found == [want, tokenizer.decode(want), tokenizer.pieces(want)], (name, text)
 
 
+@pytest.mark.slow
 def test_the_reader_of_a_served_page_equals_the_engine(opened, models):
     """Every option again: log-probabilities and maps, with a head off, and the search."""
     for number, (name, (_, model, source, target)) in enumerate(models.items()):

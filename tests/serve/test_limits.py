@@ -203,6 +203,7 @@ def test_a_slow_body_is_not_awaited_forever(client, address, monkeypatch):
         assert b" 408 " in connection.recv(1000)
 
 
+@pytest.mark.slow
 def test_noise_is_refused_and_the_server_lives(client, service):
     """Random requests over all endpoints: no answer is a server error, and nothing stays in the queues."""
     draw = random.Random(1)

@@ -51,6 +51,7 @@ def bart(tmp_path_factory):
         decoder_attention_heads=6, encoder_ffn_dim=20, decoder_ffn_dim=20, max_position_embeddings=40,
         forced_eos_token_id=None,
     )  # fmt: skip
+    torch.manual_seed(3)
     model = randomised(transformers.BartForConditionalGeneration(config))
     model.save_pretrained(folder)
     return folder, model

@@ -65,8 +65,6 @@ class BatchPlan:
         for source, target, rows in cut_into_buckets(source_lengths, target_lengths, max_shapes, shape_price):
             sentences = batch_sentences or max(1, batch_tokens // max(source, target))
             self.shapes.append(Shape(sentences, source, target, rows))
-        # A batch may span two passes over the rows of its shape.
-        self._shuffled = functools.lru_cache(2 * len(self.shapes))(self._shuffle)
 
     def batch(self, number: int) -> "tuple[Shape, np.ndarray]":
         """Return batch `number` as (shape, indices of its pairs)."""
@@ -154,7 +152,8 @@ class BatchPlan:
         order = random_numbers(self.seed, BATCHES, epoch).permutation(len(turns))
         return [turns[i] for i in order]
 
-    def _shuffle(self, index, pass_number):
+    @functools.lru_cache(maxsize=24)  # noqa: B019 - a batch may span two passes over the rows of its shape
+    def _shuffled(self, index, pass_number):
         return random_numbers(self.seed, PAIRS, index, pass_number).permutation(self.shapes[index].rows)
 
 

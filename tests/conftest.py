@@ -1,5 +1,8 @@
 """Fixtures and helpers of all tests. Test sizes are distinct primes or products of them: a swapped axis fails."""
 
+import contextlib
+import ctypes
+import gc
 import io
 import os
 import shutil
@@ -7,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "jax")  # heedful's default, even if Keras is imported first
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow logs to standard error at start-up
@@ -33,12 +37,30 @@ from heedful.training import machine
 
 # Commands run in this process too; it must give memory back, or the tests would need gigabytes.
 memory.keep_freed_memory = lambda: None
+LARGE = 1_500_000_000  # bytes of a process of the tests
 # Background jobs of a shell ignore SIGINT, and processes that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header():
     return f"keras {keras.__version__} on {keras.backend.backend()}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """After a file, forget compiled programs if this process has become large: they add up to gigabytes."""
+    if backend.NAME != "jax" or not sys.platform.startswith("linux"):
+        return
+    if nextitem is not None and nextitem.path == item.path:
+        return
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    if pages * os.sysconf("SC_PAGE_SIZE") > LARGE:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @pytest.fixture(autouse=True)

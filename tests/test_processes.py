@@ -1,4 +1,4 @@
-"""Several processes train together: the result is that of one within rounding, and no process is left behind."""
+"""Several processes train together: the result equals that of one within rounding, and all of them end."""
 
 import os
 import signal

@@ -12,7 +12,7 @@ from heedful.backend.devices import (  # imported first: it selects the Keras ba
 from heedful.backend.isolation import environment_of_device
 from heedful.backend.kernels import attend, layer_norm, relu
 from heedful.backend.placement import (
-    WISHES,
+    STOP_WISHES,
     collect,
     device_summary,
     distribute,
@@ -50,7 +50,7 @@ from heedful.backend.programs import (
 
 __all__ = [
     "NAME",
-    "WISHES",
+    "STOP_WISHES",
     "abandon",
     "abandoned_on_error",
     "affine",

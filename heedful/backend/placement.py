@@ -15,7 +15,9 @@ from heedful.backend.processes import process_count
 from heedful.errors import InputError
 
 ROWS = "rows"  # name of the axis of devices
-WISHES = "wishes"  # name of the array of a batch with what each process wishes, 1: to stop; only where several train
+STOP_WISHES = (
+    "stop_wishes"  # array of a batch, only where several processes train: 1 in the rows of one that wants to stop
+)
 _used: list[Any] = []  # the devices that share the rows of a batch; none: the first one computes alone
 _shards: contextvars.ContextVar[bool] = contextvars.ContextVar("shards", default=False)  # whether they share weights
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside", default=False)  # a device's own rows
@@ -89,7 +91,7 @@ def keep_distribution(values):
 
 
 def _place_of(value):
-    """Return where an array is during training: one of its axes over the devices, or a copy on each."""
+    """Return the sharding of an array during training: split along an axis that the devices divide, or copied."""
     if _shards.get() and value.ndim > 1:
         for axis, size in enumerate(value.shape):
             if size % len(_used) == 0:
@@ -130,14 +132,14 @@ def place(batch: dict[str, np.ndarray], whole: Sequence[str], wish: bool = False
     Args:
         batch: all rows; the same in each process.
         whole: names of arrays that every device gets as they are.
-        wish: what this process wishes; `wished` tells all of them whether any does.
+        wish: whether this process wants to stop. `Objective` sums the wishes, so that all processes see them.
     """
     if process_count() == 1 or not _used:
         return batch
     import jax
 
     rows = next(len(array) for name, array in batch.items() if name not in whole)
-    batch = batch | {WISHES: np.full(rows, wish, np.float32)}
+    batch = batch | {STOP_WISHES: np.full(rows, wish, np.float32)}
     placed = {}
     for name, array in batch.items():
         sharding = _sharding() if name in whole else _sharding(ROWS)

@@ -1,6 +1,7 @@
 """Several processes that train together, on one machine or on several: JAX's runtime and collectives."""
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ HEARTBEAT = 600  # seconds until JAX gives up a process that sends no heartbeats
 CONNECT = 120  # seconds to wait for the other processes at the start
 LONGEST = 7 * 24 * 3600  # seconds to wait for what another process does alone
 _joined: list[Any] = []  # this process's (index, count, option of the command line), once it has joined others
-_exchanged: list[int] = [0]  # how often values were exchanged
+_exchanges = itertools.count()  # numbers them, the same in each process
 
 
 def join(
@@ -136,7 +137,7 @@ def joined_by() -> str:
 def exchange(value: Any) -> list[Any]:
     """Wait for all processes, and return what each of them passes, by index: anything that JSON can hold.
 
-    Signals wait until the exchange is over: one that is left halfway would answer the next one.
+    Signals are delayed until it is over. An exchange that only some processes finish would be mixed up with the next.
     """
     if process_count() == 1:
         return [value]
@@ -149,9 +150,8 @@ def _wait_for_all():
     """Wait until all processes have come here: collectives give up after half an hour."""
     from jax._src.distributed import global_state  # the coordination service has no public interface
 
-    _exchanged[0] += 1
     client: Any = global_state.client
-    place = f"heedful/{_exchanged[0]}"
+    place = f"heedful/{next(_exchanges)}"
     client.key_value_set(f"{place}/{process_index()}", "here")
     for index in range(process_count()):
         client.blocking_key_value_get(f"{place}/{index}", 1000 * LONGEST)

@@ -32,8 +32,8 @@ def launch(
         commands: programs and their arguments. They call `end_with_parent`, as every command of heedful does.
         resume: the command that continues the work.
         environments: more environment variables of each.
-        together: whether they work on one thing: if one fails, the others are ended. Otherwise the others go on, no
-            output is shown, and the messages of all.
+        together: whether they need each other. Then the others are ended if one fails. Otherwise they go on; the
+            messages of all are shown, but no standard output.
     """
     reading, writing = os.pipe()  # each process ends when `writing` closes: when this one ends, however that happens
     group = _Group(len(commands), together)
@@ -131,14 +131,12 @@ class _Group:
 
 
 def _blame(code):
-    """Return how likely an exit code is the cause of the others: lower is more likely."""
-    if code < 0 and code not in (-signal.SIGABRT, -signal.SIGKILL):
+    """Return a rank of an exit code: the process with the lowest one is reported as the cause."""
+    if code < 0 and code != -signal.SIGABRT:  # a signal from outside; XLA aborts when it loses another process
         return 0
-    if code == -signal.SIGKILL:
-        return 1
     if code > 0 and code != LOST:
-        return 2
-    return 3 if code < 0 else 4 if code else 5
+        return 1
+    return 2 if code < 0 else 3 if code else 4
 
 
 def _free_port():

@@ -66,7 +66,7 @@ class Objective(keras.Model):
 
         def sums(batch):
             found = batch_sums(self.model, batch, self.label_smoothing, training)
-            wishes = batch.get(backend.WISHES)
+            wishes = batch.get(backend.STOP_WISHES)
             return found if wishes is None else ops.append(found, ops.sum(wishes))
 
         return backend.sum_over_devices(sums, self.model, batch, whole=WHOLE)
@@ -82,7 +82,7 @@ class Objective(keras.Model):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         found = self.get_metrics_result()
-        return found | {backend.WISHES: y_pred[4]} if backend.WISHES in x else found
+        return found | {backend.STOP_WISHES: y_pred[4]} if backend.STOP_WISHES in x else found
 
     def train_step(self, *arguments):
         """Compute one batch; see `keras.Model.train_step`. On JAX the new state stays where the old one was."""

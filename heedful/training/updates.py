@@ -73,12 +73,12 @@ class Updates:
 
     def ends(self, logs: dict[str, Any], wish: bool) -> bool:
         """Return whether the run ends after an update: because of a loss that is not finite, or of a wish."""
-        return not np.isfinite(logs["loss"]) or bool(logs.get(backend.WISHES, wish))
+        return not np.isfinite(logs["loss"]) or bool(logs.get(backend.STOP_WISHES, wish))
 
     def continues(self, number: int) -> bool:
-        """Return whether the host goes on without waiting for the device, once it has dispatched `number` batches.
+        """Return whether the next batch is dispatched before the device has finished the first `number` batches.
 
-        On a CPU it waits after each batch, elsewhere after every `TOGETHER` updates, and after the last one.
+        On a CPU each batch is awaited. On an accelerator, every `TOGETHER` updates and the last batch are.
         """
         waits = TOGETHER * self.config.accumulate_batches if backend.runs_ahead() else 1
         return number % waits != 0 and number != self._last
@@ -102,7 +102,7 @@ class Updates:
                 )  # fmt: skip
         backend.collect(self.model.variables)
         self.state_assigned = False
-        return {name: float(values[-1]) for name, values in history.history.items() if name != backend.WISHES}
+        return {name: float(values[-1]) for name, values in history.history.items() if name != backend.STOP_WISHES}
 
     def _callbacks(self, callbacks):
         """Return callbacks for `fit`; where the host goes ahead of the device, they get arrays and need not wait."""

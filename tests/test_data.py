@@ -6,10 +6,12 @@ import itertools
 import numpy as np
 import pytest
 
+from heedful.data import batches, packing, ragged
 from heedful.data.batches import BatchPlan, _best_bands, cut_into_buckets
 from heedful.data.corpus import Corpus, read_lines, read_pairs, resolve_all
 from heedful.data.encoded import Ragged, encode
 from heedful.data.examples import teacher_forcing_batch
+from heedful.data.packing import pack
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, START_ID
@@ -253,7 +255,31 @@ def test_a_corpus_may_be_many_files(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"part-\*\.de matches 3 files, and part-\*\.en 2\."):
         Corpus.from_files(["part-*.de", "part-*.en"])
     (tmp_path / "part-11.en").write_text("no\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"part-02\.de and .*part-10\.en do not belong together"):
+    with pytest.raises(InputError, match=r"part-02\.de and .*part-10\.en differ"):
         Corpus.from_files(["part-*.de", "part-*.en"])
     with pytest.raises(InputError, match=r"Missing text: none-\*\.de, none-\*\.en\."):
         Corpus.from_files(["none-*.de", "none-*.en"])
+
+
+@pytest.mark.parametrize("most", [40, 300])
+def test_length_limits_are_the_distinct_lengths_or_their_quantiles(most, rng):
+    lengths = rng.integers(1, most, 5000).astype(np.int32)
+    wanted = np.unique(lengths)
+    if len(wanted) > batches.EDGES:
+        shares = np.linspace(0, 1, batches.EDGES + 1)[1:]
+        wanted = np.unique(np.quantile(lengths, shares, method="higher"))
+    np.testing.assert_array_equal(batches._edges(lengths), wanted)
+
+
+def test_planning_in_pieces_changes_no_batch(rng, monkeypatch):
+    source, target = (rng.integers(1, 60, 3000).astype(np.int32) for _ in range(2))
+
+    def planned():
+        plan = batches.BatchPlan(source, target, batch_tokens=500, max_shapes=5)
+        rows = pack(source, 40, target)
+        return [plan.batch(number)[1].tolist() for number in range(40)], rows.flat.tolist(), rows.offsets.tolist()
+
+    whole = planned()
+    for module in (batches, packing, ragged):
+        monkeypatch.setattr(module, "PIECE", 7)
+    assert planned() == whole

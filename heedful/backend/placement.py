@@ -35,7 +35,7 @@ def training_devices(count: int = 0) -> int:
     if count > 1 and NAME != "jax":
         raise InputError(f"{NAME} trains on one device here: several need the backend jax.")
     if count > device_count():
-        raise InputError(f"There are {device_count()} devices, not {count}.")
+        raise InputError(f"{count} devices were asked for, and JAX sees {device_count()}.")
     return process_count() * (1 if NAME != "jax" else count or device_count())
 
 

@@ -84,7 +84,9 @@ def resolve_pairs(paths: Sequence[str | Path], origin: str = "") -> list[tuple[P
     for group in zip(*sides, strict=True):
         wild = [_wild(path, pattern) for path, pattern in zip(group, paths, strict=True)]
         if all(wild) and len(set(wild)) > 1:
-            raise InputError(f"{' and '.join(map(str, group))} do not belong together, but have the same place.")
+            raise InputError(
+                f"Files are paired in the order of their names, and {' and '.join(map(str, group))} differ."
+            )
     return list(zip(*sides, strict=True))
 
 

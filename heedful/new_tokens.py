@@ -45,4 +45,5 @@ def grown_tables(
 
 def former_ids(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[list[int]]:
     """Return, for each of the new tokens, the ids by which a tokenizer without them spells it."""
-    return tokenizer.encode_batch(tokens)
+    begun = len(tokenizer.prefix_ids)
+    return [ids[begun:] for ids in tokenizer.encode_batch(tokens)]

@@ -42,7 +42,8 @@ class Run:
         path: the folder.
         config: its config.
         source_tokenizer: tokenizer of the input; the only one unless the task is translation.
-        target_tokenizer: tokenizer of the output; None: the same.
+        target_tokenizer: tokenizer of the output; None: the same. With a joint vocabulary, they may differ in their
+            `prefix_ids` only.
     """
 
     def __init__(
@@ -110,8 +111,10 @@ class Run:
             raise InputError(f"{path} is not a complete run folder: {', '.join(missing)} missing.")
         source = Tokenizer.load(plain_file(path, names[0]))
         target = source
-        if not config.tokenizer.joint and len(names) > 1:
-            target = Tokenizer.load(plain_file(path, names[1]))
+        if len(names) > 1:
+            files = [plain_file(path, name) for name in names]
+            if not config.tokenizer.joint or len({file.read_bytes() for file in files}) > 1:
+                target = Tokenizer.load(files[1])
         return cls(path, config, source, target)
 
     def with_adapter(self, path: str | Path | None) -> "Run":

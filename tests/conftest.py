@@ -37,7 +37,7 @@ from heedful.training import machine
 
 # Commands run in this process too; it must give memory back, or the tests would need gigabytes.
 memory.keep_freed_memory = lambda: None
-LARGE = 1_500_000_000  # bytes of a process of the tests
+LARGE = 1_100_000_000  # bytes of a process of the tests
 # Background jobs of a shell ignore SIGINT, and processes that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -49,15 +49,14 @@ def pytest_report_header():
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
     """After a file, forget compiled programs if this process has become large: they add up to gigabytes."""
-    if backend.NAME != "jax" or not sys.platform.startswith("linux"):
-        return
-    if nextitem is not None and nextitem.path == item.path:
+    if not sys.platform.startswith("linux") or (nextitem is not None and nextitem.path == item.path):
         return
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     if pages * os.sysconf("SC_PAGE_SIZE") > LARGE:
-        import jax
+        if backend.NAME == "jax":
+            import jax
 
-        jax.clear_caches()
+            jax.clear_caches()
         gc.collect()
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -1,17 +1,23 @@
-"""Models whose sources and targets begin with a token of their own, as those of BART do."""
+"""Models whose sources and targets begin with a token of their own, as those of BART and mBART-50 do."""
 
+import copy
 import dataclasses
 import json
+import shutil
 
 import pytest
 
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.export import onnx, parity
 from heedful.export.greedy import plain_greedy
 from heedful.export.huggingface import export
 from heedful.inference.translator import Translator
+from heedful.inspection.translation import TranslationInspection
 from heedful.pretrained import import_model
 from heedful.pretrained.vocabulary import template
+from heedful.run import Run
+from heedful.serve.engine import Engine
 from heedful.weights import weights_by_name
 from tests.conftest import PAIRS
 from tests.test_pretrained import randomised
@@ -57,6 +63,33 @@ def bart(tmp_path_factory):
     return folder, model
 
 
+@pytest.fixture(scope="module")
+def mbart(tmp_path_factory):
+    """Return a small mBART with the tokenizer of mBART-50: `de_DE text </s>`, and `pt_XX text </s>` for targets."""
+    folder = tmp_path_factory.mktemp("mbart")
+    inner = tokenizers.SentencePieceUnigramTokenizer()
+    inner.train_from_iterator(
+        [text for pair in PAIRS for text in pair], vocab_size=120, special_tokens=["<unk>", "<s>", "</s>"],
+        unk_token="<unk>", show_progress=False,
+    )  # fmt: skip
+    pieces = list(map(tuple, json.loads(inner.to_str())["model"]["vocab"]))
+    tokenizer = transformers.MBart50Tokenizer(vocab=pieces, src_lang="de_DE", tgt_lang="pt_XX")
+    tokenizer.save_pretrained(folder)
+    config = transformers.MBartConfig(
+        vocab_size=len(tokenizer), d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=6,
+        decoder_attention_heads=6, encoder_ffn_dim=20, decoder_ffn_dim=20, max_position_embeddings=40,
+        scale_embedding=True, tie_word_embeddings=False, decoder_start_token_id=2, forced_eos_token_id=None,
+    )  # fmt: skip
+    torch.manual_seed(4)
+    model = randomised(transformers.MBartForConditionalGeneration(config))
+    with torch.no_grad():  # transformers 5 ties all tables or none
+        model.model.encoder.embed_tokens.weight.copy_(model.model.decoder.embed_tokens.weight)
+        model.model.shared.weight.copy_(model.model.decoder.embed_tokens.weight)
+        model.final_logits_bias[0, 1] = -100  # a trained model never writes padding
+    model.save_pretrained(folder)
+    return folder, model
+
+
 def texts_of(model, tokenizer, forced):
     """Return greedy translations by transformers."""
     inputs = tokenizer(SOURCES, return_tensors="pt", padding=True)
@@ -69,10 +102,14 @@ def texts_of(model, tokenizer, forced):
     return tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
+def translator_of(run):
+    """Return a greedy translator."""
+    return Translator.from_run(run, dataclasses.replace(plain_greedy(run), max_length=12, max_ratio=1e6))
+
+
 def translated(run):
     """Return our greedy translations."""
-    decode = dataclasses.replace(plain_greedy(run), max_length=12, max_ratio=1e6)
-    return Translator.from_run(run, decode).translate(SOURCES)
+    return translator_of(run).translate(SOURCES)
 
 
 def test_a_bart_translates_like_the_original(bart, tmp_path):
@@ -95,13 +132,115 @@ def test_a_run_with_a_prefix_is_exported_and_imported(bart, tmp_path):
     [prefix] = run.tokenizer.prefix_ids
     assert model.generation_config.forced_bos_token_id == prefix
     assert tokenizer("o gato")["input_ids"] == [*run.tokenizer.encode("o gato"), run.tokenizer.end_id]
-    ours = [text.replace("<s>", "") for text in texts_of(model, tokenizer, prefix)]  # an ordinary token there
-    assert ours == translated(run)
+    assert texts_of(model, tokenizer, prefix) == translated(run)
     again = import_model(tmp_path / "out", tmp_path / "again")
     assert again.tokenizer.to_json() == run.tokenizer.to_json()
     one, other = (weights_by_name(which.load_model()) for which in (run, again))
     for name, array in one.items():
         assert (array == other[name]).all(), name
+
+
+def test_an_mbart_translates_between_its_languages_like_the_original(mbart, tmp_path):
+    folder, model = mbart
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    found = {}
+    for language in ("pt_XX", "ro_RO"):  # tgt_lang, and another
+        named = {} if language == "pt_XX" else {"target_language": language}
+        run = Run.open(import_model(folder, tmp_path / language, **named).path)
+        begun = [[run.tokenizer.lookup("de_DE")], [run.tokenizer.lookup(language)]]
+        assert [side.prefix_ids for side in run.tokenizers()] == begun
+        assert run.config.tokenizer.joint
+        found[language] = translated(run)
+        assert found[language] == texts_of(model, tokenizer, tokenizer.convert_tokens_to_ids(language))
+        assert len(set(found[language])) > 5
+    assert found["pt_XX"] != found["ro_RO"]
+    tokenizer.src_lang = "ja_XX"
+    run = import_model(folder, tmp_path / "japanese", source_language="ja_XX")
+    assert translated(run) == texts_of(model, tokenizer, tokenizer.convert_tokens_to_ids("pt_XX")) != found["pt_XX"]
+
+
+def test_an_mbart_is_exported_and_imported(mbart, tmp_path):
+    run = import_model(mbart[0], tmp_path / "run")
+    export(run, tmp_path / "out")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    assert isinstance(model, transformers.MBartForConditionalGeneration)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert texts_of(model, tokenizer, model.generation_config.forced_bos_token_id) == translated(run)
+    again = import_model(tmp_path / "out", tmp_path / "again")
+    for before, after in zip(run.tokenizers(), again.tokenizers(), strict=True):
+        assert after.to_json() == before.to_json()
+    one, other = (weights_by_name(which.load_model()) for which in (run, again))
+    for name, array in one.items():
+        assert (array == other[name]).all(), name
+
+
+def test_tables_that_transformers_does_not_tie_are_all_imported(mbart, tmp_path):
+    folder, tied = mbart
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / name, tmp_path)
+    model = copy.deepcopy(tied)
+    with torch.no_grad():
+        model.model.encoder.embed_tokens.weight.mul_(-1.5)
+    model.save_pretrained(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    theirs = texts_of(model, tokenizer, tokenizer.convert_tokens_to_ids("pt_XX"))
+    run = import_model(tmp_path, tmp_path / "run")
+    assert run.config.model.tie == "none"
+    assert translated(run) == theirs != translated(import_model(folder, tmp_path / "tied"))
+
+
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        ({"target_language": "pt_PT"}, "'pt_PT', which is no token of the vocabulary; did you mean 'pt_XX'"),
+        ({"source_language": "</s>"}, "begin with '</s>'"),
+    ],
+)
+def test_an_unknown_language_is_refused(mbart, tmp_path, languages, message):
+    with pytest.raises(InputError, match=message):
+        import_model(mbart[0], tmp_path / "run", **languages)
+
+
+def test_a_language_is_for_multilingual_models_only(bart, tmp_path):
+    with pytest.raises(InputError, match="do not begin with their language"):
+        import_model(bart[0], tmp_path / "run", target_language="<s>")
+
+
+def test_an_mbart_without_a_target_language_asks_for_it(mbart, tmp_path):
+    folder = tmp_path / "changed"
+    shutil.copytree(mbart[0], folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"tgt_lang": None}))
+    with pytest.raises(InputError, match="give --target-language"):
+        import_model(folder, tmp_path / "run")
+
+
+def test_every_way_of_decoding_begins_as_targets_do(mbart, tmp_path):
+    run = import_model(mbart[0], tmp_path / "run")
+    [prefix] = run.target_tokenizer.prefix_ids
+    translator = translator_of(run)
+    sources = translator.source_tokenizer.encode_batch(SOURCES[:3])
+    assert [ids[0] for ids in translator.decode_ids(sources)] == [prefix] * 3
+    texts = translator.translate(SOURCES[:3])
+    assert ["".join(translator.stream_tokens(source)).strip() for source in SOURCES[:3]] == texts
+    assert TranslationInspection.of(translator, SOURCES[0]).translation == texts[0]
+    engine = Engine(translator, in_slots=True)
+    engine.start()
+    try:
+        assert [engine.translate(source).result().text for source in SOURCES[:3]] == texts
+    finally:
+        engine.stop()
+
+
+@pytest.mark.parametrize(
+    ("engine", "checked", "texts"),
+    [("ctranslate2", parity.export_checked, PAIRS), ("onnxruntime", onnx.export_checked, SOURCES)],
+)
+def test_exports_begin_as_targets_do(mbart, tmp_path, engine, checked, texts):
+    pytest.importorskip(engine)
+    run = import_model(mbart[0], tmp_path / "run")
+    for result in checked(run, tmp_path / "out", texts, report=lambda line: None):
+        assert result["identical"] == 1
 
 
 def test_a_target_that_begins_otherwise_is_refused(bart, tmp_path):
@@ -111,7 +250,7 @@ def test_a_target_that_begins_otherwise_is_refused(bart, tmp_path):
         (folder / path.name).write_bytes(path.read_bytes())
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"forced_bos_token_id": 7}))
-    with pytest.raises(InputError, match="each target begins with the token 7"):
+    with pytest.raises(InputError, match="each target begins with"):
         import_model(folder, tmp_path / "run")
 
 

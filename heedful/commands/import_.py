@@ -17,6 +17,11 @@ def add_arguments(parser):
     parser.add_argument(
         "--trust", action="store_true", help="let Keras load a .keras or .h5 file, which can run its author's code"
     )
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-language", metavar="TOKEN",
+            help=f"for a multilingual model such as mBART-50: the token that each {side} begins with, such as de_DE",
+        )  # fmt: skip
 
 
 def run(options):
@@ -24,6 +29,8 @@ def run(options):
     from heedful.commands.terminal import print_line
     from heedful.pretrained import import_model
 
-    run = import_model(options.source, options.run, options.tokenizer, options.trust)
+    run = import_model(
+        options.source, options.run, options.tokenizer, options.trust, options.source_language, options.target_language
+    )
     command = "embed" if run.config.model.untrained_head else run.config.task
     print_line(f"{run.path}: {len(run.tokenizer):,} tokens; try: heedful {command} {run.path} ...")

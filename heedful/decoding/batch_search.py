@@ -37,7 +37,7 @@ class BatchSearch:
         model: an encoder-decoder model, or an `Ensemble` of several, in the precision of `decode`; `PromptSearch` is
             for language models.
         decode: the settings.
-        tokenizer: the target tokenizer, for the forbidden tokens and the vocabulary size.
+        tokenizer: the target tokenizer, for the forbidden tokens, the vocabulary size and what targets begin with.
         scored: whether greedy search computes scores too; the other strategies always do.
         shared: state to share with other searches of the same models; None: nothing is shared.
         brief: whether the search runs only once or twice; it then compiles few programs, and those fast.
@@ -51,7 +51,7 @@ class BatchSearch:
         brief: bool = False,
     ):  # fmt: skip
         self.model, self.decode, self.scored, self.brief = model, decode, scored, brief
-        self.forbidden = forbidden_ids(decode, tokenizer)
+        self.forbidden, self.prefix = forbidden_ids(decode, tokenizer), list(tokenizer.prefix_ids)
         self.shared = shared or SharedState()
 
     def __call__(
@@ -63,7 +63,7 @@ class BatchSearch:
         Args:
             sources: lists of ids, without end tokens, none empty.
             numbers: sentence numbers, which determine the random numbers of sampling; by default 0, 1, ...
-            prefixes: lists of ids that the results must begin with.
+            prefixes: lists of ids that the results must begin with; by default the `prefix_ids` of the tokenizer.
             limits: maximum length of each result, if less than `length_limit`.
 
         Returns:
@@ -76,7 +76,7 @@ class BatchSearch:
             self._query(
                 ids,
                 index if numbers is None else numbers[index],
-                prefixes[index] if prefixes else [],
+                self.prefix if prefixes is None else prefixes[index],
                 limits[index] if limits else None,
             )
             for index, ids in enumerate(sources)
@@ -90,7 +90,7 @@ class BatchSearch:
             results[index] = candidates
         return results
 
-    def stream(self, source: list[int], number: int = 0, prefix: Sequence[int] = ()) -> Iterator[int]:
+    def stream(self, source: list[int], number: int = 0, prefix: Sequence[int] | None = None) -> Iterator[int]:
         """Yield the ids of one result, without the end token, each as soon as it is chosen.
 
         Args:
@@ -101,7 +101,7 @@ class BatchSearch:
         """
         if self.decode.beam_size > 1 or self.decode.n_best > 1:
             raise InputError("A beam, or several results, cannot be streamed: set beam_size = 1 and n_best = 1.")
-        query = self._query(source, number, list(prefix))
+        query = self._query(source, number, self.prefix if prefix is None else list(prefix))
         require_room(query.prefix, query.limit)
         arguments, capacity = self._arguments([query], whole=True, slots=1)
         begin = self._program("begin", capacity, arguments)

@@ -107,6 +107,8 @@ class CTranslate2Search:
         if not sources:
             return []
         decode, tokenizer = self.decode, self.run.target_tokenizer
+        if prefixes is None and tokenizer.prefix_ids:
+            prefixes = [tokenizer.prefix_ids] * len(sources)
         limits = [decode.length_limit(len(ids), self.run.config.model.max_length) for ids in sources]
         for index, limit in enumerate(limits):
             require_room(prefixes[index] if prefixes else [], limit, numbers[index] if numbers else None)

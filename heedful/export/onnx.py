@@ -186,7 +186,7 @@ def compare(run: "Run", session: Session, texts: Sequence[str]) -> dict[str, Any
     if run.task.translates:
         translator: Any = run.task.predictor([run], plain_greedy(run))
         sources = [ids[: most - 1] for ids in run.source_tokenizer.encode_batch(texts)]
-        written = session.translate([[*ids, END_ID] for ids in sources], most)
+        written = session.translate([[*ids, END_ID] for ids in sources], most, run.target_tokenizer.prefix_ids)
         wanted = translator.translate(list(texts))
         found = [run.target_tokenizer.decode(ids) for ids in written]
         return _identical(wanted, found) | {"tokens_per_second": session.tokens / session.seconds}

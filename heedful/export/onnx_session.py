@@ -51,8 +51,8 @@ class Session:
         names = [output.name for output in model.get_outputs()]
         return dict(zip(names, model.run(names, inputs), strict=True))
 
-    def translate(self, sources: Sequence[Sequence[int]], most: int) -> list[list[int]]:
-        """Return greedy translations of source ids, end token included, of at most `most` tokens."""
+    def translate(self, sources: Sequence[Sequence[int]], most: int, prefix: Sequence[int] = ()) -> list[list[int]]:
+        """Return greedy translations of source ids, end token included, of at most `most` tokens, `prefix` first."""
         found: list[list[int]] = []
         began = time.monotonic()
         for start in range(0, len(sources), BATCH):
@@ -60,7 +60,7 @@ class Session:
             memory = self.run("encoder_model", {"input_ids": ids, "attention_mask": mask})["last_hidden_state"]
             fixed = {"encoder_attention_mask": mask, "encoder_hidden_states": memory}
             begun = np.full((len(ids), 1), START_ID, np.int64)
-            found += self._write("decoder_model_merged", begun, fixed, most)
+            found += self._write("decoder_model_merged", begun, fixed, most, prefix)
         self.seconds += time.monotonic() - began
         self.tokens += sum(len(ids) + 1 for ids in found)
         return found
@@ -76,8 +76,8 @@ class Session:
         [output] = self.run("model", {"input_ids": array, "attention_mask": np.ones_like(array)}).values()
         return output
 
-    def _write(self, name, ids, fixed, most):
-        """Write tokens after `ids` (B, T), each the most likely, until the end token or `most` of them."""
+    def _write(self, name, ids, fixed, most, prefix=()):
+        """Write `prefix` after `ids` (B, T), then the most likely tokens, until the end token or `most` in all."""
         rows: list[list[int]] = [[] for _ in ids]
         running = np.ones(len(ids), bool)
         past = self._empty_caches(name, len(ids))
@@ -88,7 +88,7 @@ class Session:
             outputs = self.run(name, inputs)
             logits = outputs.pop("logits")[:, -1]
             logits[:, NEVER_WRITTEN_IDS] = -np.inf
-            chosen = logits.argmax(-1)
+            chosen = np.full(len(ids), prefix[step]) if step < len(prefix) else logits.argmax(-1)
             running &= chosen != END_ID
             if not running.any():
                 break

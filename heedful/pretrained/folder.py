@@ -16,12 +16,18 @@ class PretrainedFolder:
 
     No code in it is ever executed: pickles are refused.
 
+    Args:
+        path: the folder.
+        source_language, target_language: the tokens that sources and targets of a multilingual model begin with; None:
+            as the files say.
+
     Raises:
         InputError: a file is missing or damaged.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, source_language: str | None = None, target_language: str | None = None):
         self.path = Path(path)
+        self.source_language, self.target_language = source_language, target_language
         if not self.path.is_dir():
             raise InputError(f"There is no folder {path}.")
         self.config = self.read_json("config.json")
@@ -54,6 +60,10 @@ class PretrainedFolder:
         if not isinstance(table, dict):
             raise InputError(f"{self.path / name} is no table of settings.")
         return table
+
+    def tokenizer_settings(self):
+        """Return the content of `tokenizer_config.json`, empty if there is none."""
+        return self.read_json("tokenizer_config.json") if (self.path / "tokenizer_config.json").is_file() else {}
 
     def setting(self, name, default=None):
         """Return a value of `config.json`; `InputError` if it is missing and there is no default."""
@@ -100,6 +110,11 @@ class Tensors:
         if array.shape != shape:
             raise InputError(f"{self.origin}: the tensor {name!r} has the shape {array.shape}, expected {shape}.")
         return np.asarray(array, np.float32)
+
+    def alike(self, *names):
+        """Return whether those of the named tensors that exist are equal."""
+        found = [self._left[name] for name in names if name in self._left]
+        return all(np.array_equal(found[0], other) for other in found[1:])
 
     def rename(self, ends):
         """Give tensors whose names have one of these endings the other one: a dict from old to new endings."""

@@ -16,7 +16,7 @@ HEAD = ("transform/", "transform_norm/")  # prefixes of the weights that a bare 
 WANTED = ["*.json", "*.safetensors", "vocab.txt", "*.spm"]  # files to fetch from the hub; never a pickle
 
 
-def import_model(source, path, tokenizers=(), trust=False):
+def import_model(source, path, tokenizers=(), trust=False, source_language=None, target_language=None):
     """Create a run from a pretrained model.
 
     Args:
@@ -24,6 +24,8 @@ def import_model(source, path, tokenizers=(), trust=False):
             or a file that Keras saved.
         path: the new run folder.
         tokenizers, trust: for Keras files, see `import_archive`.
+        source_language, target_language: for models whose texts begin with their language, as those of mBART-50 do:
+            the tokens, such as `de_DE`; None: as the files of the folder say.
 
     Returns:
         The `Run`, with task `fill`, `classify`, `generate` or `translate`.
@@ -38,10 +40,12 @@ def import_model(source, path, tokenizers=(), trust=False):
         raise InputError(f"{path} {held}: choose another folder.")
     if str(source).endswith(ENDINGS):
         return import_archive(source, path, tokenizers, trust)
-    folder = PretrainedFolder(_find(source))
+    folder = PretrainedFolder(_find(source), source_language, target_language)
     kind = folder.setting("model_type")
     if kind not in LAYOUTS:
         raise InputError(f"{folder.path} holds a model of type {kind!r}; known are {', '.join(LAYOUTS)}.")
+    if (source_language or target_language) and not getattr(LAYOUTS[kind], "languages", False):
+        raise InputError(f"Texts of a model of type {kind!r} do not begin with their language.")
     try:
         imported = LAYOUTS[kind].read(folder)
     except InputError:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from heedful.config import Config
-from heedful.errors import InputError
 from heedful.layers.embeddings import NEVER_WRITTEN
 from heedful.models import Transformer
 from heedful.pretrained.layout import (
@@ -34,10 +33,12 @@ from heedful.pretrained.mapping import (
     same,
     write_tensors,
 )
+from heedful.pretrained.prefixes import text_prefixes
 from heedful.pretrained.sentencepiece import SOURCE, read_sides
-from heedful.pretrained.vocabulary import Side, Vocabulary, source_prefix, special_names, target_side
+from heedful.pretrained.vocabulary import Side, Vocabulary, special_names, target_side
 from heedful.special_tokens import END, PAD, PAD_ID, START, START_ID, UNKNOWN
 
+_SHARED = "model.shared.weight"
 _SIDES = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 ROLES = {PAD: "pad_token", UNKNOWN: "unk_token", END: "eos_token"}
 
@@ -55,6 +56,7 @@ class TranslatorLayout:
         embedding_norm: whether embeddings are normalised.
         written_sines: whether the table of sines is a tensor of the model.
         two_tables: whether source and target may have tables of their own.
+        languages: whether texts begin with their language.
     """
 
     models = (Transformer,)
@@ -66,6 +68,7 @@ class TranslatorLayout:
     embedding_norm: bool = False
     written_sines: bool = False
     two_tables: bool = False
+    languages: bool = False
 
     def read(self, folder) -> Imported:
         """Convert a `PretrainedFolder`.
@@ -84,9 +87,13 @@ class TranslatorLayout:
         if shared and sizes[0] != sizes[1]:
             folder.require(decoder_vocab_size=sizes[0])
         sides = self._sides(folder, shared)
-        prefix = _prefix(folder, sides[-1])
+        start = sides[-1].token(folder.setting("decoder_start_token_id"))
+        prefixes = text_prefixes(folder, sides[-1], [*_special_names(folder).values(), start], self.languages)
         tied = folder.setting("tie_word_embeddings", True)
-        tie = ("all" if len(sides) == 1 else "target") if tied else ("inputs" if len(sides) == 1 else "none")
+        joint = len(sides) == 1
+        shared &= tied or folder.tensors.alike(_SHARED, *_SIDES)  # transformers 5 ties all tables or none
+        both = shared and joint
+        tie = ("all" if both else "target") if tied else ("inputs" if both else "none")
         model = model_config(
             num_layers=layers, d_model=folder.setting("d_model"), num_heads=heads, d_ff=inner,
             norm_position=self.norm_position, norm_epsilon=1e-5, tie=tie, output_bias=True,
@@ -102,8 +109,9 @@ class TranslatorLayout:
         written = read_weights(self._mappings(model, sizes, shared, self.learned), tensors)
         tensors.drop("model.encoder.embed_positions.", "model.decoder.embed_positions.")  # sines, which we compute
         weights = self._in_our_order(written, model, sides, folder)
-        tokenizers = tuple(side.tokenizer(prefix) for side in sides)
-        return Imported(imported_config("translate", model, joint=len(sides) == 1), tokenizers, weights)
+        sides = sides if prefixes[0] == prefixes[1] else [sides[0], sides[-1]]
+        tokenizers = tuple(side.tokenizer(prefix) for side, prefix in zip(sides, prefixes, strict=False))
+        return Imported(imported_config("translate", model, joint=joint), tokenizers, weights)
 
     def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
         """Return, for each option that this class cannot express, whether a run has it."""
@@ -139,7 +147,7 @@ class TranslatorLayout:
         mappings = self._mappings(model, (sizes[0], sizes[-1]), shared, self.learned or self.written_sines)
         tensors = write_tensors(mappings, weights | sine_tables(model))
         if shared and not tied:  # transformers then ties no tables at all
-            tensors |= dict.fromkeys(_SIDES, tensors["model.shared.weight"])
+            tensors |= dict.fromkeys(_SIDES, tensors[_SHARED])
         return Exported(settings, tensors)
 
     def _sides(self, folder, shared):
@@ -180,7 +188,7 @@ class TranslatorLayout:
         tied = model.tie in ("target", "all")
         head = "target_embedding" if tied else "output_projection"
         if shared:
-            found.append(same("target_embedding/embeddings", "model.shared.weight", sizes[1], width))
+            found.append(same("target_embedding/embeddings", _SHARED, sizes[1], width))
         else:
             found += [
                 same("source_embedding/embeddings", "model.encoder.embed_tokens.weight", sizes[0], width),
@@ -208,7 +216,7 @@ class TranslatorLayout:
         if shared:
             tensors.drop(*_SIDES)
         else:
-            tensors.drop("model.shared.weight")
+            tensors.drop(_SHARED)
         if tied:
             tensors.drop("lm_head.weight")
 
@@ -234,21 +242,6 @@ def _block(ours, theirs, width, inner):
     return found
 
 
-def _prefix(folder, target):
-    """Return the token that begins each source and each target, or None; `InputError` if they differ."""
-    start = folder.setting("decoder_start_token_id")
-    specials = [*_special_names(folder).values(), target.token(start)]
-    prefix, forced = source_prefix(folder, specials), folder.config.get("forced_bos_token_id")
-    if forced is None and (folder.path / "generation_config.json").is_file():
-        forced = folder.read_json("generation_config.json").get("forced_bos_token_id")
-    if forced is not None and (prefix is None or target.old_id(prefix) != forced):
-        raise InputError(
-            f"{folder.path}: each target begins with the token {forced} (forced_bos_token_id), and each source with "
-            f"{prefix or 'none'}: they have to be the same."
-        )
-    return prefix
-
-
 def _special_names(folder):
     """Return the name or id of each of our special tokens in a folder's tokenizer."""
     return special_names(folder, ROLES, ("<pad>", "<unk>", "</s>")) | {START: _start_token(folder)}
@@ -264,5 +257,7 @@ def _start_token(folder):
 MARIAN = TranslatorLayout("marian", "MarianMTModel", "post", two_tables=True)
 PEGASUS = TranslatorLayout("pegasus", "PegasusForConditionalGeneration", "pre", written_sines=True)
 BART = TranslatorLayout("bart", "BartForConditionalGeneration", "post", learned=True, skipped=2, embedding_norm=True)
-MBART = TranslatorLayout("mbart", "MBartForConditionalGeneration", "pre", learned=True, skipped=2, embedding_norm=True)
+MBART = TranslatorLayout(
+    "mbart", "MBartForConditionalGeneration", "pre", learned=True, skipped=2, embedding_norm=True, languages=True
+)
 BLENDERBOT = TranslatorLayout("blenderbot", "BlenderbotForConditionalGeneration", "pre", learned=True)

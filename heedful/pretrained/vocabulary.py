@@ -1,5 +1,6 @@
 """Convert a pretrained model's tokenizer to our ids: special tokens first, then all others in their order."""
 
+import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -91,15 +92,17 @@ class Vocabulary:
 
     def tokenizer(self, prefix: str | None = None):
         """Return the tokenizer with our ids; each text begins with the token `prefix`."""
-        data, model = self._data, self._data["model"]
+        data = copy.deepcopy(self._data)
+        model = data["model"]
         if self._scores is None:
             model["vocab"] = {token: place for place, token in enumerate(self._tokens)}
         else:
             model["vocab"] = [[token, self._scores.get(token, NEVER_CHOSEN)] for token in self._tokens]
             model["unk_id"] = SPECIAL.index("[UNK]")
+            steps = _steps(data["pre_tokenizer"])
             data["pre_tokenizer"] = {
                 "type": "Sequence",
-                "pretokenizers": [step for step in (data["pre_tokenizer"], SPECIAL_APART) if step],
+                "pretokenizers": steps if SPECIAL_APART in steps else [*steps, SPECIAL_APART],
             }
         if model.get("unk_token"):
             model["unk_token"] = SPECIAL[1]
@@ -108,11 +111,15 @@ class Vocabulary:
         added: list[dict[str, Any]] = [{"content": token} | flags for token in special]
         places = {token: place for place, token in enumerate(self._tokens)}
         others = [token for token in data.get("added_tokens", []) if token["content"] in places.keys() - special]
-        added += [token for token in others if not token.get("special")]
+        added += others  # the special ones, such as languages, are no text either
         data["added_tokens"] = [token | {"id": places[token["content"]]} for token in added]
         data["post_processor"] = data["truncation"] = data["padding"] = None  # we add special tokens ourselves
         if prefix is not None and prefix not in places:
-            raise InputError(f"The tokenizer puts {prefix!r} before each text, which is no token of its vocabulary.")
+            near = [token for token in self._foreign if token.startswith(f"{prefix[:2].lower()}_")]  # such as de_DE
+            raise InputError(
+                f"Texts are to begin with {prefix!r}, which is no token of the vocabulary"
+                + (f"; did you mean {near[0]!r}?" if near else ".")
+            )
         if prefix:
             data["post_processor"] = template([prefix], [], places.__getitem__)
         return Tokenizer.from_json(json.dumps(data))
@@ -159,8 +166,7 @@ def adds_start_token(folder) -> bool:
         for step in post_processor.get("processors", [post_processor]):
             if step.get("single"):
                 return "SpecialToken" in step["single"][0]
-    path = folder.path / "tokenizer_config.json"
-    return path.is_file() and folder.read_json(path.name).get("add_bos_token") is True
+    return folder.tokenizer_settings().get("add_bos_token") is True
 
 
 def unknown_token(folder) -> str | None:
@@ -176,34 +182,11 @@ def target_side(folder) -> Side:
     return Side(folder.read_json("target/tokenizer.json"))
 
 
-def source_prefix(folder, specials: Sequence[str | int | None]) -> str | None:
-    """Return the token that a folder's tokenizer puts before each text, as that of BART does; None: there is none.
-
-    Args:
-        folder: a `PretrainedFolder`.
-        specials: tokens that cannot be a prefix, since they have a role of their own.
-
-    Raises:
-        InputError: it adds other tokens to a text, besides the end token after it.
-    """
-    path = folder.path / "tokenizer.json"
-    post_processor = (folder.read_json(path.name).get("post_processor") if path.is_file() else None) or {}
-    for step in post_processor.get("processors", [post_processor]):
-        if step.get("type") in ("RobertaProcessing", "BertProcessing"):
-            before, after = [step["cls"][0]], [step["sep"][0]]
-        elif step.get("single"):
-            kinds = ["Sequence" in piece for piece in step["single"]]
-            names = [piece.get("SpecialToken", {}).get("id") for piece in step["single"]]
-            before, after = names[: kinds.index(True)], names[kinds.index(True) + 1 :]
-        else:
-            continue
-        if len(before) > 1 or len(after) > 1 or set(before) & set(specials):
-            raise InputError(
-                f"{path} adds {before + after} to each source; we support an end token after it, and one other token "
-                "before it."
-            )
-        return before[0] if before else None
-    return None
+def _steps(pre_tokenizer):
+    """Return the steps of a pre-tokenizer, which may be None."""
+    if pre_tokenizer and pre_tokenizer["type"] == "Sequence":
+        return pre_tokenizer["pretokenizers"]
+    return [pre_tokenizer] if pre_tokenizer else []
 
 
 def _data(folder, names):
@@ -217,7 +200,7 @@ def _data(folder, names):
 def _wordpiece(folder, names):
     """Return tokenizer.json data for the `vocab.txt` of a BERT model."""
     tokens = vocab_lines(folder.path / "vocab.txt")
-    settings = folder.read_json("tokenizer_config.json") if (folder.path / "tokenizer_config.json").is_file() else {}
+    settings = folder.tokenizer_settings()
     for name, known in SPLITTING.items():
         if settings.get(name, known[0]) not in known:
             raise InputError(

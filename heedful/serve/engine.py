@@ -59,12 +59,13 @@ class Engine:
         predictor: the `Predictor` of the run.
         limit: texts that may wait or be computed at a time; `Busy` beyond.
         slots: sentences decoded together by each thread.
-        in_slots: whether the predictor is a `Translator` of our own engine, whose sentences can enter slots.
+        in_slots: whether the predictor is a `Translator` of our own engine, whose sentences can enter slots, unless
+            they are sampled, several are wanted, or each begins with a token of its own.
     """
 
     def __init__(self, predictor, limit: int = 1024, slots: int = 48, in_slots: bool = False):
         self.predictor, self.limit, self.slots = predictor, limit, slots
-        self.in_slots = in_slots and not predictor.decode.sample and predictor.decode.n_best == 1
+        self.in_slots = in_slots and _fits_slots(predictor)
         self.pending = 0  # texts that were accepted and not answered yet
         self._sentences: collections.deque[Sentence] = collections.deque()
         self._jobs: collections.deque[Job] = collections.deque()
@@ -244,6 +245,12 @@ class Engine:
         while self.pending and time.monotonic() < end:
             time.sleep(0.02)
         return not self.pending
+
+
+def _fits_slots(predictor) -> bool:
+    """Return whether the sentences of a `Translator` may enter slots."""
+    decode = predictor.decode
+    return not decode.sample and decode.n_best == 1 and not predictor.target_tokenizer.prefix_ids
 
 
 def _active(searches) -> bool:

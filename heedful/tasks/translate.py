@@ -201,6 +201,7 @@ class Translate(Task):
         from heedful.decoding.batch_search import BatchSearch
 
         search = BatchSearch(model, decode, run.target_tokenizer, scored=True, brief=True)
+        search.prefix = []  # the first token is checked too
         sources = [row[row != 0].tolist()[: batch["source"].shape[1] - 1] for row in batch["source"]]
         limits = [min(decode.max_length, search.length_limit(len(source))) for source in sources]
         return TranslationProbe(search, sources, limits)

@@ -54,8 +54,9 @@ def launched(body, count=2, together=True):
     """Return a process that launches a script in some processes."""
     script = SCRIPT.format(body=body)
     code = (
-        "import sys; from heedful.distributed.launch import launch\n"
-        f"sys.exit(launch([[sys.executable, '-c', {script!r}]] * {count}, 'RESUME', together={together}))"
+        "import sys; from heedful.distributed import launch\n"
+        "launch.GRACE = 2\n"
+        f"sys.exit(launch.launch([[sys.executable, '-c', {script!r}]] * {count}, 'RESUME', together={together}))"
     )
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -144,7 +144,7 @@ def test_a_training_that_ends_before_its_first_validation_keeps_its_weights(conf
 
 
 @pytest.mark.skipif(backend.NAME != "jax", reason="JAX computes while the host prepares the next batch")
-@pytest.mark.parametrize("accumulate", ["1", "2"])
+@pytest.mark.parametrize("accumulate", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_host_that_runs_ahead_of_the_device_changes_no_bit(config, tmp_path, monkeypatch, accumulate):
     """As on a GPU: batches are prepared in a thread, and the losses of several updates are awaited together."""
     config = change(config, "--train.updates", "11", "--train.validate_every", "10")

@@ -158,3 +158,15 @@ def fraction(config, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(config, name) < 1:
             raise InputError(f"{name} ({getattr(config, name)}) must be at least 0 and less than 1.")
+
+
+def named_number(text: str, setting: str) -> tuple[str, float]:
+    """Return name and number of a text NAME=NUMBER; raise `InputError` if it is none, or if the number is negative."""
+    name, _, number = text.rpartition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if not name.strip() or not 0 <= value < math.inf:
+        raise InputError(f"{setting}: {text!r} is not NAME=NUMBER with a number from 0 on.")
+    return name.strip(), value

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from heedful.errors import InputError
 from heedful.texts.registry import find, refuse_training_on_test_text
-from heedful.validation import at_least, at_most, fraction, positive
+from heedful.validation import at_least, at_most, fraction, named_number, positive
 
 PARTS = ("train", "valid", "test")
 
@@ -25,6 +25,9 @@ class DataConfig:
     """Training text, plain or .gz. translate: source file and target file, or one .tsv file. classify: a label, a
     tab or a space, and a text on each line. generate, fill: any number of files. A name may be a pattern, such as
     "part-*.de"; the files that match are read in the order of their names."""
+    weights: tuple[str, ...] = ()
+    """How often the text of some training files is read, relative to that of the others: PATTERN=NUMBER, such as
+    "news*=3", for names of files (translate: of source files). The first pattern that matches a name counts."""
     valid: tuple[str, ...] = ()
     """Validation text, in the same form."""
     test: tuple[str, ...] = ()
@@ -109,8 +112,16 @@ class DataConfig:
             refuse_training_on_test_text(Path(path))
         if self.general and not self.general_valid:
             raise InputError("general needs general_valid, text of the same kind to validate on.")
+        if self.weights and not (self.train and self.valid):
+            raise InputError("weights are for the files in train, and need files in valid.")
+        if zero := [text for text, (_, weight) in zip(self.weights, self.file_weights(), strict=True) if not weight]:
+            raise InputError(f"weights: {zero[0]!r} would leave out files: name only those to read in train.")
         if not self.mask_share:
             raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")
+
+    def file_weights(self) -> list[tuple[str, float]]:
+        """Return the pairs of pattern and weight in `weights`."""
+        return [named_number(text, "data.weights") for text in self.weights]
 
     def _take_files(self):
         """Set the files of the parts that are not given to those of the named text.

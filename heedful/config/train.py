@@ -1,11 +1,10 @@
 """The section [train] of a config."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from heedful.errors import InputError
-from heedful.validation import at_least, at_most, fraction, positive
+from heedful.validation import at_least, at_most, fraction, named_number, positive
 
 BALANCED = "balanced"  # class weights
 
@@ -137,11 +136,11 @@ class TrainConfig:
 
     def factors(self) -> list[tuple[str, float]]:
         """Return the pairs of pattern and factor in `rate_factors`."""
-        return [_split(text, "rate_factors") for text in self.rate_factors]
+        return [named_number(text, "train.rate_factors") for text in self.rate_factors]
 
     def weights_of_classes(self) -> dict[str, float]:
         """Return the weights in `class_weights` by class; none if they are `balanced`."""
-        return dict(_split(text, "class_weights") for text in self.class_weights if text != BALANCED)
+        return dict(named_number(text, "train.class_weights") for text in self.class_weights if text != BALANCED)
 
     @property
     def schedule_ends(self):
@@ -152,15 +151,3 @@ class TrainConfig:
     def policy(self):
         """The Keras dtype policy of the precision; weights stay float32."""
         return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[self.precision]
-
-
-def _split(text, setting):
-    """Return name and number of a text NAME=NUMBER."""
-    name, _, number = text.rpartition("=")
-    try:
-        value = float(number)
-    except ValueError:
-        value = -1.0
-    if not name.strip() or not 0 <= value < math.inf:
-        raise InputError(f"train.{setting}: {text!r} is not NAME=NUMBER with a number from 0 on.")
-    return name.strip(), value

@@ -200,6 +200,15 @@ class Corpus:
         return cls(lambda: itertools.chain.from_iterable(map(read_pairs, groups)), fingerprint_files(files), name)
 
     @classmethod
+    def joined(cls, corpora: Sequence["Corpus"]) -> "Corpus":
+        """Return one corpus with the items of several."""
+        if len(corpora) == 1:
+            return corpora[0]
+        fingerprint = hashlib.sha256(" ".join(corpus.fingerprint for corpus in corpora).encode()).hexdigest()
+        name = " + ".join(corpus.name for corpus in corpora)
+        return cls(lambda: itertools.chain.from_iterable(corpora), fingerprint, name)
+
+    @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[str, str]], name: str) -> "Corpus":
         """Create a corpus from pairs in memory."""
         pairs = list(pairs)

@@ -1,5 +1,6 @@
-"""Batches from two texts: the one to learn, and general text that keeps a trained model from forgetting."""
+"""Batches from two texts, each with a fixed share of them."""
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,26 +12,31 @@ class MixedExamples:
     """Training `Examples` of which a fixed share of the batches comes from a second text, evenly spread.
 
     Args:
-        own: the examples to learn.
-        general: the examples of the second text.
-        share: fraction of the batches that come from `general`, above 0 and below 1.
+        own: the examples of the first text.
+        other: the examples of the second text.
+        share: fraction of the batches that come from `other`, above 0 and below 1.
+        name: name of the second text in messages.
+        whole: whether an epoch has as many batches as both texts; otherwise it is a pass over the first one, with the
+            share of the second.
     """
 
-    def __init__(self, own: Examples, general: Examples, share: float):
-        self.own, self.general, self.share = own, general, share
+    def __init__(
+        self, own: Examples, other: Examples, share: float, name: str = "general text", whole: bool = False
+    ):  # fmt: skip
+        self.own, self.other, self.share, self.name, self.whole = own, other, share, name, whole
 
     def _source(self, number: int) -> tuple[Examples, int]:
         """Return where batch `number` comes from, and its number there."""
         before, after = (int(count * self.share) for count in (number, number + 1))
-        return (self.general, before) if after > before else (self.own, number - before)
+        return (self.other, before) if after > before else (self.own, number - before)
 
     def batch(self, number: int) -> dict[str, np.ndarray]:
         examples, own_number = self._source(number)
         return examples.batch(own_number)
 
     def one_pass(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the batches of the text to learn."""
-        return self.own.one_pass()
+        """Yield the batches of the first text; of both, if an epoch has both."""
+        return itertools.chain(self.own.one_pass(), self.other.one_pass() if self.whole else ())
 
     def tokens(self, number: int) -> int:
         examples, own_number = self._source(number)
@@ -42,8 +48,7 @@ class MixedExamples:
 
     def first_of_each_shape(self) -> list[int]:
         wanted = [
-            {examples.shape(number) for number in examples.first_of_each_shape()}
-            for examples in (self.own, self.general)
+            {examples.shape(number) for number in examples.first_of_each_shape()} for examples in (self.own, self.other)
         ]
         missing, found, number = wanted[0] | wanted[1], [], 0
         while missing:
@@ -55,8 +60,10 @@ class MixedExamples:
 
     @property
     def batches_per_epoch(self) -> float:
-        """Mean number of batches, of both texts, per pass over the text to learn."""
+        """Mean number of batches of an epoch."""
+        if self.whole:
+            return self.own.batches_per_epoch + self.other.batches_per_epoch
         return self.own.batches_per_epoch / (1 - self.share)
 
     def __str__(self):
-        return f"{self.own}\ngeneral text, {self.share:.0%} of the batches: {self.general}"
+        return f"{self.own}\n{self.name}, {self.share:.0%} of the batches: {self.other}"

@@ -1,12 +1,13 @@
 """The interface of tasks: everything in which they differ."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from heedful.config import PARTS, Config, DataConfig, DecodeConfig
-from heedful.data.corpus import Corpus, hold_out
+from heedful.data.corpus import Corpus, hold_out, resolve_all
 from heedful.data.examples import Examples
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
@@ -102,6 +103,10 @@ class Task:
             InputError: files are missing; the message names them, and their `origin`, where such text comes from.
         """
         raise NotImplementedError
+
+    def file_groups(self, files: Sequence[str], origin: str = "") -> list[tuple[Path, ...]]:
+        """Return the files of a text, those together that hold the same items; raise `InputError` as `open_text`."""
+        return [(path,) for path in resolve_all(files, origin)]
 
     def find_corpora(self, config: Config) -> dict[str, Corpus]:
         """Return the corpora of a run by part: train, valid, and test where there is one.

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from heedful.cache import encoded_folder
 from heedful.config import PARTS, Config, DataConfig, DecodeConfig
 from heedful.config.data import BUILT_IN
-from heedful.data.corpus import Corpus
+from heedful.data.corpus import Corpus, resolve_pairs
 from heedful.data.encoded import encode
 from heedful.data.examples import Examples
 from heedful.data.tokenizer import Tokenizer
@@ -77,6 +78,9 @@ class Translate(Task):
 
     def open_text(self, config: Config, files: Sequence[str], origin: str = "") -> Corpus:
         return Corpus.from_files(files, origin)
+
+    def file_groups(self, files: Sequence[str], origin: str = "") -> list[tuple[Path, ...]]:
+        return resolve_pairs(files, origin)
 
     def find_corpora(self, config: Config) -> dict[str, Corpus]:
         return corpora(config)

@@ -31,6 +31,7 @@ from heedful.workflows.general_text import GeneralText
 from heedful.workflows.initial_weights import initialise
 from heedful.workflows.preparation import complete
 from heedful.workflows.time_plan import fit_into_minutes
+from heedful.workflows.weighted_text import weighted_examples
 
 if TYPE_CHECKING:
     import keras
@@ -51,7 +52,7 @@ class Training:
         self.run, self.report, self.config, self.task = run, report, run.config, run.task
         self.seconds_spent = 0.0  # of train.minutes, before the first update
         self.corpora = self.task.find_corpora(self.config)
-        self.examples = self.task.training_examples(run, self.corpora, report)
+        self.examples = weighted_examples(run, self.corpora, report)
         self.scored = {
             part: self.task.scored_examples(run, self.corpora, part) for part in self.corpora if part != "train"
         }

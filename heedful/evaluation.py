@@ -108,7 +108,8 @@ class TokenScores:
 
     def sums(self) -> np.ndarray:
         """Return (negative log-likelihood in nats, correct tokens, tokens) for each batch: (batches, 3)."""
-        return np.array([backend.to_numpy(self._sums(batch))[1:] for batch in self.examples.one_pass()], float)
+        found = backend.spread(lambda batch: backend.to_numpy(self._sums(batch))[1:], self.examples.one_pass())
+        return np.array(list(found), float)
 
     @staticmethod
     def summary(sums: np.ndarray) -> dict[str, Any]:

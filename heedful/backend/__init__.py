@@ -7,7 +7,6 @@ from heedful.backend.devices import (  # imported first: it selects the Keras ba
     device_count,
     device_memory,
     runs_ahead,
-    workers,
 )
 from heedful.backend.isolation import environment_of_device
 from heedful.backend.kernels import attend, layer_norm, relu
@@ -47,6 +46,7 @@ from heedful.backend.programs import (
     scan,
     set_seed,
 )
+from heedful.backend.threads import at_most_devices, inference_devices, spread, use_device, workers
 
 __all__ = [
     "NAME",
@@ -54,6 +54,7 @@ __all__ = [
     "abandon",
     "abandoned_on_error",
     "affine",
+    "at_most_devices",
     "attend",
     "collect",
     "compiled",
@@ -72,6 +73,7 @@ __all__ = [
     "full_float32_products",
     "fusion_barrier",
     "has_values",
+    "inference_devices",
     "join",
     "joined_by",
     "keep_compilations",
@@ -88,9 +90,11 @@ __all__ = [
     "runs_ahead",
     "scan",
     "set_seed",
+    "spread",
     "sum_over_devices",
     "to_numpy",
     "training_devices",
+    "use_device",
     "using_devices",
     "workers",
 ]

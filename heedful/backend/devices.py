@@ -36,8 +36,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def workers() -> int:
-    """Return how many compiled programs to run in parallel: one per core with JAX on a CPU, otherwise one.
+def parallel_programs() -> int:
+    """Return how many programs one device runs best in parallel: one per core with JAX on a CPU, otherwise one.
 
     XLA parallelizes only large operations on a CPU; torch and TensorFlow use all cores by themselves.
     """

@@ -6,7 +6,7 @@ Axes: M rows, D input width, U units.
 import keras
 from keras import ops
 
-from heedful.backend.devices import NAME, jax_on_cpu, workers
+from heedful.backend.devices import NAME, jax_on_cpu, parallel_programs
 
 if NAME == "jax":
     from heedful.backend import xla_products
@@ -24,7 +24,7 @@ def affine(x, kernel, bias=None):
     """
     if jax_on_cpu() and x.dtype == "bfloat16":
         return xla_products.affine(x, *(None if y is None else ops.convert_to_tensor(y) for y in (kernel, bias)))
-    depth, parts = kernel.shape[0], workers()
+    depth, parts = kernel.shape[0], parallel_programs()
     if x.shape[0] != 1 or parts == 1 or depth % parts or depth * kernel.shape[1] < LARGE_KERNEL:
         product = ops.matmul(x, kernel)
     else:

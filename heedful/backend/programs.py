@@ -12,6 +12,7 @@ from keras import ops
 
 from heedful import memory
 from heedful.backend.devices import NAME, jax_on_cpu
+from heedful.backend.threads import weights_here
 
 # For loops of small steps on a CPU: only matrix products call XLA's library kernels, all else is compiled. By default
 # sums and maxima use the library too, although the call costs more than the operation.
@@ -59,7 +60,7 @@ def compiled(function, model, loop=False, brief=False, overwrite=False):
 
         def run(*arguments):
             split = int(overwrite)
-            return pure([variable.value for variable in variables], arguments[:split], arguments[split:])
+            return pure(weights_here(variables), arguments[:split], arguments[split:])
 
         return run
     if NAME == "tensorflow":

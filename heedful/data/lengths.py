@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+
+from heedful import backend
 
 
 def round_up(number: float, step: int, most: int | None = None) -> int:
@@ -23,7 +24,7 @@ def cut(order: list[int], size: int) -> Iterable[list[int]]:
 
 def run_by_length(
     lengths: Sequence, cut: Callable[[list[int]], Iterable[list[int]]], run: Callable[[list[int]], Iterable],
-    workers: int = 1,
+    workers: int | None = None,
 ) -> list:  # fmt: skip
     """Process items of similar length together; return their results in the order of the items.
 
@@ -31,15 +32,11 @@ def run_by_length(
         lengths: lengths of the items.
         cut: function that cuts a list of indices, longest item first, into parts.
         run: function from a part to one result for each of its items.
-        workers: number of parts processed in parallel.
+        workers: number of parts processed in parallel; None: one on each device.
     """
     order = sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True)
     parts = list(cut(order))
-    if workers > 1 and len(parts) > 1:
-        with ThreadPoolExecutor(workers) as pool:
-            found = list(pool.map(run, parts))
-    else:
-        found = list(map(run, parts))
+    found: list[Iterable] = list(backend.spread(run, parts, workers))
     results = [None] * len(lengths)
     for index, result in zip(itertools.chain.from_iterable(parts), itertools.chain.from_iterable(found), strict=True):
         results[index] = result

@@ -71,7 +71,7 @@ class Engine:
         self._jobs: collections.deque[Job] = collections.deque()
         self._changed, self._stopped = threading.Condition(), False
         self._threads = [
-            threading.Thread(target=self._work, name=f"heedful-engine-{number}", daemon=True)
+            threading.Thread(target=self._work, args=(number,), name=f"heedful-engine-{number}", daemon=True)
             for number in range(backend.workers() if in_slots else 1)
         ]
 
@@ -138,7 +138,8 @@ class Engine:
         few = min(FEW, self.slots)
         return [new(few, SOURCE_LENGTH), new(self.slots, SOURCE_LENGTH), new(few, 2 * SOURCE_LENGTH)]
 
-    def _work(self):
+    def _work(self, number):
+        backend.use_device(number)
         searches = self._new_searches() if self.in_slots else []
         while True:
             with self._changed:

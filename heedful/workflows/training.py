@@ -181,7 +181,7 @@ class Training:
         Raises:
             InputError: another process trains in the same folder; the self-check or the training failed.
         """
-        with locked(self.run.path):
+        with locked(self.run.path), backend.at_most_devices(self.config.train.devices):
             return self._train(resume and not self.run.never_saved(), verify, origins or {})
 
     def _train(self, resume, verify, origins):

@@ -8,7 +8,7 @@ and the table says so. `--small` runs tiny sizes, to try the script on a CPU.
 - correctness: logits, loss and greedy translations of a random model, beside the same on the CPU
 - updates of `base` and `big` in bfloat16 with 25,000 target tokens, beside the compiled loop on PyTorch; MFU of both
 - `shakespeare-char` to its end, with its validation loss
-- translation of 2,000 random sentences with a model of size `base`
+- translation of 2,000 random sentences with a model of size `base`, beside CTranslate2 with the same weights
 - one update on all devices, if there are several, beside one device
 """
 
@@ -24,7 +24,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-VOCABULARY, LENGTH = 16_000, 64
+VOCABULARY, LENGTH, WRITTEN = 16_000, 64, 40  # WRITTEN: tokens of a translation at most
 SMALL = {"tokens": 512, "updates": 4, "sentences": 64, "sizes": ["tiny"]}
 FULL = {"tokens": 25_000, "updates": 24, "sentences": 2000, "sizes": ["base", "big"]}
 
@@ -76,6 +76,19 @@ def new_model(size, precision="float32"):
     return Transformer(VOCABULARY, VOCABULARY, dtype=policy, **model_config(size).keywords())
 
 
+def vocabulary():
+    """Return a tokenizer of as many words as the models have."""
+    from heedful.data.tokenizer import Tokenizer
+
+    return Tokenizer.train([" ".join(f"word{number}" for number in range(VOCABULARY - 4))], "word", VOCABULARY)
+
+
+def random_sources(options):
+    """Return lists of random ids to translate."""
+    rng = np.random.default_rng(0)
+    return [rng.integers(4, VOCABULARY, size).tolist() for size in rng.integers(5, 40, options.sentences)]
+
+
 def correctness(options):
     """Return logits, loss and greedy translations, as arrays."""
     from heedful import backend
@@ -87,7 +100,7 @@ def correctness(options):
     with backend.full_float32_products():
         logits = backend.compiled(lambda one: model(one), model)(batch)
         sums = backend.compiled(lambda one: batch_sums(model, one, 0.1), model)(batch)
-        search = BatchSearch(model, DecodeConfig(max_length=20), range(VOCABULARY))
+        search = BatchSearch(model, DecodeConfig(max_length=20), vocabulary())
         ids = [found[0].ids for found in search([row.tolist() for row in batch["source"]])]
     lengths = np.array([len(row) for row in ids])
     padded = np.array([[*row, *[0] * (64 - len(row))] for row in ids])
@@ -204,17 +217,48 @@ def translation(options):
     from heedful.config import DecodeConfig
     from heedful.decoding.batch_search import BatchSearch
 
-    rng = np.random.default_rng(0)
-    sources = [rng.integers(4, VOCABULARY, size).tolist() for size in rng.integers(5, 40, options.sentences)]
+    sources = random_sources(options)
     search = BatchSearch(
         new_model("tiny" if options.small else "base", "bfloat16"),
-        DecodeConfig(batch_size=256, max_length=40),
-        range(VOCABULARY),
+        DecodeConfig(batch_size=256, max_length=WRITTEN),
+        vocabulary(),
     )
-    search(sources)  # compiles
+    for _ in range(3):  # compiles, and finds out how long the results are
+        search(sources)
     began = time.perf_counter()
     written = sum(len(found[0].ids) for found in search(sources))
     return {"output_tokens_per_second": written / (time.perf_counter() - began)}
+
+
+def ctranslate2_translation(options):
+    """Return output tokens a second of CTranslate2, with the weights and sentences of `translation`."""
+    import ctranslate2
+
+    from heedful.config import Config, TokenizerConfig
+    from heedful.export.ctranslate2 import export
+    from heedful.run import Run
+    from heedful.weights import weights_by_name
+
+    size, words = "tiny" if options.small else "base", vocabulary()
+    config = Config(task="translate", model=model_config(size), tokenizer=TokenizerConfig(vocab_size=VOCABULARY))
+    device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
+    supported = ctranslate2.get_supported_compute_types(device)
+    precision = next(one for one in ("bfloat16", "float16", "float32") if one in supported)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run.create(Path(folder, "run"), config, words, weights=weights_by_name(new_model(size)))
+        export(run, Path(folder, "model"))
+        engine = ctranslate2.Translator(str(Path(folder, "model")), device=device, compute_type=precision)
+        texts = [[words.lookup(token) for token in ids] for ids in random_sources(options)]
+
+        def translate():
+            done = engine.translate_batch(texts, beam_size=1, max_batch_size=256, max_decoding_length=WRITTEN)
+            return sum(len(result.hypotheses[0]) for result in done)
+
+        translate()
+        began = time.perf_counter()
+        written = translate()
+    rate = written / (time.perf_counter() - began)
+    return {"output_tokens_per_second": rate, "device": device, "precision": precision}
 
 
 def shakespeare(options):
@@ -224,7 +268,9 @@ def shakespeare(options):
         more = ["--train.updates", "4", "--train.validate_every", "4"] if options.small else []
         command = [sys.executable, "-m", "heedful", "train", recipe, "--run", f"{folder}/run", *more]
         began = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stderr)
         seconds = time.perf_counter() - began
         log = [json.loads(line) for line in Path(folder, "run", "log.jsonl").read_text().splitlines()]
     best = min(entry["valid_loss"] for entry in log)
@@ -240,6 +286,7 @@ def run_stage(stage, options):
     stages = {
         "updates": lambda: updates(size, options), "one device": lambda: updates(size, options, devices=1),
         "torch": lambda: torch_updates(size, options), "translation": lambda: translation(options),
+        "ctranslate2": lambda: ctranslate2_translation(options),
         "shakespeare": lambda: shakespeare(options), "device": device,
     }  # fmt: skip
     Path(options.result).write_text(json.dumps(stages[name]()))
@@ -323,7 +370,8 @@ def main():
                 add(f"{name}, {size}", in_process(f"{name}:{size}", options, deadline))
         if isinstance(results["device"], dict) and results["device"]["devices"] > 1:
             add("one device", in_process(f"one device:{options.sizes[0]}", options, deadline))
-        add("translation", in_process("translation", options, deadline))
+        for name in ("translation", "ctranslate2"):
+            add(name, in_process(name, options, deadline))
         add("shakespeare-char", in_process("shakespeare", options, deadline))
 
 

@@ -17,7 +17,7 @@ author = copyright = "The heedful authors"
 version = release = heedful.__version__
 extensions = [
     "myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "mathml", "notebook_downloads",
-    "settings_list",
+    "settings_list", "image_descriptions",
 ]  # fmt: skip
 exclude_patterns = ["_build", "_notebooks"]
 smartquotes = False  # they would turn --option into a dash

@@ -11,13 +11,14 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.export import onnx, parity
 from heedful.export.greedy import plain_greedy
-from heedful.export.huggingface import export
+from heedful.export.huggingface import export, generation_config
 from heedful.inference.translator import Translator
 from heedful.inspection.translation import TranslationInspection
 from heedful.pretrained import import_model
 from heedful.pretrained.vocabulary import template
 from heedful.run import Run
 from heedful.serve.engine import Engine
+from heedful.special_tokens import PAD_ID, START_ID, UNKNOWN_ID
 from heedful.weights import weights_by_name
 from tests.conftest import PAIRS
 from tests.test_pretrained import randomised
@@ -67,12 +68,10 @@ def bart(tmp_path_factory):
 def mbart(tmp_path_factory):
     """Return a small mBART with the tokenizer of mBART-50: `de_DE text </s>`, and `pt_XX text </s>` for targets."""
     folder = tmp_path_factory.mktemp("mbart")
-    inner = tokenizers.SentencePieceUnigramTokenizer()
-    inner.train_from_iterator(
-        [text for pair in PAIRS for text in pair], vocab_size=120, special_tokens=["<unk>", "<s>", "</s>"],
-        unk_token="<unk>", show_progress=False,
-    )  # fmt: skip
-    pieces = list(map(tuple, json.loads(inner.to_str())["model"]["vocab"]))
+    words = {word for pair in PAIRS for text in pair for word in text.split()}
+    found = ["\u2581", *(f"\u2581{word}" for word in sorted(words)[::2]), *sorted(set("".join(words)))]
+    pieces = [(special, 0.0) for special in ("<unk>", "<s>", "</s>")]
+    pieces += [(piece, -1 - 0.01 * place) for place, piece in enumerate(found)]
     tokenizer = transformers.MBart50Tokenizer(vocab=pieces, src_lang="de_DE", tgt_lang="pt_XX")
     tokenizer.save_pretrained(folder)
     config = transformers.MBartConfig(
@@ -131,6 +130,7 @@ def test_a_run_with_a_prefix_is_exported_and_imported(bart, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     [prefix] = run.tokenizer.prefix_ids
     assert model.generation_config.forced_bos_token_id == prefix
+    assert model.generation_config.suppress_tokens == [PAD_ID, START_ID]
     assert tokenizer("o gato")["input_ids"] == [*run.tokenizer.encode("o gato"), run.tokenizer.end_id]
     assert texts_of(model, tokenizer, prefix) == translated(run)
     again = import_model(tmp_path / "out", tmp_path / "again")
@@ -230,6 +230,14 @@ def test_every_way_of_decoding_begins_as_targets_do(mbart, tmp_path):
         assert [engine.translate(source).result().text for source in SOURCES[:3]] == texts
     finally:
         engine.stop()
+
+
+def test_an_export_does_not_write_what_the_run_forbids(bart, tmp_path):
+    run = import_model(bart[0], tmp_path / "run")
+    run.config = dataclasses.replace(
+        run.config, decode=dataclasses.replace(run.config.decode, forbidden=("[UNK]", "a"))
+    )
+    assert generation_config(run)["suppress_tokens"] == [PAD_ID, START_ID, UNKNOWN_ID, run.tokenizer.lookup("a")]
 
 
 @pytest.mark.parametrize(

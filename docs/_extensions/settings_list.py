@@ -1,6 +1,7 @@
 """The directive `settings`: all settings of a section, with types, defaults and meanings, from the code."""
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
 from heedful import settings
@@ -19,7 +20,9 @@ class Settings(SphinxDirective):
             if name.startswith(prefix) and "." not in name.removeprefix(prefix):
                 term = nodes.term("", "", nodes.literal(text=name), nodes.Text(f"  {kind}, by default {default!r}"))
                 term["ids"].append(name.replace(".", "-"))
-                meaning = nodes.definition("", *self.parse_text_to_nodes(text or "See the section above."))
+                words = name.rpartition(".")[2].replace("_", " ")  # what a reader searches for
+                index = addnodes.index(entries=[("single", words, term["ids"][0], "", None)])
+                meaning = nodes.definition("", index, *self.parse_text_to_nodes(text or "See the section above."))
                 listing += nodes.definition_list_item("", term, meaning)
         return [listing]
 

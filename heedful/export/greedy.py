@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from heedful.config import DecodeConfig
 from heedful.errors import InputError
+from heedful.special_tokens import PAD, START
 
 if TYPE_CHECKING:
     from heedful.run import Run
@@ -17,8 +18,18 @@ def plain_greedy(run: "Run") -> DecodeConfig:
     """Return the settings of a search that all engines define the same way."""
     return dataclasses.replace(
         run.config.decode, beam_size=1, n_best=1, sample=False, min_ratio=0.0, min_length=0, min_p=0.0, max_ratio=1e6,
-        max_length=0, repetition_penalty=1.0, no_repeat_ngram=0, precision="float32", forbidden=(),
+        max_length=0, repetition_penalty=1.0, no_repeat_ngram=0, precision="float32", forbidden=never_written(run),
     )  # fmt: skip
+
+
+def never_written(run: "Run") -> tuple[str, ...]:
+    """Return the tokens that an export never writes: padding and the start token, and those that the run forbids."""
+    return tuple(dict.fromkeys((PAD, START, *run.config.decode.forbidden)))
+
+
+def never_written_ids(run: "Run") -> list[int]:
+    """Return the ids of `never_written`."""
+    return [run.target_tokenizer.lookup(token) for token in never_written(run)]
 
 
 def require_some(texts: Sequence[str]) -> Sequence[str]:

@@ -13,6 +13,7 @@ import safetensors.numpy
 from heedful import __version__
 from heedful.errors import InputError
 from heedful.export.folders import ORIGIN, replacing, write_origin
+from heedful.export.greedy import never_written_ids
 from heedful.export.model_card import model_card
 from heedful.pretrained.architectures import LAYOUTS
 from heedful.pretrained.vocabulary import template
@@ -25,7 +26,6 @@ from heedful.special_tokens import (
     START,
     START_ID,
     UNKNOWN,
-    UNKNOWN_ID,
 )
 from heedful.weights import weights_by_name
 
@@ -36,7 +36,6 @@ OWN_FILES = (
     "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "target",
     "README.md", ORIGIN, "parity.json",
 )  # fmt: skip
-NEVER_WRITTEN_IDS = [PAD_ID, UNKNOWN_ID, START_ID]
 
 
 def export(run: "Run", folder: str | Path) -> Path:
@@ -109,7 +108,7 @@ def generation_config(run: "Run") -> dict[str, Any]:
     decode = run.config.decode
     found: dict[str, Any] = {
         "pad_token_id": PAD_ID, "bos_token_id": START_ID, "eos_token_id": END_ID, "num_beams": decode.beam_size,
-        "suppress_tokens": NEVER_WRITTEN_IDS, "do_sample": decode.sample,
+        "suppress_tokens": never_written_ids(run), "do_sample": decode.sample,
     }  # fmt: skip
     if run.task.translates:
         found |= {"decoder_start_token_id": START_ID, "max_length": run.config.model.max_length + 1}  # with the start

@@ -17,7 +17,7 @@ from heedful import backend
 from heedful.errors import InputError
 from heedful.export import onnx_models
 from heedful.export.folders import replacing
-from heedful.export.greedy import WRITTEN, plain_greedy, require_some
+from heedful.export.greedy import WRITTEN, never_written_ids, plain_greedy, require_some
 from heedful.export.huggingface import OWN_FILES, write_description
 from heedful.export.model_card import onnx_card
 from heedful.export.onnx_session import Session, onnxruntime
@@ -152,7 +152,7 @@ def export_checked(
         report(f"exported in {time.monotonic() - began:.1f} s; comparing on {len(texts):,} texts ...")
         results = []
         for ending in ("", ROUNDED) if quantize else ("",):
-            result = compare(run, Session(aside / FOLDER, ending), texts)
+            result = compare(run, Session(aside / FOLDER, ending, never_written_ids(run)), texts)
             result |= {"type": "int8" if ending else "float32", "bytes": _bytes(aside / FOLDER, ending)}
             report(describe(result))
             if not ending and (

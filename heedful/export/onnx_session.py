@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from heedful.errors import InputError
-from heedful.export.huggingface import NEVER_WRITTEN_IDS
 from heedful.special_tokens import END_ID, PAD_ID, START_ID
 
 BATCH = 32
@@ -30,9 +29,10 @@ class Session:
     Args:
         folder: with the files that `onnx.export` wrote.
         ending: of the file names: `_quantized`, or empty for float32.
+        never: ids that are never written.
     """
 
-    def __init__(self, folder: Path, ending: str = ""):
+    def __init__(self, folder: Path, ending: str = "", never: Sequence[int] = ()):
         runtime = onnxruntime()
         names = ("encoder_model", "decoder_model_merged", "model")
         paths = {name: folder / f"{name}{ending}.onnx" for name in names}
@@ -44,6 +44,7 @@ class Session:
             if path.exists()
         }
         self.seconds, self.tokens = 0.0, 0
+        self._never = list(never)
 
     def run(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run a model; return its outputs by name."""
@@ -87,7 +88,7 @@ class Session:
                 inputs["use_cache_branch"] = np.array([step > 0])
             outputs = self.run(name, inputs)
             logits = outputs.pop("logits")[:, -1]
-            logits[:, NEVER_WRITTEN_IDS] = -np.inf
+            logits[:, self._never] = -np.inf
             chosen = np.full(len(ids), prefix[step]) if step < len(prefix) else logits.argmax(-1)
             running &= chosen != END_ID
             if not running.any():

@@ -169,6 +169,26 @@ def test_a_stuck_process_is_noticed(tmp_path, stopped):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_process_that_stops_between_updates_is_noticed(tmp_path, stopped):
+    """The first one alone works there, and the watchdog of updates sleeps."""
+    recipe = write_recipe(tmp_path)
+    settings = ["--train.updates", "4", "--train.stall_minutes", "0.05", "--tokenizer.kind", "bpe"]
+    process = start(tmp_path, "train", recipe, "--run", "run", *settings, "--processes", "2")
+    joined = process.stderr.readline()
+    assert "joined 2 processes" in joined
+    processes = children(process)
+    os.kill(processes[stopped], signal.SIGSTOP)
+    began = time.monotonic()
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert time.monotonic() - began < 150
+    assert "Continue with" in errors
+    assert "Traceback" not in errors
+    assert gone(processes)
+
+
+@pytest.mark.slow
 def test_what_the_processes_disagree_about_is_named(tmp_path):
     recipe, port = write_recipe(tmp_path), launching._free_port()
 

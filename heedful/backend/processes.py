@@ -18,7 +18,6 @@ from heedful.backend.devices import NAME
 from heedful.errors import LOST, InputError
 from heedful.progress import note
 
-HEARTBEAT = 600  # seconds until JAX gives up a process that sends no heartbeats; `Watchdog` notices earlier
 CONNECT = 120  # seconds to wait for the other processes at the start
 LONGEST = 7 * 24 * 3600  # seconds to wait for what another process does alone
 _joined: list[Any] = []  # this process's (index, count, option of the command line), once it has joined others
@@ -31,6 +30,7 @@ def join(
     index: int | None,
     devices: Sequence[int] | None = None,
     option: str = "--join",
+    heartbeat: int = 600,
 ) -> None:
     """Join the processes that train together, before any device is used; wait for all of them.
 
@@ -42,6 +42,8 @@ def join(
         devices: numbers of the accelerators of its machine that this process uses; None: all, or the one that JAX
             derives from the launcher's variables.
         option: of the command line, with which the training is continued in as many processes.
+        heartbeat: seconds after which JAX ends the others if a process is not running at all. During updates,
+            `Watchdog` notices earlier, and also one that runs and makes no progress.
 
     Raises:
         InputError: the backend is not JAX, or the others cannot be reached.
@@ -62,7 +64,7 @@ def join(
             jax.distributed.initialize(
                 address, count, index, local_device_ids=devices,
                 cluster_detection_method="deactivate" if address else None,
-                initialization_timeout=CONNECT, heartbeat_timeout_seconds=HEARTBEAT,
+                initialization_timeout=CONNECT, heartbeat_timeout_seconds=heartbeat,
             )  # fmt: skip
             # Gloo connects at the first collective, and waits 30 s for it: no process is late here.
             multihost_utils.sync_global_devices("start")

@@ -10,6 +10,7 @@ from heedful.plugins import task_names
 from heedful.recipes import find_recipe, recipe_names
 
 TAKES_SETTINGS = True
+LATER = 60  # seconds after train.stall_minutes until a process without heartbeats is given up
 
 
 def add_arguments(parser):
@@ -117,7 +118,9 @@ def _join(options, config, lead):
 
     place = find_place(os.environ)
     option = f"--processes {place.count}" if has_parent() else "--join"
-    backend.join(place.address, place.count, place.index, place.devices, option)
+    stall = config.train.stall_minutes
+    longest = {"heartbeat": round(60 * stall) + LATER} if stall else {}
+    backend.join(place.address, place.count, place.index, place.devices, option, **longest)
     if not backend.process_index():
         note(f"joined {backend.process_count()} processes ({place.source})")
     asked = settings.flat(config) | {"--resume": str(options.resume or "")}

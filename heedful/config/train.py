@@ -80,7 +80,8 @@ class TrainConfig:
     (as in ZeRO, Rajbhandari et al. 2020). It saves memory where several devices train; the result is the same."""
     stall_minutes: float = 5.0
     """Minutes within which a batch has to end, compilation included, when several processes train together; otherwise
-    one of them is stuck, and all end. 0: they wait."""
+    one of them is stuck, and all end. Between updates, a process that does not run at all is noticed a minute later.
+    0: they wait."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Compute type. bfloat16 is faster on GPUs and on CPUs that support it; weights stay float32. See
     decode.precision."""

@@ -13,6 +13,7 @@ from heedful.layers import (
     LearnedPositions,
     Projection,
     Residual,
+    SelfAttention,
     SinusoidalPositions,
     Stack,
     TokenEmbedding,
@@ -156,3 +157,14 @@ def test_blocks_work_in_a_functional_model_that_is_saved_and_loaded(normal, nump
     assert before.shape == (2, 7, 36)
     model.save(tmp_path / "model.keras")
     np.testing.assert_array_equal(numpy(keras.saving.load_model(tmp_path / "model.keras")(inputs)), before)
+
+
+@pytest.mark.parametrize("position", ["pre", "post"])
+def test_parts_of_a_layer_may_be_called_before_the_layer(position, normal, numpy):
+    layer = SelfAttention(8, 2, norm_position=position)
+    x = normal(2, 3, 8)
+    if position == "pre":
+        by_hand = x + layer.attention(layer.residual.norm(x))
+    else:
+        by_hand = layer.residual.norm(x + layer.attention(x))
+    np.testing.assert_allclose(numpy(layer(x)), numpy(by_hand), atol=1e-6)

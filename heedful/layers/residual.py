@@ -63,7 +63,8 @@ class Residual(keras.layers.Layer):
         several = not isinstance(input_shape[-1], int)  # a shape for each input
         if self.sublayer is not None and not self.sublayer.built:
             self.sublayer.build(*input_shape) if several else self.sublayer.build(input_shape)
-        self.norm.build(input_shape[0] if several else input_shape)
+        if not self.norm.built:  # as when a reader has called it by itself
+            self.norm.build(input_shape[0] if several else input_shape)
 
     def call(self, inputs):
         """Apply the sublayer to `x` (B, T, D), or to the list [x, memory, ...], with residual connection and norm."""
@@ -131,8 +132,10 @@ class AttentionSublayer(keras.layers.Layer):
         self.residual = Residual(None, norm_position, dropout, name="residual", dtype=self.dtype_policy)
 
     def build(self, *shapes):
-        self.attention.build()
-        self.residual.build((None, None, self.attention.d_model))
+        if not self.attention.built:
+            self.attention.build()
+        if not self.residual.built:
+            self.residual.build((None, None, self.attention.d_model))
 
     def _attend(self, x, **options):
         trace = Trace() if self.keep_weights else None

@@ -37,7 +37,7 @@ from heedful.training import machine
 
 # Commands run in this process too; it must give memory back, or the tests would need gigabytes.
 memory.keep_freed_memory = lambda: None
-LARGE = 1_100_000_000  # bytes of a process of the tests
+LARGE, VERY_LARGE = 1_100_000_000, 1_600_000_000  # bytes of a process of the tests, after a file and after a test
 # Background jobs of a shell ignore SIGINT, and processes that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -48,11 +48,12 @@ def pytest_report_header():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    """After a file, forget compiled programs if this process has become large: they add up to gigabytes."""
-    if not sys.platform.startswith("linux") or (nextitem is not None and nextitem.path == item.path):
+    """Forget compiled programs if this process has become large: they add up to gigabytes."""
+    if not sys.platform.startswith("linux"):
         return
+    most = VERY_LARGE if nextitem is not None and nextitem.path == item.path else LARGE
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    if pages * os.sysconf("SC_PAGE_SIZE") > LARGE:
+    if pages * os.sysconf("SC_PAGE_SIZE") > most:
         if backend.NAME == "jax":
             import jax
 

@@ -192,13 +192,26 @@ def test_tables_that_transformers_does_not_tie_are_all_imported(mbart, tmp_path)
 @pytest.mark.parametrize(
     ("languages", "message"),
     [
-        ({"target_language": "pt_PT"}, "'pt_PT', which is no token of the vocabulary; did you mean 'pt_XX'"),
-        ({"source_language": "</s>"}, "begin with '</s>'"),
+        ({"target_language": "pt_PT"}, "'pt_PT' is no language of .*; did you mean 'pt_XX'"),
+        ({"source_language": "</s>"}, "'</s>' is no language of .*; there are ar_AR"),
+        ({"source_language": "\u2581o"}, "is no language of"),
     ],
 )
 def test_an_unknown_language_is_refused(mbart, tmp_path, languages, message):
     with pytest.raises(InputError, match=message):
         import_model(mbart[0], tmp_path / "run", **languages)
+
+
+def test_a_language_does_not_hide_another_frame(mbart, tmp_path):
+    """The first mBART writes `text </s> en_XX`."""
+    folder = tmp_path / "changed"
+    shutil.copytree(mbart[0], folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    single = tokenizer["post_processor"]["single"]
+    tokenizer["post_processor"]["single"] = [*single[1:], single[0]]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(InputError, match="the first mBART does not"):
+        import_model(folder, tmp_path / "run", source_language="de_DE", target_language="pt_XX")
 
 
 def test_a_language_is_for_multilingual_models_only(bart, tmp_path):
@@ -224,6 +237,8 @@ def test_every_way_of_decoding_begins_as_targets_do(mbart, tmp_path):
     texts = translator.translate(SOURCES[:3])
     assert ["".join(translator.stream_tokens(source)).strip() for source in SOURCES[:3]] == texts
     assert TranslationInspection.of(translator, SOURCES[0]).translation == texts[0]
+    with pytest.raises(InputError, match="The settings leave no room for a translation of line 1"):
+        translator.translate(SOURCES[:1], max_length=1)
     engine = Engine(translator, in_slots=True)
     engine.start()
     try:
@@ -238,6 +253,9 @@ def test_an_export_does_not_write_what_the_run_forbids(bart, tmp_path):
         run.config, decode=dataclasses.replace(run.config.decode, forbidden=("[UNK]", "a"))
     )
     assert generation_config(run)["suppress_tokens"] == [PAD_ID, START_ID, UNKNOWN_ID, run.tokenizer.lookup("a")]
+    run.config = dataclasses.replace(run.config, decode=dataclasses.replace(run.config.decode, forbidden=("nowhere",)))
+    with pytest.raises(InputError, match="'nowhere' is not a token"):
+        generation_config(run)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,16 @@ def test_a_share_of_the_batches_is_general_and_both_are_read_in_order(share):
     assert mixed.tokens(0) == {"own": 10, "general": 20}[mixed.batch(0)[0]]
 
 
+def test_the_first_batch_of_each_shape_is_found_in_any_mixture():
+    for share in (1e-6, 0.001, 0.3, 0.999, 1 - 1e-6):  # without reading batch after batch
+        mixed = MixedExamples(Numbered("own", 10), Numbered("general", 20), share)
+        numbers = mixed.first_of_each_shape()
+        assert {mixed.shape(number) for number in numbers} == {(n,) for n in (10, 11, 12, 20, 21, 22)}
+        if 0.001 < share < 0.999:
+            seen = [mixed.shape(number) for number in range(numbers[-1] + 1)]
+            assert [seen.index(mixed.shape(number)) for number in numbers] == numbers
+
+
 @pytest.fixture
 def domains(run, tmp_path):
     """The config of a training that adapts a trained run to ten of its pairs; the others are general text."""

@@ -1,14 +1,19 @@
 """Independent programs use all devices of a process, and compute the same there."""
 
+import gc
 import json
 import os
 import subprocess
 import sys
 import threading
+import time
 
+import keras
+import numpy as np
 import pytest
 
 from heedful import backend
+from heedful.backend import threads
 from tests.conftest import PAIRS
 
 pytestmark = pytest.mark.any_backend
@@ -95,6 +100,40 @@ def test_items_are_read_a_little_ahead():
     results = backend.spread(lambda number: number, items(), 2)
     assert next(results) == 0
     assert len(read) < 10
+
+
+def test_what_waits_is_dropped_when_the_results_are_no_longer_wanted():
+    started = []
+
+    def work(number):
+        started.append(number)
+        time.sleep(0.05)
+        return number
+
+    results = backend.spread(work, range(100), 2)
+    assert next(results) == 0
+    results.close()
+    assert len(started) < 6
+
+
+@pytest.mark.skipif(backend.NAME != "jax", reason="other backends use one device")
+def test_a_copy_is_kept_until_its_variable_changes(monkeypatch):
+    import jax
+
+    monkeypatch.setattr(threads, "_copies", {})
+    variable, other = (keras.Variable(np.full(3, number, np.float32)) for number in (1, 2))
+    device = jax.local_devices()[0]
+    first = threads._copy(variable, device)
+    assert threads._copy(variable, device) is first
+    variable.assign(np.full(3, 5, np.float32))
+    np.testing.assert_array_equal(threads._copy(variable, device), [5, 5, 5])
+    threads._copy(other, device)
+    assert len(threads._copies) == 2
+    del other
+    gc.collect()
+    assert len(threads._copies) == 1
+    threads.forget_copies()
+    assert threads._copies == {}
 
 
 def test_an_error_in_a_thread_is_raised():

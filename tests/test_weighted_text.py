@@ -78,7 +78,8 @@ def test_a_weighted_training_resumes_exactly(corpora, tmp_path):
     ("weights", "message"),
     [
         (["never*=2"], r"no training file matches 'never\*'; they are often.src, plain.src, rare.src"),
-        (["often*=0"], "would leave out files"),
+        (["often*=0"], "is not from 0.001 to 1000"),
+        (["often*=1e9"], "is not from 0.001 to 1000"),
         (["often"], "is not NAME=NUMBER"),
         (["often=-1"], "is not NAME=NUMBER"),
     ],
@@ -86,6 +87,14 @@ def test_a_weighted_training_resumes_exactly(corpora, tmp_path):
 def test_bad_weights_are_refused(corpora, tmp_path, weights, message):
     with pytest.raises(InputError, match=message):
         workflows.Training.prepared(corpora(*weights), tmp_path / "run", quiet)
+
+
+def test_classes_are_not_balanced_where_files_have_weights(recipe_of):
+    config = Config.from_toml(recipe_of("classify"))
+    weighted = ["--data.valid", f'["{config.data.train[0]}"]', "--data.weights", '["*=2"]']
+    assert change(config, *weighted, "--train.class_weights", '["a=2"]')
+    with pytest.raises(InputError, match="changes how often a class is read"):
+        change(config, *weighted, "--train.class_weights", '["balanced"]')
 
 
 def test_weights_need_files_to_validate_on(recipe_of):

@@ -6,6 +6,7 @@ from heedful.backend.devices import (  # imported first: it selects the Keras ba
     device,
     device_count,
     device_memory,
+    parallel_programs,
     runs_ahead,
 )
 from heedful.backend.isolation import environment_of_device
@@ -83,6 +84,7 @@ __all__ = [
     "look_up",
     "multiply",
     "multiply_transposed",
+    "parallel_programs",
     "place",
     "process_count",
     "process_index",

@@ -12,6 +12,7 @@ from keras import ops
 
 from heedful.backend.devices import NAME, device, device_count, jax_on_cpu
 from heedful.backend.processes import process_count
+from heedful.backend.threads import forget_copies
 from heedful.errors import InputError
 
 ROWS = "rows"  # name of the axis of devices
@@ -77,6 +78,7 @@ def _sharding(*axes):
 def distribute(variables: Iterable[keras.Variable]) -> None:
     """Put each variable on every device that trains, a copy or its part; `collect` takes it back."""
     if _used:
+        forget_copies()  # of the last validation
         for variable in variables:
             variable.assign(_distributed(variable.value))
 

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -14,7 +15,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 AHEAD = 2  # items for each thread that are read ahead
 _limits: list[int] = []  # of the contexts of `at_most_devices`
-_thread = threading.local()  # `device`: of this thread; `copies`: weights there by variable, with what was copied
+_thread = threading.local()  # `device`: of this thread
+_copies: dict[tuple[int, int], tuple[Any, Any, Any]] = {}  # by device and variable: the variable, its value, the copy
+_copying = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -53,8 +56,9 @@ def spread(function: Callable[[Item], Result], items: Iterable[Item], count: int
     if count == 1 or len(first) < 2:
         yield from map(function, itertools.chain(first, items))
         return
-    numbers = itertools.count()
-    with ThreadPoolExecutor(count, initializer=lambda: use_device(next(numbers))) as pool:
+    numbers, precision = itertools.count(), _product_precision()
+    pool = ThreadPoolExecutor(count, initializer=lambda: _begin(next(numbers), precision))
+    try:
         waiting: collections.deque[Future[Result]] = collections.deque()
         for item in itertools.chain(first, items):
             waiting.append(pool.submit(function, item))
@@ -62,6 +66,27 @@ def spread(function: Callable[[Item], Result], items: Iterable[Item], count: int
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _product_precision():
+    """Return the precision of matrix products that JAX uses in this thread; None: the default."""
+    if NAME != "jax":
+        return None
+    import jax
+
+    config: Any = jax.config  # its options are no declared attributes
+    return config.jax_default_matmul_precision
+
+
+def _begin(number, precision):
+    """Prepare a new thread to compute as the one that created it does."""
+    use_device(number)
+    if precision is not None:
+        import jax
+
+        jax.default_matmul_precision(precision).__enter__()  # as long as the thread lives
 
 
 def use_device(number: int) -> None:
@@ -70,7 +95,7 @@ def use_device(number: int) -> None:
     if count > 1:
         import jax
 
-        _thread.device, _thread.copies = jax.local_devices()[number % count], {}
+        _thread.device = jax.local_devices()[number % count]
 
 
 def weights_here(variables: Sequence[Any]) -> list[Any]:
@@ -78,17 +103,24 @@ def weights_here(variables: Sequence[Any]) -> list[Any]:
     device = getattr(_thread, "device", None)
     if device is None:
         return [variable.value for variable in variables]
-    return [_copy(variable, device) for variable in variables]
+    with _copying:
+        return [_copy(variable, device) for variable in variables]
+
+
+def forget_copies() -> None:
+    """Release the memory of all copies of weights."""
+    with _copying:
+        _copies.clear()
 
 
 def _copy(variable, device):
     """Return the value of a variable on a device. It is copied once, and again after it has changed."""
     import jax
 
-    value = variable.value
-    copied, copy = _thread.copies.get(id(variable), (None, None))
-    if copied is not value:
+    value, key = variable.value, (device.id, id(variable))
+    owner, copied, copy = _copies.get(key, (None, None, None))
+    if owner is None or owner() is not variable or copied is not value:
         parts = {part.device: part.data for part in value.addressable_shards} if value.is_fully_replicated else {}
         copy = parts[device] if device in parts else jax.device_put(value, device)
-        _thread.copies[id(variable)] = value, copy
+        _copies[key] = weakref.ref(variable, lambda _: _copies.pop(key, None)), value, copy
     return copy

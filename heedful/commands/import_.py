@@ -32,5 +32,8 @@ def run(options):
     run = import_model(
         options.source, options.run, options.tokenizer, options.trust, options.source_language, options.target_language
     )
+    begun = [side.lookup(side.prefix_ids[0]) for side in run.tokenizers() if side.prefix_ids]
+    if len(set(begun)) == 2:
+        print_line(f"translates from {begun[0]} to {begun[1]}")
     command = "embed" if run.config.model.untrained_head else run.config.task
     print_line(f"{run.path}: {len(run.tokenizer):,} tokens; try: heedful {command} {run.path} ...")

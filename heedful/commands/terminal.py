@@ -68,7 +68,7 @@ def note_idle_devices():
     """Report unused devices on standard error."""
     from heedful import backend  # imported here because it loads Keras, which some commands do not need
 
-    if backend.device_count() > 1:
+    if backend.device_count() > backend.inference_devices():
         note(f"heedful: {backend.device_summary(1)}")
 
 

@@ -11,6 +11,7 @@ from heedful.recipes import find_recipe, recipe_names
 
 TAKES_SETTINGS = True
 LATER = 60  # seconds after train.stall_minutes until a process without heartbeats is given up
+NEVER = 7 * 24 * 3600  # seconds for train.stall_minutes = 0
 
 
 def add_arguments(parser):
@@ -119,8 +120,8 @@ def _join(options, config, lead):
     place = find_place(os.environ)
     option = f"--processes {place.count}" if has_parent() else "--join"
     stall = config.train.stall_minutes
-    longest = {"heartbeat": round(60 * stall) + LATER} if stall else {}
-    backend.join(place.address, place.count, place.index, place.devices, option, **longest)
+    heartbeat = round(60 * stall) + LATER if stall else NEVER
+    backend.join(place.address, place.count, place.index, place.devices, option, heartbeat)
     if not backend.process_index():
         note(f"joined {backend.process_count()} processes ({place.source})")
     asked = settings.flat(config) | {"--resume": str(options.resume or "")}

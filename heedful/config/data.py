@@ -27,7 +27,8 @@ class DataConfig:
     "part-*.de"; the files that match are read in the order of their names."""
     weights: tuple[str, ...] = ()
     """How often the text of some training files is read, relative to that of the others: PATTERN=NUMBER, such as
-    "news*=3", for names of files (translate: of source files). The first pattern that matches a name counts."""
+    "news*=3", for names of files (translate: of source files). The first pattern that matches a name counts. The texts
+    of each weight have batches of their own, of up to `max_shapes` shapes."""
     valid: tuple[str, ...] = ()
     """Validation text, in the same form."""
     test: tuple[str, ...] = ()
@@ -114,8 +115,9 @@ class DataConfig:
             raise InputError("general needs general_valid, text of the same kind to validate on.")
         if self.weights and not (self.train and self.valid):
             raise InputError("weights are for the files in train, and need files in valid.")
-        if zero := [text for text, (_, weight) in zip(self.weights, self.file_weights(), strict=True) if not weight]:
-            raise InputError(f"weights: {zero[0]!r} would leave out files: name only those to read in train.")
+        for text, (_, weight) in zip(self.weights, self.file_weights(), strict=True):
+            if not 1e-3 <= weight <= 1e3:
+                raise InputError(f"weights: {text!r} is not from 0.001 to 1000.")
         if not self.mask_share:
             raise InputError("mask_share (0.0) must be above 0: there would be nothing to learn.")
 

@@ -11,7 +11,7 @@ from heedful.config import format_1
 from heedful.config.data import BUILT_IN, DataConfig, TokenizerConfig
 from heedful.config.decode import DecodeConfig
 from heedful.config.model import ModelConfig
-from heedful.config.train import TrainConfig
+from heedful.config.train import BALANCED, TrainConfig
 from heedful.errors import InputError
 from heedful.plugins import find_task
 from heedful.texts.registry import find
@@ -68,6 +68,10 @@ class Config:
             raise InputError(
                 f"tokenizer.prefix_space is for tasks that read whole texts: those of task = {self.task!r} are cut "
                 "anywhere."
+            )
+        if self.data.weights and BALANCED in self.train.class_weights:
+            raise InputError(
+                f"data.weights changes how often a class is read: give train.class_weights, not {BALANCED!r}."
             )
         task.check_config(self)
         if task.limits_length(self) and self.data.max_tokens > self.model.max_length:

@@ -119,6 +119,7 @@ class TrainConfig:
         positive(self, "updates", "accumulate_batches", "validate_every", "keep", "learning_rate", "epsilon")
         at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
         at_least(self, 0, "devices", "save_minutes", "epochs", "validate_sentences", "patience", "average")
+        at_most(self, stall_minutes=10**5)
         at_least(self, 0, "stall_minutes", "lora_rank", "lora_alpha", "general_tolerance")
         at_most(self, lora_rank=10**5)
         self.factors()

@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import functools
 import glob
 import gzip
 import hashlib
@@ -205,7 +206,7 @@ class Corpus:
         if len(corpora) == 1:
             return corpora[0]
         fingerprint = hashlib.sha256(" ".join(corpus.fingerprint for corpus in corpora).encode()).hexdigest()
-        name = " + ".join(corpus.name for corpus in corpora)
+        name = f"{corpora[0].name} and {len(corpora) - 1} more"
         return cls(lambda: itertools.chain.from_iterable(corpora), fingerprint, name)
 
     @classmethod
@@ -251,6 +252,13 @@ def fingerprint_files(paths: Sequence[str | Path]) -> str:
     """Return the SHA-256 of the files' bytes, in order."""
     digest = hashlib.sha256()
     for path in paths:
-        with Path(path).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        facts = Path(path).stat()
+        digest.update(_fingerprint(Path(path).absolute(), facts.st_size, facts.st_mtime_ns))
     return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=4096)
+def _fingerprint(path, size, modified):
+    """Return the SHA-256 of a file; it is computed again when the file's size or time have changed."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

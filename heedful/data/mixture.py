@@ -47,16 +47,20 @@ class MixedExamples:
         return examples.shape(own_number)
 
     def first_of_each_shape(self) -> list[int]:
-        wanted = [
-            {examples.shape(number) for number in examples.first_of_each_shape()} for examples in (self.own, self.other)
-        ]
-        missing, found, number = wanted[0] | wanted[1], [], 0
-        while missing:
-            if (shape := self.shape(number)) in missing:
-                missing.remove(shape)
-                found.append(number)
+        first: dict[tuple[int, ...], int] = {}
+        for examples in (self.own, self.other):
+            for own_number in examples.first_of_each_shape():
+                number, shape = self._place(examples, own_number), examples.shape(own_number)
+                first[shape] = min(number, first.get(shape, number))
+        return sorted(first.values())
+
+    def _place(self, examples, own_number):
+        """Return the number of the batch that has the number `own_number` in one of the texts."""
+        share = self.share if examples is self.other else 1 - self.share
+        number = max(0, int(own_number / share) - 2)
+        while self._source(number) != (examples, own_number):
             number += 1
-        return found
+        return number
 
     @property
     def batches_per_epoch(self) -> float:

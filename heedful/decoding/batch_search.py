@@ -82,7 +82,7 @@ class BatchSearch:
             for index, ids in enumerate(sources)
         ]
         for query in queries:
-            require_room(query.prefix, query.limit, None if numbers is None else query.number)
+            require_room(query.prefix, query.limit, None if numbers is None else query.number, prefixes is not None)
         results = self._run_all(queries)
         longer = [index for index, candidates in enumerate(results) if candidates is None]
         self.shared.observe(len(queries), len(longer))
@@ -102,7 +102,7 @@ class BatchSearch:
         if self.decode.beam_size > 1 or self.decode.n_best > 1:
             raise InputError("A beam, or several results, cannot be streamed: set beam_size = 1 and n_best = 1.")
         query = self._query(source, number, self.prefix if prefix is None else list(prefix))
-        require_room(query.prefix, query.limit)
+        require_room(query.prefix, query.limit, given=prefix is not None)
         arguments, capacity = self._arguments([query], whole=True, slots=1)
         begin = self._program("begin", capacity, arguments)
         step = self._program("advance", capacity, arguments)
@@ -127,7 +127,9 @@ class BatchSearch:
     def _run_all(self, queries, whole=False):
         """Return the candidates of each query, or None if it needs more tokens than expected."""
         workers, slots = 1 if self.brief else backend.workers(), self.decode.batch_size
-        most = min(SENTENCES_PER_SLOT * slots, math.ceil(len(queries) / workers))
+        # The parts do not depend on the number of devices: in bfloat16 a result may depend on its part.
+        parts = 1 if self.brief else backend.parallel_programs()
+        most = min(SENTENCES_PER_SLOT * slots, math.ceil(len(queries) / parts))
         lengths = [len(query.source) for query in queries]
         run = functools.partial(self._run, queries, whole=whole)
         least = most if self.brief else slots

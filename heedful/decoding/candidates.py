@@ -33,14 +33,17 @@ def forbidden_ids(decode: DecodeConfig, tokenizer) -> tuple[int, ...]:
     return tuple(ids.values())
 
 
-def require_room(prefix: Sequence[int], limit: int, number: int | None = None) -> None:
-    """Raise `InputError` if the prefix of a source, line `number`, leaves no room in a result of `limit` tokens."""
+def require_room(prefix: Sequence[int], limit: int, number: int | None = None, given: bool = True) -> None:
+    """Raise `InputError` if the prefix of a source, line `number`, leaves no room in a result of `limit` tokens.
+
+    `given`: whether the user has given the prefix; otherwise it is that of every target.
+    """
     of_line = "" if number is None else f" of line {number}"
-    if prefix and len(prefix) >= limit:
+    if given and prefix and len(prefix) >= limit:
         raise InputError(
             f"The prefix{of_line} has {len(prefix)} tokens; this source's translation may have at most {limit}."
         )
-    if limit < 1:
+    if limit < len(prefix) + 1:
         raise InputError(f"The settings leave no room for a translation{of_line}: see max_length and max_ratio.")
 
 

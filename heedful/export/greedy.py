@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from heedful.config import DecodeConfig
+from heedful.decoding.candidates import forbidden_ids
 from heedful.errors import InputError
-from heedful.special_tokens import PAD, START
+from heedful.special_tokens import PAD, START, UNKNOWN
 
 if TYPE_CHECKING:
     from heedful.run import Run
@@ -23,13 +24,17 @@ def plain_greedy(run: "Run") -> DecodeConfig:
 
 
 def never_written(run: "Run") -> tuple[str, ...]:
-    """Return the tokens that an export never writes: padding and the start token, and those that the run forbids."""
-    return tuple(dict.fromkeys((PAD, START, *run.config.decode.forbidden)))
+    """Return the tokens that an export never writes.
+
+    They are padding and the start token, for language models the unknown token too, and those that the run forbids.
+    """
+    unknown = () if run.task.translates else (UNKNOWN,)
+    return tuple(dict.fromkeys((PAD, START, *unknown, *run.config.decode.forbidden)))
 
 
 def never_written_ids(run: "Run") -> list[int]:
-    """Return the ids of `never_written`."""
-    return [run.target_tokenizer.lookup(token) for token in never_written(run)]
+    """Return the ids of `never_written`; raise `InputError` if the run forbids a token that it does not know."""
+    return list(forbidden_ids(plain_greedy(run), run.target_tokenizer))
 
 
 def require_some(texts: Sequence[str]) -> Sequence[str]:

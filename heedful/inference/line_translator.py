@@ -94,10 +94,9 @@ class LineTranslator(Predictor):
     def _translate_window(self, search, lines, prefixes, first, warn):
         sources = self._read(lines, first, warn)
         waiting = [index for index, ids in enumerate(sources) if ids]
-        begun = self._encode_prefixes([prefixes[index] for index in waiting])
-        found = search(
-            [sources[index] for index in waiting], [first + index for index in waiting], begun if any(begun) else None
-        )
+        given = [prefixes[index] for index in waiting]
+        begun = self._encode_prefixes(given) if any(given) else None
+        found = search([sources[index] for index in waiting], [first + index for index in waiting], begun)
         results = [[ScoredText("", 0.0)] for _ in lines]
         for index, candidates in zip(waiting, found, strict=True):
             results[index] = [ScoredText(self.target_tokenizer.decode(ids), score) for ids, score in candidates]

@@ -39,6 +39,8 @@ def import_model(source, path, tokenizers=(), trust=False, source_language=None,
         held = "already holds a run" if CONFIG in there else f"holds {there[0]}, which would be written over"
         raise InputError(f"{path} {held}: choose another folder.")
     if str(source).endswith(ENDINGS):
+        if source_language or target_language:
+            raise InputError(f"{source}: texts of such a model do not begin with their language.")
         return import_archive(source, path, tokenizers, trust)
     folder = PretrainedFolder(_find(source), source_language, target_language)
     kind = folder.setting("model_type")

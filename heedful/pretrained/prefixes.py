@@ -17,7 +17,10 @@ def text_prefixes(folder, target, specials: Sequence[str | int | None], language
     Raises:
         InputError: the tokenizer adds something else to a text; or nothing says with which language targets begin.
     """
-    source = folder.source_language or _source_prefix(folder, specials)
+    for language in filter(None, (folder.source_language, folder.target_language)):
+        _require_language(folder, language, specials)
+    framed = _source_prefix(folder, specials)
+    source = folder.source_language or framed
     written = folder.target_language or _forced_token(folder, target)
     if written is None and languages and source:
         written = folder.tokenizer_settings().get("tgt_lang")
@@ -27,8 +30,9 @@ def text_prefixes(folder, target, specials: Sequence[str | int | None], language
                 "begin: give --target-language."
             )
     if written and not source:
+        advice = ": give --source-language" if languages else ", which is not supported"
         raise InputError(
-            f"{folder.path}: each target begins with {written!r} (forced_bos_token_id), and no source does."
+            f"{folder.path}: each target begins with {written!r}, and no source with such a token{advice}."
         )
     if written and written != source and not languages:
         raise InputError(
@@ -36,6 +40,22 @@ def text_prefixes(folder, target, specials: Sequence[str | int | None], language
             "same."
         )
     return source, written or source
+
+
+def _require_language(folder, language, specials):
+    """Refuse a token that is no language of the model: languages are special tokens without another role."""
+    data = folder.read_json("tokenizer.json") if (folder.path / "tokenizer.json").is_file() else {}
+    added = [token["content"] for token in data.get("added_tokens", []) if token.get("special")]
+    roles = {
+        value for key, value in folder.tokenizer_settings().items() if key.endswith("_token") and isinstance(value, str)
+    }
+    known = [token for token in added if token not in {*specials, *roles}]
+    if language not in known:
+        near = [token for token in known if token.startswith(f"{language[:2].lower()}_")]  # such as de_DE
+        advice = (
+            f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known[:8])}, ..." if known else "."
+        )
+        raise InputError(f"{language!r} is no language of {folder.path}{advice}")
 
 
 def _forced_token(folder, target):

@@ -115,11 +115,7 @@ class Vocabulary:
         data["added_tokens"] = [token | {"id": places[token["content"]]} for token in added]
         data["post_processor"] = data["truncation"] = data["padding"] = None  # we add special tokens ourselves
         if prefix is not None and prefix not in places:
-            near = [token for token in self._foreign if token.startswith(f"{prefix[:2].lower()}_")]  # such as de_DE
-            raise InputError(
-                f"Texts are to begin with {prefix!r}, which is no token of the vocabulary"
-                + (f"; did you mean {near[0]!r}?" if near else ".")
-            )
+            raise InputError(f"The tokenizer puts {prefix!r} before each text, which is no token of its vocabulary.")
         if prefix:
             data["post_processor"] = template([prefix], [], places.__getitem__)
         return Tokenizer.from_json(json.dumps(data))

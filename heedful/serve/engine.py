@@ -74,14 +74,23 @@ class Engine:
             threading.Thread(target=self._work, args=(number,), name=f"heedful-engine-{number}", daemon=True)
             for number in range(backend.workers() if in_slots else 1)
         ]
+        self._warm = threading.Barrier(len(self._threads) + 1)  # all threads, and the one that starts them
 
     def start(self) -> None:
         """Compile the programs that most requests need, and start the threads."""
         if self.in_slots:
-            for search in self._new_searches():
-                search.warm_up()
+            self._warm_up(self._new_searches())
         for thread in self._threads:
             thread.start()
+        self._warm.wait()
+
+    def _warm_up(self, searches):
+        try:
+            for search in searches:
+                search.warm_up()
+        except Exception:
+            self._warm.abort()
+            raise
 
     def stop(self) -> None:
         """Stop the threads after what they are computing."""
@@ -141,6 +150,9 @@ class Engine:
     def _work(self, number):
         backend.use_device(number)
         searches = self._new_searches() if self.in_slots else []
+        if 0 < number < backend.inference_devices():  # each device needs programs of its own
+            self._warm_up(searches)
+        self._warm.wait()
         while True:
             with self._changed:
                 while not (self._stopped or self._sentences or self._jobs or _active(searches)):

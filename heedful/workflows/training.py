@@ -114,7 +114,10 @@ class Training:
         if timed and backend.process_count() > 1:
             report("train.updates is not planned with several processes: train.minutes may end the schedule early")
         elif plan_minutes and timed:
-            with backend.using_devices(config.train.devices, shard=config.train.shard):
+            with (
+                backend.at_most_devices(config.train.devices),
+                backend.using_devices(config.train.devices, shard=config.train.shard),
+            ):
                 training.plan_minutes()
             origins = dict(origins or {}) | dict.fromkeys(settings.changed(config, training.config), PLANNED)
         path.mkdir(parents=True, exist_ok=True)

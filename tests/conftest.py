@@ -37,7 +37,9 @@ from heedful.training import machine
 
 # Commands run in this process too; it must give memory back, or the tests would need gigabytes.
 memory.keep_freed_memory = lambda: None
-LARGE, VERY_LARGE = 1_100_000_000, 1_600_000_000  # bytes of a process of the tests, after a file and after a test
+LARGE, VERY_LARGE = 1_100_000_000, 2_000_000_000  # bytes of a process of the tests, after a file and after a test
+LEFT = pytest.StashKey[int]()  # bytes of the process after it has forgotten its programs
+GROWTH = 400_000_000  # bytes that a process must have grown by since it has forgotten its programs
 # Background jobs of a shell ignore SIGINT, and processes that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -52,8 +54,7 @@ def pytest_runtest_teardown(item, nextitem):
     if not sys.platform.startswith("linux"):
         return
     most = VERY_LARGE if nextitem is not None and nextitem.path == item.path else LARGE
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    if pages * os.sysconf("SC_PAGE_SIZE") > most:
+    if resident_bytes() > max(most, item.session.stash.get(LEFT, 0) + GROWTH):
         if backend.NAME == "jax":
             import jax
 
@@ -61,6 +62,12 @@ def pytest_runtest_teardown(item, nextitem):
         gc.collect()
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL("libc.so.6").malloc_trim(0)
+        item.session.stash[LEFT] = resident_bytes()
+
+
+def resident_bytes():
+    """Return how much memory this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(autouse=True)

@@ -162,7 +162,7 @@ def test_blocks_work_in_a_functional_model_that_is_saved_and_loaded(normal, nump
 @pytest.mark.parametrize("position", ["pre", "post"])
 def test_parts_of_a_layer_may_be_called_before_the_layer(position, normal, numpy):
     layer = SelfAttention(8, 2, norm_position=position)
-    x = normal(2, 3, 8)
+    x = ops.convert_to_tensor(normal(2, 3, 8))
     if position == "pre":
         by_hand = x + layer.attention(layer.residual.norm(x))
     else:

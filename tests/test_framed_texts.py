@@ -193,7 +193,7 @@ def test_tables_that_transformers_does_not_tie_are_all_imported(mbart, tmp_path)
     ("languages", "message"),
     [
         ({"target_language": "pt_PT"}, "'pt_PT' is no language of .*; did you mean 'pt_XX'"),
-        ({"source_language": "</s>"}, "'</s>' is no language of .*; there are ar_AR"),
+        ({"source_language": "</s>"}, "'</s>' is no language of .*; its languages are ar_AR"),
         ({"source_language": "\u2581o"}, "is no language of"),
     ],
 )

@@ -17,7 +17,7 @@ from heedful.errors import InputError
 
 ROWS = "rows"  # name of the axis of devices
 STOP_WISHES = (
-    "stop_wishes"  # array of a batch, only where several processes train: 1 in the rows of one that wants to stop
+    "stop_wishes"  # an array of a batch where several processes train: 1 in the rows of one that wants to stop
 )
 _used: list[Any] = []  # the devices that share the rows of a batch; none: the first one computes alone
 _shards: contextvars.ContextVar[bool] = contextvars.ContextVar("shards", default=False)  # whether they share weights

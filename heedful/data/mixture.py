@@ -20,9 +20,7 @@ class MixedExamples:
             share of the second.
     """
 
-    def __init__(
-        self, own: Examples, other: Examples, share: float, name: str = "general text", whole: bool = False
-    ):  # fmt: skip
+    def __init__(self, own: Examples, other: Examples, share: float, name: str = "general text", whole: bool = False):
         self.own, self.other, self.share, self.name, self.whole = own, other, share, name, whole
 
     def _source(self, number: int) -> tuple[Examples, int]:

@@ -50,12 +50,11 @@ def _require_language(folder, language, specials):
         value for key, value in folder.tokenizer_settings().items() if key.endswith("_token") and isinstance(value, str)
     }
     known = [token for token in added if token not in {*specials, *roles}]
-    if language not in known:
-        near = [token for token in known if token.startswith(f"{language[:2].lower()}_")]  # such as de_DE
-        advice = (
-            f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known[:8])}, ..." if known else "."
-        )
-        raise InputError(f"{language!r} is no language of {folder.path}{advice}")
+    if language in known:
+        return
+    near = [token for token in known if token.startswith(f"{language[:2].lower()}_")]  # such as de_DE
+    advice = f"did you mean {near[0]!r}?" if near else f"its languages are {', '.join(known[:8]) or 'none'} ..."
+    raise InputError(f"{language!r} is no language of {folder.path}; {advice}")
 
 
 def _forced_token(folder, target):

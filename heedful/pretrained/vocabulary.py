@@ -76,10 +76,6 @@ class Vocabulary:
         self._foreign = foreign
         self._scores = dict(map(tuple, model["vocab"])) if listed else None
 
-    def old_id(self, token: str) -> int | None:
-        """Return the id of a token in the pretrained model."""
-        return self._foreign.get(token)
-
     def token(self, old_id: int) -> str | None:
         """Return the token that has an id in the pretrained model."""
         return next((token for token, index in self._foreign.items() if index == old_id), None)

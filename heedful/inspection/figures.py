@@ -39,7 +39,7 @@ def draw_attention(path: str | Path, inspection, kind: str = "cross", layer: int
         figure.colorbar(image, ax=axes, label="weight", ticks=(0, 0.5, 1), shrink=0.8)
         figure.suptitle(f"{kind} attention, layer {layer}")
         figure.supxlabel("token that is read", fontsize=13)
-        figure.supylabel("token that reads", fontsize=13)
+        figure.supylabel("token that reads" if kind == "encoder self" else "token that is written", fontsize=13)
         return save(figure, path)
 
 

@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from heedful import backend
+from heedful import backend, workflows
 from heedful.errors import InputError
 from heedful.run import Run
-from tests.conftest import write_recipe
+from tests.conftest import change, write_recipe
 
 needs_jax = pytest.mark.skipif(backend.NAME != "jax", reason="one device trains on other backends")
 
@@ -191,3 +191,14 @@ def test_devices_that_do_not_exist_are_refused():
     message = "64 devices were asked for, and JAX sees 1" if backend.NAME == "jax" else "trains on one device here"
     with pytest.raises(InputError, match=message), backend.using_devices(64):
         pass
+
+
+@pytest.mark.any_backend
+def test_a_training_on_devices_that_do_not_exist_is_refused_before_text_is_read(run, whole, tmp_path):
+    config = change(whole.config, "--train.devices", "64")
+    lines = []
+    with pytest.raises(InputError, match="64 devices were asked for"):
+        workflows.train(config, tmp_path / "new", lines.append)
+    with pytest.raises(InputError, match="64 devices were asked for"):
+        workflows.resume(run, lines.append, config)
+    assert not lines

@@ -85,8 +85,10 @@ def test_a_weighted_training_resumes_exactly(corpora, tmp_path):
     ],
 )
 def test_bad_weights_are_refused(corpora, tmp_path, weights, message):
+    lines = []
     with pytest.raises(InputError, match=message):
-        workflows.Training.prepared(corpora(*weights), tmp_path / "run", quiet)
+        workflows.Training.prepared(corpora(*weights), tmp_path / "run", lines.append)
+    assert not lines  # before any text was read
 
 
 def test_classes_are_not_balanced_where_files_have_weights(recipe_of):

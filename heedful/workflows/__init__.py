@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from heedful import settings
+from heedful import backend, settings
 from heedful.config import Config
 from heedful.errors import InputError
 from heedful.run import Run
@@ -72,6 +72,7 @@ def resume(
         _require_same(run, config)
         config = _with_new_minutes(run, config, report)
         run = Run(path, config, *run.tokenizers())  # written to the folder once the state is known to fit it
+    backend.training_devices(run.config.train.devices)  # refuses more than there are, before text is read
     return Training(run, report).train(True, verify, origins)
 
 

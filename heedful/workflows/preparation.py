@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from heedful import backend
 from heedful.cache import keep_compilations
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
@@ -16,10 +17,17 @@ from heedful.errors import InputError
 from heedful.plugins import find_task
 from heedful.run import Run
 from heedful.training.cost_estimate import FIRST, Trial, largest_batch
+from heedful.workflows.weighted_text import files_by_weight
 
 
 def complete(config: Config, report: Callable[[str], Any]) -> tuple[Config, Sequence[Tokenizer]]:
-    """Return the config, completed with what depends on text and memory, and the tokenizers."""
+    """Return the config, completed with what depends on text and memory, and the tokenizers.
+
+    Raises:
+        InputError: bad text, or settings that this machine or the files rule out; the latter before any text is read.
+    """
+    backend.training_devices(config.train.devices)
+    files_by_weight(config)
     keep_compilations()
     task = find_task(config.task)
     asked = config.train.schedule

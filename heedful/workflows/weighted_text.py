@@ -1,11 +1,14 @@
 """Training text in several files, some of which are read more often than others."""
 
 from fnmatch import fnmatch
+from pathlib import Path
 
+from heedful.config import Config
 from heedful.data.corpus import Corpus
 from heedful.data.examples import Examples
 from heedful.data.mixture import MixedExamples
 from heedful.errors import InputError
+from heedful.plugins import find_task
 from heedful.run import Run
 from heedful.tasks.task import Corpora, Report
 
@@ -19,14 +22,14 @@ def weighted_examples(run: Run, corpora: Corpora, report: Report) -> Examples:
     Raises:
         InputError: a pattern matches no file.
     """
-    data = run.config.data
-    if not data.weights:
-        return run.task.training_examples(run, corpora, report)
-    texts = _by_weight(run)
-    if len(texts) == 1:
+    config = run.config
+    files = files_by_weight(config)
+    if len(files) < 2:
         return run.task.training_examples(run, corpora, report)
     parts = []
-    for weight, corpus in texts.items():
+    for weight, groups in files.items():
+        texts = [run.task.open_text(config, list(map(str, group)), config.data.origin) for group in groups]
+        corpus = Corpus.joined(texts)
         read = run.task.training_examples(
             run, {"train": corpus}, lambda line, w=weight: report(f"weight {w:g}: {line}")
         )
@@ -40,18 +43,22 @@ def weighted_examples(run: Run, corpora: Corpora, report: Report) -> Examples:
     return mixed
 
 
-def _by_weight(run) -> dict[float, Corpus]:
-    """Return the training text by weight, in the order of the files."""
-    data, task = run.config.data, run.task
-    groups = task.file_groups(data.train, data.origin)
-    patterns = data.file_weights()
-    found: dict[float, list[Corpus]] = {}
+def files_by_weight(config: Config) -> dict[float, list[tuple[Path, ...]]]:
+    """Return the files of the training text by weight, in their order: for each text, those that belong together.
+
+    Raises:
+        InputError: a pattern in `data.weights` matches no file.
+    """
+    patterns = config.data.file_weights()
+    if not patterns:
+        return {}
+    groups = find_task(config.task).file_groups(config.data.train, config.data.origin)
+    found: dict[float, list[tuple[Path, ...]]] = {}
     for group in groups:
         weights = (weight for pattern, weight in patterns if fnmatch(group[0].name, pattern))
-        text = task.open_text(run.config, list(map(str, group)), data.origin)
-        found.setdefault(next(weights, 1.0), []).append(text)
+        found.setdefault(next(weights, 1.0), []).append(group)
     for pattern, _ in patterns:
         if not any(fnmatch(group[0].name, pattern) for group in groups):
             names = ", ".join(sorted(group[0].name for group in groups)[:5])
             raise InputError(f"data.weights: no training file matches {pattern!r}; they are {names}.")
-    return {weight: Corpus.joined(texts) for weight, texts in found.items()}
+    return found

@@ -185,10 +185,10 @@ def given_options(config: Config, section: str, options: argparse.Namespace) -> 
         for name in kinds
         if (value := getattr(options, f"{section}.{name}", None)) is not None
     }
-    made = from_dict(type(old), _lists(dataclasses.asdict(old) | given), "command line")
+    chosen = from_dict(type(old), _lists(dataclasses.asdict(old) | given), "command line")
     if section == "decode":
-        made.refuse_idle(given)
-    return made
+        chosen.refuse_idle(given)
+    return chosen
 
 
 def _fields(section):

@@ -48,6 +48,12 @@ def pytest_report_header():
     return f"keras {keras.__version__} on {keras.backend.backend()}"
 
 
+def pytest_collection_finish():
+    """Exempt what the imported modules hold from garbage collection, which would take a tenth of the tests' time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
     """Forget compiled programs if this process has become large: they add up to gigabytes."""
@@ -60,6 +66,7 @@ def pytest_runtest_teardown(item, nextitem):
 
             jax.clear_caches()
         gc.collect()
+        gc.freeze()
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL("libc.so.6").malloc_trim(0)
         item.session.stash[LEFT] = resident_bytes()

@@ -281,7 +281,7 @@ def test_a_finished_run_keeps_its_weights_when_select_by_changes(config, tmp_pat
 def test_settings_that_define_a_run_cannot_change_on_resume(whole, setting):
     """Guards against a config that no longer describes the weights and the vocabulary."""
     before = (whole.path / "config.json").read_bytes()
-    with pytest.raises(InputError, match=rf"was made with {setting[0][2:]} = .*, which has to stay"):
+    with pytest.raises(InputError, match=rf"was created with {setting[0][2:]} = .*, which has to stay"):
         workflows.resume(whole.path, quiet, change(whole.config, *setting))
     assert (whole.path / "config.json").read_bytes() == before
 
@@ -289,7 +289,7 @@ def test_settings_that_define_a_run_cannot_change_on_resume(whole, setting):
 @pytest.mark.any_backend
 def test_dropout_cannot_be_switched_off_on_resume(whole):
     """The seeds of dropout are part of the training state."""
-    with pytest.raises(InputError, match=r"made with model\.dropout = 0\.2, which cannot change from or to 0"):
+    with pytest.raises(InputError, match=r"created with model\.dropout = 0\.2, which cannot change from or to 0"):
         workflows.resume(whole.path, quiet, change(whole.config, "--model.dropout", "0"))
 
 

@@ -193,7 +193,7 @@ def test_foreign_files_and_refused_changes_leave_a_folder_as_it_was(recipe, tmp_
     before = (tmp_path / "run" / "config.json").read_text()
     refused = cli("train", "--resume", "run", "--model.d_model", 32)
     assert refused.returncode == 2
-    assert b"was made with model.d_model = 16, which has to stay" in refused.stderr
+    assert b"was created with model.d_model = 16, which has to stay" in refused.stderr
     assert (tmp_path / "run" / "config.json").read_text() == before
 
 

@@ -106,8 +106,8 @@ def abandoned_on_error(resume: str) -> Iterator[None]:
             note(f"heedful: another of {process_count()} processes is gone. Continue with: {resume}")
             abandon(LOST)
         if isinstance(error, (InputError, OSError)):
-            said = f"{error.strerror}: {error.filename or ''}" if isinstance(error, OSError) else str(error)
-            note(f"heedful: {said}")
+            message = f"{error.strerror}: {error.filename or ''}" if isinstance(error, OSError) else str(error)
+            note(f"heedful: {message}")
             abandon(2)
         if isinstance(error, KeyboardInterrupt):
             abandon(130)

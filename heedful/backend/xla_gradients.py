@@ -91,8 +91,8 @@ def _layer_norm(x, gain, shift, epsilon):
     inverse = jax.lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + epsilon)  # (B, T, 1)
     inverse = jax.lax.optimization_barrier(inverse)  # else XLA keeps a copy broadcast over D
     normal = centred * inverse
-    made = normal * gain if shift is None else normal * gain + shift
-    return made.astype(x.dtype), (normal.astype(x.dtype), inverse, gain, shift is None)
+    result = normal * gain if shift is None else normal * gain + shift
+    return result.astype(x.dtype), (normal.astype(x.dtype), inverse, gain, shift is None)
 
 
 def _layer_norm_backward(epsilon, residuals, upstream):
@@ -120,12 +120,12 @@ def relu(x):
 
 
 def _relu(x):
-    made = jnp.where(x <= 0, 0, x)  # XLA would keep x to recompute a maximum in the backward pass
-    return made, made
+    result = jnp.where(x <= 0, 0, x)  # XLA would keep x to recompute a maximum in the backward pass
+    return result, result
 
 
-def _relu_backward(made, upstream):
-    return (jnp.where(made <= 0, 0, upstream),)
+def _relu_backward(result, upstream):
+    return (jnp.where(result <= 0, 0, upstream),)
 
 
 relu.defvjp(_relu, _relu_backward)

@@ -35,9 +35,9 @@ def base_run(run, folder):
     """Return a run of size `base` with random weights and the vocabulary of `run`."""
     backend.set_seed(1)
     config = dataclasses.replace(run.config, model=ModelConfig(size="base", tie="all"))
-    made = Run.create(folder / "base", config, run.source_tokenizer, run.target_tokenizer)
-    made.save_model(made.build_model())
-    return made
+    new = Run.create(folder / "base", config, run.source_tokenizer, run.target_tokenizer)
+    new.save_model(new.build_model())
+    return new
 
 
 def translate_all(translator, lines, batch_size, **options):
@@ -62,9 +62,9 @@ def row(run, folder, lines, beam_size, batch_size, rounds, fixed, precisions):
     for round_number in range(rounds + 1):
         for (engine, precision), measured in zip(engines, speeds, strict=True):
             began = time.perf_counter()
-            made = translate_all(engine, lines, batch_size, **options, **precision)
+            translations = translate_all(engine, lines, batch_size, **options, **precision)
             seconds = time.perf_counter() - began
-            tokens = sum(map(len, run.target_tokenizer.encode_batch(made))) + len(made)
+            tokens = sum(map(len, run.target_tokenizer.encode_batch(translations))) + len(translations)
             if round_number:  # the first round is warm-up
                 measured.append(len(lines) * fixed / seconds if fixed else tokens / seconds)
     count = len(precisions)

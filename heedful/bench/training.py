@@ -84,11 +84,11 @@ def _measured(engine, arguments):
     """Return the result of `measure.main` in a new process."""
     environment = os.environ | ON_CPU | (PEERS[engine].ENVIRONMENT if engine in PEERS else {})
     command = [sys.executable, "-m", "heedful.bench.measure", json.dumps(arguments | {"engine": engine})]
-    made = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if made.returncode:
-        said = " ".join(made.stderr.splitlines()[-1:])
-        raise InputError(f"{engine} failed with exit code {made.returncode}: {said}")
-    return json.loads(made.stdout.splitlines()[-1])
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        message = " ".join(done.stderr.splitlines()[-1:])
+        raise InputError(f"{engine} failed with exit code {done.returncode}: {message}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _medians(results):

@@ -149,7 +149,7 @@ def stoppable(work, folder):
         return 128 + stop.signal_number
     except KeyboardInterrupt:
         last = CheckpointFiles(folder).paths()[-1:]
-        kept = f"{last[0]} is kept" if last else "no update was made yet"
+        kept = f"{last[0]} is kept" if last else "no update is finished yet"
         advice = f". Continue with: heedful train --resume {folder}" if (folder / CONFIG).is_file() else ""
         note(f"heedful: stopped at once; {kept}{advice}")
         return 128 + (received or [signal.SIGINT])[0]

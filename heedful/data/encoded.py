@@ -94,13 +94,13 @@ def kept_in_cache(parts, cache: Path | None, write: Callable[[Path], Any], read:
     if folder:
         folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder and folder.parent) as temporary:
-        made = Path(temporary) / "encoded"
-        made.mkdir()
-        write(made)
+        new = Path(temporary) / "encoded"
+        new.mkdir()
+        write(new)
         if folder is None:
-            return read(made, mapped=False)
+            return read(new, mapped=False)
         try:
-            made.rename(folder)
+            new.rename(folder)
         except OSError:
             if not folder.is_dir():  # otherwise another run has written the same content
                 raise

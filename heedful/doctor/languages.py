@@ -65,8 +65,8 @@ class Pieces:
     def __init__(self, lines):
         letters, numbers = code_points([line.lower() for line in lines])
         letters = np.where((letters >= ord("0")) & (letters <= ord("9")), ord("0"), letters).astype(np.uint32)
-        before, middle, behind = letters[:-2], letters[1:-1], letters[2:]
-        codes = places(BITS, before, middle, behind)
+        before, middle, after = letters[:-2], letters[1:-1], letters[2:]
+        codes = places(BITS, before, middle, after)
         inside = middle != ord("\n")
         self.codes, self.lines = codes[inside], numbers[1:-1][inside]
         self.sizes = np.bincount(self.lines, minlength=len(lines))

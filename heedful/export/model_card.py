@@ -194,5 +194,5 @@ def _settings(run):
     command = next((scores["command"] for scores in newest_scores(run).values() if scores.get("command")), "")
     program, _, rest = command.partition(" ")
     shown = " ".join(word for word in (program, *(Path(part).name for part in rest.split())) if word)
-    said = [f"Command of the newest score: `{shown}`"] if command else []
-    return "\n\n".join([*said, "\n".join(["| setting | value |", "|---|---|", *rows])])
+    command_line = [f"Command of the newest score: `{shown}`"] if command else []
+    return "\n\n".join([*command_line, "\n".join(["| setting | value |", "|---|---|", *rows])])

@@ -54,10 +54,10 @@ def accumulation(subject):
 def gradients(subject):
     """Count trainable weights without a gradient, and frozen weights with one."""
     practice = subject.repeatable
-    made = practice.gradient([subject.batch], subject.batch["weights"].sum())
+    computed = practice.gradient([subject.batch], subject.batch["weights"].sum())
     found = {
         name_in_model(weight)
-        for weight, gradient in zip(practice.objective.trainable_variables, made, strict=True)
+        for weight, gradient in zip(practice.objective.trainable_variables, computed, strict=True)
         if np.isfinite(gradient).all() and np.abs(gradient).max() > 0
     }
     names = {name_in_model(weight) for weight in practice.model.weights}

@@ -97,8 +97,8 @@ def pairs(subject):
         together[f"{side}_segments"] = np.where(together[side] != 0, number, 0)
         positions = np.tile(np.arange(ids.shape[1], dtype=np.int32), 2)
         together[f"{side}_positions"] = np.broadcast_to(positions, together[side].shape)
-    behind = subject.logits_of(together)[:, apart.shape[1] :]
-    return _largest((behind - apart)[subject.real]), subject.rounding(apart)
+    second = subject.logits_of(together)[:, apart.shape[1] :]
+    return _largest((second - apart)[subject.real]), subject.rounding(apart)
 
 
 def order(subject):
@@ -112,11 +112,11 @@ def order(subject):
     change = np.abs(after - before)
     if name == "ids" and change.ndim == 3:
         change = np.where(subject.real[..., None], change, 0)[:, 2:]
-    told = (ids[:, 0] != ids[:, 1]) & (ids[:, 2] != 0)
+    distinct = (ids[:, 0] != ids[:, 1]) & (ids[:, 2] != 0)
     if "segments" in subject.batch:
-        told &= subject.batch["segments"][:, 0] == subject.batch["segments"][:, 2]
+        distinct &= subject.batch["segments"][:, 0] == subject.batch["segments"][:, 2]
     unmoved = change.reshape(len(ids), -1).max(axis=-1, initial=0) < 0.05 * subject.rounding(before)
-    return float(told.any() and unmoved[told].all()), 0.0
+    return float(distinct.any() and unmoved[distinct].all()), 0.0
 
 
 def attention(subject):

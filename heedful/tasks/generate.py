@@ -137,7 +137,7 @@ class GenerationValidator(Validator):
         run: a `Run`.
         model: its model.
         texts: `EncodedTexts` of the corpus.
-        scored: the examples made from them.
+        scored: the examples cut from them.
     """
 
     def __init__(self, run: "Run", model: "keras.Model", texts: EncodedTexts, scored: Examples):
@@ -178,7 +178,7 @@ class TextScores:
     Args:
         model: a `CausalLM`.
         texts: `EncodedTexts`.
-        examples: the windows made from them; each token sees the earlier tokens of its window.
+        examples: the windows cut from them; each token sees the earlier tokens of its window.
         tokenizer: the one that encoded the texts.
     """
 

@@ -86,8 +86,8 @@ class Task:
         """Return whether no text may be longer than `model.max_length`."""
         return True
 
-    def plan_updates(self, config: Config, made: Config) -> Config:
-        """Return a config with everything that depends on the number of updates fixed as in the config `made`."""
+    def plan_updates(self, config: Config, other: Config) -> Config:
+        """Return a config with everything that depends on the number of updates fixed as in the config `other`."""
         return config
 
     # The text

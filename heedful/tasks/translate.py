@@ -67,10 +67,10 @@ class Translate(Task):
     def limits_length(self, config: Config) -> bool:
         return config.model.positions == "learned"
 
-    def plan_updates(self, config: Config, made: Config) -> Config:
+    def plan_updates(self, config: Config, other: Config) -> Config:
         if config.data.planned_updates:
             return config
-        updates = made.data.planned_updates or made.train.updates
+        updates = other.data.planned_updates or other.train.updates
         return dataclasses.replace(config, data=dataclasses.replace(config.data, planned_updates=updates))
 
     def text_layout(self, data: DataConfig) -> str:
@@ -156,9 +156,9 @@ class Translate(Task):
             raise InputError(f"{corpus.name} is empty.")
         began = time.monotonic()
         cut: list[str] = []
-        made, scores = translate_and_score(translator, pairs, cut.append)
+        translations, scores = translate_and_score(translator, pairs, cut.append)
         seconds = time.monotonic() - began
-        tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(made))
+        tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(translations))
         readable = scored_pairs(run, corpus)
         scores |= TokenScores(translator.model, readable)()
         scores |= {
@@ -168,8 +168,8 @@ class Translate(Task):
             "seconds": round(seconds, 2),
             "output_tokens_per_second": round(tokens / seconds, 1),
         }
-        counts = text_counts(made, [reference for _, reference in pairs], run.target_tokenizer.lowercase)
-        return save_scores(run, corpus, scores, counts, made, translator.decode)
+        counts = text_counts(translations, [reference for _, reference in pairs], run.target_tokenizer.lowercase)
+        return save_scores(run, corpus, scores, counts, translations, translator.decode)
 
     def describe(self, scores: Mapping[str, Any]) -> str:
         text = (
@@ -240,22 +240,22 @@ class TranslationValidator(Validator):
         del scores["tokens"]  # the same at every validation
         if self._pairs:
             self.refresh()
-            made, text_scores = translate_and_score(self.predictor, self._pairs)
+            translations, text_scores = translate_and_score(self.predictor, self._pairs)
             scores |= {name: text_scores[name] for name in ("bleu", "chrf")}
-            scores["samples"] = self._samples(made[:SAMPLES])
+            scores["samples"] = self._samples(translations[:SAMPLES])
         return scores
 
-    def _samples(self, made):
-        """Return the first pairs as `Sample`s, with their translations `made`."""
-        pairs = self._pairs[: len(made)]
+    def _samples(self, translations):
+        """Return the first pairs as `Sample`s, with their translations."""
+        pairs = self._pairs[: len(translations)]
         sources = self.predictor.source_tokenizer.encode_batch([source for source, _ in pairs])
-        attention = self._cross_attention(sources, self.predictor.target_tokenizer.encode_batch(made))
+        attention = self._cross_attention(sources, self.predictor.target_tokenizer.encode_batch(translations))
         return [
             Sample(
                 f"{source}  ->  {hypothesis}   [{reference}]",
                 {"text": source, "translation": hypothesis, "reference": reference} | read,
             )
-            for (source, reference), hypothesis, read in zip(pairs, made, attention, strict=True)
+            for (source, reference), hypothesis, read in zip(pairs, translations, attention, strict=True)
         ]
 
 
@@ -268,8 +268,9 @@ def translate_and_score(
     """
     from heedful.evaluation import score_text
 
-    made = translator.translate([source for source, _ in pairs], warn)
-    return made, score_text(made, [reference for _, reference in pairs], translator.target_tokenizer.lowercase)
+    translations = translator.translate([source for source, _ in pairs], warn)
+    references = [reference for _, reference in pairs]
+    return translations, score_text(translations, references, translator.target_tokenizer.lowercase)
 
 
 def not_next(text: np.ndarray, labels: np.ndarray, segments: np.ndarray | None = None) -> np.ndarray:

@@ -77,9 +77,9 @@ class Meter:
 
     def count(self, number: int, seconds: float) -> None:
         """Count batch `number`, which took `seconds`."""
-        made, shape = self._pending.popleft(), self.examples.shape(number)
+        pending_counts, shape = self._pending.popleft(), self.examples.shape(number)
         if shape in self._seen:
-            counts = made | {"tokens": self.examples.tokens(number), "seconds": seconds}
+            counts = pending_counts | {"tokens": self.examples.tokens(number), "seconds": seconds}
         else:
             self._seen.add(shape)
             counts = {"compiling": seconds}

@@ -15,7 +15,7 @@ from heedful.workflows.training import Training
 __all__ = ["Training", "default_folder", "plan", "require_free", "resume", "train"]
 
 # Settings that cannot change when a training is resumed, besides those of tokenizer and model except `MAY_CHANGE`.
-MADE_WITH = (
+CREATED_WITH = (
     "data.corpus",
     "data.labels",
     "data.several_labels",
@@ -94,14 +94,18 @@ def _require_same(run, config):
     run.of_task(config.task)
     old, new = settings.flat(run.config.planned_as(run.config)), settings.flat(config)
     for name in old:
-        stays = name in MADE_WITH or (name.startswith(("tokenizer.", "model.")) and name not in MAY_CHANGE)
+        stays = name in CREATED_WITH or (name.startswith(("tokenizer.", "model.")) and name not in MAY_CHANGE)
         if stays and old[name] != new[name]:
-            raise InputError(f"{run.path} was made with {name} = {old[name]!r}, which has to stay: train a new run.")
+            raise InputError(f"{run.path} was created with {name} = {old[name]!r}, which has to stay: train a new run.")
         if name in DROPOUTS and bool(old[name]) != bool(new[name]):
             raise InputError(
-                f"{run.path} was made with {name} = {old[name]!r}, which cannot change from or to 0, since the random "
-                "draws are part of its state: 1e-9 drops almost nothing."
+                f"{run.path} was created with {name} = {old[name]!r}, which cannot change from or to 0, since the "
+                "random draws are part of its state: 1e-9 drops almost nothing."
             )
+    if new["train.epochs"] and new["train.updates"] != old["train.updates"]:
+        raise InputError(
+            f"train.updates is counted from train.epochs = {new['train.epochs']:g}: set train.epochs instead."
+        )
 
 
 def plan(config: Config, report: Callable[[str], Any] = print) -> None:

@@ -51,9 +51,9 @@ def _with_largest_batch(config, tokenizers):
             command = [sys.executable, "-m", "heedful.workflows.memory_trial", folder]
             # On a GPU JAX would take most of the memory at once, whatever the batches need.
             environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-            made = subprocess.run(command, capture_output=True, text=True, env=environment)
-        if made.returncode == 1 and tokens == FIRST:
-            raise InputError(f"The memory trial failed: {' '.join(made.stderr.splitlines()[-1:])}")
-        return None if made.returncode else Trial(**json.loads(made.stdout.splitlines()[-1]))
+            done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode == 1 and tokens == FIRST:
+            raise InputError(f"The memory trial failed: {' '.join(done.stderr.splitlines()[-1:])}")
+        return None if done.returncode else Trial(**json.loads(done.stdout.splitlines()[-1]))
 
     return sized(batch_tokens=largest_batch(attempt))

@@ -61,15 +61,20 @@ def pytest_runtest_teardown(item, nextitem):
         return
     most = VERY_LARGE if nextitem is not None and nextitem.path == item.path else LARGE
     if resident_bytes() > max(most, item.session.stash.get(LEFT, 0) + GROWTH):
-        if backend.NAME == "jax":
-            import jax
-
-            jax.clear_caches()
-        gc.collect()
-        gc.freeze()
-        with contextlib.suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL("libc.so.6").malloc_trim(0)
+        forget_programs()
         item.session.stash[LEFT] = resident_bytes()
+
+
+def forget_programs():
+    """Give back the memory of all compiled programs."""
+    if backend.NAME == "jax":
+        import jax
+
+        jax.clear_caches()
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def resident_bytes():

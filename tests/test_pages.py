@@ -14,6 +14,7 @@ import keras
 import pytest
 
 import heedful
+from tests.conftest import forget_programs
 
 DOCS = Path(__file__).parent.parent / "docs"
 CELL = re.compile(r"^```\{code-cell\} python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -44,6 +45,7 @@ def page(request, tmp_path, monkeypatch):
 @pytest.fixture
 def little_work(monkeypatch):
     """Give `text_pairs` a tenth of the pairs, `fit` two batches, and stop at `heedful.train`."""
+    forget_programs()  # those of a page take hundreds of megabytes
     text_pairs, fit = heedful.text_pairs, keras.Model.fit
 
     def few_batches(self, *args, epochs=1, **kwargs):

@@ -104,7 +104,10 @@ def test_epochs_are_counted_in_updates_and_resumed_by_the_same_plan(config, tmp_
     assert again.config == training.config
     assert str(again.examples) == str(training.examples)
     with pytest.raises(InputError, match=r"train.updates is counted from train.epochs = 1.5: set train.epochs instead"):
-        workflows.resume(run.path, quiet, change(run.config, "--train.updates", "1000"))
+        workflows.resume(
+            run.path, quiet, change(run.config, "--train.updates", "1000"), origins={"train.updates": "command line"}
+        )
+    assert workflows.resume(run.path, quiet, config).config == run.config  # epochs are counted again
     longer = workflows.resume(run.path, quiet, change(run.config, "--train.epochs", "3"))
     assert longer.log.read()[-1]["update"] == round(3 * training.examples.batches_per_epoch / 2)
 

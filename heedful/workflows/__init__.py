@@ -70,6 +70,10 @@ def resume(
     if config is not None and config != run.config:
         config = config.planned_as(run.config)
         _require_same(run, config)
+        if config.train.epochs and "train.updates" in (origins or {}):
+            raise InputError(
+                f"train.updates is counted from train.epochs = {config.train.epochs:g}: set train.epochs instead."
+            )
         config = _with_new_minutes(run, config, report)
         run = Run(path, config, *run.tokenizers())  # written to the folder once the state is known to fit it
     backend.training_devices(run.config.train.devices)  # refuses more than there are, before text is read
@@ -102,10 +106,6 @@ def _require_same(run, config):
                 f"{run.path} was created with {name} = {old[name]!r}, which cannot change from or to 0, since the "
                 "random draws are part of its state: 1e-9 drops almost nothing."
             )
-    if new["train.epochs"] and new["train.updates"] != old["train.updates"]:
-        raise InputError(
-            f"train.updates is counted from train.epochs = {new['train.epochs']:g}: set train.epochs instead."
-        )
 
 
 def plan(config: Config, report: Callable[[str], Any] = print) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -51,6 +52,23 @@ def write_text(path: str | Path, text: str) -> None:
     reads back.
     """
     write_atomically(path, text.encode(errors="backslashreplace"))
+
+
+def file_hash(path: str | Path) -> str:
+    """Return the SHA-256 hash of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_file_hash(path: str | Path) -> str:
+    """Return the SHA-256 hash of a file, computed once in a process unless its size, time or inode changes."""
+    facts = os.stat(path)
+    return _known_file_hash(os.path.abspath(path), facts.st_size, facts.st_mtime_ns, facts.st_ino)
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_file_hash(path, size, modified, number):
+    return file_hash(path)
 
 
 def inside(folder: str | Path, name: str | Path) -> Path:

@@ -92,15 +92,6 @@ def test_encoding_filters_reports_and_caches(words, tmp_path):
     assert len(reads) == 2  # another limit is another result
 
 
-@pytest.mark.parametrize("size", [0, 40])
-def test_a_truncated_cache_is_rebuilt(words, corpus, tmp_path, size):
-    """Guards against a traceback in each training after a power cut."""
-    whole = encode(corpus, words, words, 20, tmp_path).source.flat.tolist()
-    [file] = tmp_path.glob("*/source.bin")
-    file.write_bytes(file.read_bytes()[:size])
-    assert encode(corpus, words, words, 20, tmp_path).source.flat.tolist() == whole
-
-
 def test_a_corpus_without_usable_pairs_is_refused(words):
     with pytest.raises(InputError, match="is empty"):
         encode(Corpus.from_pairs([], "nothing"), words, words, 9)

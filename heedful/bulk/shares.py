@@ -5,7 +5,6 @@ together with the same other lines as without shares, and the gathered result is
 """
 
 import contextlib
-import hashlib
 import json
 import os
 from collections import deque
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from heedful import __version__
 from heedful.bulk.records import Records
 from heedful.errors import InputError
-from heedful.storage import write_text
+from heedful.storage import file_hash, write_text
 from heedful.validation import read_json
 
 Translate = Callable[[Iterable[str], int], Iterator[str]]  # from lines and the number of the first to results
@@ -169,9 +168,3 @@ class Bulk:
 
 def _aside(path):
     return path.with_name(f".{path.name}.{os.getpid()}.part")
-
-
-def file_hash(path: Path) -> str:
-    """Return the SHA-256 hash of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

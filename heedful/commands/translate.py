@@ -178,7 +178,7 @@ def _engine_of(options, run):
     """Return what determines the translations besides weights and settings: the engine, and its files."""
     if options.engine == "heedful":
         return options.engine
-    from heedful.bulk.shares import file_hash
+    from heedful.storage import file_hash
 
     return f"{options.engine} {file_hash(run.path / options.engine / 'model.bin')}"
 

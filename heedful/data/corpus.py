@@ -2,7 +2,6 @@
 
 import codecs
 import contextlib
-import functools
 import glob
 import gzip
 import hashlib
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import InputError
+from heedful.storage import known_file_hash
 from heedful.texts.registry import located
 
 
@@ -249,16 +249,8 @@ def _cut_text(documents, size):
 
 
 def fingerprint_files(paths: Sequence[str | Path]) -> str:
-    """Return the SHA-256 of the files' bytes, in order."""
+    """Return a SHA-256 fingerprint of the files' bytes, in order."""
     digest = hashlib.sha256()
     for path in paths:
-        facts = Path(path).stat()
-        digest.update(_fingerprint(Path(path).absolute(), facts.st_size, facts.st_mtime_ns))
+        digest.update(bytes.fromhex(known_file_hash(path)))
     return digest.hexdigest()
-
-
-@functools.lru_cache(maxsize=4096)
-def _fingerprint(path, size, modified):
-    """Return the SHA-256 of a file; it is computed again when the file's size or time have changed."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
-from heedful.data.encoded import CHUNK, kept_in_cache
+from heedful.data.encoded import CHUNK
 from heedful.data.labels import read_labelled
 from heedful.data.ragged import Ragged, RaggedWriter
+from heedful.data.text_cache import kept_in_cache
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
@@ -96,7 +97,7 @@ def encode_texts(corpus: Corpus, tokenizer: Tokenizer, cache: Path | None = None
     def read(folder, mapped):
         return EncodedTexts(Ragged.read(folder, "ids", mapped), *np.load(folder / "counts.npy").tolist())
 
-    return kept_in_cache(("texts 2", corpus.fingerprint, tokenizer.to_json()), cache, write, read)
+    return kept_in_cache(("texts", corpus.fingerprint, tokenizer.to_json()), cache, write, read)
 
 
 def _chunks(texts):

@@ -1,20 +1,13 @@
 """Text as ids: encoded once as a stream, filtered by length, cached on disk, read through memory maps."""
 
-import contextlib
-import hashlib
 import itertools
 import json
-import os
-import shutil
-import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from heedful.data.corpus import Corpus
 from heedful.data.ragged import Ragged, RaggedWriter
+from heedful.data.text_cache import kept_in_cache
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
@@ -61,50 +54,13 @@ def encode(
     Raises:
         InputError: no pair is left.
     """
-    parts = (corpus.fingerprint, source_tokenizer.to_json(), target_tokenizer.to_json(), str(max_tokens), "2")
+    parts = (corpus.fingerprint, source_tokenizer.to_json(), target_tokenizer.to_json(), str(max_tokens))
 
     def write(folder):
         filtered = _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder)
         _require_pairs(filtered, corpus, max_tokens)
 
     return kept_in_cache(parts, cache, write, _read)
-
-
-def kept_in_cache(parts, cache: Path | None, write: Callable[[Path], Any], read: Callable[..., Any]) -> Any:
-    """Return what `read` loads from a folder that `write` has filled; reuse a cached folder that is still readable.
-
-    Args:
-        parts: strings that determine the content.
-        cache: the folder of all cached content; None keeps nothing.
-        write: called with a new folder, to fill it.
-        read: called with the folder and whether its arrays may be memory-mapped.
-    """
-    key = hashlib.sha256()
-    for part in parts:
-        key.update(hashlib.sha256(part.encode()).digest())
-    folder = Path(cache) / key.hexdigest()[:32] if cache else None
-    if folder and folder.is_dir():
-        try:
-            return read(folder, mapped=True)
-        except (ValueError, EOFError, FileNotFoundError):  # for example files that a power failure truncated
-            aside = folder.with_name(f"{folder.name}.{os.getpid()}.{time.monotonic_ns()}")
-            with contextlib.suppress(FileNotFoundError):  # another run may have moved it already
-                folder.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
-    if folder:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder and folder.parent) as temporary:
-        new = Path(temporary) / "encoded"
-        new.mkdir()
-        write(new)
-        if folder is None:
-            return read(new, mapped=False)
-        try:
-            new.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # otherwise another run has written the same content
-                raise
-    return read(folder, mapped=True)
 
 
 def _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder):
@@ -132,7 +88,10 @@ def _write(corpus, source_tokenizer, target_tokenizer, max_tokens, folder):
 
 def _read(folder, mapped):
     filtered = Filtered(**json.loads((folder / "filtered.json").read_text()))
-    return EncodedPairs(Ragged.read(folder, "source", mapped), Ragged.read(folder, "target", mapped), filtered)
+    source, target = (Ragged.read(folder, side, mapped) for side in ("source", "target"))
+    if not len(source) == len(target) == filtered.kept:
+        raise ValueError(f"{len(source):,} sources, {len(target):,} targets and {filtered.kept:,} pairs")
+    return EncodedPairs(source, target, filtered)
 
 
 def _require_pairs(filtered, corpus, max_tokens):

@@ -36,9 +36,10 @@ class Ragged:
             size = path.stat().st_size  # an empty file cannot be mapped
             arrays.append(np.memmap(path, kind, "r") if mapped and size else np.fromfile(path, kind))
         flat, offsets = arrays
-        if not len(offsets) or len(flat) != offsets[-1]:
-            raise ValueError(f"{folder / name} has {len(flat):,} ids, not as many as it should have")
-        return cls(flat, offsets)
+        ragged = cls(flat, offsets)
+        if not len(offsets) or offsets[0] or len(flat) != offsets[-1] or (len(ragged) and ragged.lengths.min() < 0):
+            raise ValueError(f"the offsets of {name} do not fit its {len(flat):,} ids")
+        return ragged
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Downloads that can be resumed, and are checked before they count."""
 
-import hashlib
 import os
 import urllib.error
 import urllib.parse
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import InputError
+from heedful.storage import file_hash
 
 BLOCK = 1 << 16  # bytes
 TIMEOUT = 30  # seconds without data
@@ -55,22 +55,13 @@ def download(
         ) from error
     except OSError as error:
         raise InputError(f"{part} cannot be written: {error.strerror}.") from error
-    found = file_sha256(part)
+    found = file_hash(part)
     if sha256 and found != sha256:
         wrong = path.with_name(f"{path.name}.wrong")
         part.replace(wrong)
         raise InputError(f"{url} has the SHA-256 {found}, not {sha256}: it is kept as {wrong} and not used.")
     part.replace(path)
     return found
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _receive(address, part, advance):

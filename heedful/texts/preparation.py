@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from heedful.errors import InputError
-from heedful.storage import write_atomically
-from heedful.texts.download import download, file_sha256
+from heedful.storage import file_hash, write_atomically
+from heedful.texts.download import download
 from heedful.texts.huggingface import describe
 from heedful.texts.parquet import write_text
 from heedful.texts.registry import DESCRIPTION, TEST_SET, UNKNOWN, find
@@ -77,7 +77,7 @@ def _write_files(text, prepared, advance):
         hashes = _from_parquet(text, prepared, parts, advance)
     elif TEST_SET.fullmatch(text.name):
         write_test_set(text.name, prepared)
-        hashes = {name: file_sha256(prepared / name) for name in text.test}
+        hashes = {name: file_hash(prepared / name) for name in text.test}
     else:
         hashes = _from_archive(text, prepared, advance) if text.files else _from_files(text, prepared, advance)
     if text.held_out:

@@ -22,8 +22,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from heedful.data.corpus import read_lines, read_pairs, resolve_all
+from heedful.data.corpus import read_pairs, resolve_all
 from heedful.data.phrasebook import phrasebook
+from heedful.data.text_files import read_lines
 from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
 

@@ -23,7 +23,8 @@ def main():
     keep_freed_memory()
     import heedful
     from heedful.cache import keep_compilations
-    from heedful.data.corpus import read_lines, resolve
+    from heedful.data.corpus import resolve
+    from heedful.data.text_files import read_lines
 
     keep_compilations()
     translator = heedful.load(options.run)

@@ -17,7 +17,8 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 import heedful
-from heedful.data.corpus import read_lines, resolve
+from heedful.data.corpus import resolve
+from heedful.data.text_files import read_lines
 from heedful.page.writing import write_page
 from heedful.run import Run
 

@@ -138,7 +138,8 @@ def main():
     parser.add_argument("--slots", type=int, default=32, help="of each of the server's threads")
     parser.add_argument("--peer", action="store_true", help="also a CTranslate2 loop in Starlette")
     given = parser.parse_args()
-    from heedful.data.corpus import read_lines, resolve
+    from heedful.data.corpus import resolve
+    from heedful.data.text_files import read_lines
     from heedful.run import Run
 
     run = Run.open(given.run)

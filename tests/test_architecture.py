@@ -15,7 +15,7 @@ pytestmark = pytest.mark.any_backend
 PACKAGE = Path(__file__).parent.parent / "heedful"
 # A package or module may import those of a lower rank, and its own.
 RANKS = {
-    "__version__": 0, "errors": 0, "special_tokens": 0, "architecture": 0, "line_stream": 0, "memory": 0,
+    "__version__": 0, "errors": 0, "special_tokens": 0, "architecture": 0, "line_stream": 0, "memory": 0, "output": 1,
     "progress": 0, "plugins": 1, "validation": 1, "storage": 1, "backend": 1, "cache": 2, "texts": 3, "config": 4,
     "adapters": 4,
     "settings": 5, "weights": 5, "checkpoint_files": 6, "snapshots": 2, "freezing": 6, "training_log": 2, "layers": 5,

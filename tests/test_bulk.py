@@ -207,7 +207,7 @@ def test_records_that_are_not_what_they_should_be_are_named(tmp_path, name, cont
     [
         (("in.txt", "--share", "1/2"), b"needs one input file and --out"),
         (("in.txt", "in.txt", "--out", "o.txt"), b"needs one input file and --out"),
-        (("in.txt", "--out", "o.jsonl"), b"must have the format of in.txt"),
+        (("in.txt", "--out", "o.jsonl"), b"must have the same file extension as in.txt"),
         (("in.txt", "--out", "o.txt.gz"), b"leave out .gz"),
         (("in.txt", "--out", "in.txt"), b"is the input file"),
         (("in.txt", "--out", "o.txt", "--share", "1/2", "--gather", "2"), b"give one of them"),

@@ -1,17 +1,20 @@
 """Corpora, encoding, batches: order, filters, and batch n as a pure function of (seed, n)."""
 
+import bz2
 import gzip
 import itertools
+import lzma
 
 import numpy as np
 import pytest
 
 from heedful.data import batches, packing, ragged
 from heedful.data.batches import BatchPlan, _best_bands, cut_into_buckets
-from heedful.data.corpus import Corpus, read_lines, read_pairs, resolve_all
+from heedful.data.corpus import Corpus, read_pairs, resolve_all
 from heedful.data.encoded import Ragged, encode
 from heedful.data.examples import teacher_forcing_batch
 from heedful.data.packing import pack
+from heedful.data.text_files import read_lines
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, START_ID
@@ -57,6 +60,35 @@ def test_sides_of_different_length_are_refused_with_both_counts(tmp_path):
         list(read_pairs([tmp_path / "a", tmp_path / "b"]))
     with pytest.raises(InputError, match=r"b has 3 lines, .*a has 5"):
         list(read_pairs([tmp_path / "b", tmp_path / "a"]))
+
+
+@pytest.mark.parametrize("ending", ["bz2", "xz"])
+def test_other_compressions_are_read_and_checked(tmp_path, ending):
+    compress = {"bz2": bz2.compress, "xz": lzma.compress}[ending]
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(compress(b"eins\nzwei\n"))
+    assert list(read_lines(path)) == ["eins", "zwei"]
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(InputError, match=rf"a.{ending} is not a whole .{ending} file"):
+        list(read_lines(path))
+    path.write_bytes(b"eins\n")
+    with pytest.raises(InputError, match=rf"a.{ending} is not a whole .{ending} file"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (bz2.compress(b"eins"), "is compressed with bzip2: its name has to end in .bz2"),
+        (b"\x28\xb5\x2f\xfd\x04\xff", "is compressed with Zstandard, which heedful does not read"),
+        ("eins\n".encode("utf-16"), "is UTF-16: convert it with iconv"),
+        (b"eins\rzwei\r", "ends its lines with carriage returns alone"),
+    ],
+)
+def test_other_formats_are_named(tmp_path, content, message):
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        list(read_lines(tmp_path / "a.txt"))
 
 
 def test_a_tsv_file_gives_pairs_of_two_columns(tmp_path):

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from heedful.config import DataConfig
-from heedful.data.corpus import read_lines, read_pairs, resolve
+from heedful.data.corpus import read_pairs, resolve
+from heedful.data.text_files import read_lines
 from heedful.data.text_pairs import text_pairs
 from heedful.errors import InputError
 from heedful.texts import preparation, registry

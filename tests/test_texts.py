@@ -12,7 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from heedful.config import Config, DataConfig
-from heedful.data.corpus import read_lines, resolve
+from heedful.data.corpus import resolve
+from heedful.data.text_files import read_lines
 from heedful.errors import InputError
 from heedful.tasks.translation_data import corpora
 from heedful.texts import preparation, registry

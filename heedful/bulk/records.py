@@ -4,11 +4,14 @@ import contextlib
 import hashlib
 import itertools
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heedful.data.corpus import read_lines, resolve
+from heedful.data.corpus import resolve
+from heedful.data.text_files import read_lines, uncompressed_name
 from heedful.errors import InputError
 from heedful.validation import parse_json
 
@@ -27,8 +30,8 @@ class Record(NamedTuple):
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file by its name: `text`, `tsv`, `jsonl` or `parquet`; `.gz` may follow."""
-    return FORMATS.get(Path(path.name.removesuffix(".gz")).suffix, "text")
+    """Return the format of a file by its name: `text`, `tsv`, `jsonl` or `parquet`; `.gz` and the like may follow."""
+    return FORMATS.get(Path(uncompressed_name(path)).suffix, "text")
 
 
 def opened(path: Path, field: str | None = None, into: str = "translation") -> "Records":
@@ -45,10 +48,25 @@ def opened(path: Path, field: str | None = None, into: str = "translation") -> "
     found, kind = resolve(path), format_of(path)
     if not found.exists():
         raise InputError(f"{path} does not exist.")
+    if found.is_dir():
+        raise InputError(f"{path} is a folder, not a text file.")
     if field is not None and kind == "text":
         raise InputError(f"{path} is plain text and has no fields; names end in {', '.join(FORMATS)} where it has.")
+    copy = None if found.is_file() else _Copy(found)
     kinds = {"text": Records, "tsv": TabbedRecords, "jsonl": JsonRecords, "parquet": ParquetRecords}
-    return kinds[kind](found, FIELDS.get(kind, "") if field is None else field, into)
+    records = kinds[kind](copy.path if copy else found, FIELDS.get(kind, "") if field is None else field, into)
+    records.copy = copy
+    return records
+
+
+class _Copy:
+    """A copy of what can be read only once, such as a pipe or standard input; it exists as long as this object."""
+
+    def __init__(self, path: Path):
+        self._folder = tempfile.TemporaryDirectory()
+        self.path = Path(self._folder.name) / path.name
+        with path.open("rb") as pipe, self.path.open("wb") as file:
+            shutil.copyfileobj(pipe, file)
 
 
 class Records:
@@ -62,6 +80,7 @@ class Records:
 
     def __init__(self, path: Path, field: str, into: str):
         self.path, self.field, self.into = path, field, into
+        self.copy: _Copy | None = None  # what `path` belongs to, if the input can be read only once
 
     def count(self) -> int:
         """Return the number of records."""
@@ -90,7 +109,8 @@ class Records:
     @contextlib.contextmanager
     def writer(self, path: Path):
         """Open a file for results; yield a function that writes one, as `result` returned it."""
-        with path.open("w", encoding="utf-8", newline="\n") as file:
+        # A field that is not translated may hold a lone surrogate, which JSON can only escape.
+        with path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             yield lambda line: file.write(f"{line}\n")
 
     def join(self, parts: list[Path], path: Path) -> None:

@@ -6,7 +6,6 @@ together with the same other lines as without shares, and the gathered result is
 
 import contextlib
 import json
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from heedful import __version__
 from heedful.bulk.records import Records
 from heedful.errors import InputError
+from heedful.output import output_file
 from heedful.storage import file_hash, write_text
 from heedful.validation import read_json
 
@@ -113,12 +113,8 @@ class Bulk:
             parts.append(path)
         if missing:
             raise InputError(f"{len(missing)} of {total} shares are not finished: {', '.join(missing)}.")
-        aside = _aside(self.out)
-        try:
+        with output_file(self.out) as aside:
             self.records.join(parts, aside)
-            aside.replace(self.out)
-        finally:
-            aside.unlink(missing_ok=True)
         if remove:
             for number in range(1, total + 1):
                 for path in self._paths(Share(number, total)):
@@ -149,7 +145,6 @@ class Bulk:
 
     def _write(self, path, start, stop, translate):
         """Translate the records from `start` to `stop` into a file that exists only when all are written."""
-        aside = _aside(path)
         kept: deque[Any] = deque()  # records that are read ahead
 
         def texts():
@@ -157,14 +152,6 @@ class Bulk:
                 kept.append(record)
                 yield record.text
 
-        try:
-            with self.records.writer(aside) as write:
-                for result in translate(texts(), start + 1):
-                    write(self.records.result(kept.popleft(), result))
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
-
-
-def _aside(path):
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+        with output_file(path) as aside, self.records.writer(aside) as write:
+            for result in translate(texts(), start + 1):
+                write(self.records.result(kept.popleft(), result))

@@ -6,7 +6,7 @@ from typing import Any
 
 TEXTS: dict[str, Any] = {
     "nargs": "*", "default": [], "type": Path, "metavar": "FILE",
-    "help": "text files, plain or .gz (default: standard input)",
+    "help": "text files, plain or .gz, .bz2, .xz (default: standard input)",
 }  # fmt: skip
 
 

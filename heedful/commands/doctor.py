@@ -56,6 +56,7 @@ def _texts(options):
     """Return the texts by part, from a recipe, a run or files, and the tokenizers of a run."""
     from heedful.commands.explain import read_config
     from heedful.config import DataConfig
+    from heedful.data.text_files import uncompressed_name
     from heedful.doctor.findings import KINDS
     from heedful.doctor.rows import Rows
     from heedful.errors import InputError
@@ -74,7 +75,7 @@ def _texts(options):
     data = DataConfig(
         train=tuple(options.text), valid=tuple(options.valid), test=tuple(options.test), documents="lines"
     )
-    tables = [name for name in options.text if name.endswith((".tsv", ".tsv.gz"))]
+    tables = [name for name in options.text if uncompressed_name(name).endswith(".tsv")]
     if len(tables) > 1 and not options.labelled:
         raise InputError("A .tsv file has both sides of a text: examine one at a time.")
     pairs = len(options.text) == 2 or bool(tables)

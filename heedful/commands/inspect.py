@@ -35,20 +35,24 @@ def run(options):
         raise InputError("Give a sentence, --positions, --schedule or --heads.")
     if not options.sentence and (options.target or options.layer or options.head or options.kind):
         raise InputError("--target, --layer, --head and --kind say what to draw of a sentence: give one.")
-    out = options.out or run.path / "figures"
+
+    def figure(name):
+        """Return the file of a figure: links in a folder that the user names are followed, those in a run replaced."""
+        return (options.out / name).resolve() if options.out else run.path / "figures" / name
+
     if options.positions:
-        print(figures.draw_positions(out / "positions.png", position_encoding(run)))
+        print(figures.draw_positions(figure("positions.png"), position_encoding(run)))
     if options.schedule:
         train = run.config.train
         schedule = training_schedule(train, run.config.model.d_model)
-        print(figures.draw_schedule(out / "schedule.png", schedule, train.updates))
+        print(figures.draw_schedule(figure("schedule.png"), schedule, train.updates))
     if options.heads:
         _measure_heads(run, options.tokens)
     if options.sentence:
-        _draw_attention(run.of_task("translate"), options, out)
+        _draw_attention(run.of_task("translate"), options, figure)
 
 
-def _draw_attention(run, options, out):
+def _draw_attention(run, options, figure):
     """Draw the attention of a sentence and its translation, one figure for each requested kind and layer."""
     from heedful.inference.translator import Translator
     from heedful.inspection.figures import draw_attention
@@ -59,7 +63,7 @@ def _draw_attention(run, options, out):
     for kind in [options.kind] if options.kind else KINDS:
         for layer in [options.layer] if options.layer else range(1, maps.num_layers + 1):
             name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
-            print(draw_attention(out / f"{name}.png", maps, kind, layer, options.head))
+            print(draw_attention(figure(f"{name}.png"), maps, kind, layer, options.head))
 
 
 def _measure_heads(run, tokens):

@@ -4,10 +4,14 @@ import os
 import stat
 import sys
 
-from heedful.data.corpus import read_lines, resolve, without_ends
+from heedful.data.corpus import resolve
+from heedful.data.text_files import decoded, read_lines, without_ends
 from heedful.errors import InputError
 from heedful.line_stream import LineStream
+from heedful.output import is_replaceable
 from heedful.progress import note
+
+STANDARD_INPUT = "standard input"
 
 
 def read(files):
@@ -32,17 +36,13 @@ def _standard_input():
         # A separate file object: a thread that is blocked in sys.stdin crashes Python when the process ends.
         file = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - open until the process ends
     except OSError:
-        return _decoded(sys.stdin.buffer)  # a replacement without a file descriptor
+        return _lines(sys.stdin.buffer)  # a replacement without a file descriptor
     at_once = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    return _decoded(file) if at_once else LineStream(_decoded(file))
+    return _lines(file) if at_once else LineStream(_lines(file))
 
 
-def _decoded(file):
-    for number, raw in enumerate(without_ends(file), start=1):
-        try:
-            yield raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"standard input is not UTF-8: line {number}, byte {error.start}.") from error
+def _lines(file):
+    return decoded(without_ends(file, STANDARD_INPUT), STANDARD_INPUT)
 
 
 def one_line(text):
@@ -62,6 +62,11 @@ def report_progress(text):
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         warn("standard output is closed; the work continues.")
+
+
+def report_written(path, text):
+    """Report what was written to a file; on standard error if the file is a pipe or a device, perhaps this output."""
+    (report_progress if is_replaceable(path) else note)(text)
 
 
 def note_idle_devices():

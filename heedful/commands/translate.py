@@ -92,6 +92,7 @@ def translate_file(options):
     from heedful.commands import terminal
     from heedful.errors import InputError
     from heedful.inference.line_translator import WINDOW
+    from heedful.output import is_replaceable
     from heedful.progress import progress_bar
     from heedful.run import Run
     from heedful.storage import read_checksum
@@ -110,7 +111,7 @@ def translate_file(options):
     }  # fmt: skip
     bulk = Bulk(found, options.out, made_with, WINDOW * decode.batch_size)
     if options.gather:
-        terminal.report_progress(f"{options.out}: {bulk.gather(options.gather):,} lines")
+        terminal.report_written(options.out, f"{options.out}: {bulk.gather(options.gather):,} lines")
         return 0
     keep_compilations()
 
@@ -123,13 +124,14 @@ def translate_file(options):
                 bar.advance(shown)
 
     if not options.share:
-        if environments := _devices(options.engine)[: bulk.windows()]:
-            if code := _on_every_device(options, environments):
+        environments = _devices(options.engine)[: bulk.windows()] if is_replaceable(options.out) else []
+        if environments:
+            if code := _on_every_device(options, found.path, environments):
                 return code
             lines = bulk.gather(len(environments), remove=True)
         else:
             lines = bulk.whole(translate)
-        terminal.report_progress(f"{options.out}: {lines:,} lines")
+        terminal.report_written(options.out, f"{options.out}: {lines:,} lines")
         return 0
     done = bulk.compute(options.share, translate)
     terminal.report_progress(f"share {options.share}: {done:,} lines" if done else f"share {options.share} is finished")
@@ -146,11 +148,11 @@ def _devices(engine):
     return found if len(found) == backend.device_count() else []
 
 
-def _on_every_device(options, environments):
-    """Translate a share with each device, in a process of its own; return the exit code."""
+def _on_every_device(options, path, environments):
+    """Translate a share of the file at `path` with each device, in a process of its own; return the exit code."""
     from heedful.distributed.launch import launch
 
-    name, *rest = options.arguments
+    name, *rest = (str(path) if one == str(options.files[0]) else one for one in options.arguments)
     shares = [f"{number}/{len(environments)}" for number in range(1, len(environments) + 1)]
     commands = [[sys.executable, "-m", "heedful", name, "--share", one, *rest] for one in shares]
     return launch(commands, shlex.join(["heedful", name, *rest]), environments, together=False)
@@ -160,18 +162,25 @@ def _check_file_arguments(options):
     """Raise `InputError` if the arguments for a whole file contradict each other."""
     from heedful.bulk import records
     from heedful.data.corpus import resolve
+    from heedful.data.text_files import uncompressed_name
     from heedful.errors import InputError
+    from heedful.output import is_replaceable, require_no_folder
 
     if not options.out or len(options.files) != 1 or options.scores or options.prefixes:
         raise InputError("A whole file needs one input file and --out, and takes no --scores or --prefixes.")
     if options.share and options.gather:
         raise InputError("--share computes a part, --gather joins all parts: give one of them.")
+    require_no_folder(options.out)
+    if not is_replaceable(options.out):
+        if options.share or options.gather:
+            raise InputError(f"{options.out} is no regular file: shares are kept beside one.")
+        return
     if options.out.resolve() == resolve(options.files[0]).resolve():
         raise InputError(f"{options.out} is the input file: choose another name for the translations.")
     if records.format_of(options.out) != records.format_of(options.files[0]):
-        raise InputError(f"{options.out} must have the format of {options.files[0]}, by the end of its name.")
-    if options.out.suffix == ".gz":
-        raise InputError(f"{options.out} would not be compressed: leave out .gz.")
+        raise InputError(f"{options.out} must have the same file extension as {options.files[0]}.")
+    if uncompressed_name(options.out) != options.out.name:
+        raise InputError(f"{options.out} would not be compressed: leave out {options.out.suffix}.")
 
 
 def _engine_of(options, run):

@@ -1,18 +1,16 @@
 """Text from files: read as a stream, checked line by line, and fingerprinted."""
 
-import codecs
 import contextlib
 import glob
-import gzip
 import hashlib
 import itertools
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from heedful.data.text_files import read_lines
 from heedful.errors import InputError
 from heedful.storage import known_file_hash
 from heedful.texts.registry import located
@@ -89,49 +87,6 @@ def resolve_pairs(paths: Sequence[str | Path], origin: str = "") -> list[tuple[P
                 f"Files are paired in the order of their names, and {' and '.join(map(str, group))} differ."
             )
     return list(zip(*sides, strict=True))
-
-
-def raw_lines(path) -> Iterator[bytes]:
-    """Yield the lines of a text file, plain or .gz, as bytes without line endings.
-
-    Only a line feed ends a line (a carriage return before it is removed too), so the two sides of a corpus stay
-    parallel whatever other separators they contain.
-
-    Raises:
-        InputError: the file is missing or a folder, or a .gz file is damaged.
-    """
-    path = Path(path)
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            yield from without_ends(file)
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist.") from error
-    except IsADirectoryError as error:
-        raise InputError(f"{path} is a folder, not a text file.") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is not a whole .gz file: {error}.") from error
-
-
-def without_ends(lines) -> Iterator[bytes]:
-    """Yield lines of bytes without line endings, and the first line without a byte order mark."""
-    for number, raw in enumerate(lines):
-        line = raw.rstrip(b"\n").removesuffix(b"\r")
-        yield line if number else line.removeprefix(codecs.BOM_UTF8)
-
-
-def read_lines(path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file, split as in `raw_lines`.
-
-    Raises:
-        InputError: as in `raw_lines`; or a line is not UTF-8 (the message names it).
-    """
-    for number, raw in enumerate(raw_lines(path), start=1):
-        try:
-            yield raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{path} is not UTF-8: line {number}, byte {error.start} (0x{raw[error.start]:02x})."
-            ) from error
 
 
 def read_pairs(paths: Sequence[str | Path]) -> Iterator[tuple[str, str]]:

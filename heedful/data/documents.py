@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
+from heedful.data.corpus import Corpus, fingerprint_files, resolve_all
 from heedful.data.encoded import CHUNK
 from heedful.data.labels import read_labelled
 from heedful.data.ragged import Ragged, RaggedWriter
 from heedful.data.text_cache import kept_in_cache
+from heedful.data.text_files import read_lines
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 
@@ -21,7 +22,7 @@ def read_documents(paths: Sequence[str | Path], split: str = "whole", origin: st
     """Open text files as a `Corpus` of documents.
 
     Args:
-        paths: text files, plain or .gz.
+        paths: text files, plain or .gz, .bz2, .xz.
         split: what counts as a document: the `whole` file, each of its `lines`, each of its `paragraphs` (separated by
             blank lines), or the text on each line of a `labelled` file.
         origin: where the text comes from, for the error message about a missing file.

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from heedful.data.batches import BatchPlan, Shape
-from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
+from heedful.data.corpus import Corpus, fingerprint_files, resolve_all
 from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed
+from heedful.data.text_files import read_lines
 from heedful.errors import InputError
 
 NAMED = 10  # most labels listed in a message

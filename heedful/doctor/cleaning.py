@@ -2,11 +2,11 @@
 
 import collections
 import contextlib
-import gzip
 import itertools
 from pathlib import Path
 from typing import Any
 
+from heedful.data.text_files import open_for_writing
 from heedful.doctor.characters import fix_mojibake, without_unseen
 from heedful.doctor.findings import KEPT
 from heedful.errors import InputError
@@ -45,10 +45,10 @@ def clean(text, examination, folder):
     folder.mkdir(parents=True, exist_ok=True)
     counts: collections.Counter[str] = collections.Counter()
     numbers = itertools.count()
-    with _opened(folder / REPORT) as report:
+    with open_for_writing(folder / REPORT) as report:
         for group in text.groups:
             with contextlib.ExitStack() as files:
-                copies = [files.enter_context(_opened(folder / path.name)) for path in group]
+                copies = [files.enter_context(open_for_writing(folder / path.name)) for path in group]
                 separator = text.separator_of(group)
                 for row, number in zip(text.read(group), numbers, strict=False):  # in this order, no number is lost
                     found = kinds.get(number, [])
@@ -79,9 +79,3 @@ def _treated(row, kinds, texts):
         if kind in kinds:
             mended = tuple(mend(part) if number in texts else part for number, part in enumerate(mended))
     return (REPAIR, mended) if all(part.strip() for part in mended) else (REMOVE, row)
-
-
-def _opened(path):
-    """Open a text file for writing, compressed if it ends in .gz; bytes that are not UTF-8 are written unchanged."""
-    options: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": "\n"}
-    return gzip.open(path, "wt", **options) if path.suffix == ".gz" else path.open("w", **options)

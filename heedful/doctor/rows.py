@@ -4,8 +4,9 @@ import itertools
 from collections.abc import Iterator
 
 from heedful.config import PARTS
-from heedful.data.corpus import raw_lines, resolve_all, resolve_pairs, split_pair
+from heedful.data.corpus import resolve_all, resolve_pairs, split_pair
 from heedful.data.labels import separator_of, split_labelled
+from heedful.data.text_files import first_lines, raw_lines
 from heedful.errors import InputError
 
 CHUNK = 4000  # rows processed at a time
@@ -62,7 +63,7 @@ class Rows:
         """
         found = resolve_pairs(paths, origin)
         for first, *other in found:
-            beginning = [] if other else list(itertools.islice(_lines(first), LOOKED_AT))
+            beginning = [] if other else first_lines(first, LOOKED_AT)
             if beginning and not any("\t" in line for line in beginning):
                 raise InputError(
                     f"{first} has no tab in its first {len(beginning)} lines: a parallel text is two files, or one "

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heedful.output import require_no_folder, write_output
 from heedful.page.contents import Contents, contents_of
 from heedful.page.document import build_document
 from heedful.page.packing import WeightType
 from heedful.progress import note
 from heedful.run import Run
-from heedful.storage import write_text
 
 
 def write_page(
@@ -25,15 +25,15 @@ def write_page(
         kind, examples, checkpoints: see `contents_of`.
 
     Raises:
-        InputError: a run has no page, no weights, or damaged ones.
+        InputError: a run has no page, no weights, or damaged ones; or `out` is a folder.
     """
+    require_no_folder(out)
     contents = []
     for run in runs:
         note(f"packing {run.path}, and comparing it with its rounded weights ...")
         contents.append(contents_of(run, kind, examples, checkpoints))
     text = _document(contents)
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
-    write_text(Path(out), text)
+    write_output(out, text.encode(errors="backslashreplace"))
     return f"{out}: {len(text.encode()) / 1e6:.1f} MB; {'; '.join(map(_summary, contents))}"
 
 

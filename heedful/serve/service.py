@@ -18,7 +18,7 @@ from heedful.serve.requests import RETRY_AFTER, Limits, Refused
 from heedful.tasks.task import Task
 
 PAIR = re.compile(r"(?:^|[:/.\-_])([a-z]{2})[-_]([a-z]{2})$")
-SUFFIX = re.compile(r"\.([a-z]{2,3})(?:\.gz)?$")
+SUFFIX = re.compile(r"\.([a-z]{2,3})(?:\.(?:gz|bz2|xz))?$")
 
 
 @dataclass

@@ -7,7 +7,8 @@ import dataclasses
 
 import numpy as np
 
-from heedful.data.corpus import Corpus, fingerprint_files, read_lines, resolve_all
+from heedful.data.corpus import Corpus, fingerprint_files, resolve_all
+from heedful.data.text_files import read_lines
 from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed, plan_pieces
 from heedful.special_tokens import END_ID, START_ID

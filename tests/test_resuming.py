@@ -14,7 +14,7 @@ from heedful.data.examples import TranslationExamples
 from heedful.errors import InputError
 from heedful.run import WEIGHTS, Run
 from heedful.storage import locked, read_checked
-from heedful.tasks.translate import Translate
+from heedful.tasks.translate import Translate, TranslationValidator
 from heedful.tasks.translation_data import corpora, plan_batches
 from heedful.training.monitor import Monitor
 from heedful.training.signals import Interrupted
@@ -375,3 +375,37 @@ def test_a_training_killed_before_its_first_validation_resumes_from_its_last_sta
     before, after = (read_checked(run.weights_path())[0] for run in (whole, resumed))
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("validation", [2, 3])
+def test_a_training_killed_in_a_validation_repeats_it(config, tmp_path, monkeypatch, validation):
+    """Guards against a validation that is skipped, and older weights that are kept: its update was saved before it."""
+    config = change(config, "--train.updates", "6", "--train.validate_every", "3", "--train.save_minutes", "1e-9",
+                    "--train.select_by", "loss")  # fmt: skip
+    whole = workflows.train(config, tmp_path / "whole", quiet)
+    training = Training.create(config, tmp_path / "killed", quiet)
+    validate, calls = TranslationValidator.__call__, []
+
+    def failing(self):
+        calls.append(1)
+        if len(calls) == validation - 1:
+            raise RuntimeError("killed")
+        return validate(self)
+
+    monkeypatch.setattr(TranslationValidator, "__call__", failing)
+    with pytest.raises(RuntimeError, match="killed"):
+        training.train()
+    monkeypatch.undo()
+    resumed = workflows.resume(tmp_path / "killed", quiet)
+    entries, resumed_entries = whole.log.read(), resumed.log.read()
+    assert [entry["update"] for entry in resumed_entries] == [3, 6]
+    for entry, again in zip(entries, resumed_entries, strict=True):
+        assert again["valid_loss"] == entry["valid_loss"]
+        assert again["first_update"] >= entry["first_update"]
+        if again["first_update"] == entry["first_update"]:
+            assert again["loss"] == entry["loss"]
+    assert [entry["first_update"] for entry in entries] == [1, 4]
+    before, after = (read_checked(run.weights_path())[0] for run in (whole, resumed))
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name], err_msg=name)

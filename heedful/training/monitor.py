@@ -12,12 +12,14 @@ from heedful import backend
 class Monitor(keras.callbacks.Callback):
     """Times each batch of a `fit`, logs, and stops it after an update on a signal, a passed deadline or divergence.
 
-    Every `train.save_minutes` it saves the state, so that a killed training can be resumed from there.
+    Every `train.save_minutes` it saves the state, so that a killed training can be resumed from there; but not after
+    the update `goal`, since a training that is resumed from it would skip the validation that follows.
     """
 
-    def __init__(self, trainer, meter, signals, deadline, log=None):
+    def __init__(self, trainer, goal, meter, signals, deadline, log=None):
         super().__init__()
-        self.trainer, self.meter, self.signals, self.deadline, self.log = trainer, meter, signals, deadline, log
+        self.trainer, self.goal, self.meter, self.signals = trainer, goal, meter, signals
+        self.deadline, self.log = deadline, log
         self.number = trainer.update * trainer.config.accumulate_batches
         self.diverged = None
         self.since = self.saved = time.monotonic()
@@ -52,11 +54,15 @@ class Monitor(keras.callbacks.Callback):
             self.model.stop_training = True
             if not wish and not self.diverged:
                 self.signals.elsewhere = signal.SIGTERM
-        elif self.log and (minutes := self.trainer.config.save_minutes) and self.since - self.saved >= 60 * minutes:
+        elif self.log and update != self.goal and self._save_is_due():
             if hasattr(self.model, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
                 self.model.jax_state_sync()
             self.trainer.save_between(update)
             self.saved = time.monotonic()
+
+    def _save_is_due(self):
+        minutes = self.trainer.config.save_minutes
+        return bool(minutes) and self.since - self.saved >= 60 * minutes
 
     def _wait(self):
         """Wait for the batches that were dispatched, and count them; return the mean loss so far."""

@@ -160,7 +160,8 @@ class Trainer:
                 self.checkpoints.save(self.progress)
             while self.update < config.updates and not self._lost_patience() and time.monotonic() < deadline:
                 goal = min(config.updates, (self.update // config.validate_every + 1) * config.validate_every)
-                logs = self._fit(goal, meter, signals, deadline, log)
+                first = self.update + 1
+                logs = {"first_update": first} | self._fit(goal, meter, signals, deadline, log)
                 self.progress["seconds"] = time.monotonic() - started
                 if signals.asked is None or self.update == goal:  # once resumed, this goal would be skipped
                     self._validate(logs, meter, board)
@@ -187,7 +188,7 @@ class Trainer:
 
     def _fit(self, goal, meter, signals, deadline, log=None):
         """Run updates from the current one to `goal`, or until stopped; return their mean metrics."""
-        monitor = Monitor(self, meter, signals, deadline, log)
+        monitor = Monitor(self, goal, meter, signals, deadline, log)
         if log:
             log.begin()
         logs = self.updates.run(self.update, goal, monitor, wish=monitor.wishes_to_stop, watched=meter.watched)

@@ -419,7 +419,7 @@ def test_help_lists_commands_and_settings(cli):
 def test_explain_says_meaning_default_and_value(recipe, cli):
     done = cli("explain", "train.learning_rate", recipe)
     lines = done.stdout.decode().splitlines()
-    assert lines[0] == "train.learning_rate: float, by default 1.0"
+    assert lines[0] == "train.learning_rate: float | None, by default None"
     assert lines[1].strip().startswith("Peak learning rate")
     assert lines[2].endswith("translate.toml: 0.01, recipe translate.toml")
     assert cli("explain", "train.seed", recipe).stdout.decode().splitlines()[-1].endswith(": 1, the default")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedful.config import SIZES, Config
+from heedful.config import SIZES, Config, ModelConfig, TrainConfig
 from heedful.errors import InputError
 from heedful.recipes import FOLDER, find_recipe
 from heedful.settings import origins, override
@@ -87,3 +87,26 @@ def test_a_recipe_may_begin_with_a_byte_order_mark(tmp_path):
     recipe.write_bytes("\ufefftask = 'translate'\n[train]\nupdates = 7\n".encode())
     assert Config.from_toml(recipe).train.updates == 7
     assert origins(recipe, [])["train.updates"] == "recipe mine.toml"
+
+
+@pytest.mark.parametrize(
+    ("settings", "rate"),
+    [
+        ({"schedule": "paper"}, 1.0),
+        ({"schedule": "cosine"}, 3e-3),
+        ({"schedule": "constant", "init_from": "runs/other"}, 1e-4),
+        ({"schedule": "cosine", "learning_rate": 0.01}, 0.01),
+    ],
+)
+def test_a_rate_that_is_not_given_fits_the_schedule(settings, rate):
+    """Guards the guide's advice: --train.schedule cosine after a recipe with the paper's schedule."""
+    config = Config(model=ModelConfig(size="tutorial"), train=TrainConfig(**settings))
+    assert config.train.learning_rate == rate
+    wide = Config(model=ModelConfig(size="base"), train=TrainConfig(schedule="cosine"))
+    assert wide.train.learning_rate == pytest.approx(7.5e-4)
+
+
+def test_a_rate_that_cannot_be_a_peak_is_refused():
+    TrainConfig(schedule="paper", learning_rate=2.0).refuse_impossible_rate()
+    with pytest.raises(InputError, match="learning_rate = 1 is the peak of the schedule 'cosine', at which no model"):
+        TrainConfig(schedule="cosine", learning_rate=1.0).refuse_impossible_rate()

@@ -5,8 +5,10 @@ import pytest
 from heedful import settings, workflows
 from heedful.cli import main
 from heedful.config import Config
+from heedful.errors import InputError
 from heedful.run import Run
 from heedful.tasks.translate import Translate
+from heedful.training import cost_estimate
 from heedful.training.trainer import Trainer
 from heedful.workflows import Training, time_plan
 from heedful.workflows.time_plan import SHARE, continued_within_minutes, updates_within
@@ -40,7 +42,7 @@ def test_planned_updates_are_the_most_that_fit(seconds, update, validation, ever
 def known_costs(monkeypatch):
     """Plan with updates of 4 s and validations of 2 s; the real ones are far faster."""
     monkeypatch.setattr(time_plan, "update_costs", lambda *arguments: (4.0, 3.0))
-    monkeypatch.setattr(time_plan, "_validation_seconds", lambda validator: 2.0)
+    monkeypatch.setattr(time_plan, "_validation_seconds", lambda *arguments: 2.0)
 
 
 def test_a_cosine_ends_at_the_planned_update(config, tmp_path, known_costs):
@@ -74,11 +76,12 @@ def test_a_training_ends_within_its_minutes(config, tmp_path):
 
 
 def test_planned_updates_do_not_change_on_resume(config, tmp_path, monkeypatch, known_costs):
-    whole = Training.create(change(config, *COSINE), tmp_path / "run", quiet)
+    whole = Training.create(change(config, *COSINE, "--train.minutes", "2"), tmp_path / "run", quiet)
     planned = whole.config.train.updates
     monkeypatch.setattr(Trainer, "train", lambda self: setattr(Trainer, "seen", self.config.updates))
     monkeypatch.setattr(Translate, "evaluate", lambda *arguments: {"bleu": 0.0})
     monkeypatch.setattr(Translate, "describe", lambda *arguments: "")
+    monkeypatch.setattr("heedful.workflows.training.require_success", lambda *arguments: None)
     monkeypatch.setattr("heedful.workflows.training.load_weights", lambda *arguments: None)
     monkeypatch.setattr("heedful.workflows.training.read_checked", lambda *arguments: [None])
     workflows.resume(tmp_path / "run", quiet)
@@ -89,6 +92,38 @@ def test_changed_minutes_are_planned_by_the_speed_so_far(config):
     config = change(config, *COSINE, "--train.minutes", "10")
     log = [{"update": 100, "seconds": 60.0}, {"update": 500, "seconds": 300.0}]
     assert continued_within_minutes(config, log).train.updates == 500 + int(SHARE * 500)
+
+
+def test_the_speed_so_far_does_not_include_compilation(config):
+    """Guards against 242 of 600 seconds that stayed unused."""
+    config = change(config, *COSINE, "--train.minutes", "10")
+    log = [
+        {"update": 100, "seconds": 160.0, "compile_seconds": 100.0, "validation_seconds": 0.0},
+        {"update": 500, "seconds": 400.0, "compile_seconds": 0.0, "validation_seconds": 0.0},
+    ]
+    assert continued_within_minutes(config, log).train.updates == 500 + int(SHARE * (200 - 100) / 0.6)
+    assert continued_within_minutes(config, log[:1]).train.updates == 100 + int(SHARE * (440 - 100) / 0.6)
+
+
+def test_one_slow_validation_does_not_shorten_the_plan(monkeypatch):
+    seconds = iter([0.0, 14.8, 14.8, 15.3])  # begin and end of two validations, after the first one
+    monkeypatch.setattr(time_plan.time, "monotonic", lambda: next(seconds))
+    calls = []
+    assert time_plan._validation_seconds(lambda: calls.append(1), 30.0) == pytest.approx(0.5)
+    assert len(calls) == 3
+
+
+def test_one_slow_batch_does_not_shorten_the_plan(config, tmp_path, monkeypatch):
+    training = Training.prepared(config, tmp_path, quiet)
+    monkeypatch.setattr(cost_estimate, "_seconds", lambda *arguments: [[3.0, *[0.1] * 11, 9.0]])
+    update, _ = cost_estimate.update_costs(training.run, None, training.examples, 12)
+    assert update < 0.2
+
+
+def test_minutes_without_room_for_updates_are_refused(config, tmp_path, known_costs):
+    with pytest.raises(InputError, match=r"train.minutes = 0.25 has room for \d updates only"):
+        Training.create(change(config, *COSINE), tmp_path / "run", quiet)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_schedule_without_an_end_is_not_planned(config, tmp_path):

@@ -17,6 +17,7 @@ from heedful.storage import read_checked
 from heedful.tasks.translate import TranslationValidator
 from heedful.training import loss, meter
 from heedful.training.ahead import prepared_ahead
+from heedful.training.constant_guess import constant_loss
 from heedful.workflows import Training
 from tests.conftest import change, quiet
 
@@ -41,8 +42,9 @@ def test_training_warns_at_the_start_if_disk_space_is_short(config, tmp_path, mo
 
 def test_a_loss_that_is_not_a_number_stops_training_and_names_the_update(config, tmp_path):
     config = change(
-        config, "--train.learning_rate", "1e38", "--train.warmup_updates", "0", "--model.norm_position", "pre"
-    )
+        config, "--train.schedule", "paper", "--train.learning_rate", "1e38", "--train.warmup_updates", "0",
+        "--model.norm_position", "pre",
+    )  # fmt: skip
     with pytest.raises(InputError, match=r"no longer finite at update \d+\. The state of update 0 is kept"):
         workflows.train(config, tmp_path / "run", quiet)
 
@@ -143,7 +145,8 @@ def test_a_training_that_ends_before_its_first_validation_keeps_its_weights(conf
     job = Training.create(change(config, "--train.minutes", "1e-9"), tmp_path / "run", quiet)
     said = []
     job.report = said.append
-    job.train()
+    with pytest.raises(InputError, match=r"ended this training at update 0 of 6: .* is hardly trained"):
+        job.train()
     assert any(line.startswith("Stopped after 1e-09 minutes (train.minutes), at update 0 of 6") for line in said)
     assert (tmp_path / "run" / WEIGHTS).exists()
 
@@ -182,3 +185,35 @@ def test_batches_prepared_ahead_keep_their_order_and_their_errors():
     assert next(endless) == 0
     endless.close()
     assert threading.active_count() == before
+
+
+@pytest.mark.any_backend
+def test_a_training_that_has_learned_nothing_is_no_success(whole, monkeypatch):
+    """Guards against exit code 0 for a model whose every translation is one repeated token."""
+    from heedful.workflows import outcome
+
+    labels = np.array([[5, 6, 7, 0], [5, 5, 0, 0]])
+    batches = [{"labels": labels, "weights": (labels != 0).astype(np.float32)}]
+    guess = -(0.6 * math.log(0.6) + 2 * 0.2 * math.log(0.2))
+    assert constant_loss(batches) == pytest.approx(guess)
+
+    class Valid:
+        def one_pass(self):
+            return iter(batches)
+
+    def outcome_of(loss, updates):
+        monkeypatch.setattr(type(whole.log), "read", lambda self: [{"update": updates, "valid_loss": loss}])
+        said = []
+        outcome.require_success(whole, Valid(), said.append)
+        return said
+
+    assert outcome_of(guess - 0.01, 500) == []
+    assert "the model has learned nothing from its input, in 50 updates." in outcome_of(guess + 0.01, 50)[0]
+    with pytest.raises(InputError, match=r"never came below 0\.950, .* learned nothing from its input\. Look at"):
+        outcome_of(guess + 0.01, 500)
+
+
+def test_the_constant_guess_of_several_labels_is_one_for_each_class():
+    batches = [{"labels": np.array([[1, 0], [0, 0]]), "weights": np.ones((2, 1), np.float32)}]
+    batches += [{"labels": np.array([[1, 0], [0, 0]]), "weights": np.zeros((2, 1), np.float32)}]
+    assert constant_loss(batches, several_labels=True) == pytest.approx(math.log(2))

@@ -7,6 +7,9 @@ from heedful.errors import InputError
 from heedful.validation import at_least, at_most, fraction, named_number, positive
 
 BALANCED = "balanced"  # class weights
+# Default peaks of the learning rate. Published rates of Adam fall with the width about so: 3e-3 at 128, 7e-4 at 512.
+RATE_TIMES_WIDTH, HIGHEST_DEFAULT_RATE, FINE_TUNING_RATE = 0.384, 3e-3, 1e-4
+IMPOSSIBLE_RATE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +49,9 @@ class TrainConfig:
     schedule: Literal["paper", "inverse_square_root", "cosine", "constant"] = "paper"
     """Learning rate after the warm-up: as in the paper (Vaswani et al. 2017, section 5.3), falling with the inverse
     square root of the update, falling along a cosine until `updates`, or constant."""
-    learning_rate: float = 1.0
-    """Peak learning rate; with the paper's schedule, a factor applied to it."""
+    learning_rate: float | None = None
+    """Peak learning rate; with the paper's schedule, a factor applied to it. By default 1 with the paper's schedule,
+    otherwise 0.384 / model.d_model, at most 0.003, and 0.0001 with `init_from`."""
     final_learning_rate: float = 0.0
     """Learning rate at the end of the cosine schedule."""
     warmup_updates: int = 4000
@@ -116,7 +120,9 @@ class TrainConfig:
     """Whether to check model, text and training before the first update; a failed check stops the training."""
 
     def __post_init__(self):
-        positive(self, "updates", "accumulate_batches", "validate_every", "keep", "learning_rate", "epsilon")
+        positive(self, "updates", "accumulate_batches", "validate_every", "keep", "epsilon")
+        if self.learning_rate is not None:
+            positive(self, "learning_rate")
         at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
         at_least(self, 0, "devices", "save_minutes", "epochs", "validate_sentences", "patience", "average")
         at_most(self, stall_minutes=10**5)
@@ -143,6 +149,27 @@ class TrainConfig:
     def weights_of_classes(self) -> dict[str, float]:
         """Return the weights in `class_weights` by class; none if they are `balanced`."""
         return dict(named_number(text, "train.class_weights") for text in self.class_weights if text != BALANCED)
+
+    def rate(self, d_model: int) -> float:
+        """Return `learning_rate`, or its default for a model of a width."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        if self.schedule == "paper":
+            return 1.0
+        return FINE_TUNING_RATE if self.init_from else min(HIGHEST_DEFAULT_RATE, RATE_TIMES_WIDTH / d_model)
+
+    def highest_rate(self, d_model: int) -> float:
+        """Return the highest learning rate of the training of a model of a width."""
+        rate = self.rate(d_model)
+        return rate * (d_model * max(self.warmup_updates, 1)) ** -0.5 if self.schedule == "paper" else rate
+
+    def refuse_impossible_rate(self) -> None:
+        """Raise `InputError` if the learning rate cannot be a peak; as a factor of the paper's schedule, it could."""
+        if self.schedule != "paper" and self.learning_rate is not None and self.learning_rate > IMPOSSIBLE_RATE:
+            raise InputError(
+                f"train.learning_rate = {self.learning_rate:g} is the peak of the schedule {self.schedule!r}, at which "
+                "no model learns; only for the schedule 'paper' it is a factor. Leave it out, or try 0.001."
+            )
 
     @property
     def schedule_ends(self):

@@ -66,7 +66,8 @@ class Subject:
         return self._practice(Run(self.run.path, config, self.run.source_tokenizer, self.run.target_tokenizer))
 
     def _practice(self, run):
-        rate = 0.02 * run.config.model.d_model**-0.5
+        width = run.config.model.d_model
+        rate = max(0.02 * width**-0.5, run.config.train.highest_rate(width))  # a rate that is too high shows here
         model = self.build(run)
         for layer in adapted_layers(model).values():  # zeros would keep the gradient from the other matrix
             _, b = parts_of(layer)

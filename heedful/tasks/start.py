@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.config import Config, TokenizerConfig
+from heedful.config.train import FINE_TUNING_RATE
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.new_tokens import extended
@@ -21,7 +22,7 @@ OWN_AROUND_ENCODER = (
     "untrained_head",
 )  # fmt: skip
 # Instead of the paper's schedule.
-GENTLE: dict[str, Any] = {"schedule": "constant", "learning_rate": 1e-4, "warmup_updates": 100}
+GENTLE: dict[str, Any] = {"schedule": "constant", "learning_rate": FINE_TUNING_RATE, "warmup_updates": 100}
 
 
 class Start(NamedTuple):

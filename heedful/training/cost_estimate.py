@@ -90,7 +90,9 @@ def update_costs(run: Run, model: keras.Model, examples: Examples, timed: int) -
     (usual, _), *_ = often.most_common(1)
     batch = examples.batch(next(number for number in range(often.total()) if examples.shape(number) == usual))
     [seconds] = _seconds(run, model, [batch], max(1 + timed, 2 * accumulate))
-    timed_batch = statistics.fmean(seconds[accumulate:])
+    whole_updates = seconds[accumulate : len(seconds) // accumulate * accumulate]
+    # The median, since other programs may interrupt an update.
+    timed_batch = float(np.median(np.reshape(whole_updates, (-1, accumulate)).mean(axis=1)))
     mean_places = sum(_places(shape) * times for shape, times in often.items()) / often.total()
     gc.collect()
     return accumulate * timed_batch * mean_places / _places(usual), len(often) * max(0.0, seconds[0] - timed_batch)

@@ -72,7 +72,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 def training_schedule(train: TrainConfig, d_model: int):
     """Return the learning rate schedule of a `TrainConfig` for a model of width `d_model`."""
     return Schedule(
-        train.schedule, train.learning_rate, train.warmup_updates, d_model, train.updates,
+        train.schedule, train.rate(d_model), train.warmup_updates, d_model, train.updates,
         final=train.final_learning_rate, micro_batches=train.accumulate_batches,
     )  # fmt: skip
 

@@ -74,6 +74,7 @@ def resume(
             raise InputError(
                 f"train.updates is counted from train.epochs = {config.train.epochs:g}: set train.epochs instead."
             )
+        config.train.refuse_impossible_rate()
         config = _with_new_minutes(run, config, report)
         run = Run(path, config, *run.tokenizers())  # written to the folder once the state is known to fit it
     backend.training_devices(run.config.train.devices)  # refuses more than there are, before text is read

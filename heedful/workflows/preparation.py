@@ -26,6 +26,7 @@ def complete(config: Config, report: Callable[[str], Any]) -> tuple[Config, Sequ
     Raises:
         InputError: bad text, or settings that this machine or the files rule out; the latter before any text is read.
     """
+    config.train.refuse_impossible_rate()
     backend.training_devices(config.train.devices)  # refuses more than there are
     files_by_weight(config)  # refuses patterns without a file
     keep_compilations()

@@ -1,16 +1,21 @@
 """Plan how many updates fit into `train.minutes`, so that the learning rate schedule ends in time."""
 
 import dataclasses
+import itertools
 import math
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heedful.config import Config
+from heedful.errors import InputError
 from heedful.training.cost_estimate import update_costs
 
 SHARE = 0.95  # of the minutes to plan for; the rest allows for a machine that slows down
 TIMED = 12  # batches
+FEWEST = 10  # updates that are worth a training
+REPEATED = 0.05  # of the minutes: a validation that takes less is timed twice
 
 
 def fit_into_minutes(training) -> Config:
@@ -21,16 +26,25 @@ def fit_into_minutes(training) -> Config:
 
     Args:
         training: a `Training` whose schedule has an end (`TrainConfig.schedule_ends`).
+
+    Raises:
+        InputError: hardly any update fits.
     """
     began = time.monotonic()
     train, model = training.config.train, training.fresh_model()
     update, compiling = update_costs(training.run, model, training.examples, TIMED)
-    validation = _validation_seconds(training.validator(model))
+    validation = _validation_seconds(training.validator(model), REPEATED * 60 * train.minutes)
     # The learning rates are part of the compiled programs: new ones mean compiling again.
     spent = time.monotonic() - began + compiling + (validation if train.average > 1 else 0.0)
     spent += validation if train.init_from else 0.0  # before the first update
     found = updates_within(SHARE * 60 * train.minutes - spent, update, validation, train.validate_every)
     updates = min(train.updates, found)
+    if updates < min(FEWEST, train.updates):
+        raise InputError(
+            f"train.minutes = {train.minutes:g} has room for {updates:,} updates only: measuring and compiling take "
+            f"{spent:.0f} s, an update {update:.3g} s, a validation {validation:.3g} s. Give it more minutes, smaller "
+            "batches (data.batch_tokens) or fewer validation sentences (train.validate_sentences)."
+        )
     training.report(
         f"planned {updates:,} of at most {train.updates:,} updates for {train.minutes:g} minutes: {update:.3g} s "
         f"an update, {validation:.3g} s a validation"
@@ -65,16 +79,25 @@ def continued_within_minutes(config: Config, log: Sequence[Mapping[str, Any]]) -
         log: entries of the run's log, at least one.
     """
     last = log[-1]
-    left = 60 * config.train.minutes - last["seconds"]
-    updates = last["update"] + math.floor(SHARE * left * last["update"] / last["seconds"])
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, updates=max(updates, last["update"])))
+    # Updates with their validations, without the compilation at the beginning of each session.
+    spans = [
+        (after["seconds"] - before["seconds"] - after.get("compile_seconds", 0.0), after["update"] - before["update"])
+        for before, after in itertools.pairwise(log)
+    ] or [(last["seconds"] - last.get("compile_seconds", 0.0), last["update"])]
+    rates = [updates / seconds for seconds, updates in spans if seconds > 0 and updates > 0]
+    compiling = max(entry.get("compile_seconds", 0.0) for entry in log)  # this session compiles again
+    left = 60 * config.train.minutes - last["seconds"] - last.get("validation_seconds", 0.0) - compiling
+    added = math.floor(SHARE * max(left, 0.0) * statistics.median(rates)) if rates else 0
+    train = dataclasses.replace(config.train, updates=last["update"] + added)
+    return dataclasses.replace(config, train=train)
 
 
-def _validation_seconds(validator):
-    """Return how long a validation takes: the second one, since the first one includes compilation."""
-    seconds = []
-    for _ in range(2):
+def _validation_seconds(validator, repeated):
+    """Return how long a validation takes once it is compiled: the shorter of two times, if both take `repeated` s."""
+    validator()
+    seconds: list[float] = []
+    while len(seconds) < 2 and sum(seconds) < repeated:
         began = time.monotonic()
         validator()
         seconds.append(time.monotonic() - began)
-    return seconds[-1]
+    return min(seconds)

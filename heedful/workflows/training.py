@@ -29,6 +29,7 @@ from heedful.workflows.agreement import begin_together
 from heedful.workflows.folder import EXAMINATION, require_free, written
 from heedful.workflows.general_text import GeneralText
 from heedful.workflows.initial_weights import initialise
+from heedful.workflows.outcome import require_success
 from heedful.workflows.preparation import complete
 from heedful.workflows.time_plan import fit_into_minutes
 from heedful.workflows.weighted_text import weighted_examples
@@ -182,7 +183,8 @@ class Training:
             origins: where new settings came from, by their full names.
 
         Raises:
-            InputError: another process trains in the same folder; the self-check or the training failed.
+            InputError: another process trains in the same folder; the self-check or the training failed; or the model
+                has learned nothing, see `require_success`.
         """
         with locked(self.run.path), backend.at_most_devices(self.config.train.devices):
             return self._train(resume and not self.run.never_saved(), verify, origins or {})
@@ -237,6 +239,7 @@ class Training:
             scores = self.task.evaluate(self.run, self.corpora[part], validator.predictor)
             signature = next(iter(scores.get("signatures", {}).values()), "")
             self.report(f"{part}: {self.task.describe(scores)}" + (f"  ({signature})" if signature else ""))
+        require_success(self.run, self.scored.get("valid"), self.report)
         return self.run
 
     def _examine(self):

@@ -1,0 +1,50 @@
+"""Whether a training that has ended was a success."""
+
+import math
+
+from heedful.data.examples import Examples
+from heedful.errors import InputError
+from heedful.run import Run
+from heedful.tasks.task import Report
+from heedful.training.constant_guess import constant_loss
+
+FEW = 100  # updates in which a model need not have learned anything
+TENTH = 0.1
+
+
+def require_success(run: Run, valid: Examples | None, report: Report) -> None:
+    """Raise `InputError` if the minutes ended a training at its beginning, or if the model has learned nothing.
+
+    A model has learned something if its loss on the validation text was ever below that of a constant guess: of one
+    that knows nothing but the frequency of each label. A training of few updates is only reported.
+
+    Args:
+        run: the trained `Run`.
+        valid: the examples of its validation text, if it has one.
+        report: called with each line for the user.
+    """
+    train = run.config.train
+    log = run.log.read()
+    updates = log[-1]["update"] if log else 0
+    if train.minutes and updates < TENTH * train.updates and (train.schedule_ends or updates < FEW):
+        raise InputError(
+            f"train.minutes = {train.minutes:g} ended this training at update {updates:,} of {train.updates:,}: "
+            f"{run.path} is hardly trained. Resume it with more minutes, or plan fewer updates."
+        )
+    losses = [entry["valid_loss"] for entry in log if math.isfinite(entry.get("valid_loss", math.inf))]
+    if valid is None or not losses:
+        return
+    guess, best = constant_loss(valid.one_pass(), run.config.data.several_labels), min(losses)
+    if best < guess:
+        return
+    problem = (
+        f"The validation loss never came below {guess:.3f}, that of the same guess everywhere (it was {best:.3f} at "
+        "best): the model has learned nothing from its input"
+    )
+    if updates < FEW:
+        report(f"{problem}, in {updates} updates.")
+        return
+    raise InputError(
+        f"{problem}. Look at {run.path / 'curves.png'}: lower train.learning_rate ({train.learning_rate:g}), lengthen "
+        "train.warmup_updates, train longer, or examine the text with heedful doctor."
+    )

@@ -9,31 +9,38 @@ import numpy as np
 from heedful import backend
 from heedful.data.examples import Examples
 from heedful.errors import InputError
-from heedful.scores.metrics import text_counts, text_metrics
+from heedful.scores.metrics import text_counts, text_metrics, text_signatures
 from heedful.training.objective import batch_sums
 
 if TYPE_CHECKING:
     import keras
 
 
-def score_text(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> dict[str, Any]:
-    """Score translations against references, one reference per sentence.
+def score_text(
+    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False, **options: Any
+) -> dict[str, Any]:
+    """Score translations against references.
 
     Args:
         hypotheses, references: lists of text.
         lowercase: whether to ignore case; recorded in the signatures.
+        options: of metrics: `tokenize`, for BLEU, and `more_references`, see `Metric`.
 
     Returns:
         every metric of translations by name (bleu and chrf from 0 to 100, as of sacrebleu), `exact`, the share of
-        identical sentences, and `signatures` of the metrics.
+        sentences identical to a reference, and `signatures` of the metrics.
     """
     metrics = text_metrics()
-    counts = text_counts(hypotheses, references, lowercase)
+    counts = text_counts(hypotheses, references, lowercase, **options)
     scores: dict[str, Any] = {name: float(metrics[name].score(each.sum(0))) for name, each in counts.items()}
-    written, wanted = ([line.lower() if lowercase else line for line in lines] for lines in (hypotheses, references))
-    scores["exact"] = sum(map(str.__eq__, written, wanted)) / len(references)
-    signatures = {name: metric.signature(lowercase) for name, metric in metrics.items() if metric.signature}
-    return scores | {"signatures": signatures}
+    groups = zip(references, options.get("more_references") or [()] * len(references), strict=True)
+    fold = str.lower if lowercase else str
+    exact = (
+        fold(text) in map(fold, (reference, *others))
+        for text, (reference, others) in zip(hypotheses, groups, strict=True)
+    )
+    scores["exact"] = sum(exact) / len(references)
+    return scores | {"signatures": text_signatures(lowercase, **options)}
 
 
 def class_scores(found: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:

@@ -16,10 +16,12 @@ from heedful.errors import InputError
 from heedful.evaluation import score_text
 from heedful.plugins import find_metric
 from heedful.run import Run
+from heedful.scores.bleu_tokenizer import bleu_tokenizer
 from heedful.scores.comparison import _with_defaults, compare
 from heedful.scores.metrics import BLEU, CHRF, bleu_counts, draws, interval, p_value, sample_scores
 from heedful.scores.provenance import counts_of, provenance, read
 from heedful.settings import override
+from heedful.workflows import Training
 from tests.conftest import PAIRS, quiet, write_recipe
 
 pytestmark = pytest.mark.any_backend
@@ -265,3 +267,84 @@ def test_batches_of_different_pieces_of_text_are_not_paired(recipe_of, tmp_path,
     assert paired.p is not None
     assert unpaired.p is None
     assert unpaired.difference == pytest.approx(unpaired.score - compare(runs[:1]).rows[0].score)
+
+
+JAPANESE = ["猫がミルクを飲みます。", "少女は庭でパンを食べました。", "王様は山の上の町を見る。"]
+CHINESE = ["猫喝牛奶。", "女孩在花园里吃面包。", "国王看见山上的城市。"]
+KOREAN = ["고양이가 우유를 마십니다.", "소녀는 정원에서 빵을 먹었습니다.", "왕은 산 위의 도시를 본다."]
+THAI = ["แมวดื่มนม", "เด็กหญิงกินขนมปังในสวน", "พระราชาเห็นเมืองบนภูเขา"]
+PORTUGUESE = ["O gato bebe leite.", "A menina comeu pão no jardim.", "O rei vê a cidade."]
+
+
+@pytest.mark.parametrize(
+    ("references", "language", "tokenizer"),
+    [
+        (JAPANESE, "", "ja-mecab"), (CHINESE, "", "zh"), (KOREAN, "", "ko-mecab"), (THAI, "", "char"),
+        (PORTUGUESE, "", "13a"), ([], "", "13a"), (["123"], "", "13a"), (["漢字"], "ja", "ja-mecab"),
+        (PORTUGUESE, "zh-TW", "zh"), (JAPANESE, "pt", "13a"), (["ボブ and the cat drink milk"] * 3, "", "13a"),
+    ],
+)  # fmt: skip
+def test_the_tokenizer_of_bleu_follows_language_or_script(references, language, tokenizer, monkeypatch):
+    assert bleu_tokenizer(references, "auto", language) == tokenizer
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert bleu_tokenizer(references, "auto", language) == ("char" if "mecab" in tokenizer else tokenizer)
+    assert bleu_tokenizer(references, "none", language) == "none"
+    with pytest.raises(InputError, match=r"'ja-mecab' needs a package: pip install 'heedful\[mecab\]'"):
+        bleu_tokenizer(references, "ja-mecab", language)
+
+
+@pytest.mark.parametrize("text", [JAPANESE, CHINESE, KOREAN, THAI, PORTUGUESE], ids=["ja", "zh", "ko", "th", "pt"])
+def test_bleu_and_chrf_of_every_script_equal_sacrebleu(text):
+    hypotheses = [*text[1:], text[0]]
+    hypotheses[0] = text[0][:-2] + hypotheses[0][-2:]
+    tokenizer = bleu_tokenizer(text)
+    scores = score_text(hypotheses, text, tokenize=tokenizer)
+    bleu, chrf = sacrebleu.BLEU(tokenize=tokenizer), sacrebleu.CHRF()
+    assert scores["bleu"] == pytest.approx(bleu.corpus_score(hypotheses, [text]).score, abs=1e-9)
+    assert scores["chrf"] == pytest.approx(chrf.corpus_score(hypotheses, [text]).score, abs=1e-9)
+    assert scores["signatures"] == {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}
+
+
+def test_several_references_score_as_in_sacrebleu():
+    hypotheses, first = ["the cat drinks the milk", "a dog eats"], ["the cat drinks milk", "the dog is eating"]
+    second = ["a cat drank the milk today", "a dog eats"]
+    scores = score_text(hypotheses, first, more_references=[(one,) for one in second])
+    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    assert scores["bleu"] == pytest.approx(bleu.corpus_score(hypotheses, [first, second]).score, abs=1e-9)
+    assert scores["chrf"] == pytest.approx(chrf.corpus_score(hypotheses, [first, second]).score, abs=1e-9)
+    assert scores["exact"] == 0.5
+    assert scores["signatures"]["bleu"] == str(bleu.get_signature())
+    assert "nrefs:2" in scores["signatures"]["chrf"]
+
+
+def test_evaluate_reads_further_references_and_another_tokenizer(cli, run, text_files, tmp_path):
+    source, target = text_files
+    (tmp_path / "other.en").write_text(target.read_text().replace("the", "a"))
+    one = json.loads(cli("evaluate", run, source, target, "--json").stdout)
+    two = json.loads(cli("evaluate", run, source, target, "other.en", "--json").stdout)
+    assert two["bleu"] >= one["bleu"]
+    assert two["signatures"]["bleu"].startswith("nrefs:2|")
+    assert one["data_fingerprint"] != two["data_fingerprint"]
+    assert one["loss"] == two["loss"]
+    characters = json.loads(cli("evaluate", run, source, target, "--tokenize", "char", "--json").stdout)
+    assert "|tok:char|" in characters["signatures"]["bleu"]
+    refused = cli("evaluate", run, source, target, "--tokenize", "mecab")
+    assert b"bleu_tokenizer = 'mecab' is " in refused.stderr
+    (tmp_path / "other.en").write_text("too short\n")
+    assert b"differ in length, at line 2" in cli("evaluate", run, source, target, "other.en").stderr
+
+
+@pytest.mark.parametrize(
+    ("pairs", "score"),
+    [
+        ([(source, target) for source, target in PAIRS], "bleu"),
+        ([(source, target.split()[1]) for source, target in PAIRS], "chrf"),  # one word has no 4-gram
+        ([(source, JAPANESE[i % 3]) for i, (source, _) in enumerate(PAIRS)], "chrf"),
+    ],
+    ids=["sentences", "words", "Japanese"],
+)
+def test_the_selecting_score_follows_the_text(tmp_path, pairs, score):
+    config = Config.from_toml(write_recipe(tmp_path, "translate", pairs))
+    assert config.train.select_by is None
+    training = Training.prepared(config, tmp_path / "run", quiet)
+    assert training.config.train.select_by == score

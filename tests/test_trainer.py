@@ -18,6 +18,7 @@ from heedful.tasks.translate import TranslationValidator
 from heedful.training import loss, meter
 from heedful.training.ahead import prepared_ahead
 from heedful.training.constant_guess import constant_loss
+from heedful.training.selection import Selection
 from heedful.workflows import Training
 from tests.conftest import change, quiet
 
@@ -217,3 +218,18 @@ def test_the_constant_guess_of_several_labels_is_one_for_each_class():
     batches = [{"labels": np.array([[1, 0], [0, 0]]), "weights": np.ones((2, 1), np.float32)}]
     batches += [{"labels": np.array([[1, 0], [0, 0]]), "weights": np.zeros((2, 1), np.float32)}]
     assert constant_loss(batches, several_labels=True) == pytest.approx(math.log(2))
+
+
+@pytest.mark.any_backend
+def test_of_equal_scores_the_lower_loss_is_selected(whole, monkeypatch):
+    """Guards against the first of four states of a model whose BLEU cannot move, and patience that stops it."""
+    said, saved = [], []
+    selection = Selection(whole, None, None, None, said.append)
+    monkeypatch.setattr(selection, "_save", lambda progress: saved.append(progress["best_loss"]))
+    progress = {"best": None, "best_loss": None, "waited": 0}
+    verdicts = [selection.consider({"bleu": 0.0, "loss": loss}, progress) for loss in (3.0, 2.0, 2.5, 1.0)]
+    assert verdicts == ["best", "best", "", "best"]
+    assert saved == [3.0, 2.0, 1.0]
+    assert progress["waited"] == 0
+    assert [line[:40] for line in said] == ["valid bleu has been 0 for 3 validations:"]
+    assert selection.consider({"bleu": 1.0, "loss": 9.0}, progress) == "best"

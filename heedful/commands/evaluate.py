@@ -11,7 +11,12 @@ def add_arguments(parser):
     add_run(parser)
     parser.add_argument(
         "files", nargs="*", default=[], metavar="FILE",
-        help="text in the form of the training text (default: the test text of the run)",
+        help="text in the form of the training text (default: the test text of the run); translate: source, reference, "
+        "and files with further references",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tokenize", metavar="NAME",
+        help="translate: how sacreBLEU splits text into words for BLEU, see data.bleu_tokenizer (default: as the run)",
     )  # fmt: skip
     add_json(parser)
     settings.add_options(parser, "decode")
@@ -25,6 +30,9 @@ def run(options):
     from heedful.run import Run
 
     run = Run.open(options.run)
+    if options.tokenize:
+        run.of_task("translate")
+        run.config = settings.override(run.config, ["--data.bleu_tokenizer", options.tokenize])
     corpus, task, decode = test_corpus(run, options.files), run.task, None
     keep_compilations()
     terminal.note_idle_devices()
@@ -51,7 +59,7 @@ def test_corpus(run, files):
     from heedful.errors import InputError
 
     if files:
-        return run.task.open_text(run.config, files)
+        return run.task.open_scored_text(run.config, files)
     if run.config.data.corpus == "files" and not run.config.data.train:
         raise InputError(f"{run.path} names no text: give the files to score it on.")
     return run.task.text_to_score(run.task.find_corpora(run.config))

@@ -47,7 +47,9 @@ def run(options):
     if options.to == "ctranslate2":
         from heedful.export import parity
 
-        parity.export_checked(run, folder, items, options.quantization, terminal.report_progress)
+        parity.export_checked(
+            run, folder, list(map(run.task.pair_of, items)), options.quantization, terminal.report_progress
+        )
         return
     parts = (part for item in items for part in (item.split("\n") if isinstance(item, str) else [item]))
     texts = [text for text in map(run.task.text_of, parts) if text.strip()][: options.sentences]

@@ -54,6 +54,15 @@ class DataConfig:
     pack_tokens: int = 0
     """translate: length in tokens, on each side, of the rows into which pairs are packed; pairs in a row cannot attend
     to each other. Longer pairs get rows of their own. 0: no packing."""
+    target_language: str = ""
+    """translate: language of the target text, such as "ja" or "pt-BR"; it decides how BLEU finds words. Empty: decided
+    by the script."""
+    bleu_tokenizer: Literal[
+        "auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "none"
+    ] = "auto"
+    """translate: how sacreBLEU splits translations into words for BLEU: "13a" for most languages, "zh", "ja-mecab" and
+    "ko-mecab" (extra `mecab`), "flores200" and "spm" (extra `sentencepiece`; they download a model), "char", "intl",
+    "none". auto: by `target_language` or by the script of the references; characters if a package is missing."""
     mask_share: float = 0.15
     """fill: fraction of the tokens that are masked."""
     whole_words: bool = False

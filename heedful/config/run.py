@@ -54,7 +54,7 @@ class Config:
         if self.train.learning_rate is None:
             train = dataclasses.replace(self.train, learning_rate=self.train.rate(self.model.d_model))
             object.__setattr__(self, "train", train)
-        if self.train.select_by not in task.selected_by:
+        if self.train.select_by is not None and self.train.select_by not in task.selected_by:
             raise InputError(
                 f"train.select_by = {self.train.select_by!r} is not a score of task = {self.task!r}, which has "
                 f"{', '.join(task.selected_by)}."

@@ -103,7 +103,9 @@ class TrainConfig:
     patience: int = 0
     """Validations without a better score after which training stops. 0: never."""
     select_by: str | None = None
-    """Score that selects the best checkpoint. By default bleu for translate, accuracy for classify, otherwise loss."""
+    """Score that selects the best checkpoint; of equal ones, the loss. By default accuracy for classify, loss for
+    generate and fill. translate: bleu; chrf for target text in Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese or
+    Tibetan, or if most of it has fewer than four words; loss without `validate_sentences`."""
     keep: int = 5
     """Number of most recent checkpoints to keep."""
     average: int = 0

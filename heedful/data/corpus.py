@@ -174,6 +174,30 @@ class Corpus:
         return cls(lambda: pairs, digest.hexdigest(), name)
 
 
+def with_references(corpus: Corpus, paths: Sequence[str | Path]) -> Corpus:
+    """Return a corpus of (source, target, further references) from one of pairs, and a file for each reference.
+
+    Raises:
+        InputError: a file is missing; while reading, the files differ in length.
+    """
+    files = resolve_all(paths)
+    if not files:
+        return corpus
+
+    def rows():
+        sides = [corpus, *map(read_lines, files)]
+        for number, row in enumerate(itertools.zip_longest(*sides), start=1):
+            if any(part is None for part in row):
+                raise InputError(
+                    f"{corpus.name} and {' and '.join(map(str, files))} differ in length, at line {number}."
+                )
+            pair, *more = row
+            yield (*pair, *more)
+
+    fingerprint = hashlib.sha256(f"{corpus.fingerprint} {fingerprint_files(files)}".encode()).hexdigest()
+    return Corpus(rows, fingerprint, " + ".join([corpus.name, *map(str, files)]))
+
+
 def hold_out(corpus: "Corpus", share: float) -> "tuple[Corpus, ...]":
     """Split the last `share` off a corpus; return (the rest, the part split off), both as corpora.
 

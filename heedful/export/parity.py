@@ -13,6 +13,7 @@ from heedful.export.ctranslate2 import OWN_FILES, PARITY, export, require_quanti
 from heedful.export.ctranslate2_search import ctranslate2_translator
 from heedful.export.folders import replacing
 from heedful.inference.translator import Translator
+from heedful.scores.bleu_tokenizer import bleu_tokenizer
 from heedful.storage import write_text
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ def check_parity(
     """
     config, lowercase = run.config.decode, run.target_tokenizer.lowercase
     lines, references = [source for source, _ in pairs], [reference for _, reference in pairs]
+    tokenize = bleu_tokenizer(references, run.config.data.bleu_tokenizer, run.config.data.target_language)
+
+    def bleu(translations):
+        written = [candidates[0][0] for candidates in translations]
+        return score_text(written, references, lowercase, tokenize=tokenize)["bleu"]
+
     results = []
     for beam_size in (1, 4):
         # Plain log-probabilities and one limit for all, which both engines define the same way.
@@ -58,8 +65,8 @@ def check_parity(
             "sentences": len(lines),
             "identical": sum(same) / len(same),
             "score_difference": max(differences, default=0.0),
-            "bleu": score_text([candidates[0][0] for candidates in ours], references, lowercase)["bleu"],
-            "bleu_ctranslate2": score_text([candidates[0][0] for candidates in theirs], references, lowercase)["bleu"],
+            "bleu": bleu(ours),
+            "bleu_ctranslate2": bleu(theirs),
         }
         report(
             f"{result['search']}: {result['identical']:.2%} of {len(lines)} translations identical, largest difference "

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import sacrebleu
@@ -33,14 +34,17 @@ class Metric:
             `heedful evaluate` reports every such metric under its name, with an interval.
         signature: for a metric of translations, a function lowercase -> text that says how it is computed; `compare`
             refuses scores with different signatures.
+        options: keyword arguments that `count_texts` and `signature` take too: `tokenize`, the name of a tokenizer of
+            sacrebleu, and `more_references`, further references of each sentence.
         keep_empty: whether units whose second count is 0 count; otherwise they have nothing to score.
     """
 
     score: Callable[[np.ndarray], float]
     num_counts: int
     digits: int
-    count_texts: Callable[[Sequence[str], Sequence[str], bool], np.ndarray] | None = None
-    signature: Callable[[bool], str] | None = None
+    count_texts: Callable[..., np.ndarray] | None = None
+    signature: Callable[..., str] | None = None
+    options: tuple[str, ...] = ()
     keep_empty: bool = False
 
 
@@ -50,17 +54,45 @@ def text_metrics() -> dict[str, Metric]:
     return {name: metric for name, metric in found.items() if metric.count_texts}
 
 
-def text_counts(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool) -> dict[str, np.ndarray]:
-    """Return the counts (N, C) of every metric of translations by name."""
-    counters = ((name, metric.count_texts) for name, metric in text_metrics().items())
-    return {name: count(hypotheses, references, lowercase) for name, count in counters if count}
+def text_counts(
+    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool, **options: Any
+) -> dict[str, np.ndarray]:
+    """Return the counts (N, C) of every metric of translations by name; `options` as in `Metric`."""
+    return {
+        name: metric.count_texts(hypotheses, references, lowercase, **_known(metric, options))
+        for name, metric in text_metrics().items()
+        if metric.count_texts
+    }
 
 
-def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> np.ndarray:
+def text_signatures(lowercase: bool, **options: Any) -> dict[str, str]:
+    """Return the signature of every metric of translations that has one, by name; `options` as in `Metric`."""
+    return {
+        name: metric.signature(lowercase, **_known(metric, options))
+        for name, metric in text_metrics().items()
+        if metric.signature
+    }
+
+
+def _known(metric, options):
+    return {name: value for name, value in options.items() if name in metric.options}
+
+
+def bleu_counts(
+    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False, *, tokenize: str = "13a",
+    more_references: Sequence[Sequence[str]] = (),
+) -> np.ndarray:  # fmt: skip
     """Return the counts of each sentence for BLEU (N, 10)."""
-    metric = sacrebleu.BLEU(lowercase=lowercase, effective_order=True)  # changes no counts, avoids a warning
-    found = (metric.sentence_score(text, [wanted]) for text, wanted in zip(hypotheses, references, strict=True))
-    return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in found], float)
+    # The effective order changes no counts, and avoids a warning.
+    metric = sacrebleu.BLEU(lowercase=lowercase, effective_order=True, tokenize=tokenize)
+    groups = _references(references, more_references)
+    scores = (metric.sentence_score(text, group) for text, group in zip(hypotheses, groups, strict=True))
+    return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores], float)
+
+
+def _references(first, more):
+    """Return the list of references of each sentence."""
+    return [[one, *others] for one, others in zip(first, more or [()] * len(first), strict=True)]
 
 
 def _bleu(sums):
@@ -68,15 +100,27 @@ def _bleu(sums):
     return sacrebleu.BLEU.compute_bleu(correct, total, int(sums[8]), int(sums[9]), smooth_method="exp").score
 
 
-def chrf_counts(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> np.ndarray:
+def chrf_counts(
+    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False,
+    *, more_references: Sequence[Sequence[str]] = (),
+) -> np.ndarray:  # fmt: skip
     """Return the counts of each sentence for chrF (N, 18), see `ngram_counts`, for n-grams of 1 to 6 characters.
 
-    White space is left out (Popovic 2015).
+    White space is left out (Popovic 2015). Of several references, the one with the highest chrF counts, as in
+    sacrebleu.
     """
+
+    def ngrams(text):
+        return extract_all_char_ngrams(text.lower() if lowercase else text, CHRF_ORDER)
+
     rows = []
-    for pair in zip(hypotheses, references, strict=True):
-        sides = (extract_all_char_ngrams(text.lower() if lowercase else text, CHRF_ORDER) for text in pair)
-        rows.append([count for found, wanted in zip(*sides, strict=True) for count in ngram_counts(found, wanted)])
+    for text, group in zip(hypotheses, _references(references, more_references), strict=True):
+        written = ngrams(text)
+        counts = [
+            [count for pair in zip(written, ngrams(reference), strict=True) for count in ngram_counts(*pair)]
+            for reference in group
+        ]
+        rows.append(max(counts, key=lambda one: mean_f_score(np.array(one, float))) if len(counts) > 1 else counts[0])
     return np.array(rows, float)
 
 
@@ -100,21 +144,23 @@ def mean_f_score(sums: np.ndarray, beta: float = 2.0) -> float:
     return float(100 * (1 + beta**2) * precision * recall / (beta**2 * precision + recall))
 
 
-def _bleu_signature(lowercase):
-    metric = sacrebleu.BLEU(lowercase=lowercase)
-    metric.corpus_score([""], [[""]])  # which completes the signature
-    return str(metric.get_signature())
+def _bleu_signature(lowercase, tokenize="13a", more_references=()):
+    return _signature(sacrebleu.BLEU(lowercase=lowercase, tokenize=tokenize), more_references)
 
 
-def _chrf_signature(lowercase):
-    metric = sacrebleu.CHRF(lowercase=lowercase)
-    metric.corpus_score([""], [[""]])
+def _chrf_signature(lowercase, more_references=()):
+    return _signature(sacrebleu.CHRF(lowercase=lowercase), more_references)
+
+
+def _signature(metric, more_references):
+    numbers = sorted({1 + len(others) for others in more_references}) or [1]
+    metric.corpus_score([""], [[""]] * numbers[0])  # which completes the signature
     return str(metric.get_signature())
 
 
 # Counts of BLEU: matching n-grams and all n-grams of 1 to 4 tokens, length, length of the reference.
-BLEU = Metric(_bleu, 10, 2, bleu_counts, _bleu_signature, keep_empty=True)
-CHRF = Metric(mean_f_score, 3 * CHRF_ORDER, 2, chrf_counts, _chrf_signature, keep_empty=True)
+BLEU = Metric(_bleu, 10, 2, bleu_counts, _bleu_signature, ("tokenize", "more_references"), keep_empty=True)
+CHRF = Metric(mean_f_score, 3 * CHRF_ORDER, 2, chrf_counts, _chrf_signature, ("more_references",), keep_empty=True)
 ACCURACY = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # correct, total
 LOSS = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # nats, tokens
 BITS_PER_BYTE = Metric(lambda sums: sums[0] / math.log(2) / sums[1], 2, 4)  # nats, bytes

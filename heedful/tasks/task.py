@@ -78,8 +78,8 @@ class Task:
             InputError: the message says which settings, and why.
         """
 
-    def default_selection(self, config: Config) -> str:
-        """Return the score by which the best state is selected if the config sets none."""
+    def default_selection(self, config: Config) -> str | None:
+        """Return the score by which the best state is selected if the config sets none; None: `prepare` decides."""
         return "loss"
 
     def limits_length(self, config: Config) -> bool:
@@ -103,6 +103,10 @@ class Task:
             InputError: files are missing; the message names them, and their `origin`, where such text comes from.
         """
         raise NotImplementedError
+
+    def open_scored_text(self, config: Config, files: Sequence[str]) -> Corpus:
+        """Return the text in files that the user names for `evaluate`; errors as in `open_text`."""
+        return self.open_text(config, files)
 
     def file_groups(self, files: Sequence[str], origin: str = "") -> list[tuple[Path, ...]]:
         """Return the files of a text, those together that hold the same items; raise `InputError` as `open_text`."""

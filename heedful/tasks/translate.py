@@ -12,7 +12,7 @@ import numpy as np
 from heedful.cache import encoded_folder
 from heedful.config import PARTS, Config, DataConfig, DecodeConfig
 from heedful.config.data import BUILT_IN
-from heedful.data.corpus import Corpus, resolve_pairs
+from heedful.data.corpus import Corpus, resolve_pairs, with_references
 from heedful.data.encoded import encode
 from heedful.data.examples import Examples
 from heedful.data.tokenizer import Tokenizer
@@ -21,6 +21,7 @@ from heedful.special_tokens import END_ID, FIRST_ID, START_ID
 from heedful.tasks.start import starting_point
 from heedful.tasks.task import Corpora, Probe, Report, Task, Validator
 from heedful.tasks.translation_data import corpora, examples_of, fresh_puzzles, scored_pairs, train_tokenizers
+from heedful.tasks.translation_scores import bleu_tokenizer_of, fitting_selection, translate_and_score
 from heedful.training_log import Sample
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Translate(Task):
     name = "translate"
     hub_task = "translation"
     tokenizer_files = ("source.tokenizer.json", "target.tokenizer.json")
-    selected_by = ("bleu", "loss", "accuracy")
+    selected_by = ("bleu", "chrf", "loss", "accuracy")
     compared_by = ("bleu",)
     text_side, read_side = "target", "source"
     corpora = ("files", "phrasebook", "reverse")
@@ -50,9 +51,10 @@ class Translate(Task):
     ensembles = decodes_to_score = True
 
     def check_config(self, config: Config) -> None:
-        if config.train.select_by == "bleu" and not config.train.validate_sentences:
+        if config.train.select_by in ("bleu", "chrf") and not config.train.validate_sentences:
             raise InputError(
-                "train.select_by = 'bleu' needs train.validate_sentences > 0; or choose select_by = 'loss'."
+                f"train.select_by = {config.train.select_by!r} needs train.validate_sentences > 0; or choose select_by "
+                "= 'loss'."
             )
         if config.data.fresh and config.tokenizer.kind != "word":
             raise InputError("data.fresh needs tokenizer.kind = 'word', so that all examples have the same length.")
@@ -61,13 +63,16 @@ class Translate(Task):
             if len(files) > 2:
                 raise InputError(f"data.{part} takes two files or one .tsv file, not {len(files)}.")
 
-    def default_selection(self, config: Config) -> str:
-        return "bleu" if config.train.validate_sentences else "loss"
+    def default_selection(self, config: Config) -> str | None:
+        return None if config.train.validate_sentences else "loss"
 
     def limits_length(self, config: Config) -> bool:
         return config.model.positions == "learned"
 
     def plan_updates(self, config: Config, other: Config) -> Config:
+        if config.train.select_by is None:
+            train = dataclasses.replace(config.train, select_by=other.train.select_by)
+            config = dataclasses.replace(config, train=train)
         if config.data.planned_updates:
             return config
         updates = other.data.planned_updates or other.train.updates
@@ -85,6 +90,9 @@ class Translate(Task):
     def find_corpora(self, config: Config) -> dict[str, Corpus]:
         return corpora(config)
 
+    def open_scored_text(self, config: Config, files: Sequence[str]) -> Corpus:
+        return with_references(Corpus.from_files(files[:2]), files[2:])
+
     def text_of(self, item: tuple[str, str]) -> str:
         return item[0]
 
@@ -99,6 +107,9 @@ class Translate(Task):
                 "data.corpus = 'files' to take those."
             )
         config = self.plan_updates(config, config)
+        if config.train.select_by is None:
+            select_by = fitting_selection(config, corpora["valid"])
+            config = dataclasses.replace(config, train=dataclasses.replace(config.train, select_by=select_by))
         if not config.train.init_from:
             return config, train_tokenizers(config, corpus)
         start = starting_point(config)
@@ -151,15 +162,18 @@ class Translate(Task):
         from heedful.scores.provenance import save_scores
 
         translator: Any = predictor or self.predictor([run])
-        pairs = list(corpus)
-        if not pairs:
+        rows = list(corpus)  # source, reference, further references
+        if not rows:
             raise InputError(f"{corpus.name} is empty.")
+        pairs, more = [row[:2] for row in rows], [row[2:] for row in rows]
+        references = [reference for _, reference in pairs]
+        options = {"tokenize": bleu_tokenizer_of(run.config, references), "more_references": more}
         began = time.monotonic()
         cut: list[str] = []
-        translations, scores = translate_and_score(translator, pairs, cut.append)
+        translations, scores = translate_and_score(translator, pairs, cut.append, **options)
         seconds = time.monotonic() - began
         tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(translations))
-        readable = scored_pairs(run, corpus)
+        readable = scored_pairs(run, Corpus(lambda: pairs, corpus.fingerprint, corpus.name))
         scores |= TokenScores(translator.model, readable)()
         scores |= {
             "sentences": len(pairs),
@@ -168,7 +182,7 @@ class Translate(Task):
             "seconds": round(seconds, 2),
             "output_tokens_per_second": round(tokens / seconds, 1),
         }
-        counts = text_counts(translations, [reference for _, reference in pairs], run.target_tokenizer.lowercase)
+        counts = text_counts(translations, references, run.target_tokenizer.lowercase, **options)
         return save_scores(run, corpus, scores, counts, translations, translator.decode)
 
     def describe(self, scores: Mapping[str, Any]) -> str:
@@ -233,6 +247,7 @@ class TranslationValidator(Validator):
 
         self.predictor = Translator(model, run.source_tokenizer, run.target_tokenizer, run.config.decode)
         self._pairs = list(itertools.islice(corpus, run.config.train.validate_sentences))
+        self._tokenize = bleu_tokenizer_of(run.config, [reference for _, reference in self._pairs])
         self._token_scores, self._cross_attention = TokenScores(model, scored), CrossAttention(model)
 
     def __call__(self) -> dict[str, Any]:
@@ -240,7 +255,7 @@ class TranslationValidator(Validator):
         del scores["tokens"]  # the same at every validation
         if self._pairs:
             self.refresh()
-            translations, text_scores = translate_and_score(self.predictor, self._pairs)
+            translations, text_scores = translate_and_score(self.predictor, self._pairs, tokenize=self._tokenize)
             scores |= {name: text_scores[name] for name in ("bleu", "chrf")}
             scores["samples"] = self._samples(translations[:SAMPLES])
         return scores
@@ -257,20 +272,6 @@ class TranslationValidator(Validator):
             )
             for (source, reference), hypothesis, read in zip(pairs, translations, attention, strict=True)
         ]
-
-
-def translate_and_score(
-    translator: Any, pairs: Sequence[tuple[str, str]], warn: Report | None = None
-) -> tuple[list[str], dict[str, Any]]:
-    """Return (translations, text scores) of (source, reference) pairs; ignore case if the model writes only lower case.
-
-    `warn` is called with a message for each source that exceeds the model's maximum length.
-    """
-    from heedful.evaluation import score_text
-
-    translations = translator.translate([source for source, _ in pairs], warn)
-    references = [reference for _, reference in pairs]
-    return translations, score_text(translations, references, translator.target_tokenizer.lowercase)
 
 
 def not_next(text: np.ndarray, labels: np.ndarray, segments: np.ndarray | None = None) -> np.ndarray:

@@ -15,14 +15,17 @@ from heedful.training.checkpoints import Checkpoints
 from heedful.weights import load_weights
 
 GENERAL = "general_"  # prefix of the scores on general text
+FLAT = 3  # validations with the same score after which it is called flat
 
 
 class Selection:
     """Selects the best weights of a training by `train.select_by`, and saves them to the run folder.
 
-    The entries of `progress` that it reads and changes are saved with each checkpoint: `best`, `best_update`, `waited`
-    (validations since), `start` (the scores of a trained model before its training) and `base` (the fingerprint of that
-    model's weights).
+    Of equal scores the one with the lower loss is better: a score such as BLEU may be 0 for a long time.
+
+    The entries of `progress` that it reads and changes are saved with each checkpoint: `best`, `best_loss`,
+    `best_update`, `waited` (validations since), `flat` (the last score, and how many validations in a row had it),
+    `start` (the scores of a trained model before its training) and `base` (the fingerprint of that model's weights).
 
     Args:
         run: a `Run`; its config says how to select.
@@ -44,22 +47,37 @@ class Selection:
         """Validate a trained model before its training: what is not better is not selected."""
         scores = self.validate()
         scores.pop("samples", None)
-        progress |= {"start": scores, "best": scores[self.by]}
+        progress |= {"start": scores, "best": scores[self.by], "best_loss": scores.get("loss")}
         self._save(progress)
         self.report("before the training: " + "  ".join(f"valid {name} {score:.4g}" for name, score in scores.items()))
 
     def consider(self, scores: Mapping[str, Any], progress: dict[str, Any]) -> str:
         """Save the current weights if they are the best so far; return what to print beside their scores."""
+        self._notice_flat(scores[self.by], progress)
         forgotten = self._forgotten(scores, progress)
-        if forgotten or not self._better(scores[self.by], progress["best"]):
+        if forgotten or not (self._better(scores[self.by], progress["best"]) or self._breaks_tie(scores, progress)):
             progress["waited"] += 1
             return forgotten
-        progress |= {"best": scores[self.by], "waited": 0}
+        progress |= {"best": scores[self.by], "best_loss": scores.get("loss"), "waited": 0}
         self._save(progress)
         return "best"
 
     def _better(self, score, best):
         return best is None or (score < best if self.by == "loss" else score > best)
+
+    def _breaks_tie(self, scores, progress):
+        loss, best_loss = scores.get("loss"), progress.get("best_loss")
+        return scores[self.by] == progress["best"] and loss is not None and best_loss is not None and loss < best_loss
+
+    def _notice_flat(self, score, progress):
+        """Report if a score has stayed the same for some validations, so that it does not select."""
+        before, times = progress.get("flat", (None, 0))
+        progress["flat"] = [score, times + 1 if score == before else 1]
+        if progress["flat"][1] == FLAT:
+            self.report(
+                f"valid {self.by} has been {score:.4g} for {FLAT} validations: of these states, the lowest loss is "
+                "selected. Another score may tell them apart, such as train.select_by = 'loss'."
+            )
 
     def _forgotten(self, scores, progress):
         """Return how far a model has lost what it could do before, in words; an empty text if it may be selected."""

@@ -1,5 +1,8 @@
 """Errors and warnings that the command line prints as a single line."""
 
+import contextlib
+from collections.abc import Iterator
+
 
 class InputError(ValueError):
     """A file, setting or run folder that cannot be used. The message says which one, why, and what to do.
@@ -13,3 +16,18 @@ class InputWarning(UserWarning):
 
 
 LOST = 75  # exit code of a process whose training cannot go on because another process is gone or stuck
+
+
+@contextlib.contextmanager
+def library_errors_reported(what: str) -> Iterator[None]:
+    """Raise `InputError` where a library written in Rust panics, or raises an error without a type of its own.
+
+    A panic is a `PanicException`, which is no `Exception`: it would pass the handlers that keep a thread alive. Each
+    library has one of its own, and exports none.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        raise InputError(f"{what}: {error}.") from error

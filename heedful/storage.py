@@ -16,7 +16,7 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save as to_safetensors
 
-from heedful.errors import InputError, InputWarning
+from heedful.errors import InputError, InputWarning, library_errors_reported
 
 CHECKSUM = "sha256"
 
@@ -198,8 +198,11 @@ def read_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]
     Raises:
         InputError: the file is missing, truncated or malformed.
     """
-    with _opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    with _opened(path) as file, library_errors_reported(f"{path} is damaged"):
+        try:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        except (TypeError, AttributeError, ValueError) as error:  # a type that NumPy lacks, an impossible shape
+            raise InputError(f"{path} has an array that NumPy cannot hold: {error}.") from error
 
 
 @contextlib.contextmanager

@@ -346,6 +346,20 @@ def test_other_data_is_refused_on_resume(config, whole, text_files):
 
 
 @pytest.mark.any_backend
+def test_other_validation_text_selects_anew(config, tmp_path, corpus):
+    """Guards against a best state that was selected on another text."""
+    other = tmp_path / "valid.tsv"
+    other.write_text("".join(f"{source}\t{target}\n" for source, target in corpus))
+    config = change(config, "--data.valid", f'["{other}"]', "--train.select_by", "loss")
+    workflows.train(config, tmp_path / "run", quiet)
+    other.write_text("o gato bebe\tthe king\n" * 3)
+    said = []
+    run = workflows.resume(tmp_path / "run", said.append, change(config, "--train.updates", "9"))
+    assert any("The validation text has changed: the best weights are chosen anew" in line for line in said)
+    assert run.checkpoints.read_last()[1]["best"] == run.log.read()[-1]["valid_loss"]
+
+
+@pytest.mark.any_backend
 def test_a_training_killed_before_its_first_validation_resumes_from_its_last_state(config, tmp_path, monkeypatch):
     """The state of a minute is exact, and the final weights are those of a training that was never killed."""
     config = change(config, "--train.updates", "8", "--train.validate_every", "8", "--train.save_minutes", "1e-9")

@@ -199,3 +199,18 @@ def test_a_call_refuses_what_it_cannot_do(options, message):
     tokenizer = Tokenizer.train(["a b c d e f"], "word", 20)
     with pytest.raises(InputError, match=message):
         tokenizer(["a", "a b"], **options)
+
+
+def test_rules_that_panic_are_reported(corpus):
+    """Guards against an exception of the library that is no `Exception`, which would end the threads of a server."""
+    table = json.loads(Tokenizer.train((target for _, target in corpus), "bpe", 300).to_json())
+    table["pre_tokenizer"] = {
+        "type": "Split", "pattern": {"Regex": "(a|a|aa)+$"}, "behavior": "Isolated", "invert": False,
+    }  # fmt: skip
+    tokenizer = Tokenizer.from_json(json.dumps(table))
+    assert tokenizer.encode("the cat")
+    with pytest.raises(InputError, match="The tokenizer fails on a text: .*retry-limit-in-match over"):
+        tokenizer.encode("a" * 40 + "!")
+    table["pre_tokenizer"] = {"type": "FixedLength", "length": 0}
+    with pytest.raises(InputError):
+        Tokenizer.from_json(json.dumps(table)).encode("the cat")

@@ -11,7 +11,7 @@ from tokenizers import decoders, models
 
 from heedful.data.padding import Padding, padded_batch
 from heedful.data.vocabulary_training import in_our_order, read_with_space, untrained, with_special, wordpiece
-from heedful.errors import InputError
+from heedful.errors import InputError, library_errors_reported
 from heedful.special_tokens import END_ID, MASK, PAD_ID, SPECIAL, START_ID, UNKNOWN, UNKNOWN_ID
 from heedful.validation import parse_json
 
@@ -162,7 +162,8 @@ class Tokenizer:
         """Create a tokenizer from its JSON text; raise `InputError` if the text is not a tokenizer."""
         try:
             parse_json(text, "a tokenizer")
-            return cls(tokenizers.Tokenizer.from_str(text))
+            with library_errors_reported("not a tokenizer"):
+                return cls(tokenizers.Tokenizer.from_str(text))
         except InputError:
             raise
         except Exception as error:
@@ -184,11 +185,13 @@ class Tokenizer:
         """Encode many texts in parallel; return the ids of each.
 
         Raises:
-            InputError: a text was not UTF-8: Python keeps such bytes as lone surrogates.
+            InputError: a text was not UTF-8: Python keeps such bytes as lone surrogates; or the rules of the tokenizer,
+                which may come from elsewhere, fail on a text.
         """
         texts = list(texts)
         try:
-            encodings = self._inner.encode_batch_fast(texts, add_special_tokens=False)
+            with library_errors_reported("The tokenizer fails on a text"):
+                encodings = self._inner.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError as error:  # how the library reports lone surrogates
             if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
                 raise InputError("A text is not UTF-8.") from error
@@ -238,7 +241,8 @@ class Tokenizer:
         if self.prefix_ids and ids[: len(self.prefix_ids)] == self.prefix_ids:
             ids = ids[len(self.prefix_ids) :]
         if clean_up_spaces is None or not isinstance(self._inner.model, models.WordPiece):
-            return self._inner.decode([int(i) for i in ids], skip_special_tokens=True)
+            with library_errors_reported("The tokenizer cannot decode ids"):
+                return self._inner.decode([int(i) for i in ids], skip_special_tokens=True)
         kept = [token for token in map(self.lookup, ids) if token not in (*SPECIAL, MASK)]
         return decoders.WordPiece(cleanup=clean_up_spaces).decode(kept)
 

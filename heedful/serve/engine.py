@@ -88,7 +88,7 @@ class Engine:
         try:
             for search in searches:
                 search.warm_up()
-        except Exception:
+        except BaseException:
             self._warm.abort()
             raise
 
@@ -129,6 +129,11 @@ class Engine:
             queue.append(item)
             self._changed.notify()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether all threads run."""
+        return all(thread.is_alive() for thread in self._threads)
+
     def count_pending(self) -> float:
         """Return the number of texts that were accepted and not answered yet."""
         return self.pending
@@ -148,10 +153,14 @@ class Engine:
         return [new(few, SOURCE_LENGTH), new(self.slots, SOURCE_LENGTH), new(few, 2 * SOURCE_LENGTH)]
 
     def _work(self, number):
-        backend.use_device(number)
-        searches = self._new_searches() if self.in_slots else []
-        if 0 < number < backend.inference_devices():  # each device needs programs of its own
-            self._warm_up(searches)
+        try:
+            backend.use_device(number)
+            searches = self._new_searches() if self.in_slots else []
+            if 0 < number < backend.inference_devices():  # each device needs programs of its own
+                self._warm_up(searches)
+        except BaseException:
+            self._warm.abort()  # `start` must not wait for this thread
+            raise
         self._warm.wait()
         while True:
             with self._changed:
@@ -204,7 +213,7 @@ class Engine:
                 written = search.written()
                 for sentence in followed:
                     sentence.follow(written[sentence])
-        except Exception as error:  # noqa: BLE001 - the thread must live, and the requests must learn of it
+        except BaseException as error:  # noqa: BLE001 - the thread must live, and the requests must learn of it
             for sentence in {*admitted, *filter(None, search.tickets)}:
                 _fail(sentence.future, error)
             search.tickets = [None] * search.slots
@@ -240,7 +249,7 @@ class Engine:
                 _answer(job.future, result)
         except InputError as error:
             self._run_one_by_one(group, error)
-        except Exception as error:  # noqa: BLE001 - the thread must live, and the requests must learn of it
+        except BaseException as error:  # noqa: BLE001 - the thread must live, and the requests must learn of it
             for job in group:
                 _fail(job.future, error)
 
@@ -276,6 +285,8 @@ def _answer(future, result):
 
 
 def _fail(future, error):
+    if not isinstance(error, Exception):  # the event loop would not answer such a request
+        error = RuntimeError(f"{type(error).__name__}: {error}")
     with contextlib.suppress(concurrent.futures.InvalidStateError):
         future.set_exception(error)
 

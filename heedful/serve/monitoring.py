@@ -35,7 +35,9 @@ class Monitor:
             return PlainTextResponse("ok")
 
         async def ready(request: Request) -> Response:
-            return PlainTextResponse("draining" if service.draining else "ok", 503 if service.draining else 200)
+            dead = [served.name for served in service.runs.values() if not served.engine.is_alive]
+            problem = "draining" if service.draining else f"a thread of {dead[0]} has ended" if dead else ""
+            return PlainTextResponse(problem or "ok", 503 if problem else 200)
 
         async def health(request: Request) -> Response:  # LibreTranslate's
             return JSONResponse({"status": "ok"})

@@ -22,6 +22,7 @@ from heedful.serve.requests import Limits
 from heedful.serve.service import Served, Service, languages_of
 
 GRACE = 0.5  # seconds between a signal and the end of listening
+HEADER_SECONDS = 10.0  # within which all headers of a request must arrive
 BACKLOG = 2048  # connections that may wait to be accepted
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
@@ -92,12 +93,7 @@ def serve(service: Service, options: Options, report: Callable[[str], Any] = pri
     address = listening.getsockname()
     hosts = {*LOCAL, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}
     app, monitor = build_app(service, sorted(hosts), options.keys, options.origins)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", server_header=False, date_header=False,
-        timeout_keep_alive=5, timeout_graceful_shutdown=int(options.drain_seconds), ws="none",
-        h11_max_incomplete_event_size=65_536,
-    )  # fmt: skip
-    server = _Server(config, monitor, report)
+    server = _Server(uvicorn_config(app, options.drain_seconds), monitor, report)
     report(f"serving {', '.join(service.runs)} on http://{options.host}:{address[1]}")
     asyncio.run(server.serve(sockets=[listening]))
     report(f"stopped: {monitor.answered} requests were answered")
@@ -105,6 +101,15 @@ def serve(service: Service, options: Options, report: Callable[[str], Any] = pri
     for one in service.runs.values():
         one.engine.stop()
     return 0 if all(drained) else 1
+
+
+def uvicorn_config(app: Any, drain_seconds: float) -> uvicorn.Config:
+    """Return how uvicorn serves an ASGI application."""
+    return uvicorn.Config(
+        app, http="h11", log_level="warning", access_log=False, lifespan="off", server_header=False, date_header=False,
+        timeout_keep_alive=5, timeout_graceful_shutdown=int(drain_seconds), ws="none",
+        h11_max_incomplete_event_size=65_536,
+    )  # fmt: skip
 
 
 class _Server(uvicorn.Server):
@@ -118,11 +123,26 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.monitor, self.report = monitor, report
         self._stop_at = float("inf")
+        self._waiting: dict[Any, tuple[Any, float]] = {}  # by connection: its last request, and since when it waits
 
     async def on_tick(self, counter: int) -> bool:
+        self._close_unfinished()
         if time.monotonic() >= self._stop_at:
             self.should_exit = True
         return await super().on_tick(counter)
+
+    def _close_unfinished(self):
+        """Close connections whose next request has not arrived in time; uvicorn waits for its headers without end."""
+        now, before = time.monotonic(), self._waiting
+        self._waiting = {}
+        for connection in list(self.server_state.connections):
+            request = getattr(connection, "cycle", None)  # the last one whose headers are complete
+            if request is None or request.response_complete:
+                known, since = before.get(connection, (request, now))
+                since = since if known is request else now
+                self._waiting[connection] = request, since
+                if now - since > HEADER_SECONDS and connection.transport:
+                    connection.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -36,6 +36,7 @@ class Trainer:
         report: called with each line for the user.
         data_fingerprint: of the training text; resuming requires the same text.
         seconds_spent: time used of `train.minutes` before the first update.
+        valid_fingerprint: of the validation text; the best weights are chosen anew if it has changed.
         base: fingerprint of the weights that all weights of the model were initialised with; empty: it is untrained.
     """
 
@@ -49,6 +50,7 @@ class Trainer:
         data_fingerprint: str = "",
         seconds_spent: float = 0.0,
         base: str = "",
+        valid_fingerprint: str = "",
     ):
         self.run, self.model, self.examples = run, model, examples
         self.config = run.config.train
@@ -59,7 +61,7 @@ class Trainer:
         self.selection = Selection(run, model, self.checkpoints, self._scores, report)
         self.update, self._started = 0, 0.0
         self.progress: dict[str, Any] = {"update": 0, "seconds": seconds_spent, "data": data_fingerprint}
-        self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base}
+        self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base, "valid": valid_fingerprint}
         self.progress |= self._settings_in_progress()
 
     @property
@@ -87,6 +89,9 @@ class Trainer:
             )
         if progress.get("select_by", settings.select_by) != settings.select_by:  # best is by another score
             progress = progress | {"best": None, "waited": 0}
+        if progress.get("valid", self.progress["valid"]) != self.progress["valid"]:
+            self.report("The validation text has changed: the best weights are chosen anew, by scores on the new text.")
+            progress = progress | {"best": None, "waited": 0, "valid": self.progress["valid"]}
         if (before := _arrangement(progress)) != (now := _arrangement(self._settings_in_progress())):
             self.report(
                 f"The run was trained on {before}, and is continued on {now}: the result is the same within rounding, "

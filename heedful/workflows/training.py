@@ -174,6 +174,12 @@ class Training:
         own = self.corpora["train"].fingerprint
         return hashlib.sha256(f"{own} {self.general.fingerprint}".encode()).hexdigest() if self.general else own
 
+    @property
+    def valid_fingerprint(self) -> str:
+        """Fingerprint of the validation text."""
+        own = self.corpora["valid"].fingerprint
+        return f"{own} {self.general.corpora['valid'].fingerprint}" if self.general else own
+
     def train(self, resume: bool = False, verify: bool = False, origins: Mapping[str, str] | None = None) -> Run:
         """Train, then draw the curves and score the test text, or the validation text where there is none.
 
@@ -210,7 +216,15 @@ class Training:
         self.report(backend.device_summary(self.config.train.devices))
         validator = self.validator(model)
         trainer = Trainer(
-            self.run, model, self.examples, validator, self.report, self.fingerprint, self.seconds_spent, base
+            self.run,
+            model,
+            self.examples,
+            validator,
+            self.report,
+            self.fingerprint,
+            self.seconds_spent,
+            base,
+            self.valid_fingerprint,
         )
         if verify:
             trainer.verify()

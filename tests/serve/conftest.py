@@ -9,13 +9,12 @@ import time
 
 import httpx
 import pytest
-import uvicorn
 
 from heedful.cli import main
 from heedful.run import Run
 from heedful.serve.app import build_app
 from heedful.serve.requests import Limits
-from heedful.serve.server import LOCAL, Options, load_service
+from heedful.serve.server import LOCAL, Options, _Server, load_service, uvicorn_config
 from tests.conftest import quiet, write_recipe
 
 LIMITS = Limits(body_bytes=20_000, lines=20, characters=2_000, tokens=64, alternatives=4, seconds=20)
@@ -30,9 +29,10 @@ def completed(coroutine):
 @contextlib.contextmanager
 def running(service, **options):
     """Serve an application on a free port; yield its address."""
-    app, _ = build_app(service, LOCAL, **options)
+    app, monitor = build_app(service, LOCAL, **options)
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", ws="none"))
+    server = _Server(uvicorn_config(app, 5), monitor, quiet)
+    server.capture_signals = contextlib.nullcontext  # signals are for the main thread
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:

@@ -1,6 +1,7 @@
 """Bad requests, limits, strangers, clients that leave, and the end of a server."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -201,6 +202,61 @@ def test_a_slow_body_is_not_awaited_forever(client, address, monkeypatch):
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(HEAD.format(99).encode() + b"{")
         assert b" 408 " in connection.recv(1000)
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST /translate HTTP/1.1\r\nHost: x\r\n"])
+def test_unfinished_headers_are_not_awaited_forever(client, address, monkeypatch, begun):
+    """Guards against connections that block everyone: uvicorn waits for the headers without end."""
+    monkeypatch.setattr("heedful.serve.server.HEADER_SECONDS", 0.3)
+    port = int(address.rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(begun)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1000) == b""
+    assert client.get("/livez").status_code == 200
+
+
+class PanicException(BaseException):
+    """As the libraries in Rust raise it."""
+
+
+def test_a_panic_is_an_answer_and_the_threads_live(client, service, monkeypatch):
+    """Guards against engine threads that a text ends: every later request waited for its time-out."""
+    writer = service.runs["writer"]
+    encode = writer.predictor.tokenizer._inner.encode_batch_fast
+
+    class Inner:
+        def __getattr__(self, name):
+            return getattr(inner, name)
+
+        def encode_batch_fast(self, texts, **options):
+            if any("panic" in text for text in texts):
+                raise PanicException("retry-limit-in-match over")
+            return encode(texts, **options)
+
+    inner = writer.predictor.tokenizer._inner
+    monkeypatch.setattr(writer.predictor.tokenizer, "_inner", Inner())
+    request = {"model": "writer", "prompt": "panic", "max_tokens": 2}
+    for _ in range(3):
+        answer = client.post("/v1/completions", json=request)
+        assert answer.status_code in (400, 422)
+        assert "The tokenizer fails on a text: retry-limit-in-match over." in answer.text
+    assert client.post("/v1/completions", json=request | {"prompt": "the"}).status_code == 200
+    assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("error", [PanicException, KeyboardInterrupt])
+def test_no_exception_ends_a_thread(client, service, monkeypatch, error):
+    def fail(texts):
+        raise error("in a library")
+
+    engine = service.runs["writer"].engine
+    with pytest.raises(RuntimeError, match="in a library"):
+        engine.compute("failing", "a text", fail).result(20)
+    assert engine.is_alive
+    monkeypatch.setattr(type(engine), "is_alive", False)
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.text) == (503, "a thread of run has ended")
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def module_name(path):
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_files_and_functions_are_short(path):
     source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) < 300
+    assert len(source.splitlines()) < 400
     functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
     assert [node.name for node in functions if node.end_lineno - node.lineno + 1 >= 60] == []
 

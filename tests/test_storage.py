@@ -158,10 +158,9 @@ def test_locking_removes_partial_files_of_a_killed_process(tmp_path):
         assert foreign.exists()
 
 
-@pytest.mark.parametrize(("kind", "size"), [("BF16", 2), ("F8_E4M3", 1)])
-def test_types_that_numpy_lacks_are_reported(tmp_path, kind, size):
-    header = json.dumps({"x": {"dtype": kind, "shape": [2], "data_offsets": [0, 2 * size]}}).encode()
+def test_types_that_numpy_lacks_are_reported(tmp_path):
+    header = json.dumps({"x": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
     path = tmp_path / "x.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(2 * size))
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
     with pytest.raises(InputError, match=r"x\.safetensors has an array that NumPy cannot hold"):
         storage.read_arrays(path)

@@ -2,9 +2,12 @@
 
 import itertools
 import json
+import unicodedata
 
 import pytest
+from tokenizers import normalizers
 
+from heedful.data.normalization import normalized, normalizer
 from heedful.data.tokenizer import BYTE_LEVEL, KINDS, Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import SPECIAL
@@ -209,8 +212,56 @@ def test_rules_that_panic_are_reported(corpus):
     }  # fmt: skip
     tokenizer = Tokenizer.from_json(json.dumps(table))
     assert tokenizer.encode("the cat")
-    with pytest.raises(InputError, match="The tokenizer fails on a text: .*retry-limit-in-match over"):
+    with pytest.raises(InputError, match=r"The tokenizer fails on a text: .*retry-limit-in-match over"):
         tokenizer.encode("a" * 40 + "!")
     table["pre_tokenizer"] = {"type": "FixedLength", "length": 0}
     with pytest.raises(InputError):
         Tokenizer.from_json(json.dumps(table)).encode("the cat")
+
+
+FORMS = {
+    "decomposed": lambda text: unicodedata.normalize("NFD", text),
+    "double spaces": lambda text: text.replace(" ", "  "),
+    "no-break spaces": lambda text: text.replace(" ", "\u00a0"),
+    "spaces at the ends": lambda text: f" {text}\u3000",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "word", "char"])
+def test_texts_that_look_the_same_have_the_same_ids(corpus, kind, form):
+    """Guards against nonsense for text with decomposed letters, or other spaces."""
+    texts = ["a vaca bebe água", "o rei vê a vaca", "o rei come pão"]
+    plain = [source for source, _ in corpus]
+    tokenizer = Tokenizer.train(map(FORMS[form], plain), kind, 320, normalize="nfc")
+    assert tokenizer.normalization == "nfc"
+    assert tokenizer.encode_batch(map(FORMS[form], texts)) == tokenizer.encode_batch(texts)
+    if kind != "unigram":  # which the library trains in an order of its own each time
+        assert tokenizer.to_json() == Tokenizer.train(plain, kind, 320, normalize="nfc").to_json()
+    again = Tokenizer.from_json(tokenizer.to_json())
+    assert again.encode_batch(map(FORMS[form], texts)) == tokenizer.encode_batch(texts)
+    assert Tokenizer.train(plain, kind, 320).normalization == "none"
+
+
+def test_compatibility_characters_are_folded_by_nfkc_only(corpus):
+    lines = [source for source, _ in corpus]
+    for kind, equal in (("nfc", False), ("nfkc", True)):
+        tokenizer = Tokenizer.train(lines, "bpe", 300, normalize=kind)
+        assert tokenizer.normalization == kind
+        assert (tokenizer.encode("ｏ ｇａｔｏ") == tokenizer.encode("o gato")) == equal
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_spaces_beside_added_tokens_stay(corpus, kind):
+    tokenizer = Tokenizer.train((source for source, _ in corpus), kind, 320, normalize="nfc").with_tokens(["<t>"])
+    ids = tokenizer.encode(" o <t>  gato ")
+    assert tokenizer.decode(ids) == "o <t> gato"
+    assert ids == tokenizer.encode("o <t> gato")
+
+
+@pytest.mark.parametrize("text", ["Se\u0301  v\u00a0x ", "", "\u2003\ta\n", "x\ny  z \n", "ﬁ ① 한글", "\u200b a\u0085"])
+@pytest.mark.parametrize("kind", ["nfc", "nfkc", "none"])
+def test_the_rule_of_the_library_is_the_rule_in_python(text, kind):
+    steps = normalizer(kind)
+    ours = normalizers.Sequence(steps).normalize_str(text) if steps else text
+    assert ours == normalized(text, kind)

@@ -170,6 +170,11 @@ class TokenizerConfig:
     mean vector of the tokens that spelled it before."""
     lowercase: bool = False
     """Convert text to lower case first (wordpiece strips accents too, as BERT does)."""
+    normalize: Literal["nfc", "nfkc", "none"] | None = None
+    """How texts that look the same become the same: nfc composes letters and accents, folds runs of tabs and spaces of
+    any kind to one space, and removes spaces at the ends; nfkc replaces compatibility characters too, such as
+    full-width letters; none keeps a text as it is. By default nfc for tasks that read whole texts (translate,
+    classify), otherwise none."""
     prefix_space: bool = False
     """bpe, unigram: read each line as if it began with a space, so that its first word has the same token as elsewhere
     in a line. For tasks that read whole texts (translate, classify)."""

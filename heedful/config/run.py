@@ -51,6 +51,9 @@ class Config:
         if self.train.select_by is None:
             train = dataclasses.replace(self.train, select_by=task.default_selection(self))
             object.__setattr__(self, "train", train)
+        if self.tokenizer.normalize is None:
+            tokenizer = dataclasses.replace(self.tokenizer, normalize="nfc" if task.whole_texts else "none")
+            object.__setattr__(self, "tokenizer", tokenizer)
         if self.train.learning_rate is None:
             train = dataclasses.replace(self.train, learning_rate=self.train.rate(self.model.d_model))
             object.__setattr__(self, "train", train)
@@ -121,9 +124,11 @@ class Config:
         table = read_json(path)
         if isinstance(table, dict) and isinstance(table.get("format"), int) and table["format"] > FORMAT:
             table = {"format": table["format"]}  # report the format rather than its keys, which may be new
-        return from_dict(
-            cls, format_1.translated(table, path, trained=True) if isinstance(table, dict) else table, str(path)
-        )
+        if isinstance(table, dict):
+            table = format_1.translated(table, path, trained=True)
+            if isinstance(table.get("tokenizer"), dict):  # before the setting existed, nothing was normalised
+                table["tokenizer"].setdefault("normalize", "none")
+        return from_dict(cls, table, str(path))
 
     @classmethod
     def from_text(cls, text: str) -> "Config":

@@ -1,6 +1,7 @@
 """Text to ids and back, built on the `tokenizers` library."""
 
 import functools
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models
 
+from heedful.data.normalization import WHITE_SPACE, normalization_of, normalized, without_strip
 from heedful.data.padding import Padding, padded_batch
 from heedful.data.vocabulary_training import in_our_order, read_with_space, untrained, with_special, wordpiece
 from heedful.errors import InputError, library_errors_reported
@@ -68,6 +70,7 @@ class Tokenizer:
         mask: bool = False,
         prefix_space: bool = False,
         clean_up_spaces: bool = True,
+        normalize: str = "none",
     ) -> "Tokenizer":
         """Learn a vocabulary from an iterable of lines.
 
@@ -84,6 +87,7 @@ class Tokenizer:
             clean_up_spaces: only for WordPiece, which does not keep spaces: whether `decode` removes the spaces before
                 punctuation marks and within English contractions (`it ' s .` becomes `it's.`). Turn it off for text
                 that contains such spaces, such as the TED talks.
+            normalize: `nfc`, `nfkc` or `none`: how Unicode forms and spaces are folded, see `data.normalization`.
 
         Raises:
             InputError: the kind is unknown or does not support `prefix_space`, the vocabulary is too small for the
@@ -100,7 +104,7 @@ class Tokenizer:
         options = {"vocab_size": vocab_size, "special_tokens": special, "show_progress": False}
         if kind == "wordpiece":
             lines = list(lines) if iter(lines) is lines else lines
-        inner, trainer = untrained(kind, lowercase, options, lines, clean_up_spaces)
+        inner, trainer = untrained(kind, lowercase, options, lines, clean_up_spaces, normalize)
         if prefix_space:
             read_with_space(inner)
         seen = 0
@@ -133,7 +137,7 @@ class Tokenizer:
 
     def with_tokens(self, tokens: Iterable[str]) -> "Tokenizer":
         """Return a copy with more tokens, which take the next ids; text is split at them first."""
-        copy = type(self).from_json(self.to_json())
+        copy = type(self).from_json(json.dumps(without_strip(json.loads(self.to_json()))))
         copy._inner.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in tokens])
         return copy
 
@@ -188,7 +192,7 @@ class Tokenizer:
             InputError: a text was not UTF-8: Python keeps such bytes as lone surrogates; or the rules of the tokenizer,
                 which may come from elsewhere, fail on a text.
         """
-        texts = list(texts)
+        texts = [text.strip(WHITE_SPACE) for text in texts] if self.normalization != "none" else list(texts)
         try:
             with library_errors_reported("The tokenizer fails on a text"):
                 encodings = self._inner.encode_batch_fast(texts, add_special_tokens=False)
@@ -250,6 +254,15 @@ class Tokenizer:
     def lowercase(self) -> bool:
         """Whether text is lower-cased first, so that decoded text has no capital letters."""
         return self._normalized("A").strip() == "a"
+
+    @functools.cached_property
+    def normalization(self) -> str:
+        """How Unicode forms and spaces of a text are folded: `nfc`, `nfkc` or `none`, see `data.normalization`."""
+        return normalization_of(self._inner)
+
+    def normalized(self, text: str) -> str:
+        """Return a text with its Unicode forms and spaces folded as in encoding."""
+        return normalized(text, self.normalization)
 
     @property
     def prefix_space(self) -> bool:

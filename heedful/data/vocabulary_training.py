@@ -6,12 +6,13 @@ from collections import Counter
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from heedful.data.normalization import prepend_normalizer
 from heedful.special_tokens import MASK, SPECIAL, UNKNOWN
 
 OF_BERT = {"[START]": "[CLS]", "[END]": "[SEP]"}
 
 
-def untrained(kind, lowercase, options, lines, clean_up_spaces):
+def untrained(kind, lowercase, options, lines, clean_up_spaces, normalize):
     """Return a tokenizer of a kind, and its trainer.
 
     Args:
@@ -20,11 +21,15 @@ def untrained(kind, lowercase, options, lines, clean_up_spaces):
         options: keyword arguments of the trainer.
         lines: the text; only `wordpiece` reads it here, to collect its letters.
         clean_up_spaces: only for `wordpiece`, see `Tokenizer.train`.
+        normalize: how Unicode forms and spaces are folded, see `normalization`.
     """
     if kind == "wordpiece":
         inner = wordpiece(lowercase, clean_up_spaces)
+        prepend_normalizer(inner, normalize)
         return inner, _wordpiece_trainer(inner, lines, options)
-    return {"bpe": _bpe, "unigram": _unigram, "word": _word, "char": _char}[kind](lowercase, options)
+    inner, trainer = {"bpe": _bpe, "unigram": _unigram, "word": _word, "char": _char}[kind](lowercase, options)
+    prepend_normalizer(inner, normalize)
+    return inner, trainer
 
 
 def _bpe(lowercase, options):

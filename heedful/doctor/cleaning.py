@@ -2,17 +2,22 @@
 
 import collections
 import contextlib
+import functools
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from heedful.data.normalization import normalized
 from heedful.data.text_files import open_for_writing
 from heedful.doctor.characters import fix_mojibake, without_unseen
 from heedful.doctor.findings import KEPT
 from heedful.errors import InputError
 
 REPORT = "report.tsv"
-MENDS = {"mangled": fix_mojibake, "unseen": without_unseen}
+MENDS: dict[str, Callable[[str], str]] = {
+    "mangled": fix_mojibake, "unseen": without_unseen, "forms": functools.partial(normalized, kind="nfc"),
+}  # fmt: skip
 KEEP, REPAIR, REMOVE = "kept", "repaired", "removed"
 
 

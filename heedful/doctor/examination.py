@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from heedful.data.normalization import normalized
 from heedful.doctor.alignment import stretches
 from heedful.doctor.characters import CHARACTERS, count_kinds, fix_mojibake
 from heedful.doctor.findings import KINDS, SHOWN, Finding, runs
@@ -121,7 +122,8 @@ def _scan(text, usual, seen, step, progress):
         good, good_numbers = list(filter(is_complete, rows)), numbers[whole]
         kinds, evidence = usual.judge(good, (good_numbers % step == 0).astype(float))
         for kind, which in (kinds | _alone(good, text.texts)).items():
-            found[kind].append(good_numbers[which])
+            if kind != "forms" or text.whole:  # running text may be indented
+                found[kind].append(good_numbers[which])
         found["no partner"].append(numbers[lacking])
         if text.whole:
             found["empty"].append(numbers[~whole & ~lacking])
@@ -165,9 +167,10 @@ def _tell(text, usual, rows_of, repeats, seen):
 def _alone(rows, texts):
     """Return the faults that single rows show: for each kind, which rows are of it (N,)."""
     counts = np.zeros((len(rows), len(CHARACTERS)), int)
-    mangled = np.zeros(len(rows), bool)
+    mangled, unusual = np.zeros((2, len(rows)), bool)
     for column in texts:
         lines = [row[column] for row in rows]
+        unusual |= np.array([normalized(line, "nfc") != line.replace("\t", " ") for line in lines], bool)
         counts += count_kinds(lines)
         mangled |= np.array([fix_mojibake(line) != line for line in lines], bool)
     of = {name: counts[:, number] > 0 for number, name in enumerate(CHARACTERS)}
@@ -176,6 +179,7 @@ def _alone(rows, texts):
         "lost": of["lost"],
         "unseen": of["control"] | of["invisible"],
         "mangled": mangled,
+        "forms": unusual & (counts[:, CHARACTERS.index("broken")] == 0),
     }
     if len(texts) == 2:
         source, target = texts

@@ -27,6 +27,10 @@ KINDS = {
     "mangled": Kind("UTF-8 that was read as Windows-1252", "read the text again with the right encoding"),
     "lost": Kind("characters that a conversion has lost (U+FFFD)", "get the original text again"),
     "unseen": Kind("control, invisible or private-use characters", "they only take up vocabulary"),
+    "forms": Kind(
+        "decomposed letters, or double, no-break or trailing spaces",
+        "tokenizer.normalize = 'nfc', the default, reads them as their usual form",
+    ),
     "untranslated": Kind("both sides are the same", "the model would learn to copy"),
     "duplicate": Kind("the row repeats an earlier one, ignoring case and white space", "it counts twice in training"),
     "contradiction": Kind("the text occurs earlier with another label", "choose one label"),

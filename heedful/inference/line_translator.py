@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from heedful.config import DecodeConfig
 from heedful.errors import InputError
-from heedful.inference.predictor import Predictor, ScoredText, Warn
+from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_other_forms
 from heedful.line_stream import line_batches
 from heedful.validation import require_texts
 
@@ -106,7 +106,9 @@ class LineTranslator(Predictor):
         """Return the source ids of lines, truncated to what the model reads."""
         most = self.max_length - 1  # without the end token
         # Blank lines count as empty, although some tokenizers have tokens for white space.
-        sources = self.source_tokenizer.encode_batch(line if line.strip() else "" for line in lines)
+        lines = [line if line.strip() else "" for line in lines]
+        sources = self.source_tokenizer.encode_batch(lines)
+        warn_of_other_forms(self.source_tokenizer, lines, sources)
         for index, ids in enumerate(sources):
             if len(ids) > most:
                 if warn:

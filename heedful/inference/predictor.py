@@ -1,12 +1,15 @@
 """The interface of all predictors, and the types of their results."""
 
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from heedful.config import DecodeConfig
-from heedful.errors import InputError
+from heedful.data.normalization import normalized
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import InputError, InputWarning
 from heedful.validation import require_texts
 
 Warn = Callable[[str], Any]
@@ -95,6 +98,19 @@ class Predictor:
 
     def refresh(self) -> None:
         """Use the current weights of the model, for a model that is still being trained."""
+
+
+def warn_of_other_forms(tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> None:
+    """Warn, once, if a tokenizer that folds nothing gives a text other `ids` than the same text in its usual form."""
+    if tokenizer.normalization != "none":
+        return
+    unusual = [(form, own) for text, own in zip(texts, ids, strict=True) if (form := normalized(text, "nfc")) != text]
+    if any(tokenizer.encode(form) != list(own) for form, own in unusual):
+        warnings.warn(
+            "A text has decomposed letters, or double, no-break or trailing spaces, and this model reads them as other "
+            "tokens than the usual form: its tokenizer does not fold them (tokenizer.normalize = 'none').",
+            InputWarning, stacklevel=2,
+        )  # fmt: skip
 
 
 class TooLong(InputError):

@@ -165,8 +165,10 @@ class Translate(Task):
         rows = list(corpus)  # source, reference, further references
         if not rows:
             raise InputError(f"{corpus.name} is empty.")
-        pairs, more = [row[:2] for row in rows], [row[2:] for row in rows]
-        references = [reference for _, reference in pairs]
+        pairs = [row[:2] for row in rows]
+        # References in the form that the model writes: the same letters, and spaces, as in its training text.
+        form = run.target_tokenizer.normalized
+        references, more = [form(row[1]) for row in rows], [tuple(map(form, row[2:])) for row in rows]
         options = {"tokenize": bleu_tokenizer_of(run.config, references), "more_references": more}
         began = time.monotonic()
         cut: list[str] = []

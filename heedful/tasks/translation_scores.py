@@ -36,5 +36,5 @@ def translate_and_score(
     from heedful.evaluation import score_text
 
     translations = translator.translate([source for source, _ in pairs], warn)
-    references = [reference for _, reference in pairs]
+    references = [translator.target_tokenizer.normalized(reference) for _, reference in pairs]
     return translations, score_text(translations, references, translator.target_tokenizer.lowercase, **options)

@@ -216,16 +216,9 @@ class Training:
         self.report(backend.device_summary(self.config.train.devices))
         validator = self.validator(model)
         trainer = Trainer(
-            self.run,
-            model,
-            self.examples,
-            validator,
-            self.report,
-            self.fingerprint,
-            self.seconds_spent,
-            base,
+            self.run, model, self.examples, validator, self.report, self.fingerprint, self.seconds_spent, base,
             self.valid_fingerprint,
-        )
+        )  # fmt: skip
         if verify:
             trainer.verify()
         if resume:
@@ -249,12 +242,16 @@ class Training:
         if trainer.progress.get("start"):
             change = trainer.selection.describe_change(validator(), trainer.progress)
             self.report(f"change by this training: {change}")
-        for part in [part for part in self.corpora if part not in ("train", "valid")] or ["valid"]:
-            scores = self.task.evaluate(self.run, self.corpora[part], validator.predictor)
-            signature = next(iter(scores.get("signatures", {}).values()), "")
-            self.report(f"{part}: {self.task.describe(scores)}" + (f"  ({signature})" if signature else ""))
+        self._score(validator.predictor)
         require_success(self.run, self.scored.get("valid"), self.report)
         return self.run
+
+    def _score(self, predictor):
+        """Score the test text, or the validation text where there is none."""
+        for part in [part for part in self.corpora if part not in ("train", "valid")] or ["valid"]:
+            scores = self.task.evaluate(self.run, self.corpora[part], predictor)
+            signature = next(iter(scores.get("signatures", {}).values()), "")
+            self.report(f"{part}: {self.task.describe(scores)}" + (f"  ({signature})" if signature else ""))
 
     def _examine(self):
         """Report what is wrong with the training text; keep the details in the run folder."""

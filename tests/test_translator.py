@@ -348,3 +348,19 @@ def test_stream_reads_ahead_but_not_everything(model, tokenizer):
     stream = translator.stream(source)
     next(stream)
     assert len(list(source)) > 900
+
+
+@pytest.mark.any_backend
+def test_settings_of_a_request_compile_nothing(whole):
+    """Guards against a program for each temperature, which takes seconds and memory in a server."""
+    translator = Translator.from_run(whole)
+    lines = ["o gato bebe", "a vaca come"]
+    options = {"sample": True, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.1}
+    translator.translate(lines, temperature=0.7, seed=1, **options)
+    programs = translator._search().shared.programs
+    for number in range(20):
+        varied = {name: value + number * 1e-3 for name, value in options.items() if name != "sample"}
+        translator.translate(lines, sample=True, temperature=0.1 + number * 0.01, seed=number, **varied)
+    assert len(programs) <= 4  # the expected length of results grows a few times
+    cold, greedy = translator.translate(lines, sample=True, temperature=1e-3), translator.translate(lines)
+    assert cold == translator.translate(lines, sample=True, temperature=5e-324) == greedy

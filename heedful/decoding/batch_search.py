@@ -27,6 +27,7 @@ from heedful.special_tokens import END_ID, START_ID
 
 SENTENCES_PER_SLOT = 4  # maximum sentences per slot in one call: with more, slots are idle less often at its end
 LEAST_LENGTH_RATIO = 2 / 3  # minimum ratio of shortest to longest source in a call, unless few sentences are left
+LEAST_TEMPERATURE = 1e-6  # what is lower draws the same tokens, and may be 0 in float32
 STEP = 4  # source lengths and capacities are rounded up to multiples of this
 
 
@@ -167,7 +168,20 @@ class BatchSearch:
             arguments["prefix"] = prefixes.padded(np.append(rows, -1), round_up(prefix, STEP))
         if self.decode.sample:
             arguments["randoms"] = self._randoms(queries, count, capacity)
+        if self.decode.sample or self.decode.repetition_penalty != 1:
+            arguments["numbers"] = self._numbers()
         return arguments, capacity
+
+    def _numbers(self):
+        """Return settings as an input of the program (5,), since clients may vary them with every request.
+
+        They are 1 / temperature, top_p, min_p, repetition_penalty and its inverse. XLA turns a division by a constant
+        into a product with the inverse, and such a product rounds the same way for a constant and for an input.
+        """
+        decode = self.decode
+        temperature = max(decode.temperature, LEAST_TEMPERATURE)
+        penalty = np.float32(decode.repetition_penalty)
+        return np.array([1 / np.float32(temperature), decode.top_p, decode.min_p, penalty, 1 / penalty], np.float32)
 
     def _read(self, queries, rows):
         """Return the argument of `prefill` (W, S), and the first input token of each sentence (W,)."""
@@ -195,7 +209,7 @@ class BatchSearch:
     def _search(self, capacity, names, *values):
         given = dict(zip(names, values, strict=True))
         inputs, slots = (given["source"], given["first"], given["limits"]), self.decode.batch_size
-        strategy, constraints = self._strategy(given.get("randoms")), self._constraints(given)
+        strategy, constraints = self._strategy(given), self._constraints(given)
         return tuple(search(self.model, *inputs, strategy, constraints, slots=slots, capacity=capacity))
 
     def _begin(self, capacity, names, *values):
@@ -208,22 +222,25 @@ class BatchSearch:
         return state, state.hypotheses.last[0, 0], unfinished(setup, state)
 
     def _setup(self, memory, capacity, given):
-        strategy, constraints = self._strategy(given.get("randoms")), self._constraints(given)
+        strategy, constraints = self._strategy(given), self._constraints(given)
         return new_setup(self.model, memory, given["first"], given["limits"], strategy, constraints, capacity=capacity)
 
     def _constraints(self, given):
+        penalty = None if self.decode.repetition_penalty == 1 else (given["numbers"][3], given["numbers"][4])
         return TokenConstraints(
-            END_ID, self.forbidden, given.get("min_lengths"), given.get("prefix"), self.decode.repetition_penalty,
+            END_ID, self.forbidden, given.get("min_lengths"), given.get("prefix"), penalty,
             self.decode.no_repeat_ngram,
         )  # fmt: skip
 
-    def _strategy(self, randoms):
+    def _strategy(self, given):
         decode = self.decode
         lengths: dict[str, Any] = {"length_penalty": decode.length_penalty, "length_norm": decode.length_norm}
         if decode.sample:
+            inverse_temperature, top_p, min_p = (given["numbers"][place] for place in range(3))
             return Sampling(
-                END_ID, scored=True, numbers=randoms, width=decode.n_best, temperature=decode.temperature,
-                top_k=decode.top_k, top_p=decode.top_p, min_p=decode.min_p, **lengths,
+                END_ID, scored=True, numbers=given["randoms"], width=decode.n_best,
+                inverse_temperature=inverse_temperature, top_k=decode.top_k, top_p=top_p if decode.top_p < 1 else None,
+                min_p=min_p if decode.min_p else None, **lengths,
             )  # fmt: skip
         if decode.beam_size == 1:
             return Greedy(END_ID, self.scored, **lengths)
@@ -258,7 +275,9 @@ def _program_settings(decode):
     """Return the settings, with those that are not part of the program's cache key reset to defaults."""
     plain = DecodeConfig()
     free = ("seed", "min_length", "min_ratio", "max_length", "max_ratio", "max_extra", "forbidden", "precision")
-    return dataclasses.replace(decode, **{name: getattr(plain, name) for name in free})
+    used = {"temperature": 1.0, "top_p": 0.5 if decode.top_p < 1 else 1.0, "min_p": 0.5 if decode.min_p else 0.0}
+    used |= {"repetition_penalty": 1.0 if decode.repetition_penalty == 1 else 2.0}
+    return dataclasses.replace(decode, **{name: getattr(plain, name) for name in free}, **used)
 
 
 def _parts(order, lengths, most, least):

@@ -21,8 +21,8 @@ class TokenConstraints:
         min_lengths: minimum number of tokens of each sentence before the end token (W + 1,), or None.
         prefix: tokens that each sentence must begin with (W + 1, P), 0 where it is free, or None. They override the
             other constraints.
-        repetition_penalty: divides the positive and multiplies the negative scores of tokens that a hypothesis
-            already contains (Keskar et al. 2019, section 4.1).
+        repetition_penalty: a number that divides the positive and multiplies the negative scores of tokens that a
+            hypothesis already contains (Keskar et al. 2019, section 4.1), and its inverse; None: no penalty.
         no_repeat_ngram: no sequence of this many tokens occurs twice in a hypothesis; 0: no constraint.
     """
 
@@ -30,7 +30,7 @@ class TokenConstraints:
     forbidden: tuple = ()
     min_lengths: Any = None
     prefix: Any = None
-    repetition_penalty: float = 1.0
+    repetition_penalty: tuple[Any, Any] | None = None
     no_repeat_ngram: int = 0
 
     def apply(self, logits, tokens, age, sentence):
@@ -43,8 +43,9 @@ class TokenConstraints:
             sentence: sentence number of each row (B,).
         """
         words, unconstrained = ops.arange(logits.shape[-1], dtype="int32"), logits
-        if self.repetition_penalty != 1.0:
-            penalised = ops.where(logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty)
+        if self.repetition_penalty is not None:
+            penalty, inverse = self.repetition_penalty
+            penalised = ops.where(logits > 0, logits * inverse, logits * penalty)
             logits = ops.where(_among(tokens, logits.shape[-1]), penalised, logits)
         if self.no_repeat_ngram:
             logits = ops.where(self._would_repeat(tokens, age, logits.shape[-1]), NEVER, logits)

@@ -104,7 +104,7 @@ class SlotSearch:
             return []
         active = np.array([ticket is not None for ticket in self.tickets])
         self._state, sentence, found = self._program("segment")(
-            self._state, self._limits, self._least, active, np.int32(steps), np.int32(enough)
+            self._state, self._limits, self._least, active, np.int32(steps), np.int32(enough), self.search._numbers()
         )
         sentence = np.asarray(backend.to_numpy(sentence))
         done = np.flatnonzero(active & (sentence >= self.slots))
@@ -150,10 +150,11 @@ class SlotSearch:
             key, lambda: backend.compiled(function, self.model, loop=kind == "segment", overwrite=kind != "begin")
         )
 
-    def _setup(self, memory, limits=None, least=None):
+    def _setup(self, memory, limits=None, least=None, numbers=None):
         limits = ops.zeros((self.slots,), "int32") if limits is None else limits
-        strategy = self.search._strategy(None)
-        constraints = self.search._constraints({"min_lengths": least})
+        numbers = self.search._numbers() if numbers is None else numbers  # unused, where no token is chosen
+        given = {"min_lengths": least, "randoms": None, "numbers": numbers}
+        strategy, constraints = self.search._strategy(given), self.search._constraints(given)
         first = ops.full((self.slots,), START_ID, "int32")
         return new_setup(self.model, memory, first, limits, strategy, constraints, capacity=self.capacity, ring=True)
 
@@ -186,10 +187,10 @@ class SlotSearch:
             hypotheses=map_structure(fresh_rows, state.hypotheses, fresh),
         )
 
-    def _segment(self, state: LoopState, limits, least, active, steps, enough):
+    def _segment(self, state: LoopState, limits, least, active, steps, enough, numbers):
         """Advance all slots; return the state, the sentence of each slot (B,), and the results (B, P, C)."""
-        limits, least, active = (ops.convert_to_tensor(array) for array in (limits, least, active))
-        setup = self._setup(state.memory, limits, least)
+        limits, least, active, numbers = (ops.convert_to_tensor(array) for array in (limits, least, active, numbers))
+        setup = self._setup(state.memory, limits, least, numbers)
         state = state._replace(sentence=ops.where(active, state.sentence, self.slots))
         end, begun = state.clock + steps, ops.sum(ops.cast(active, "int32"))
 

@@ -106,18 +106,18 @@ class Sampling(Greedy):
         numbers: uniform random numbers (W + 1, K, steps), one for each token. A sample depends on these numbers and on
             the model only, so it is the same in any batch.
         width: number of samples per sentence.
-        temperature: divides the logits; below 1 sharpens the distribution.
+        inverse_temperature: multiplies the logits; above 1 sharpens the distribution.
         top_k: draw from this many most likely tokens; 0: all.
-        top_p: draw from the smallest set of tokens with this total probability (Holtzman et al. 2020); 1: all.
-        min_p: draw from tokens with at least this fraction of the highest probability; 0: all.
+        top_p: draw from the smallest set of tokens with this total probability (Holtzman et al. 2020); None: all.
+        min_p: draw from tokens with at least this fraction of the highest probability; None: all.
     """
 
     numbers: Any = None
     width: int = 1
-    temperature: float = 1.0
+    inverse_temperature: Any = 1.0
     top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
+    top_p: Any = None
+    min_p: Any = None
 
     def results(self, state):
         """Return tokens and scores as `Greedy` does, best first; all samples are results."""
@@ -126,17 +126,17 @@ class Sampling(Greedy):
         return pick_rows(tokens, order), ops.take_along_axis(scores, order, axis=-1)
 
     def _choose(self, logits, step):
-        logits = logits / self.temperature
+        logits = logits * self.inverse_temperature
         if self.top_k:
             least = top_k(logits, min(self.top_k, logits.shape[-1]))[0][..., -1:]
             logits = ops.where(logits < least, NEVER, logits)
         probabilities = softmax(logits)
-        if self.top_p < 1:
+        if self.top_p is not None:
             falling = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
             before = ops.cumsum(falling, axis=-1) - falling  # probability of all better tokens
             least = ops.min(ops.where(before < self.top_p, falling, 1.0), axis=-1, keepdims=True)
             probabilities = ops.where(probabilities < least, 0.0, probabilities)
-        if self.min_p:
+        if self.min_p is not None:
             least = self.min_p * ops.max(probabilities, axis=-1, keepdims=True)
             probabilities = ops.where(probabilities < least, 0.0, probabilities)
         rising = ops.cumsum(probabilities, axis=-1)

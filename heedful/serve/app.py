@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from heedful.errors import InputError
 from heedful.serve import deepl, libretranslate, openai, pages
 from heedful.serve.monitoring import Monitor
-from heedful.serve.requests import Refused
+from heedful.serve.requests import Refused, ignored_fields
 from heedful.serve.service import Service
 
 OPEN = ("/livez", "/readyz", "/health")  # paths that need no key
@@ -72,7 +72,9 @@ def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
 
         async def sent(message):
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *allowed]
+                names = ", ".join(ignored_fields(scope))
+                warning = [(b"warning", f'299 heedful "ignored: {names}"'.encode())] if names else []
+                message["headers"] = [*message.get("headers", []), *allowed, *warning]
             await send(message)
 
         await (refusal or app)(scope, receive, sent)

@@ -12,12 +12,18 @@ IGNORED = (
     "show_billed_characters", "split_sentences", "preserve_formatting", "model_type", "context", "formality",
     "enable_beta_languages", "outline_detection",
 )  # fmt: skip
+# Accepted too; the answer says in a header that they were ignored.
+NOTED = (
+    "tag_handling", "tag_handling_version", "ignore_tags", "non_splitting_tags", "splitting_tags", "glossary_id",
+    "style_id", "custom_instructions", "extra_body_parameters",
+)  # fmt: skip
 
 
 def routes(service: Service) -> list[Route]:
     """Return the routes of the interface."""
     fields = {"text": Field(TEXTS, ...), "target_lang": Field(TEXT, ...), "source_lang": Field(TEXT)}
     fields |= {name: Field(ANY, ignored=True) for name in IGNORED}
+    fields |= {name: Field(ANY, ignored=True, noted=True) for name in NOTED}
 
     async def translate(request: Request) -> JSONResponse:
         given = await read_fields(request, fields, service.limits, forms=True)

@@ -4,10 +4,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from heedful.serve.requests import TEXT, TEXTS, WHOLE, Field, Refused, answers, read_fields, require_texts
+from heedful.serve.requests import TEXT, TEXTS, WHOLE, Field, Refused, answers, note_ignored, read_fields, require_texts
 from heedful.serve.service import Service
 
-FORMATS = ("text",)
+FORMATS = ("text", "html")
 
 
 def routes(service: Service) -> list[Route]:
@@ -23,6 +23,8 @@ def routes(service: Service) -> list[Route]:
         given = await read_fields(request, fields, limits, forms=True)
         if given["format"] not in FORMATS:
             raise Refused(422, f"The format must be {' or '.join(FORMATS)}.")
+        if given["format"] == "html":
+            note_ignored(request, "format=html")
         several = isinstance(given["q"], list)
         texts = given["q"] if several else [given["q"]]
         require_texts("q", texts, limits)

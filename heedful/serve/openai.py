@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from heedful.errors import InputError
+from heedful.inference.predictor import ScoredText
 from heedful.serve.requests import (
     ANY,
     FLAG,
@@ -39,6 +40,7 @@ IGNORED = (
     "service_tier", "stream_options", "response_format", "modalities", "reasoning_effort",
 )  # fmt: skip
 SEEDS = 2**32 - 1
+LEAST_TEMPERATURE = 1e-4  # below it, the most likely token is drawn anyway
 
 
 def routes(service: Service) -> list[Route]:
@@ -159,12 +161,14 @@ def _options(one: Served, given) -> dict[str, Any]:
     most = given["max_completion_tokens"] or given["max_tokens"]
     if most:
         options["max_length"] = most
-    if given["temperature"] or (given["top_p"] or 1) < 1:
-        options |= {"sample": True, "beam_size": 1, "temperature": given["temperature"] or 1.0}
+    temperature = given["temperature"]
+    greedy = temperature is not None and temperature < LEAST_TEMPERATURE
+    if not greedy and (temperature or (given["top_p"] or 1) < 1):
+        options |= {"sample": True, "beam_size": 1, "temperature": temperature or 1.0}
         if given["top_p"]:
             options["top_p"] = given["top_p"]
         options["seed"] = given["seed"] if given["seed"] is not None else int.from_bytes(uuid.uuid4().bytes[:4])
-    elif given["temperature"] == 0:
+    elif greedy and one.predictor.decode.sample:
         options["sample"] = False
     if given["n"] > 1:
         options |= {"n_best": given["n"]}
@@ -176,20 +180,50 @@ def _options(one: Served, given) -> dict[str, Any]:
 async def _write(request, service, one, prompts, given):
     """Return (prompt, text) for each result of each prompt."""
     options = _options(one, given)
-    if one.task.translates and not options:
-        lines = service.translate(one, prompts)
+    if one.task.translates:
+        lines = _translated_lines(service, one, prompts, options)
         found = iter(await answers(request, [future for each in lines for future in each], service.limits))
+        most = options.get("max_length")
         return [
-            (prompt, "\n".join(next(found).text for _ in each)) for prompt, each in zip(prompts, lines, strict=True)
+            (prompt, _joined(one, texts, most))
+            for prompt, each in zip(prompts, lines, strict=True)
+            for texts in _results([next(found) for _ in each], given["n"])
         ]
     futures = [service.generate(one, prompt, **options) for prompt in prompts]
     candidates_of = await answers(request, futures, service.limits)
-    start = [0 if one.task.translates else len(prompt) for prompt in prompts]
     return [
-        (prompt, candidate.text[begin:])
-        for prompt, begin, candidates in zip(prompts, start, candidates_of, strict=True)
+        (prompt, candidate.text[len(prompt) :])
+        for prompt, candidates in zip(prompts, candidates_of, strict=True)
         for candidate in candidates
     ]
+
+
+def _translated_lines(service, one, prompts, options):
+    """Queue the lines of each prompt, which are translated one by one whatever the options; return their futures."""
+    if not options:
+        return service.translate(one, prompts)
+    return [[service.generate(one, line, **options) for line in prompt.split("\n")] for prompt in prompts]
+
+
+def _results(lines, count):
+    """Yield `count` results, each the texts of all lines; a line with fewer candidates repeats its last one."""
+    lines = [[line] if isinstance(line, ScoredText) else line for line in lines]
+    for index in range(count):
+        yield [candidates[min(index, len(candidates) - 1)].text for candidates in lines]
+
+
+def _joined(one, lines, most):
+    """Return lines as one text of up to `most` tokens in all."""
+    if most is None:
+        return "\n".join(lines)
+    tokenizer, kept = one.run.target_tokenizer, []
+    for line in lines:
+        ids = tokenizer.encode(line)
+        kept.append(line if len(ids) <= most else tokenizer.decode(ids[:most]))
+        most -= len(ids)
+        if most <= 0:
+            break
+    return "\n".join(kept)
 
 
 def _until_stop(text, given):
@@ -206,35 +240,66 @@ def _reason(one, text, given):
 
 
 async def _streamed(service, one, prompt, given, chunk) -> Response:
-    """Return the stream of a text, piece by piece, as server-sent events."""
+    """Return the stream of a text, piece by piece, as server-sent events; a translator's lines follow one by one."""
     if given["stop"]:
         raise Refused(422, "Stop sequences are not supported in a stream.")
-    loop, pieces = asyncio.get_running_loop(), asyncio.Queue[str | None]()
     options = _options(one, given) | ({"beam_size": 1} if one.predictor.decode.beam_size > 1 else {})
-    future = service.stream(one, prompt, lambda piece: loop.call_soon_threadsafe(pieces.put_nowait, piece), **options)
-    future.add_done_callback(lambda _: loop.call_soon_threadsafe(pieces.put_nowait, None))
     head = _head("chat.completion.chunk" if chunk is _chat_chunk else "text_completion", one)
+    first, *others = prompt.split("\n") if one.task.translates else [prompt]
+    stream = _Stream(service, one, first, options)  # here, so that a full queue is an answer of its own
 
     async def events() -> AsyncIterator[str]:
-        written = ""
+        nonlocal stream
         try:
             async with asyncio.timeout(service.limits.seconds):
-                while (piece := await pieces.get()) is not None:
-                    written += piece
+                async for piece in stream.pieces():
                     yield _event(head | {"choices": [chunk(piece, None)]})
-            result = future.result()  # a translator's; its last piece may not have been followed
-            if result is not None and result.text.startswith(written) and result.text != written:
-                yield _event(head | {"choices": [chunk(result.text[len(written) :], None)]})
+                left = options.get("max_length")
+                for line in others:
+                    if left is not None:
+                        left -= len(one.run.target_tokenizer.encode(stream.written))
+                        if left <= 0:
+                            break
+                        options["max_length"] = left
+                    yield _event(head | {"choices": [chunk("\n", None)]})
+                    stream = _Stream(service, one, line, options)
+                    async for piece in stream.pieces():
+                        yield _event(head | {"choices": [chunk(piece, None)]})
             yield _event(head | {"choices": [chunk("", "stop")]})
             yield "data: [DONE]\n\n"
         except InputError as error:
             yield _event({"error": {"message": str(error), "type": "invalid_request_error"}})
+        except Refused as error:
+            yield _event({"error": {"message": error.message, "type": "invalid_request_error"}})
         except TimeoutError:
             yield _event({"error": {"message": "time is up", "type": "timeout"}})
         finally:
-            future.cancel()  # the client has left: its slot is free
+            stream.future.cancel()  # the client has left: its slot is free
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+class _Stream:
+    """The continuation, or the translation, of one text, as it is written."""
+
+    def __init__(self, service, one, text, options):
+        loop, self.written = asyncio.get_running_loop(), ""
+        self._queue = asyncio.Queue[str | None]()
+        self.future = service.stream(
+            one, text, lambda piece: loop.call_soon_threadsafe(self._queue.put_nowait, piece), **options
+        )
+        self.future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._queue.put_nowait, None))
+
+    async def pieces(self) -> AsyncIterator[str]:
+        """Yield the pieces of the text as they come."""
+        while (piece := await self._queue.get()) is not None:
+            self.written += piece
+            yield piece
+        result = self.future.result()  # a translator's; its last piece may not have been followed
+        if result is not None and result.text.startswith(self.written) and result.text != self.written:
+            rest = result.text[len(self.written) :]
+            self.written = result.text
+            yield rest
 
 
 def _event(content: Any) -> str:

@@ -5,6 +5,7 @@ import concurrent.futures
 import dataclasses
 import difflib
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
@@ -57,8 +58,12 @@ class Field:
     most: float | None = None
     ignored: bool = False
     """Accepted for the sake of clients that send it; it has no effect."""
+    noted: bool = False
+    """Whether the answer says so, since the client may rely on the effect."""
 
 
+IGNORED, NAMED, NAME_LENGTH = "heedful.ignored", 12, 40  # key of a scope; names that are listed, and their length
+MISSPELT = 0.75  # similarity from which an unknown field is a misspelt one
 NUMBER, TEXT, TEXTS, FLAG, WHOLE, ANY = "number", "text", "texts", "flag", "whole", "any"
 
 
@@ -93,7 +98,8 @@ async def read_fields(
         forms: whether a form is accepted.
 
     Raises:
-        Refused: the body is too large, of another type, or no JSON object; or a field is unknown or of a wrong type.
+        Refused: the body is too large, of another type, or no JSON object; or a field is misspelt or of a wrong type.
+            Other unknown fields are ignored, and a `Warning` header says so: clients are newer than servers.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON and not (forms and kind == FORM):
@@ -102,10 +108,24 @@ async def read_fields(
     given = _from_form(body, fields) if kind == FORM else _from_json(body)
     for name in given:
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, 1, 0.6)
-            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(fields)}."
-            raise Refused(422, f"There is no field {name!r}: {advice}")
+            if near := difflib.get_close_matches(name, fields, 1, MISSPELT):
+                raise Refused(422, f"There is no field {name!r}: did you mean {near[0]!r}?")
+            note_ignored(request, name)
+        elif fields[name].noted:
+            note_ignored(request, name)
     return {name: _checked(name, field, given.get(name)) for name, field in fields.items()}
+
+
+def note_ignored(request: Request, what: str) -> None:
+    """Let the `Warning` header of the answer say that a field, or its value, was ignored."""
+    ignored = request.scope.setdefault("state", {}).setdefault(IGNORED, [])
+    if len(ignored) < NAMED:
+        ignored.append(re.sub(r"[^\w.=-]", "?", what[:NAME_LENGTH], flags=re.ASCII))
+
+
+def ignored_fields(scope: Mapping[str, Any]) -> list[str]:
+    """Return what `note_ignored` has noted of a request, by its ASGI scope."""
+    return scope.get("state", {}).get(IGNORED, [])
 
 
 def _from_json(body):

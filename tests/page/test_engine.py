@@ -286,6 +286,8 @@ def tokenizers():
             for prefix_space in (False, True) if kind in ("bpe", "unigram") else (False,):
                 tokenizer = Tokenizer.train(lines, kind, 700, lowercase, prefix_space=prefix_space)
                 yield f"{kind}{', lower-cased' * lowercase}{', prefix space' * prefix_space}", tokenizer
+        for form in ("nfc", "nfkc"):
+            yield f"{kind}, {form}", Tokenizer.train(lines, kind, 700, prefix_space=kind == "bpe", normalize=form)
 
 
 def test_tokenizers_equal_those_of_the_library(browser, tmp_path):

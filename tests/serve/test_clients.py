@@ -149,3 +149,45 @@ def test_metrics_count_without_personal_labels(client):
     assert "someone" not in reported
     assert client.get("/livez").text == client.get("/readyz").text == "ok"
     assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_translation_of_several_lines_has_one_meaning(openai, client):
+    """Guards against options that change whether a text is translated line by line."""
+    text = "o gato bebe\n\na vaca come"
+    expected = client.post("/translate", json={"q": text, "target": "en"}).json()["translatedText"]
+    assert expected.count("\n") == 2
+
+    def written(**options):
+        answer = openai.completions.create(model="run", prompt=text, **options)
+        if options.get("stream"):
+            return "".join(chunk.choices[0].text for chunk in answer)
+        return answer.choices[0].text
+
+    for options in ({}, {"temperature": 0}, {"temperature": 5e-324}, {"temperature": 1e-3}, {"max_tokens": 64}):
+        assert written(**options) == expected, options
+        assert written(stream=True, **options) == expected, options
+    several = openai.completions.create(model="run", prompt=text, n=2).choices
+    assert [choice.text.count("\n") for choice in several] == [2, 2]
+    short = [written(max_tokens=4, stream=stream) for stream in (False, True)]
+    assert short[0] == short[1]
+    assert expected.startswith(short[0][:5])
+
+
+def test_unknown_fields_are_ignored_and_a_header_says_so(client):
+    """Guards clients such as Weblate, which send what later versions of an API know."""
+    fields = {
+        "text": ["o gato bebe"],
+        "target_lang": "EN",
+        "tag_handling": "xml",
+        "ignore_tags": ["x"],
+        "new\nfield": 1,
+    }
+    answer = client.post("/v2/translate", json=fields)
+    assert answer.status_code == 200
+    assert answer.headers["warning"] == '299 heedful "ignored: tag_handling, ignore_tags, new?field"'
+    html = client.post("/translate", json={"q": "o gato", "target": "en", "format": "html"})
+    assert html.status_code == 200
+    assert html.headers["warning"] == '299 heedful "ignored: format=html"'
+    plain = client.post("/translate", json={"q": "o gato", "target": "en"})
+    assert "warning" not in plain.headers
+    assert client.post("/translate", json={"q": "o gato", "taget": "en"}).status_code == 422

@@ -38,7 +38,7 @@ TRANSLATE = {"q": "o gato bebe", "target": "en"}
     ({"q": "a", "target": "en", "alternatives": True}, 422, "must be a whole number"),
     ({"q": "a", "target": "xx"}, 400, "There is no translation from auto to xx; there is: pt-en"),
     ({"q": "a", "target": "en", "source": "de"}, 400, "from de to en"),
-    ({"q": "a", "target": "en", "format": "html"}, 422, "format must be text"),
+    ({"q": "a", "target": "en", "format": "xml"}, 422, "format must be text or html"),
     ({"q": "a\n" * 50, "target": "en"}, 413, "51 lines; a request may have 20"),
     ({"q": "a" * 3000, "target": "en"}, 413, "3,000 characters; 2,000 are allowed"),
     ({"q": "\ud800", "target": "en"}, 422, "half a character"),

@@ -16,6 +16,8 @@ from heedful.config.format_1 import RENAMED
 from heedful.errors import InputError
 from heedful.validation import from_dict
 
+COMMAND_LINE = "command line"  # the origin of a setting
+
 
 def override(config: Config, arguments: Sequence[str]) -> Config:
     """Return a config with `--section.key value` arguments applied, checked like the keys of a recipe.
@@ -83,7 +85,7 @@ def origins(recipe: str | Path | None, arguments: Sequence[str]) -> dict[str, st
         for section, values in read_recipe(recipe).items():
             names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
             found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
-    given = {flag.removeprefix("--"): "command line" for flag, _ in _pairs(arguments)}
+    given = {flag.removeprefix("--"): COMMAND_LINE for flag, _ in _pairs(arguments)}
     sizes = [f"model.{name}" for name in SET_BY_SIZE]
     if "model.size" in given:  # replaces the recipe's sizes
         found = {name: origin for name, origin in found.items() if name not in sizes}

@@ -301,14 +301,22 @@ def test_each_side_may_have_its_own_vocabulary_size(recipe, tmp_path):
 def test_a_training_continues_from_a_run_of_its_task(recipe, tmp_path, cli):
     """Guards against losing what the first training learned: the first validation is as good as its last one."""
     first = workflows.train(Config.from_toml(recipe("classify")), tmp_path / "first", quiet)
-    said = cli(
-        "train", recipe("classify"), "--run", "second", "--train.init_from", "first", "--train.schedule", "paper"
-    )
+    paper = tmp_path / "paper.toml"
+    paper.write_text(recipe("classify").read_text().replace('schedule = "constant"', 'schedule = "paper"'))
+    said = cli("train", paper, "--run", "second", "--train.init_from", "first")
     assert said.returncode == 0, said.stderr
     assert b"weights initialised from first" in said.stdout
     second = Run.open(tmp_path / "second")
     train = second.config.train
     assert (train.schedule, train.learning_rate, train.warmup_updates) == ("constant", 1e-4, 100)
+    origins = second.origins()
+    assert origins["train.schedule"] == "train.init_from, first"
+    assert origins["train.updates"] == "recipe paper.toml"
+    for option, value in (("model.d_model", 32), ("tokenizer.kind", "char"), ("train.schedule", "paper")):
+        idle = cli("train", recipe("classify"), "--run", "idle", "--train.init_from", "first", f"--{option}", value)
+        assert idle.returncode == 2
+        assert f"--{option} {value} would have no effect: a training that starts from first has" in idle.stderr.decode()
+        assert not (tmp_path / "idle").exists()
     assert second.tokenizer.to_json() == first.tokenizer.to_json()
     before, after = (run.log.read()[place]["loss"] for run, place in ((first, -1), (second, 0)))
     assert after < before * 1.05

@@ -6,16 +6,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from heedful import backend
+from heedful import backend, settings
 from heedful.cache import keep_compilations
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.plugins import find_task
 from heedful.run import Run
+from heedful.settings import COMMAND_LINE
 from heedful.training.cost_estimate import FIRST, Trial, largest_batch
 from heedful.workflows.weighted_text import files_by_weight
 
@@ -40,6 +41,30 @@ def complete(config: Config, report: Callable[[str], Any]) -> tuple[Config, Sequ
         config = _with_largest_batch(config, tokenizers)
         report(f"largest batch: {config.data.batch_tokens:,} tokens")
     return config, tokenizers
+
+
+def origins_of_prepared(asked: Config, config: Config, origins: Mapping[str, str]) -> dict[str, str]:
+    """Return where the settings of a completed config come from, by full name.
+
+    Args:
+        asked: the config that was asked for.
+        config: the same, completed.
+        origins: where its settings came from.
+
+    Raises:
+        InputError: a setting from the command line has no effect: `train.init_from` brings another value.
+    """
+    before, after = settings.flat(asked), settings.flat(config)
+    changed = settings.changed(asked, config)
+    if not asked.train.init_from:
+        return dict(origins)
+    for name in changed:
+        if origins.get(name, "").startswith(COMMAND_LINE) and before[name] not in (None, "auto"):
+            raise InputError(
+                f"--{name} {before[name]} would have no effect: a training that starts from {asked.train.init_from} "
+                f"has {name} = {after[name]!r}. Leave it out."
+            )
+    return dict(origins) | dict.fromkeys(changed, f"train.init_from, {asked.train.init_from}")
 
 
 def _with_largest_batch(config, tokenizers):

@@ -30,7 +30,7 @@ from heedful.workflows.folder import EXAMINATION, require_free, written
 from heedful.workflows.general_text import GeneralText
 from heedful.workflows.initial_weights import initialise
 from heedful.workflows.outcome import require_success
-from heedful.workflows.preparation import complete
+from heedful.workflows.preparation import complete, origins_of_prepared
 from heedful.workflows.time_plan import fit_into_minutes
 from heedful.workflows.weighted_text import weighted_examples
 
@@ -108,6 +108,7 @@ class Training:
             raise InputError(f"{path} is the run to start from: choose another folder with --run.")
         require_free(path, force)
         training = cls.prepared(config, path, report)  # reads all text, before anything is written or deleted
+        origins = origins_of_prepared(config, training.config, origins or {})
         if config.train.epochs:
             origins = dict(origins or {}) | {"train.updates": "counted, from train.epochs"}
         config = training.config

@@ -38,7 +38,8 @@ nb_output_stderr = "remove"  # progress bars and notes of libraries
 
 autodoc_default_options = {
     "members": True,
-    "exclude-members": "build, build_from_config, compute_mask, compute_output_shape, from_config, get_config",
+    "exclude-members": "build, build_from_config, compute_mask, compute_output_shape, compute_output_spec, "
+    "from_config, get_config",
 }
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"

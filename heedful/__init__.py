@@ -4,6 +4,8 @@ import importlib
 import os
 from typing import TYPE_CHECKING
 
+from heedful import keras_registry
+
 os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "jax"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Keras may load TensorFlow, which prints messages
 
@@ -59,6 +61,11 @@ _MODULES = {
     "train": "heedful.workflows",
 }
 
+# Packages and modules that are imported on first use too: `heedful.layers.TokenEmbedding` after `import heedful`.
+_PACKAGES = ("data", "decoding", "inspection", "layers", "models", "training")
+
+keras_registry.register()
+
 __all__ = [
     "CausalLM", "Classifier", "Config", "DecoderBlock", "EncoderBlock", "Generator", "MaskFiller", "MaskedLM",
     "MultiHeadAttention", "Perplexity", "Run", "TextClassifier", "TextEmbedder", "TextGenerator", "TokenAccuracy",
@@ -70,6 +77,8 @@ __all__ = [
 def __getattr__(name):
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"heedful.{name}")
     raise AttributeError(f"module 'heedful' has no attribute {name!r}")
 
 

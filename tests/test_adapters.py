@@ -136,7 +136,7 @@ def test_a_worse_model_is_not_selected(base, tmp_path):
     lines = []
     config = change(
         Config.from_json(base.path / "config.json"), "--train.init_from", str(base.path), *LORA,
-        "--train.learning_rate", "50", "--train.select_by", "loss",
+        "--train.learning_rate", "0.1", "--train.select_by", "loss",
     )  # fmt: skip
     run = workflows.train(config, tmp_path / "bad", lines.append)
     before, after = (read_checked(each.weights_path())[0] for each in (base, run))

@@ -99,7 +99,7 @@ def test_the_explicit_mask_wins(numpy):
 
 def test_masks_that_contradict_each_other_are_refused():
     x = PaddedVectors()(keras.random.normal((2, 7, 12)))
-    with pytest.raises(ValueError, match=r"`visible` has the shape \(2, 1, 1, 6\).*Keras mask of the keys, \(2, 7\)"):
+    with pytest.raises(ValueError, match=r"shape \(2, 1, 1, 6\) does not fit.*\(2, 3, 7, 7\)"):
         MultiHeadAttention(12, 3)(x, visible=np.ones((2, 1, 1, 6), bool))
 
 

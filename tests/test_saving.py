@@ -27,7 +27,7 @@ from heedful.training.objective import Objective
 from heedful.training.optimizer import SCHEDULES, Schedule, adam
 
 SIZES = {"num_layers": 1, "d_model": 6, "num_heads": 2, "d_ff": 10, "max_length": 13, "dropout": 0.2}
-ABSTRACT = {"Base", "TextEncoder", "TokenMean", "_MaskedSum", "AttentionSublayer"}  # never saved themselves
+ABSTRACT = {"Base", "TextEncoder", "TokenMean", "_MaskedSum", "AttentionSublayer", "SameShape"}  # never saved
 KERAS = (
     keras.layers.Layer, keras.losses.Loss, keras.metrics.Metric, keras.optimizers.Optimizer,
     keras.optimizers.schedules.LearningRateSchedule, keras.initializers.Initializer, keras.DTypePolicy,

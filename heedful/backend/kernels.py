@@ -10,6 +10,8 @@ from heedful.backend.devices import NAME, jax_on_cpu
 
 if NAME == "jax":
     from heedful.backend import xla_gradients
+elif NAME == "torch":
+    import torch
 
 
 def attend(query, keys, values, visible=None):
@@ -68,7 +70,12 @@ def layer_norm(x, gain, shift, epsilon):
     if jax_on_cpu():
         weights = (None if y is None else ops.convert_to_tensor(y) for y in (gain, shift))
         return xla_gradients.layer_norm(x, *weights, epsilon)
-    normal = ops.layer_normalization(x, gain, shift, axis=-1, epsilon=epsilon)
+    if NAME == "torch":  # the same kernel by the size of the gain: Keras asks x, whose sizes are unknown to exports
+        wide = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+        gain, shift = (None if y is None else ops.convert_to_tensor(y, wide.dtype) for y in (gain, shift))
+        normal = torch.nn.functional.layer_norm(wide, tuple(gain.shape), gain, shift, epsilon)
+    else:
+        normal = ops.layer_normalization(x, gain, shift, axis=-1, epsilon=epsilon)
     return ops.cast(normal, keras.backend.standardize_dtype(x.dtype))
 
 

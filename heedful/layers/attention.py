@@ -9,10 +9,11 @@ from keras import ops
 from heedful import backend
 from heedful.architecture import choices
 from heedful.layers import masks
-from heedful.layers.cache import KeyValueCache
+from heedful.layers.cache import KeyValueCache, PrefixedCache
 from heedful.layers.dropout import Dropout
 from heedful.layers.positions import rotate
 from heedful.layers.projection import Projection
+from heedful.layers.same_shape import SameShape
 from heedful.layers.softmax import softmax
 
 PROJECTIONS = choices("attention_projections")
@@ -24,11 +25,16 @@ def attention_weights(query, keys, visible=None):
     Args:
         query: (B, T, N, H).
         keys: (B, S, K, H); each key head serves N / K query heads.
-        visible: boolean, broadcastable to (B, N, T, S), or None.
+        visible: boolean, broadcastable to (B, N, T, S), or (B, T, S); True where a query may attend. None: everywhere.
 
     Returns:
         Weights (B, N, T, S) in float32; each row sums to 1.
+
+    Raises:
+        ValueError: `visible` is not boolean, or its shape does not fit.
     """
+    if visible is not None:
+        visible = masks.checked(visible, (query.shape[0], query.shape[2], query.shape[1], keys.shape[1]))
     groups = query.shape[2] // keys.shape[2]
     keys = ops.repeat(keys, groups, axis=2) if groups > 1 else keys
     scores = ops.einsum("btnh,bsnh->bnts", query, keys)
@@ -36,7 +42,7 @@ def attention_weights(query, keys, visible=None):
 
 
 @keras.saving.register_keras_serializable("heedful")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(SameShape):
     """Multi-head attention: each query attends to the keys that are visible to it (Vaswani et al. 2017, section 3.2).
 
     Projections of the same input are fused into one matrix product: query, key and value in self-attention, key and
@@ -136,14 +142,17 @@ class MultiHeadAttention(keras.layers.Layer):
         mask=None,
         queries_mask=None,
         memory_mask=None,
+        values=None,
     ):
         """Attend from `queries` to themselves, or to `memory` in cross-attention.
 
         Args:
             queries: (B, T, D).
             memory: for cross-attention: (B, S, D), or its `KeyValueCache` from `project_memory`.
-            visible: boolean, broadcastable to (B, N, T, S); True where a query may attend. It replaces `causal` and
-                Keras masks. None: what these leave visible, or everything.
+            values: for cross-attention: what the values are computed from, (B, S, D), if it is not the `memory`, which
+                then only gives the keys: query, key and value of the paper are `layer(query, key, values=value)`.
+            visible: boolean, broadcastable to (B, N, T, S), or (B, T, S); True where a query may attend. It replaces
+                `causal` and Keras masks. None: what these leave visible, or everything.
             cache: for self-attention in generation: a `KeyValueCache` or `PrefixedCache` for all positions, or None.
             place: cache index at which the new keys and values are stored.
             positions: positions of the queries, (T,) or (B, T), used for rotary positions. None: 0 to T - 1.
@@ -154,14 +163,15 @@ class MultiHeadAttention(keras.layers.Layer):
             The output (B, T, D); with `cache`, a pair (output, updated cache).
 
         Raises:
-            ValueError: `visible` does not fit the Keras mask that it replaces.
+            ValueError: `visible` is not boolean or does not fit, or the inputs are not those of this kind of attention.
         """
+        self._check_inputs(memory, values)
         if self.cross:  # of a cache, Keras passes a cache of nothing
             mask = None if isinstance(memory, KeyValueCache) else memory_mask
         elif mask is None:
             mask = queries_mask
-        visible = self._visible(visible, mask, queries, cache, place)
-        query, new = self._project(queries, memory, positions)
+        visible = self._visible(visible, mask, queries, memory, cache, place)
+        query, new = self._project(queries, memory, values, positions)
         stored = memory if isinstance(memory, KeyValueCache) else None
         if cache is not None:
             stored = cache = cache.write(place, *new)
@@ -179,11 +189,16 @@ class MultiHeadAttention(keras.layers.Layer):
             attended = self.output_projection(attended)
         return attended if cache is None else (attended, cache)
 
-    def _visible(self, visible, keras_mask, queries, cache, place):
+    def _sizes(self, queries, memory, cache):
+        """Return the axes (B, N, T, S) of the attention weights; None where one is not known."""
+        read = memory if self.cross else queries if cache is None else cache
+        length = read.length if isinstance(read, (KeyValueCache, PrefixedCache)) else read.shape[1]
+        return queries.shape[0], self.num_heads, queries.shape[1], length
+
+    def _visible(self, visible, keras_mask, queries, memory, cache, place):
         """Return the visible keys: `visible` if given, otherwise from the Keras mask and `causal`; None for all."""
         if visible is not None:
-            masks.check_agreement(visible, keras_mask)
-            return visible
+            return masks.checked(visible, self._sizes(queries, memory, cache))
         if keras_mask is not None:
             visible = masks.padding(keras_mask)
         if self.causal:
@@ -193,16 +208,26 @@ class MultiHeadAttention(keras.layers.Layer):
             visible = causal if visible is None else ops.logical_and(visible, causal)
         return visible
 
+    def _check_inputs(self, memory, values):
+        """Raise `ValueError` if inputs are missing or would not be read."""
+        if self.cross and memory is None:
+            raise ValueError("Cross-attention needs a memory to attend to.")
+        if not self.cross and (memory is not None or values is not None):
+            raise ValueError("Self-attention reads the queries alone: a memory or values need cross=True.")
+        if values is not None and isinstance(memory, KeyValueCache):
+            raise ValueError("A cache of the memory has its values already.")
+
     def project_memory(self, memory):
         """Return the `KeyValueCache` of `memory` (B, S, D), which all later queries reuse."""
         return KeyValueCache.of(*self._keys_and_values(memory))
 
-    def _keys_and_values(self, memory):
-        """Return keys and values, each (B, S, K, H), of `memory` (B, S, D) for cross-attention."""
+    def _keys_and_values(self, memory, values=None):
+        """Return keys of `memory` and values of `values` or `memory`, each (B, S, K, H), of (B, S, D)."""
         if self.key_value_projection is None:
-            both = self._split(memory, self.num_kv_heads)
-            return both, both
-        return self._split_pair(self.key_value_projection(memory))
+            keys = self._split(memory, self.num_kv_heads)
+            return keys, keys if values is None else self._split(values, self.num_kv_heads)
+        keys, own = self._split_pair(self.key_value_projection(memory))
+        return keys, own if values is None else self._split_pair(self.key_value_projection(values))[1]
 
     def empty_cache(self, batch_size, length):
         """Return a cache of zeros for the keys and values of `length` positions."""
@@ -211,12 +236,12 @@ class MultiHeadAttention(keras.layers.Layer):
             *(ops.zeros((batch_size * self.num_kv_heads, *shape), self.compute_dtype) for shape in (keys, values))
         )
 
-    def _project(self, queries, memory, positions):
+    def _project(self, queries, memory, others, positions):
         """Return query (B, T, N, H) and (keys, values), each (B, S, K, H), or None if `memory` is a cache."""
         if self.cross:
             projected = queries if self.query_projection is None else self.query_projection(queries)
             query = self._split(projected, self.num_heads)
-            return query, None if isinstance(memory, KeyValueCache) else self._keys_and_values(memory)
+            return query, None if isinstance(memory, KeyValueCache) else self._keys_and_values(memory, others)
         if self.joint_projection is None:
             query = keys = values = self._split(queries, self.num_heads)
             return self._rotated(query, keys, values, positions)

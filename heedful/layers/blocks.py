@@ -12,6 +12,7 @@ from heedful.layers.cache import KeyValueCache
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.norms import EPSILON, Norm
 from heedful.layers.residual import Residual
+from heedful.layers.same_shape import SameShape
 
 
 class DecoderCache(NamedTuple):
@@ -22,7 +23,7 @@ class DecoderCache(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("heedful")
-class EncoderBlock(keras.layers.Layer):
+class EncoderBlock(SameShape):
     """Self-attention and feed-forward, each inside a residual connection (Vaswani et al. 2017, section 3.1).
 
     Args:

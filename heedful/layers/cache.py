@@ -81,6 +81,11 @@ class PrefixedCache(NamedTuple):
     prompt: KeyValueCache
     past: KeyValueCache
 
+    @property
+    def length(self):
+        """Number of positions of both parts."""
+        return self.prompt.length + self.past.length
+
     def write(self, place, keys, values):
         """Return the cache with keys and values (B, T, K, H) stored in `past`, at `place` onwards."""
         return self._replace(past=self.past.write(place, keys, values))

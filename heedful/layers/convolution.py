@@ -10,10 +10,11 @@ import keras
 from keras import ops
 
 from heedful.layers.projection import Projection
+from heedful.layers.same_shape import SameShape
 
 
 @keras.saving.register_keras_serializable("heedful")
-class Convolutions(keras.layers.Layer):
+class Convolutions(SameShape):
     """Convolutions of several odd widths with GELU, whose sum is added to the input.
 
     Each reads the W neighbouring vectors of a position as one vector (B, T, W D) and projects it to (B, T, D).

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from heedful import backend
+from heedful.layers.checks import check_ids
 from heedful.layers.rounding import RoundedKernel, rounds
 from heedful.special_tokens import PAD_ID
 
@@ -28,9 +29,13 @@ class TokenEmbedding(keras.layers.Embedding):
         scale: whether embeddings are scaled; those of BERT and GPT-2 are not.
         bias: whether logits have a learned bias per token; a token with bias `NEVER_WRITTEN` is never generated.
         std: standard deviation of the entries of a new table; None: 1 / sqrt(d_model).
+        embeddings_initializer: a Keras initializer of a new table; None: normal, with `std`.
         mask_zero: whether the vectors carry a Keras mask that is False where the id is 0, padding. The layers of
             heedful pass it on, and attention reads it.
+        kwargs: those of `keras.layers.Embedding`, such as `embeddings_regularizer` or `lora_rank`.
     """
+
+    lora_rank: Any  # of Keras
 
     def __init__(
         self,
@@ -40,25 +45,39 @@ class TokenEmbedding(keras.layers.Embedding):
         bias: bool = False,
         mask_zero: bool = False,
         std: float | None = None,
+        embeddings_initializer=None,
         **kwargs,
     ):
+        if std is not None and embeddings_initializer is not None:
+            raise ValueError("A new table has either a std or an embeddings_initializer.")
         self.vocab_size, self.d_model, self.scale, self.has_bias = vocab_size, d_model, scale, bias
-        self.std = std
-        initializer = keras.initializers.RandomNormal(stddev=d_model**-0.5 if std is None else std)
+        self.std, self.initialized_by_std = std, embeddings_initializer is None
+        normal = keras.initializers.RandomNormal(stddev=d_model**-0.5 if std is None else std)
+        initializer = embeddings_initializer or normal
         super().__init__(vocab_size, d_model, embeddings_initializer=initializer, mask_zero=mask_zero, **kwargs)
         self.supports_masking = True
         self.bias: Any = None
         self.rounded: RoundedKernel | None = None
 
     def build(self, input_shape=None):
+        if self.built:
+            return
+        rank, self.lora_rank = self.lora_rank, None  # enabled below: with the bias before it, as by `enable_lora` later
         super().build(input_shape)
         if rounds(self):
             self.rounded = RoundedKernel(self, (self.d_model, self.vocab_size), "embeddings")
         if self.has_bias:
             self.bias = self.add_weight((self.vocab_size,), "zeros", name="bias")
+        if rank:
+            self.enable_lora(rank, self.lora_alpha)
 
     def call(self, ids):
-        """Embed ids (B, T) as (B, T, D)."""
+        """Embed ids (B, T) as (B, T, D).
+
+        Raises:
+            ValueError: an id is not in the vocabulary, see `check_ids`. In compiled code JAX returns NaN for it.
+        """
+        check_ids(ids, self.vocab_size)
         ids = ops.cast(ids, "int32")
         vectors = ops.cast(backend.look_up(self.embeddings, ids), self.compute_dtype)
         return vectors * ops.cast(self.d_model**0.5, vectors.dtype) if self.scale else vectors
@@ -77,17 +96,31 @@ class TokenEmbedding(keras.layers.Embedding):
         return logits if self.bias is None else logits + ops.cast(self.bias, logits.dtype)
 
     def save_own_variables(self, store):
-        """Save table and bias; Keras' `Embedding` would save only the table."""
-        keras.layers.Layer.save_own_variables(self, store)
+        """Save table and bias; Keras' `Embedding` would save the table alone. LoRA is merged into it, as there."""
+        if not self.lora_enabled:
+            keras.layers.Layer.save_own_variables(self, store)
+            return
+        for place, array in enumerate((self.embeddings, *([] if self.bias is None else [self.bias]))):
+            store[str(place)] = array
 
     def load_own_variables(self, store):
-        keras.layers.Layer.load_own_variables(self, store)
+        if not self.lora_enabled:
+            keras.layers.Layer.load_own_variables(self, store)
+            return
+        for place, variable in enumerate((self._embeddings, *([] if self.bias is None else [self.bias]))):
+            variable.assign(store[str(place)])
+        self.lora_embeddings_b.assign(ops.zeros(self.lora_embeddings_b.shape))  # it is in the table; with the other
+        # factor zero too, as Keras sets it, neither would have a gradient
 
     def get_config(self):
-        base = keras.layers.Layer.get_config(self)
-        return base | {
+        config = super().get_config()
+        for name in ("input_dim", "output_dim", "quantization_config"):
+            del config[name]
+        if self.initialized_by_std:
+            del config["embeddings_initializer"]
+        return config | {
             "vocab_size": self.vocab_size, "d_model": self.d_model, "scale": self.scale, "bias": self.has_bias,
-            "mask_zero": self.mask_zero, "std": self.std,
+            "std": self.std,
         }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from heedful import backend
 from heedful.architecture import choices
 from heedful.layers.dropout import Dropout
 from heedful.layers.projection import Projection
+from heedful.layers.same_shape import SameShape
 
 ACTIVATIONS = choices("activation")
 
@@ -33,7 +34,7 @@ def is_gated(activation: str) -> bool:
 
 
 @keras.saving.register_keras_serializable("heedful")
-class FeedForward(keras.layers.Layer):
+class FeedForward(SameShape):
     """Two projections with a nonlinearity between them, the same at every position (Vaswani et al. 2017, section 3.3).
 
     Args:

@@ -7,6 +7,7 @@ Axes: B batch, T length, V vocabulary.
 import keras
 from keras import ops
 
+from heedful.layers.same_shape import SameShape
 from heedful.special_tokens import PAD_ID
 
 
@@ -37,7 +38,7 @@ class PaddingMask(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("heedful")
-class CausalMask(keras.layers.Layer):
+class CausalMask(SameShape):
     """Attach a Keras mask (B, T, T) that hides later tokens, and padding if the input (B, T, ...) has a mask (B, T).
 
     All attention layers after it read this mask, so a stack of encoder blocks becomes a decoder without

@@ -3,7 +3,10 @@
 Axes: B batch, T query length, S key length. `valid` (B, S) is True at real tokens, False at padding.
 """
 
+import keras
 from keras import ops
+
+MEANING = "True where a query may attend to a key, False where it must not"
 
 
 def padding(valid):
@@ -41,19 +44,32 @@ def causal(query_positions, key_positions):
     return (key_positions[None, :] <= query_positions[:, None])[None, None]
 
 
-def check_agreement(visible, mask):
-    """Raise `ValueError` if an attention mask (B, N, T, S) and the Keras mask that it replaces differ in B or S.
+def checked(visible, sizes):
+    """Return an attention mask with the axes (B, N, T, S), each of which may have size 1.
 
-    Axes of size 1 in `visible` and axes of unknown size fit any size. `mask` is (B, S), (B, T, S) or None.
+    Args:
+        visible: boolean, broadcastable to (B, N, T, S), or (B, T, S) as for `keras.layers.MultiHeadAttention`.
+        sizes: (B, N, T, S); None where a size is not known.
+
+    Raises:
+        ValueError: the mask is not boolean, or its shape does not fit.
     """
-    if mask is None:
-        return
-    fits = all(
-        None in (one, other) or one in (1, other)
-        for one, other in ((visible.shape[0], mask.shape[0]), (visible.shape[-1], mask.shape[-1]))
-    )
-    if not fits:
+    if not hasattr(visible, "dtype"):
+        visible = ops.convert_to_tensor(visible)
+    kind = keras.backend.standardize_dtype(visible.dtype)
+    if kind != "bool":
         raise ValueError(
-            f"`visible` has the shape {tuple(visible.shape)}, which does not fit the Keras mask of the keys, "
-            f"{tuple(mask.shape)}: it must be broadcastable to (batch, heads, queries, keys)."
+            f"An attention mask must be boolean, {MEANING}; this one is {kind}. Pass `mask == 0` if it is 0 at visible "
+            "keys (a mask of 1 at padding, or one that is added to the scores), `mask == 1` if it is 1 there."
         )
+    shape = tuple(visible.shape)
+    four = (shape[0], 1, *shape[1:]) if len(shape) == 3 else shape
+    if len(four) != 4 or any(
+        None not in (one, size) and one not in (1, size) for one, size in zip(four, sizes, strict=True)
+    ):
+        raise ValueError(
+            f"An attention mask of shape {shape} does not fit: it must be broadcastable to (batch, heads, queries, "
+            f"keys), here {tuple(sizes)}, or be (batch, queries, keys). Of a mask (batch, keys) pass "
+            "`mask[:, None, None, :]`."
+        )
+    return visible[:, None] if len(shape) == 3 else visible

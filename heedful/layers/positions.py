@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from heedful import backend
+from heedful.layers.same_shape import SameShape
 
 
 def sinusoid(positions, d_model: int, concatenated: bool = False):
@@ -39,7 +40,7 @@ def rotate(x, positions, base: float = 10000.0):
 
 
 @keras.saving.register_keras_serializable("heedful")
-class SinusoidalPositions(keras.layers.Layer):
+class SinusoidalPositions(SameShape):
     """Add the sinusoidal encoding of each position to its vector; texts may have any length."""
 
     def __init__(self, d_model: int, concatenated: bool = False, **kwargs):

@@ -12,13 +12,14 @@ from heedful.architecture import choices
 from heedful.layers.attention import MultiHeadAttention
 from heedful.layers.dropout import Dropout
 from heedful.layers.norms import EPSILON, Norm
+from heedful.layers.same_shape import SameShape
 from heedful.layers.trace import Trace, path_in_model
 
 NORM_POSITIONS = choices("norm_position")
 
 
 @keras.saving.register_keras_serializable("heedful")
-class Residual(keras.layers.Layer):
+class Residual(SameShape):
     """The residual connection and the norm around a sublayer.
 
     `post` computes norm(x + sublayer(x)), as in the paper (section 3.1). `pre` computes x + sublayer(norm(x)) (Xiong et
@@ -73,6 +74,9 @@ class Residual(keras.layers.Layer):
         x, *others = inputs if isinstance(inputs, (list, tuple)) else [inputs]
         return self.after(x, self.sublayer(self.before(x), *others))
 
+    def compute_output_shape(self, input_shape, *others):
+        return input_shape if isinstance(input_shape[-1], int) else input_shape[0]
+
     def compute_mask(self, inputs, previous_mask=None):
         """Return the mask of `x`."""
         return previous_mask[0] if isinstance(inputs, (list, tuple)) and previous_mask else previous_mask
@@ -96,15 +100,15 @@ class Residual(keras.layers.Layer):
         return cls(**config | {"sublayer": sublayer and keras.saving.deserialize_keras_object(sublayer)})
 
 
-class AttentionSublayer(keras.layers.Layer):
+class AttentionSublayer(SameShape):
     """Attention with its residual connection and norm, the base class of the three kinds below.
 
     Args:
-        d_model, num_heads: the sizes, see `MultiHeadAttention`.
-        norm_position, dropout: see `Residual`.
+        d_model, num_heads, head_dim: the sizes, see `MultiHeadAttention`.
+        norm_position, dropout, norm_epsilon: see `Residual`.
         keep_weights: whether a call keeps the attention weights in `last_attention_weights`, (B, N, T, S). Calls
             inside compiled functions, such as those of `fit` and `predict`, have no values to keep.
-        attention: other keyword arguments of `MultiHeadAttention`, such as `head_dim`.
+        attention: other keyword arguments of `MultiHeadAttention`, such as `bias`.
     """
 
     own_options: dict[str, Any] = {}
@@ -114,22 +118,26 @@ class AttentionSublayer(keras.layers.Layer):
         d_model: int,
         num_heads: int,
         *,
+        head_dim: int | None = None,
         norm_position: str = "post",
         dropout: float = 0.0,
+        norm_epsilon: float = EPSILON,
         keep_weights: bool = False,
         attention: dict[str, Any] | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.arguments = {
-            "d_model": d_model, "num_heads": num_heads, "norm_position": norm_position, "dropout": dropout,
-            "keep_weights": keep_weights, "attention": attention,
+            "d_model": d_model, "num_heads": num_heads, "head_dim": head_dim, "norm_position": norm_position,
+            "dropout": dropout, "norm_epsilon": norm_epsilon, "keep_weights": keep_weights, "attention": attention,
         }  # fmt: skip
         self.supports_masking, self.keep_weights = True, keep_weights
         self.last_attention_weights = None
-        options: dict[str, Any] = self.own_options | (attention or {})
+        options: dict[str, Any] = {"head_dim": head_dim} | self.own_options | (attention or {})
         self.attention = MultiHeadAttention(d_model, num_heads, name="attention", dtype=self.dtype_policy, **options)
-        self.residual = Residual(None, norm_position, dropout, name="residual", dtype=self.dtype_policy)
+        self.residual = Residual(
+            None, norm_position, dropout, norm_epsilon=norm_epsilon, name="residual", dtype=self.dtype_policy
+        )
 
     def build(self, *shapes):
         if not self.attention.built:

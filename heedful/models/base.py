@@ -4,16 +4,20 @@ Axes: B batch, K hypotheses, S source length, D d_model, V vocabulary.
 """
 
 import dataclasses
+import json
 from typing import Any, NamedTuple
 
+import h5py
 import keras
 from keras import ops
 
 from heedful.architecture import Architecture, from_format_1
 from heedful.layers import masks
+from heedful.layers.checks import check_ids
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.norms import Norm
+from heedful.layers.same_shape import SameShape
 
 
 class DecodeStep(NamedTuple):
@@ -24,7 +28,7 @@ class DecodeStep(NamedTuple):
     attention: Any = None  # (B, K, S), attention to the source, if requested
 
 
-class Base(keras.Model):
+class Base(SameShape, keras.Model):
     """A model whose constructor creates all weights, and which `arguments` describes completely.
 
     Args:
@@ -67,9 +71,71 @@ class Base(keras.Model):
     def build_from_config(self, config: dict[str, Any]):
         """Do nothing: the constructor has built everything."""
 
+    def named(self, inputs):
+        """Return the inputs of a call by their names: ids alone are `{"ids": ids}`."""
+        return inputs if isinstance(inputs, dict) else {"ids": inputs}
+
     def read_ids(self, inputs):
         """Return the input ids (B, T) that the logits belong to; None if the logits belong to whole texts."""
         return
+
+    def check(self, inputs):
+        """Raise `ValueError` if inputs whose values are known hold ids that the model cannot read, see `check_ids`."""
+        check_ids(self.named(inputs).get("ids"), self.sizes["vocab_size"])
+
+    def compute_output_shape(self, input_shape, *others):
+        return (*self.read_ids(input_shape), self.output_projection.vocab_size)
+
+    def __call__(self, inputs, *arguments, **options):
+        self.check(inputs)
+        return super().__call__(inputs, *arguments, **options)
+
+    def fit(self, x=None, y=None, *arguments, **options):
+        """Train as `keras.Model.fit` does, after a check of ids in arrays, or in the first batch of a `PyDataset`.
+
+        Raises:
+            ValueError: see `check`; or `class_weight` is given, by which Keras would weight whole texts, not tokens.
+        """
+        if options.get("class_weight") is not None and type(self).read_ids is not Base.read_ids:
+            raise ValueError(
+                "Labels (B, T) have no class_weight: Keras would weight each text by the place of its largest label. "
+                "Pass a sample_weight (B, T)."
+            )
+        first = keras.utils.unpack_x_y_sample_weight(x[0])[0] if isinstance(x, keras.utils.PyDataset) else x
+        self._check_arrays(first)
+        return super().fit(x, y, *arguments, **options)
+
+    def evaluate(self, x=None, *arguments, **options):
+        self._check_arrays(x)
+        return super().evaluate(x, *arguments, **options)
+
+    def predict(self, x, *arguments, **options):
+        self._check_arrays(x)
+        return super().predict(x, *arguments, **options)
+
+    def _check_arrays(self, x):
+        if isinstance(x, (dict, list, tuple)) or hasattr(x, "shape"):
+            self.check(x)
+
+    def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **options):
+        """Export the model as `keras.Model.export` does, by default with int32 inputs of any batch size and length."""
+        signature = self.input_signature if input_signature is None else input_signature
+        return super().export(filepath, format, verbose, signature, **options)
+
+    @property
+    def input_signature(self):
+        """The inputs that `export` declares: ids (B, T)."""
+        return [keras.InputSpec(shape=(None, None), dtype="int32", name="ids")]
+
+    def save(self, filepath, *arguments, **options):
+        """Save the model as `keras.Model.save` does, in a whole `.h5` by the name under which Keras finds its class."""
+        super().save(filepath, *arguments, **options)
+        if str(filepath).endswith((".h5", ".hdf5")):
+            with h5py.File(filepath, "r+") as file:
+                named = json.loads(file.attrs["model_config"]) | {
+                    "class_name": keras.saving.get_registered_name(type(self))
+                }
+                file.attrs["model_config"] = json.dumps(named).encode()
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Compute the compiled metrics without padding: on JAX the gradient removes the mask from the logits."""
@@ -77,9 +143,10 @@ class Base(keras.Model):
         masked = y_pred if ids is None else self.attach_mask((y_pred, ids))
         return super().compute_metrics(x, y, masked, sample_weight)
 
-    def causal_mask(self, length):
-        """Return the mask (1, 1, T, T) that hides the tokens after each position; all visible if the model has none."""
-        places = ops.arange(length)
+    def causal_mask(self, ids):
+        """Return the mask (1, 1, T, T) that hides the tokens after each of ids (B, T); all visible if there is none."""
+        length = ops.shape(ids)[1]
+        places = ops.cumsum(ops.ones_like(ids[0])) if length is None else ops.arange(length)  # None: symbolic
         visible = masks.causal(places, places)
         return visible if self.architecture.causal_mask else ops.ones_like(visible)
 

@@ -11,6 +11,7 @@ from keras import ops
 from heedful.layers import masks
 from heedful.layers.blocks import EncoderBlock, Stack
 from heedful.layers.cache import PrefixedCache
+from heedful.layers.checks import check_ids
 from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.mask_layers import PaddingMask
 from heedful.models.base import Base, DecodeStep
@@ -55,17 +56,20 @@ class CausalLM(Base):
         return [self.embedding, self.output_projection, self.text_input, self.decoder]
 
     def read_ids(self, inputs):
-        return inputs["ids"] if isinstance(inputs, dict) else inputs
+        return self.named(inputs)["ids"]
+
+    def check(self, inputs):
+        check_ids(self.read_ids(inputs), self.vocab_size, causal=True)
 
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token after each position."""
-        inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
-        return self.attach_mask((self.project(self.features(inputs, training, trace)), inputs["ids"]))
+        return self.attach_mask((self.project(self.features(inputs, training, trace)), self.read_ids(inputs)))
 
     def features(self, inputs, training=None, trace=None):
         """Return the last block's output (B, T, D), from which `project` computes logits."""
+        inputs = self.named(inputs)
         ids, segments, positions = inputs["ids"], inputs.get("segments"), inputs.get("positions")
-        visible = self.causal_mask(ops.shape(ids)[1])
+        visible = self.causal_mask(ids)
         if segments is not None:
             visible = ops.logical_and(visible, masks.same_segment(segments))
         x = self.text_input(ids, positions=positions, training=training)

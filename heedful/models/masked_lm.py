@@ -95,15 +95,16 @@ class MaskedLM(TextEncoder):
         return [*super().parts, self.transform, self.transform_norm, self.output_projection]
 
     def read_ids(self, inputs):
-        return inputs["ids"] if isinstance(inputs, dict) else inputs
+        return self.named(inputs)["ids"]
 
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token at each position."""
-        inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
-        return self.attach_mask((self.project(self.features({"ids": inputs["ids"]}, training, trace)), inputs["ids"]))
+        ids = self.read_ids(inputs)
+        return self.attach_mask((self.project(self.features(ids, training, trace)), ids))
 
     def features(self, inputs, training=None, trace=None):
         """Return the input of `project`: (B, T, D), or (B, M, D) at `places` (B, M) if those are given."""
+        inputs = self.named(inputs)
         vectors = self.encode(inputs["ids"], training, trace)
         if "places" in inputs:
             vectors = ops.take_along_axis(vectors, inputs["places"][..., None], axis=1)
@@ -169,14 +170,16 @@ class Classifier(TextEncoder):
         optional = [part for part in (self.convolutions, self.pooler) if part]
         return [*super().parts, *optional, self.output_projection]
 
+    def compute_output_shape(self, input_shape, *others):
+        return (self.named(input_shape)["ids"][0], self.num_classes)
+
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, C) of each text's class."""
-        inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
         return self.output_projection.project(self.features(inputs, training, trace))[:, 0]
 
     def features(self, inputs, training=None, trace=None):
         """Return one vector per text (B, 1, D), from which `output_projection` computes logits."""
-        ids = inputs["ids"]
+        ids = self.named(inputs)["ids"]
         pooled = self.pool(ids, self.encode(ids, training, trace), self.pooling)[:, None]
         if self.pooler:
             pooled = self.pooler(pooled)

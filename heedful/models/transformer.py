@@ -10,6 +10,7 @@ from keras import ops
 
 from heedful.layers import masks
 from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Stack
+from heedful.layers.checks import check_ids
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.mask_layers import PaddingMask
@@ -83,6 +84,15 @@ class Transformer(Base):
     def read_ids(self, inputs):
         return _unpack(inputs)[1]
 
+    def check(self, inputs):
+        source, target = _unpack(inputs)
+        check_ids(source, self.source_vocab_size, "source ids")
+        check_ids(target, self.target_vocab_size, "target ids", causal=True)
+
+    @property
+    def input_signature(self):
+        return [{side: keras.InputSpec(shape=(None, None), dtype="int32", name=side) for side in ("source", "target")}]
+
     def call(self, inputs, training=None, trace=None):
         """Return the logits (B, T, V) of the token after each target position."""
         logits = self.project(self.features(inputs, training, trace))
@@ -114,7 +124,7 @@ class Transformer(Base):
     def decode(self, target, memory, memory_visible, training=None, trace=None, segments=None, positions=None):
         """Decode target ids (B, T) with a causal mask; return features (B, T, D)."""
         x = self.target_input(target, positions=positions, training=training)
-        visible = self.causal_mask(ops.shape(target)[1])
+        visible = self.causal_mask(target)
         if segments is not None:
             visible = ops.logical_and(visible, masks.same_segment(segments))
         options = {"memory_visible": memory_visible, "training": training, "trace": trace}

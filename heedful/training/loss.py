@@ -23,9 +23,13 @@ class TokenCrossentropy(keras.losses.Loss):
     """Label-smoothed cross-entropy of integer targets, averaged over the tokens with weight.
 
     For `compile(loss=...)` on any model that returns logits. Tokens whose label is `ignored_label` do not count, nor do
-    those that `sample_weight` or the Keras mask of the logits excludes. With smoothing e the target distribution is
-    (1 - e) one-hot + e / V uniform (Szegedy et al. 2016, section 7; e = 0.1 in Vaswani et al. 2017, section 5.4). V
-    counts only words that may be generated: an imported model can exclude others by the bias `NEVER_WRITTEN`.
+    those that `sample_weight` or the Keras mask of the logits excludes: the loss of a batch is the sum of weight times
+    loss over the sum of weights, in tokens. Keras averages batches by their rows, whatever their weights: what `fit`
+    and `evaluate` print is not the mean over all tokens, which is the logarithm of `Perplexity`.
+
+    With smoothing e the target distribution is (1 - e) one-hot + e / V uniform (Szegedy et al. 2016, section 7; e = 0.1
+    in Vaswani et al. 2017, section 5.4). V counts only words that may be generated: an imported model can exclude
+    others by the bias `NEVER_WRITTEN`. The `class_weight` of `fit` is not for tokens: Keras would weight whole texts.
 
     Args:
         label_smoothing: e, from 0 up to 1.
@@ -61,6 +65,9 @@ def label_weights(labels, sample_weight, ignored_label: int | None):
 
     On JAX the logits that reach a metric in `fit` have lost their Keras mask, so the labels must say what is padding.
     """
+    if getattr(getattr(sample_weight, "shape", ()), "rank", 0) is None:
+        # (B, T), whose shape Keras has lost on TensorFlow
+        sample_weight = ops.reshape(sample_weight, (ops.shape(labels)[0], -1))
     if ignored_label is None:
         return sample_weight
     counts = ops.cast(ops.not_equal(labels, ignored_label), "float32")

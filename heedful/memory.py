@@ -3,7 +3,6 @@
 import ctypes
 import os
 import re
-import resource
 import sys
 from pathlib import Path
 
@@ -45,6 +44,10 @@ def peak() -> int:
         found = None
     if found:
         return int(found[1]) * 1024
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ class Run:
         self.checkpoints, self.log = CheckpointFiles(self.path), TrainingLog(self.path)
         self.snapshots = Snapshots(self.path)
         self.adapter: Path | None = None  # of an adapter that `load_model` merges into the weights
+        self.named_text: tuple[Path, ...] = ()  # files and folders whose lines may be shown, see `with_text`
         self._loaded: str | None = None  # the fingerprint of the weights that were loaded last
 
     @property
@@ -120,6 +121,11 @@ class Run:
     def with_adapter(self, path: str | Path | None) -> "Run":
         """Let `load_model` merge an adapter, a file or the run folder that trained it; None: no adapter."""
         self.adapter = None if path is None else Path(path)
+        return self
+
+    def with_text(self, paths: Iterable[str | Path]) -> "Run":
+        """Let a page, or a server, show lines of the run's texts in these files and folders, wherever they lie."""
+        self.named_text = tuple(map(Path, paths))
         return self
 
     def of_task(self, *tasks: str) -> "Run":

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import functools
 import hashlib
 import json
@@ -38,6 +37,8 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+    if os.name != "posix":  # elsewhere folders cannot be opened
+        return
     folder = os.open(path.parent, os.O_RDONLY)  # the rename must survive a power cut too
     try:
         os.fsync(folder)
@@ -131,7 +132,7 @@ def locked(folder: str | Path, wait: bool = False):
     """
     with open(Path(folder) / ".lock", "a+", encoding="utf-8", opener=_open_no_link) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            _lock(file, wait)
         except BlockingIOError as error:
             file.seek(0)
             raise InputError(f"{folder} is in use by {file.read() or 'another process'}.") from error
@@ -145,9 +146,18 @@ def locked(folder: str | Path, wait: bool = False):
         yield
 
 
+def _lock(file, wait):
+    """Lock an open file; raise `BlockingIOError` if another process has done so. Where there is no flock: nothing."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
 def _open_no_link(path, flags):
     """Open a file, but never through a link, which could overwrite a file elsewhere."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), 0o666)
 
 
 def with_checksum(arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> bytes:

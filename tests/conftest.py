@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "jax")  # heedful's default, even if Keras is imported first
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow logs to standard error at start-up
 # XLA compiling small programs takes most of the tests' time; this halves it. Tests of numerics use `optimized`.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-if os.environ["KERAS_BACKEND"] == "jax":
+if os.environ["KERAS_BACKEND"] == "jax" and version("jaxlib").split(".")[:2] < ["0", "11"]:  # later ones lack the flag
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 if "PYTEST_XDIST_WORKER" in os.environ:  # one worker per core: one thread each avoids contention
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -16,6 +16,7 @@ import pytest
 import safetensors.numpy
 
 from heedful.config import TokenizerConfig
+from heedful.data.text_files import one_line
 from heedful.errors import InputError
 from heedful.inspection.figures import draw_positions
 from heedful.inspection.positions import position_encoding
@@ -111,7 +112,7 @@ def test_translate_follows_its_decoding_options(cli, run, tmp_path):
     begun = cli("translate", run, "--prefixes", tmp_path / "begun", "--min-length", 4, stdin=lines)
     assert begun.stdout.decode().startswith("the king")
     few = cli("translate", run, "--prefixes", tmp_path / "begun", "--min-length", 4, stdin=lines * 2)
-    assert "There are 2 prefixes, and more lines than that" in complaint(few)
+    assert "There are fewer prefixes (2) than lines." in complaint(few)
     assert cli("translate", run, "--beam-size", 2, "--n-best", 2, stdin="o gato\n").stdout.startswith(b"1\t-")
     sampled = cli("translate", run, "--sample", "--seed", 5, stdin=lines)
     assert sampled.stdout == cli("translate", run, "--sample", "--seed", 5, "--batch-size", 1, stdin=lines).stdout
@@ -121,7 +122,7 @@ def test_translate_follows_its_decoding_options(cli, run, tmp_path):
     assert "beam_size (600) must be below" in complaint(cli("translate", run, "--beam-size", 600, stdin=lines))
     assert "top_k applies to sampling only" in complaint(cli("translate", run, "--top-k", 5, stdin=lines))
     many = cli("translate", run, "--prefixes", tmp_path / "begun", "--min-length", 4, stdin="o gato bebe\n")
-    assert b"warning: there are more prefixes than lines, which are 1." in many.stderr
+    assert b"warning: there are more prefixes than lines (1)." in many.stderr
     contradiction = cli("translate", run, "--min-length", 9, "--max-length", 3, stdin=lines)
     assert "min_length (9) cannot exceed max_length (3)" in complaint(contradiction)
     forbidden = cli("translate", run, "--forbidden", "wolf", stdin=lines)
@@ -310,7 +311,7 @@ def test_plan_prints_and_does_not_train(cli, recipe, tmp_path):
 
 
 def test_mistakes_in_training_are_explained(cli, recipe, run, tmp_path, text_files):
-    assert "none of the recipes" in complaint(cli("train", "nothing.toml"))
+    assert "not one of the recipes" in complaint(cli("train", "nothing.toml"))
     assert "already holds a run" in complaint(cli("train", recipe, "--run", run))
     assert "did you mean 'updates'" in complaint(cli("train", recipe, "--train.updatez", 3))
     assert "try 10 or 15" in complaint(cli("train", recipe, "--model.d_model", 12, "--model.num_heads", 5))
@@ -461,4 +462,40 @@ def test_diff_lists_what_differs(recipe, cli):
     done = cli("diff", "sst2", "trec").stdout.decode().splitlines()
     assert any(line.startswith("data.train ") and "->" in line for line in done)
     assert not any(line.startswith("task") for line in done)
-    assert b"none of the recipes" in cli("diff", "sst2", "nowhere").stderr
+    assert b"not one of the recipes" in cli("diff", "sst2", "nowhere").stderr
+
+
+def test_translating_and_training_need_no_posix_modules(run, recipe, tmp_path):
+    """Guards Windows, which lacks them."""
+    code = (
+        "import sys, sacrebleu\n"  # whose own library for locks asks the platform
+        "sys.modules |= {'fcntl': None, 'resource': None}\n"
+        "import os\ndel os.O_NOFOLLOW\nfrom heedful.cli import main\n"
+        "assert main(['translate', sys.argv[1], sys.argv[3]]) == 0\n"
+        "assert main(['train', sys.argv[2], '--run', sys.argv[4]]) == 0"
+    )
+    (tmp_path / "in.txt").write_text("o gato bebe\n")
+    arguments = [str(run), str(recipe), str(tmp_path / "in.txt"), str(tmp_path / "new")]
+    command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (("translate", "run", "--beam_size", "4"), "(did you mean --beam-size?)"),
+        (("train", "quikstart"), "Did you mean 'quickstart'?"),
+        (("serve", "run", "--port", "80000"), "'80000' is not a port: a number from 0 to 65535"),
+    ],
+)
+def test_misspelt_options_get_a_suggestion(cli, run, arguments, advice):
+    done = cli(*arguments)
+    assert done.returncode == 2
+    assert advice in done.stderr.decode()
+
+
+def test_what_ends_a_line_for_other_readers_does_not_end_ours():
+    text = "a\rb\x85c\u2028d\u2029e\x1cf\r\ng\nh"
+    assert one_line(text) == "a b c d e f g h"
+    assert len(one_line(text).splitlines()) == 1

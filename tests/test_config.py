@@ -78,7 +78,7 @@ def test_a_packaged_recipe_is_named_without_a_folder():
     """Guards against a missing run or file of that name being taken for the packaged recipe."""
     assert find_recipe("trec") == find_recipe("trec.toml") == FOLDER / "trec.toml"
     for name in ("runs/trec", "elsewhere/trec.toml", "../trec"):
-        with pytest.raises(InputError, match="does not exist, and is none of the recipes"):
+        with pytest.raises(InputError, match="does not exist, and is not one of the recipes"):
             find_recipe(name)
 
 

@@ -39,7 +39,7 @@ def test_a_run_folder_holds_every_expected_file(trained, whole):
 
 @pytest.mark.any_backend
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(InputError, match="is a folder, but no run folder, and is none of the recipes"):
+    with pytest.raises(InputError, match="is a folder, but no run folder, and is not one of the recipes"):
         find_recipe(tmp_path)
 
 

@@ -78,6 +78,20 @@ def test_pairs_of_the_hub(server):  # noqa: F811
         preparation.get("hf:Helsinki-NLP/opus_books@main/it-en")
 
 
+def test_a_revision_may_have_slashes(server):  # noqa: F811
+    """The hub keeps data sets of scripts in a branch of its own, with a folder for each split."""
+    files = {
+        "de-en/train/0000.parquet": parquet(translations(PAIRS)),
+        "de-en/partial-validation/0000.parquet": parquet(translations(PAIRS[:1])),
+        "fr-en/train/0000.parquet": parquet(translations(PAIRS[:1])),
+    }  # fmt: skip
+    publish(server, "Helsinki-NLP/opus_books", files, revision="refs%2Fconvert%2Fparquet")
+    name = "hf:Helsinki-NLP/opus_books@refs/convert/parquet/de-en"
+    preparation.get(name)
+    assert text_pairs(name) == PAIRS
+    assert text_pairs(name, "valid") == PAIRS[:1]
+
+
 def test_labels_and_documents_of_the_hub(server):  # noqa: F811
     rows = [{"text": "good\nfilm", "label": 1}, {"text": "bad", "label": 0}]
     publish(server, "me/reviews", {"data/train-00000-of-00001.parquet": parquet(rows, ["neg", "pos"])})

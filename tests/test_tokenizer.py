@@ -265,3 +265,24 @@ def test_the_rule_of_the_library_is_the_rule_in_python(text, kind):
     steps = normalizer(kind)
     ours = normalizers.Sequence(steps).normalize_str(text) if steps else text
     assert ours == normalized(text, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lossless"), [("bpe", True), ("unigram", True), ("char", False), ("wordpiece", False), ("word", False)]
+)
+def test_tokenizers_say_whether_they_are_lossless(corpus, kind, lossless):
+    """Guards the round trip that pages promise: only byte-level kinds return every text."""
+    tokenizer = Tokenizer.train((target for _, target in corpus), kind, 320)
+    assert tokenizer.lossless == lossless
+    hard = ["WHAT", "It's 9 o'clock, 25%.", "Où est  la clé ?", "a\ttab"]
+    assert all(tokenizer.decode(tokenizer.encode(text)) == text for text in hard) == lossless
+    assert not Tokenizer.train((target for _, target in corpus), kind, 320, normalize="nfc").lossless
+
+
+@pytest.mark.parametrize("kind", ["word", "wordpiece"])
+def test_unknown_words_are_kept_if_asked(corpus, kind):
+    tokenizer = Tokenizer.train((target for _, target in corpus), kind, 320)
+    ids = tokenizer.encode("the WHAT cat WHAT")
+    assert tokenizer.decode(ids) == "the cat"
+    assert tokenizer.decode(ids, keep_unknown=True) == "the [UNK] cat [UNK]"
+    assert tokenizer.decode([2, *ids, 3, 0], keep_unknown=True) == "the [UNK] cat [UNK]"

@@ -24,7 +24,9 @@ import safetensors.numpy
 
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.inspection.nearest_pairs import NearestPairs
 from heedful.models import CausalLM
+from heedful.page.sentences import example_texts, scored_sentences
 from heedful.run import FOLDERS, Run
 from heedful.storage import plain_file, read_checked, with_checksum
 from heedful.validation import parse_json
@@ -424,3 +426,27 @@ def test_infinite_weights_are_refused(run, cli):
     arrays[name] = np.full_like(arrays[name], np.inf)
     (run / "model.safetensors").write_bytes(with_checksum(arrays, {}))
     assert "values that are not numbers" in refused(cli("translate", run, stdin="o gato\n"))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_run_shows_no_text_from_elsewhere(run, tmp_path, monkeypatch, named):
+    """Guards against a run folder whose config names a file of the server: its lines were shown to clients."""
+    secret = tmp_path / "elsewhere" / "secret.tsv"
+    secret.parent.mkdir()
+    secret.write_text("o gato bebe\ta secret line\n" * 3)
+    (run / "samples.jsonl").unlink()
+    config = json.loads((run / "config.json").read_text())
+    config["data"] |= {part: [str(secret)] for part in ("train", "valid", "test")}
+    (run / "config.json").write_text(json.dumps(config))
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "data"))
+    opened = Run.open(run).with_text([secret.parent] if named else [])
+    if named:
+        assert NearestPairs.of(opened)("o gato bebe")[0].target == "a secret line"
+        assert example_texts(opened) == ["o gato bebe"]
+        return
+    with pytest.raises(InputError, match=r"secret.tsv, a text of .*, is not below HEEDFUL_DATA: name it with --text"):
+        NearestPairs.of(opened)
+    assert example_texts(opened) == []
+    assert scored_sentences(opened) is None
+    monkeypatch.setenv("HEEDFUL_DATA", str(secret.parent))
+    assert example_texts(opened) == ["o gato bebe"]

@@ -1,6 +1,8 @@
 """Argument parsing shared by several commands."""
 
 import argparse
+import difflib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,21 @@ def add_adapter(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser, text: str = "print JSON for machines") -> None:
     """Add the option for output in JSON."""
     parser.add_argument("--json", action="store_true", help=text)
+
+
+def add_text(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names text of runs whose lines may be shown."""
+    parser.add_argument(
+        "--text", action="append", default=[], type=Path, metavar="PATH",
+        help="a file or folder with text of a run, whose lines may be shown; text below HEEDFUL_DATA always may",
+    )  # fmt: skip
+
+
+def port(text: str) -> int:
+    """Parse the number of a TCP port, or 0."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 to 65535")
+    return int(text)
 
 
 def count(text: str) -> int:
@@ -57,6 +74,15 @@ class CommandParser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._intermixed = False
+
+    def error(self, message):
+        """Print the usage and an error, with the nearest option to one that does not exist."""
+        wrong = re.search(r"unrecognized arguments: (--[\w.-]+)", message)
+        if wrong:
+            named = [option for option in self._option_string_actions if option.startswith("--")]
+            near = difflib.get_close_matches(wrong[1].replace("_", "-"), named, 1)
+            message += f" (did you mean {near[0]}?)" if near else ""
+        super().error(message)
 
     def _usage(self):
         """Return the usage with options last: an option with several values would consume positional arguments."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from heedful.commands.arguments import whole_number
+from heedful.commands.arguments import add_text, whole_number
 
 
 def add_arguments(parser):
@@ -21,6 +21,7 @@ def add_arguments(parser):
         "--checkpoints", type=whole_number, metavar="N",
         help="number of earlier checkpoints, in 8 bits (default: as many as fit in 16 MB)",
     )  # fmt: skip
+    add_text(parser)
 
 
 def run(options):
@@ -32,7 +33,7 @@ def run(options):
     from heedful.storage import inside
 
     keep_compilations()
-    runs = [Run.open(path) for path in (options.run, *options.compare)]
+    runs = [Run.open(path).with_text(options.text) for path in (options.run, *options.compare)]
     out = options.out or inside(options.run, "page.html")
     summary = write_page(runs, out, options.type, options.example, options.checkpoints)
     terminal.report_written(out, summary)

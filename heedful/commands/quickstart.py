@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 SENTENCE = "Os meninos felizes não comeram o bolo da avó."
-PAGE = "docs/learn/translation_by_hand.md"
 
 
 def add_arguments(parser):
@@ -58,5 +57,5 @@ Go on with
     echo "O gato preto bebe leite." | {command} translate {options.run}
     {command} inspect {options.run} "A menina leu a carta no jardim."
     {command} data list
-How it works, step by step: {PAGE}""")
+How it works, word by word: {command} page {options.run} writes a page to open in a browser""")
     return 0

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from heedful import settings
-from heedful.commands.arguments import count, whole_number
+from heedful.commands.arguments import add_text, count, port
 
 NEEDED = ("starlette", "uvicorn", "prometheus_client")
 
@@ -14,7 +14,7 @@ def add_arguments(parser):
     """Add the arguments of the command."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, of any task")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=whole_number, default=8000, help="port; 0: a free one (default: 8000)")
+    parser.add_argument("--port", type=port, default=8000, help="port; 0: a free one (default: 8000)")
     parser.add_argument(
         "--languages", action="append", default=[], type=_pair, metavar="PAIR",
         help="languages of a translator, such as pt-en; one for each run, in their order (default: from its text)",
@@ -30,6 +30,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--cors", action="append", default=[], metavar="ORIGIN", help="web page that may use the server"
     )
+    add_text(parser)
     settings.add_options(parser, "decode")
 
 
@@ -58,7 +59,7 @@ def run(options):
     from heedful.run import Run
     from heedful.serve.requests import Limits
 
-    runs = [Run.open(path) for path in options.runs]
+    runs = [Run.open(path).with_text(options.text) for path in options.runs]
     decodes = [settings.given_options(run.config, "decode", options) for run in runs]
     limits = Limits(lines=options.max_lines, tokens=options.max_tokens, seconds=options.seconds)
     chosen = server.Options(

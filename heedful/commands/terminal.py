@@ -45,11 +45,6 @@ def _lines(file):
     return decoded(without_ends(file, STANDARD_INPUT), STANDARD_INPUT)
 
 
-def one_line(text):
-    """Return a text with its line feeds replaced by spaces."""
-    return " ".join(text.split("\n"))
-
-
 def print_line(text):
     """Print a text on standard output, and flush it."""
     print(text, flush=True)

@@ -44,6 +44,7 @@ def run(options):
     """Run the command."""
     from heedful.cache import keep_compilations
     from heedful.commands import terminal
+    from heedful.data.text_files import one_line
     from heedful.errors import InputError
     from heedful.progress import progress_bar
     from heedful.run import Run
@@ -66,7 +67,7 @@ def run(options):
         found = translator.predict_stream(source, terminal.warn, scored=tabs, prefixes=prefixes)
         for number, candidates in enumerate(found, start=1):
             for text, score in candidates:
-                line = terminal.one_line(text)
+                line = one_line(text)
                 sys.stdout.write(f"{number}\t{score:.4f}\t{line}\n" if tabs else f"{line}\n")
             sys.stdout.flush()  # a reader may wait for the line
             bar.advance(shown)
@@ -90,6 +91,7 @@ def translate_file(options):
     from heedful.bulk.shares import Bulk
     from heedful.cache import keep_compilations
     from heedful.commands import terminal
+    from heedful.data.text_files import one_line
     from heedful.errors import InputError
     from heedful.inference.line_translator import WINDOW
     from heedful.output import is_replaceable
@@ -120,7 +122,7 @@ def translate_file(options):
         with progress_bar() as bar:
             shown = bar.add_task("lines", total=None)
             for candidates in translator.predict_stream(lines, terminal.warn, first=first):
-                yield terminal.one_line(candidates[0].text)
+                yield one_line(candidates[0].text)
                 bar.advance(shown)
 
     if not options.share:

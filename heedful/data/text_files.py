@@ -5,6 +5,7 @@ import codecs
 import gzip
 import itertools
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ OTHER_FORMATS = {
     codecs.BOM_UTF16_LE: "UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
     codecs.BOM_UTF16_BE: "UTF-16: convert it with iconv -f UTF-16 -t UTF-8",
 }
+
+LINE_ENDS = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
 
 def uncompressed_name(path: str | Path) -> str:
@@ -109,3 +112,8 @@ def decoded(lines: Iterable[bytes], name: str | Path) -> Iterator[str]:
 def first_lines(path: str | Path, count: int) -> list[str]:
     """Return the first lines of a text file, with bytes that are not UTF-8 as lone surrogates."""
     return [raw.decode("utf-8", "surrogateescape") for raw in itertools.islice(raw_lines(path), count)]
+
+
+def one_line(text: str) -> str:
+    """Return a text with everything that ends a line for some reader, such as U+2028, replaced by a space."""
+    return LINE_ENDS.sub(" ", text)

@@ -235,15 +235,22 @@ class Tokenizer:
             batch["ids"] = np.array(self.original_ids, np.int32)[batch["ids"]]
         return batch
 
-    def decode(self, ids: Iterable[int], clean_up_spaces: bool | None = None) -> str:
+    def decode(self, ids: Iterable[int], clean_up_spaces: bool | None = None, *, keep_unknown: bool = False) -> str:
         """Return the text of `ids` without special tokens and the prefix.
 
         Args:
             clean_up_spaces: for WordPiece, whether to remove spaces as in `train`; None: as in training.
+            keep_unknown: whether an unknown token is written as [UNK] instead of being left out.
         """
         ids = list(ids)
         if self.prefix_ids and ids[: len(self.prefix_ids)] == self.prefix_ids:
             ids = ids[len(self.prefix_ids) :]
+        if keep_unknown:
+            tokens = [self.lookup(i) for i in ids if i == UNKNOWN_ID or self.lookup(i) not in (*SPECIAL, MASK)]
+            decoder = self._inner.decoder
+            if clean_up_spaces is not None and self.within:
+                decoder = decoders.WordPiece(cleanup=clean_up_spaces)
+            return decoder.decode(tokens) if decoder else " ".join(tokens)
         if clean_up_spaces is None or not isinstance(self._inner.model, models.WordPiece):
             with library_errors_reported("The tokenizer cannot decode ids"):
                 return self._inner.decode([int(i) for i in ids], skip_special_tokens=True)
@@ -278,6 +285,15 @@ class Tokenizer:
     def within(self) -> str | None:
         """The prefix of tokens that continue a word (`##` for WordPiece), or None where tokens have no such prefix."""
         return "##" if isinstance(self._inner.model, models.WordPiece) else None
+
+    @property
+    def lossless(self) -> bool:
+        """Whether decoding restores every text exactly: bpe and unigram, without lower case and normalisation.
+
+        The others lose text: word and wordpiece what separates words, and words they cannot spell; char characters that
+        the training text lacks.
+        """
+        return self.keeps_text and any(token in self._inner.get_vocab() for token in (_SPACE, _SPACE + "a"))
 
     @property
     def keeps_text(self) -> bool:

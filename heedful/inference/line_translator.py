@@ -81,11 +81,11 @@ class LineTranslator(Predictor):
         for window in line_batches(lines, WINDOW * search.decode.batch_size, whole=sampled):
             begun = list(itertools.islice(prefixes, len(window)))
             if len(begun) < len(window):
-                raise InputError(f"There are {first - began + len(begun)} prefixes, and more lines than that.")
+                raise InputError(f"There are fewer prefixes ({first - began + len(begun)}) than lines.")
             yield from self._translate_window(search, window, begun, first, warn)
             first += len(window)
         if given and warn and next(prefixes, None) is not None:
-            warn(f"there are more prefixes than lines, which are {first - began}.")
+            warn(f"there are more prefixes than lines ({first - began}).")
 
     def decode_ids(self, sources: list[list[int]], **options) -> list[list[int]]:
         """Translate lists of source ids, without end tokens, to lists of target ids."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
+from heedful.inspection.run_text import text_to_show
 from heedful.run import Run
 
 PAIRS = 500_000  # of a training text that are indexed, the first ones
@@ -43,8 +44,8 @@ class NearestPairs:
 
     @classmethod
     def of(cls, run: Run) -> "NearestPairs":
-        """Return the index of a run's training text; `InputError` if that is not on this machine, or has no pairs."""
-        corpus = run.task.find_corpora(run.config)["train"]
+        """Return the index of a run's training text; `InputError` if it is not to be shown, or has no pairs."""
+        corpus = text_to_show(run)["train"]
         pairs = (pair for item in itertools.islice(corpus, PAIRS) if (pair := run.task.pair_of(item)))
         index = cls(pairs, run.tokenizer)
         if not index.pairs:

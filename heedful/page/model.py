@@ -18,6 +18,7 @@ from heedful.errors import InputError
 from heedful.inspection.nearest_pairs import NearestPairs
 from heedful.inspection.readers import reader_of
 from heedful.inspection.reading import Head, Look, Variant
+from heedful.inspection.run_text import text_to_show
 from heedful.inspection.search_tree import TreeSearch
 from heedful.models.precisions import in_precision
 from heedful.page.contents import best_update, describe, earlier_checkpoints, require_page
@@ -152,9 +153,9 @@ class PageModel:
         return {"pairs": [pair._asdict() for pair in self._nearest(text)], "total": len(self._nearest.pairs)}
 
     def _has_pairs(self):
-        """Return whether the run's training text is on this machine, and has pairs."""
+        """Return whether the run's training text is on this machine, may be shown, and has pairs."""
         try:
-            first = next(iter(self.run.task.find_corpora(self.run.config)["train"]), None)
+            first = next(iter(text_to_show(self.run)["train"]), None)
         except InputError:
             return False
         return first is not None and self.run.task.pair_of(first) is not None

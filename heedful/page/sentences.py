@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from heedful.errors import InputError
+from heedful.inspection.run_text import text_to_show
 from heedful.run import Run
 from heedful.scores.metrics import find_metric
 from heedful.scores.provenance import read
@@ -19,10 +20,10 @@ SENTENCES = 1000  # of a test text that a page has at most
 def example_texts(run: Run) -> list[str]:
     """Return some texts that the run can read: of its test or validation text, or those that its validations showed."""
     try:
-        corpora = run.task.find_corpora(run.config)
+        corpora = text_to_show(run)
         corpus = run.task.text_to_score(corpora) if "test" in corpora else corpora["valid"]
         items = list(itertools.islice(corpus, 50))
-    except InputError:  # the text is not on this machine
+    except InputError:  # the text is not on this machine, or not to be shown
         return _shown_texts(run)[:EXAMPLES]
     texts = [run.task.text_of(item) for item in items]
     kept = [text for text in dict.fromkeys(texts) if 0 < len(text) <= LONGEST]
@@ -42,7 +43,7 @@ def scored_sentences(run: Run, most: int = SENTENCES) -> dict[str, Any] | None:
     longer text the `most` rows with the lowest chrF are kept.
     """
     try:
-        corpus = run.task.text_to_score(run.task.find_corpora(run.config))
+        corpus = run.task.text_to_score(text_to_show(run))
     except InputError:
         return None
     found = [

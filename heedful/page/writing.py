@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from heedful.output import require_no_folder, write_output
@@ -41,7 +41,7 @@ def write_page(
 class NotebookPage:
     """A page that a notebook shows when it is the last value of a cell."""
 
-    document: str
+    document: str = field(repr=False)  # a notebook stores the representation too
     height: int
 
     def _repr_html_(self) -> str:

@@ -1,5 +1,6 @@
 """The recipes that come with the package: complete named runs."""
 
+import difflib
 from pathlib import Path
 
 from heedful.errors import InputError
@@ -21,4 +22,6 @@ def find_recipe(name: str) -> Path:
     if path.parent == Path() and path.suffix in ("", ".toml") and own.is_file():
         return own
     problem = "is a folder, but no run folder" if path.is_dir() else "does not exist"
-    raise InputError(f"{name} {problem}, and is none of the recipes {', '.join(recipe_names())}.")
+    near = difflib.get_close_matches(path.stem, recipe_names(), 1)
+    advice = f" Did you mean {near[0]!r}?" if near else ""
+    raise InputError(f"{name} {problem}, and is not one of the recipes {', '.join(recipe_names())}.{advice}")

@@ -15,6 +15,7 @@ import numpy as np
 from heedful import __version__, backend
 from heedful.config import DecodeConfig
 from heedful.data.corpus import Corpus
+from heedful.data.text_files import one_line
 from heedful.errors import InputError
 from heedful.plugins import find_metric, metric_names
 from heedful.run import Run
@@ -73,7 +74,7 @@ def _write(run, corpus, scores, counts, texts):
             folder / f"{number}.safetensors", with_checksum(counts, {"data_fingerprint": corpus.fingerprint})
         )
         if texts:
-            lines = "".join(" ".join(text.split("\n")) + "\n" for text in texts)
+            lines = "".join(f"{one_line(text)}\n" for text in texts)
             write_text(folder / f"{number}.txt", lines)
         table = json.dumps([*earlier, scores], indent=2, ensure_ascii=False, allow_nan=False)
         write_text(run.path / SCORES, f"{table}\n")

@@ -8,7 +8,7 @@ from typing import Any
 from heedful.errors import InputError
 from heedful.texts.download import download
 
-NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)@([\w.-]+)(?:/([\w.-]+))?")
+NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)@(refs/[\w.-]+/[\w.-]+|[\w.-]+)(?:/([\w.-]+))?")
 HOST = "https://huggingface.co"
 PARTS = {"train": ("train",), "valid": ("validation", "valid", "dev"), "test": ("test",)}  # our names and the hub's
 
@@ -30,6 +30,7 @@ def describe(name: str, scratch: Path) -> dict[str, Any]:
     if not match:
         raise InputError(f"{name!r} is not hf:OWNER/NAME@REVISION, such as hf:Helsinki-NLP/opus_books@main/de-en.")
     owner, revision, config = match.groups()
+    revision = revision.replace("/", "%2F")  # a branch such as refs/convert/parquet
     answer = scratch / "description.json"
     download(f"{HOST}/api/datasets/{owner}/revision/{revision}", answer)
     try:
@@ -58,10 +59,18 @@ def describe(name: str, scratch: Path) -> dict[str, Any]:
 
 def _config(file):
     """Return the folder of a file, which the hub calls a configuration; "" for data/ and the top."""
-    folder = PurePosixPath(file).parent.name
-    return "" if folder in ("", "data") else folder
+    folder = PurePosixPath(file).parent
+    if _is_converted(file):
+        folder = folder.parent
+    return "" if folder.name in ("", "data") else folder.name
 
 
 def _split(file):
-    """Return the split in a file name: train-00000-of-00002.parquet."""
-    return PurePosixPath(file).stem.split("-")[0]
+    """Return the split in the name of a file, train-00000-of-00002.parquet, or of its folder, train/0000.parquet."""
+    path = PurePosixPath(file)
+    return path.parent.name.removeprefix("partial-") if _is_converted(file) else path.stem.split("-")[0]
+
+
+def _is_converted(file):
+    """Return whether the hub has made a file from other formats: CONFIGURATION/SPLIT/0000.parquet."""
+    return PurePosixPath(file).stem.isdecimal()

@@ -27,7 +27,10 @@ def test_a_run_folder_holds_every_expected_file(trained, whole):
     names = {path.name for path in whole.path.iterdir()}
     assert names >= {"config.json", "source.tokenizer.json", "target.tokenizer.json", "model.safetensors", "state",
                      "log.jsonl", "samples.txt", "scores.json", "tensorboard", "curves.png"}  # fmt: skip
-    assert whole.config == change(Config.from_toml(trained / "translate.toml"), "--data.planned_updates", "6")
+    recipe = Config.from_toml(trained / "translate.toml")
+    assert whole.config.train.select_by in ("bleu", "chrf")  # the text decides
+    options = ("--data.planned_updates", "6", "--train.select_by", whole.config.train.select_by)
+    assert whole.config == change(recipe, *options)
     assert list((whole.path / "tensorboard").glob("events.*"))
     scores = json.loads((whole.path / "scores.json").read_text())[-1]
     assert scores["signatures"]["bleu"].startswith("nrefs:1|case:mixed")

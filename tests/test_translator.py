@@ -364,3 +364,9 @@ def test_settings_of_a_request_compile_nothing(whole):
     assert len(programs) <= 4  # the expected length of results grows a few times
     cold, greedy = translator.translate(lines, sample=True, temperature=1e-3), translator.translate(lines)
     assert cold == translator.translate(lines, sample=True, temperature=5e-324) == greedy
+
+
+@pytest.mark.parametrize("line", ["", "  ", "\u200b", "\ufeff \u2060", "\u00ad\u200e\u2028", "\u3000\t"])
+def test_lines_with_nothing_to_see_stay_empty(translator, line):
+    """Guards against a sentence for a line of invisible characters."""
+    assert translator.translate([line]) == [""]

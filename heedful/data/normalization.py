@@ -13,6 +13,9 @@ _SPACES = "[\\t \\u00a0\\u1680\\u2000-\\u200a\\u202f\\u205f\\u3000]+"
 WHITE_SPACE = "\t\n\v\f\r \x85\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
+INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # Unicode categories
+
+
 def normalized(text: str, kind: str) -> str:
     r"""Return a text in a Unicode form, with one space for each run of tabs and spaces, and none at its ends.
 
@@ -66,3 +69,12 @@ def normalization_of(inner: tokenizers.Tokenizer) -> str:
     if not folds("e\u0301", "\u00e9") or not folds("\u00a0 ", " "):
         return "none"
     return "nfkc" if folds("\uff0c", ",") else "nfc"
+
+
+def is_blank(text: str) -> bool:
+    r"""Return whether a text has nothing to see: only white space, and control and format characters.
+
+    >>> is_blank(" \u200b\ufeff"), is_blank("a")
+    (True, False)
+    """
+    return all(unicodedata.category(character) in INVISIBLE for character in text)

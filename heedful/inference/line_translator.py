@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from heedful.config import DecodeConfig
+from heedful.data.normalization import is_blank
 from heedful.errors import InputError
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_other_forms
 from heedful.line_stream import line_batches
@@ -106,7 +107,7 @@ class LineTranslator(Predictor):
         """Return the source ids of lines, truncated to what the model reads."""
         most = self.max_length - 1  # without the end token
         # Blank lines count as empty, although some tokenizers have tokens for white space.
-        lines = [line if line.strip() else "" for line in lines]
+        lines = ["" if is_blank(line) else line for line in lines]
         sources = self.source_tokenizer.encode_batch(lines)
         warn_of_other_forms(self.source_tokenizer, lines, sources)
         for index, ids in enumerate(sources):

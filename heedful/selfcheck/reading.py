@@ -127,7 +127,7 @@ def attention(subject):
     x = rng.normal(size=(2, 5, layer.d_model)).astype(np.float32)
     visible = np.tril(np.ones((5, 5), bool))
     compute = backend.compiled(lambda x, visible: layer(x, visible=visible), layer, brief=True)
-    found = np.asarray(backend.to_numpy(compute(x, visible)), np.float32)
+    found = np.asarray(backend.to_numpy(compute(x, visible[None, None])), np.float32)
     wanted = _attend(layer, x, visible)
     return _largest(found - wanted), subject.rounding(wanted)
 

@@ -18,6 +18,7 @@ from heedful.training.objective import batch_sums
 
 ROWS, LENGTH = 8, 32  # large enough to show a fault, small enough to take seconds
 IMPOSSIBLE = -1e8  # logits below it belong to tokens that an imported model must never write
+UNUSUAL = 3  # times the rate of the checks: the run's own rate is tried if it is higher
 ROUNDING = {"float32": 1e-4, "bfloat16": 5e-2}  # of the largest logit
 
 
@@ -67,7 +68,9 @@ class Subject:
 
     def _practice(self, run):
         width = run.config.model.d_model
-        rate = max(0.02 * width**-0.5, run.config.train.highest_rate(width))  # a rate that is too high shows here
+        rate, highest = 0.02 * width**-0.5, run.config.train.highest_rate(width)
+        if highest > UNUSUAL * rate:  # a rate that is too high shows here; usual ones would find fewer faults
+            rate = highest
         model = self.build(run)
         for layer in adapted_layers(model).values():  # zeros would keep the gradient from the other matrix
             _, b = parts_of(layer)

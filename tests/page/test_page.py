@@ -85,20 +85,8 @@ def trained_well(tmp_path_factory, cache):
 def path(trained_well):
     out = trained_well / "page.html"
     assert main(["inspect", str(trained_well / "phrases"), "--heads"]) == 0
-    assert (
-        main(
-            [
-                "page",
-                str(trained_well / "phrases"),
-                str(out),
-                "--compare",
-                str(trained_well / "early"),
-                "--example",
-                SOURCE,
-            ]
-        )
-        == 0
-    )
+    arguments = [trained_well / "phrases", out, "--compare", trained_well / "early", "--example", SOURCE]
+    assert main(["page", *map(str, arguments), "--text", str(trained_well)]) == 0
     return out
 
 

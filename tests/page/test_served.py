@@ -1,5 +1,7 @@
 """A page that a server sends: it asks the server, and follows a training."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.any_backend
 def served(whole):
     """A service with the run `whole`, and its address."""
     run = Run.open(whole.path)
+    run = run.with_text([Path(run.config.data.train[0]).parent])
     service = load_service([run], [run.config.decode], Options(slots=2), [("pt", "en")], quiet)
     with running(service) as address:
         yield service, f"{address}/page/{run.path.name}"

@@ -47,7 +47,8 @@ class PageModels:
         version = state.st_mtime_ns, state.st_size
         with self._lock:
             if served.name not in self._models or self._models[served.name][0] != version:
-                self._models[served.name] = version, PageModel(Run.open(served.run.path))
+                run = Run.open(served.run.path).with_text(served.run.named_text)
+                self._models[served.name] = version, PageModel(run)
             return self._models[served.name][1]
 
     def describe(self, served: Served) -> dict[str, Any]:

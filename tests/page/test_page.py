@@ -270,7 +270,7 @@ def test_the_address_holds_the_view(opened, expect, browser, path):
     expect(page.locator(".note").first).to_contain_text("You chose")
     page.locator(".heads button").nth(2).press("Enter")
     expect(page.locator(".note").nth(1)).to_contain_text("1 head is off")
-    address, texts = page.evaluate("location.hash"), words(page)
+    address, texts = page.evaluate("location.hash"), targets(page).all_text_contents()
     with page_of(browser, path, address) as again:
         expect(again.get_by_role("textbox")).to_have_value("o pato velho come")
         expect(again.locator(".target .word")).to_have_text(texts)

@@ -1,5 +1,6 @@
 """Exports to the Hugging Face layout, and imports of classes of `transformers`: outputs, round trips, texts."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,7 +11,7 @@ from heedful import backend
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.export.huggingface import export
+from heedful.export.huggingface import export, generation_config
 from heedful.export.huggingface_parity import compare, export_checked
 from heedful.pretrained import import_model
 from heedful.run import Run
@@ -306,3 +307,14 @@ def test_sources_with_more_than_an_end_token_are_refused(framed, tmp_path):
     path.write_text(json.dumps(data))
     with pytest.raises(InputError, match="we support an end token after it, and one other token before it"):
         import_model(tmp_path / "out", tmp_path / "again")
+
+
+@pytest.mark.any_backend
+def test_generation_config_keeps_limits_and_min_p(whole):
+    """Guards settings that were lost on the way to transformers."""
+    decode = {"min_length": 2, "max_length": 7, "sample": True, "min_p": 0.1, "temperature": 0.7}
+    whole.config = dataclasses.replace(whole.config, decode=dataclasses.replace(whole.config.decode, **decode))
+    settings = generation_config(whole)
+    assert {name: settings[name] for name in ("min_new_tokens", "max_length", "min_p", "temperature")} == {
+        "min_new_tokens": 2, "max_length": 8, "min_p": 0.1, "temperature": 0.7,
+    }  # fmt: skip

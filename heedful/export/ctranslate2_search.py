@@ -80,7 +80,7 @@ class CTranslate2Search:
             )
         normalised = (decode.beam_size > 1 or scored) and decode.length_penalty > 0
         missing = {
-            "decode.min_p": decode.min_p > 0,
+            "decode.min_p": decode.sample and decode.min_p > 0,
             "decode.length_norm = 'gnmt'": normalised and decode.length_norm == "gnmt",
             "decode.min_ratio": decode.min_ratio > 0,
             "decode.top_k = 1 with n_best above 1": decode.sample and decode.top_k == 1 and decode.n_best > 1,

@@ -111,7 +111,8 @@ def generation_config(run: "Run") -> dict[str, Any]:
         "suppress_tokens": never_written_ids(run), "do_sample": decode.sample,
     }  # fmt: skip
     if run.task.translates:
-        found |= {"decoder_start_token_id": START_ID, "max_length": run.config.model.max_length + 1}  # with the start
+        longest = min(decode.max_length or run.config.model.max_length, run.config.model.max_length)
+        found |= {"decoder_start_token_id": START_ID, "max_length": longest + 1}  # with the start
         if run.target_tokenizer.prefix_ids:
             found["forced_bos_token_id"] = run.target_tokenizer.prefix_ids[0]
     if decode.beam_size > 1:
@@ -120,8 +121,13 @@ def generation_config(run: "Run") -> dict[str, Any]:
         found["repetition_penalty"] = decode.repetition_penalty
     if decode.no_repeat_ngram:
         found["no_repeat_ngram_size"] = decode.no_repeat_ngram
+    if decode.min_length:
+        found["min_new_tokens"] = decode.min_length
+    if decode.max_length and not run.task.translates:
+        found["max_new_tokens"] = decode.max_length
     if decode.sample:
         found |= {"temperature": decode.temperature, "top_k": decode.top_k, "top_p": decode.top_p}
+        found |= {"min_p": decode.min_p} if decode.min_p else {}
     return found
 
 

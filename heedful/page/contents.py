@@ -22,6 +22,7 @@ from heedful.training_log import PROGRESS
 from heedful.weights import count_elements
 
 FORMAT = 1  # of the description
+ACTIVATIONS = ("relu", "gelu", "silu", "geglu", "swiglu", "gelu_tanh")  # of engine/layers.js
 LARGE = 15_000_000  # parameters above which float16 makes a page slow to open
 EARLIER_BYTES = 16_000_000  # of the earlier checkpoints in a page, by default
 POINTS = 400  # of a curve
@@ -74,6 +75,8 @@ def require_page(run: Run) -> Path:
         raise InputError(f"{run.path} was imported without a head: it predicts nothing that a page could show.")
     if run.config.data.several_labels:
         raise InputError(f"{run.path} gives a text several labels; a page shows classifiers with one.")
+    if run.config.model.activation not in ACTIVATIONS:
+        raise InputError(f"The page's engine has no activation {run.config.model.activation!r}, which {run.path} has.")
     path = run.weights_path()
     run.refuse_larger_than(path)
     return path

@@ -63,8 +63,11 @@ def read_activation(folder, name: str) -> str:
 
 
 def written_activation(name: str) -> str:
-    """Return the name of our activation in a `config.json`."""
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == name)
+    """Return the name of our activation in a `config.json`; `InputError` if transformers has none."""
+    for theirs, ours in ACTIVATIONS.items():
+        if ours == name:
+            return theirs
+    raise InputError(f"Hugging Face's classes have no activation for model.activation = {name!r}.")
 
 
 def block_misfits(model: ModelConfig) -> dict[str, bool]:

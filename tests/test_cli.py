@@ -117,6 +117,11 @@ def test_translate_follows_its_decoding_options(cli, run, tmp_path):
     sampled = cli("translate", run, "--sample", "--seed", 5, stdin=lines)
     assert sampled.stdout == cli("translate", run, "--sample", "--seed", 5, "--batch-size", 1, stdin=lines).stdout
     assert cli("translate", run, "--with", run, stdin=lines).stdout == cli("translate", run, stdin=lines).stdout
+    (run.parent / "lines.txt").write_text(lines)  # a file after the other run is a file
+    assert (
+        cli("translate", run, "--with", run, run.parent / "lines.txt").stdout
+        == cli("translate", run, stdin=lines).stdout
+    )
     assert b'"beam_size": 2' in cli("evaluate", run, "--beam-size", 2, "--json").stdout
 
     assert "beam_size (600) must be below" in complaint(cli("translate", run, "--beam-size", 600, stdin=lines))

@@ -17,7 +17,10 @@ def add_arguments(parser):
     add_run(parser)
     add_adapter(parser)
     parser.add_argument("files", **TEXTS)
-    parser.add_argument("--with", dest="others", nargs="+", type=Path, metavar="RUN", help="more runs, as an ensemble")
+    parser.add_argument(
+        "--with", dest="others", action="append", type=Path, metavar="RUN",
+        help="another run, as an ensemble with the first; may be given several times",
+    )  # fmt: skip
     parser.add_argument("--engine", choices=ENGINES, default="heedful", help="the engine; ctranslate2 needs an export")
     parser.add_argument(
         "--scores", action="store_true",

@@ -49,8 +49,8 @@ class _UntilKeras:
     def find_spec(self, fullname, path=None, target=None):
         if fullname != "keras":
             return None
-        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((each for each in found if each is not None), None)
+        specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 

@@ -183,9 +183,9 @@ async def _write(request, service, one, prompts, given):
     if one.task.translates:
         lines = _translated_lines(service, one, prompts, options)
         found = iter(await answers(request, [future for each in lines for future in each], service.limits))
-        most = options.get("max_length")
+        max_length = options.get("max_length")
         return [
-            (prompt, _joined(one, texts, most))
+            (prompt, _joined(one, texts, max_length))
             for prompt, each in zip(prompts, lines, strict=True)
             for texts in _results([next(found) for _ in each], given["n"])
         ]
@@ -212,16 +212,16 @@ def _results(lines, count):
         yield [candidates[min(index, len(candidates) - 1)].text for candidates in lines]
 
 
-def _joined(one, lines, most):
-    """Return lines as one text of up to `most` tokens in all."""
-    if most is None:
+def _joined(one, lines, left):
+    """Return lines as one text; of `left` tokens at most, if that is not None."""
+    if left is None:
         return "\n".join(lines)
     tokenizer, kept = one.run.target_tokenizer, []
     for line in lines:
         ids = tokenizer.encode(line)
-        kept.append(line if len(ids) <= most else tokenizer.decode(ids[:most]))
-        most -= len(ids)
-        if most <= 0:
+        kept.append(line if len(ids) <= left else tokenizer.decode(ids[:left]))
+        left -= len(ids)
+        if left <= 0:
             break
     return "\n".join(kept)
 

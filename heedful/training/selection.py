@@ -70,7 +70,7 @@ class Selection:
         return scores[self.by] == progress["best"] and loss is not None and best_loss is not None and loss < best_loss
 
     def _notice_flat(self, score, progress):
-        """Report if a score has stayed the same for some validations, so that it does not select."""
+        """Report a score that has not changed for `FLAT` validations: it cannot tell states apart."""
         before, times = progress.get("flat", (None, 0))
         progress["flat"] = [score, times + 1 if score == before else 1]
         if progress["flat"][1] == FLAT:

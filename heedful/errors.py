@@ -31,3 +31,12 @@ def library_errors_reported(what: str) -> Iterator[None]:
         if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise InputError(f"{what}: {error}.") from error
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "line"), counted(2000, "line")
+    ('1 line', '2,000 lines')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -5,21 +5,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-
-
-def extended(tokenizer: Tokenizer, tokens: Sequence[str]) -> Tokenizer:
-    """Return a tokenizer with more tokens, whose ids follow those that exist.
-
-    Raises:
-        InputError: a token is blank, given twice, or in the vocabulary.
-    """
-    for number, token in enumerate(tokens):
-        if not token.strip() or token in tokens[:number]:
-            raise InputError(f"tokenizer.new_tokens: {token!r} is blank or given twice.")
-        if tokenizer.lookup(token) is not None:
-            raise InputError(f"tokenizer.new_tokens: {token!r} is in the vocabulary already.")
-    return tokenizer.with_tokens(tokens)
 
 
 def grown_tables(

@@ -95,7 +95,7 @@ def test_a_tsv_file_gives_pairs_of_two_columns(tmp_path):
     (tmp_path / "a.tsv").write_text("um\tone\ndois\ttwo\n")
     assert list(read_pairs([tmp_path / "a.tsv"])) == [("um", "one"), ("dois", "two")]
     (tmp_path / "b.tsv").write_text("um\tone\ndois two\n")
-    with pytest.raises(InputError, match=r"b.tsv, line 2: .* found 1 columns"):
+    with pytest.raises(InputError, match=r"b.tsv, line 2: .* found 1 column"):
         list(read_pairs([tmp_path / "b.tsv"]))
 
 

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from heedful.data.corpus import read_pairs
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.doctor.alignment import Associations, _words, stretches
@@ -299,7 +300,7 @@ def test_a_single_side_is_refused_as_a_parallel_text(cli, tmp_path):
         name.write_text("ein Satz\n" if name.suffix != ".tsv" else "ein Satz\ta sentence\n", encoding="utf-8")
     alone = cli("doctor", *names[:2], "--test", names[0])
     assert alone.returncode == 2
-    assert b"has no tab in its first 1 lines: a parallel text is two files" in alone.stderr
+    assert b"has no tab in its first 1 line: a parallel text is two files" in alone.stderr
     assert b"examine one at a time" in cli("doctor", *names[2:]).stderr
 
 
@@ -365,8 +366,8 @@ def test_the_command_reports_cleans_and_refuses(cli, good, tmp_path, recipe_of):
     paths[0].write_bytes(b"caf\xe9\n" + paths[0].read_bytes())
     broken = cli("doctor", *paths)
     assert broken.returncode == 1  # training would refuse it
-    assert b"not UTF-8: 1 rows" in broken.stdout
-    assert b"no partner: 1 rows" in broken.stdout
+    assert b"not UTF-8: 1 row (" in broken.stdout
+    assert b"no partner: 1 row (" in broken.stdout
     for task in ("translate", "generate", "fill", "classify"):
         assert cli("doctor", recipe_of(task)).returncode == 0
     (tmp_path / "nothing.en").write_text("")
@@ -388,3 +389,29 @@ def test_words_come_in_the_order_of_the_line():
     """Guards against findings that depend on Python's hash seed."""
     line = "one two three four five six seven eight nine ten eleven twelve"
     assert list(_words(f"{line.title()} {line}")) == line.split()
+
+
+def test_markup_and_headers_are_found_and_mathematics_is_not(good, tmp_path):
+    rows = list(good[:600])
+    rows[0] = "source", "target"
+    rows[10] = rows[10][0] + " <b>agora</b>", rows[10][1]
+    rows[20] = rows[20][0], rows[20][1] + " &amp; then"
+    rows[30] = rows[30][0] + " a < b", rows[30][1] + " a < b and b > a"
+    rows[40] = rows[40][0], rows[40][1] + " AT&T; <3 <me@example.org>"
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    text = Rows.of_pairs([path])
+    found = kinds(examine(text))
+    assert (found["header"], found["markup"]) == ([0], [10, 20])
+    clean(text, examine(text), tmp_path / "clean")
+    copy = (tmp_path / "clean" / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    assert copy[0] == "\t".join(rows[1])
+    assert len(copy) >= 597
+    with pytest.raises(InputError, match="line 1 names the columns"):
+        list(read_pairs([path]))
+
+
+def test_rare_labels_are_found(tmp_path):
+    path = tmp_path / "labelled.txt"
+    path.write_text("".join(f"{label}\ttext {number}\n" for number, label in enumerate(["a", "b", "a", "c", "b"])))
+    assert kinds(examine(Rows.of_labelled([path])))["rare label"] == [3]

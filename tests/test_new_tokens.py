@@ -11,7 +11,6 @@ from heedful.data.tokenizer import KINDS, Tokenizer
 from heedful.errors import InputError
 from heedful.export.huggingface import export
 from heedful.inference.translator import Translator
-from heedful.new_tokens import extended
 from heedful.run import Run
 from heedful.storage import read_checked
 from tests.conftest import PAIRS, change, quiet
@@ -24,7 +23,7 @@ TOKENS = '["<br>", "naïve-☂"]'
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_with_new_tokens_is_read_and_restored(kind):
     before = Tokenizer.train(TEXTS, kind, 300)
-    after = extended(before, ["<br>", "naïve-☂"])
+    after = before.with_tokens(["<br>", "naïve-☂"])
     assert len(after) == len(before) + 2
     assert [after.lookup(token) for token in ("<br>", "naïve-☂")] == [len(before), len(before) + 1]
     text = "the cat <br> the naïve-☂ dog"
@@ -42,7 +41,32 @@ def test_text_with_new_tokens_is_read_and_restored(kind):
 )
 def test_useless_new_tokens_are_refused(tokens, message):
     with pytest.raises(InputError, match=message):
-        extended(Tokenizer.train(TEXTS, "word", 60), tokens)
+        Tokenizer.train(TEXTS, "word", 60).with_tokens(tokens)
+    with pytest.raises(InputError, match=message):
+        Tokenizer.train(TEXTS, "word", 60, new_tokens=tokens)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_vocabulary_has_the_tokens_that_are_asked_for(kind):
+    """The vocabulary is the one learned from the text without them, and no larger than asked for."""
+    tagged = [f"<2en> {line}" for line in TEXTS]
+    tokenizer = Tokenizer.train(tagged, kind, 300, new_tokens=["<2en>", "<2pt>"])
+    plain = Tokenizer.train([f" {line}" for line in TEXTS], kind, 298)
+    assert len(tokenizer) <= 300
+    assert [tokenizer.lookup(token) for token in ("<2en>", "<2pt>")] == [len(plain), len(plain) + 1]
+    if kind != "unigram":  # its training is not deterministic
+        assert [tokenizer.lookup(i) for i in range(len(plain))] == [plain.lookup(i) for i in range(len(plain))]
+    ids = tokenizer.encode(tagged[0])
+    assert ids[0] == len(plain)
+    assert ids.count(len(plain)) == 1
+
+
+def test_a_translator_is_trained_with_tags(config, tmp_path):
+    config = change(config, "--tokenizer.new_tokens", '["<2en>"]', "--train.updates", "2")
+    run = workflows.train(config, tmp_path / "run", quiet)
+    tag = run.source_tokenizer.lookup("<2en>")
+    assert tag == len(run.source_tokenizer) - 1
+    assert run.source_tokenizer.encode("<2en> o gato")[0] == tag
 
 
 @pytest.mark.any_backend
@@ -108,8 +132,3 @@ def test_an_export_has_the_new_tokens(config, tmp_path):
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(text)["input_ids"]
     assert theirs[:-1] == run.source_tokenizer.encode(text)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == len(base.source_tokenizer) + 2
-
-
-def test_new_tokens_need_a_trained_run(config):
-    with pytest.raises(InputError, match=r"tokenizer\.new_tokens needs train\.init_from"):
-        change(config, "--tokenizer.new_tokens", TOKENS)

@@ -7,12 +7,12 @@ from heedful.data.corpus import Corpus, hold_out
 from heedful.data.documents import encode_texts, read_documents
 from heedful.data.encoded import Ragged
 from heedful.data.examples import plan_pieces
-from heedful.data.labels import LabelledExamples, label_numbers, read_labelled
+from heedful.data.labels import LabelledExamples, label_numbers, read_labelled, require_labels
 from heedful.data.language import PackedDocuments, Windows, as_stream
 from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.data.packing import pack
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
+from heedful.errors import InputError, InputWarning
 
 pytestmark = pytest.mark.any_backend
 
@@ -210,3 +210,23 @@ def test_labelled_lines_are_read_and_bad_ones_are_refused(tmp_path, tokenizer):
     seen = [label for batch in examples.one_pass() for label in batch["labels"][batch["weights"] > 0]]
     assert sorted(seen) == [0, 1, 1]
     assert examples.batch(0)["ids"][:, 0].tolist() == [2] * len(examples.batch(0)["ids"])
+
+
+def test_a_first_column_that_is_no_label_is_refused(tmp_path):
+    rows = [(("good", "bad")[number % 2], f"a film, number {number}") for number in range(60)]
+    assert require_labels("text", rows) == ["bad", "good"]
+    swapped = [(text, label) for label, text in rows]
+    with pytest.raises(InputError, match="60 texts have 60 different labels"):
+        require_labels("text", swapped)
+    with pytest.raises(InputError, match="Are the columns swapped"):
+        require_labels("text", swapped * 3)
+    with pytest.raises(InputError, match="comma-separated"):
+        require_labels("text", [(f"{label},{number}", "film") for number, (label, _) in enumerate(rows)])
+    with pytest.warns(InputWarning, match="1 of 3 labels occur only once: odd"):
+        assert require_labels("text", [*rows, ("odd", "a film")]) == ["bad", "good", "odd"]
+    names = [(f"label {number % 30}", f"text {number % 40}") for number in range(120)]
+    assert len(require_labels("text", names)) == 30
+    for name, text in (("tabs.tsv", "label\ttext\ngood\ta film\n"), ("spaces.txt", "Label Text\ngood a film\n")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError, match="line 1 names the columns"):
+            list(read_labelled([tmp_path / name]))

@@ -106,7 +106,7 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
     for command, run in (("classify", "classes"), ("embed", "words")):
         cut = cli(command, run, stdin="the cat\n" + "the cat " * 20 + "\n")
         assert len(cut.stdout.splitlines()) == 2
-        assert b"warning: 1 lines have more tokens than the model reads" in cut.stderr
+        assert b"warning: 1 line with more tokens than the model reads" in cut.stderr
     found = cli("classify", "classes", "--scores", stdin="the cat drinks\nthe king eats\n").stdout.decode().splitlines()
     assert all(line.split("\t")[0] in ("animal", "human") for line in found)
     assert len(found) == 2

@@ -235,7 +235,7 @@ def test_a_single_text_is_refused_where_a_list_is_expected(translator):
     for method in (translator.n_best, lambda text: translator.score(text, ["the cat"])):
         with pytest.raises(InputError, match=r"takes a list of texts; put a single text into brackets"):
             method("o gato")
-    with pytest.raises(InputError, match="There are 1 lines, and 2 references"):
+    with pytest.raises(InputError, match="1 line came with 2 references"):
         translator.score(["o gato"], ["the cat", "a cat"])
     with pytest.raises(InputError, match="Reference 1 has 40 tokens; the model writes 18"):
         translator.score(["o gato"], ["the cat " * 20])

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from heedful.commands.arguments import add_json
+from heedful.errors import counted
 
 
 def add_arguments(parser):
@@ -48,7 +49,10 @@ def run(options):
     if options.fix:
         kept, repaired, removed = clean(text, examination, options.fix)
         report = warn if options.json else report_progress
-        report(f"{kept:,} rows as they were, {repaired:,} repaired, {removed:,} removed: see {options.fix / REPORT}")
+        report(
+            f"{counted(kept, 'row')} as they were, {repaired:,} repaired, {removed:,} removed: "
+            f"see {options.fix / REPORT}"
+        )
     return int(not examination.rows or any(finding.kind in REFUSED for finding in examination.findings))
 
 

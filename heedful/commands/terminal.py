@@ -6,7 +6,7 @@ import sys
 
 from heedful.data.corpus import resolve
 from heedful.data.text_files import decoded, read_lines, without_ends
-from heedful.errors import InputError
+from heedful.errors import InputError, counted
 from heedful.line_stream import LineStream
 from heedful.output import is_replaceable
 from heedful.progress import note
@@ -80,4 +80,4 @@ def warn(text):
 def warn_of_cut_lines(count):
     """Warn that the model has read only the beginning of `count` lines."""
     if count:
-        warn(f"{count} lines have more tokens than the model reads: only their beginning was read.")
+        warn(f"{counted(count, 'line')} with more tokens than the model reads: only the beginning was read.")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from heedful import settings
 from heedful.commands.arguments import TEXTS, add_adapter, add_run, count
+from heedful.errors import InputError, counted
 
 ENGINES = ("heedful", "ctranslate2")
 
@@ -48,7 +49,6 @@ def run(options):
     from heedful.cache import keep_compilations
     from heedful.commands import terminal
     from heedful.data.text_files import one_line
-    from heedful.errors import InputError
     from heedful.progress import progress_bar
     from heedful.run import Run
 
@@ -95,7 +95,6 @@ def translate_file(options):
     from heedful.cache import keep_compilations
     from heedful.commands import terminal
     from heedful.data.text_files import one_line
-    from heedful.errors import InputError
     from heedful.inference.line_translator import WINDOW
     from heedful.output import is_replaceable
     from heedful.progress import progress_bar
@@ -116,7 +115,7 @@ def translate_file(options):
     }  # fmt: skip
     bulk = Bulk(found, options.out, made_with, WINDOW * decode.batch_size)
     if options.gather:
-        terminal.report_written(options.out, f"{options.out}: {bulk.gather(options.gather):,} lines")
+        terminal.report_written(options.out, f"{options.out}: {counted(bulk.gather(options.gather), 'line')}")
         return 0
     keep_compilations()
 
@@ -136,10 +135,12 @@ def translate_file(options):
             lines = bulk.gather(len(environments), remove=True)
         else:
             lines = bulk.whole(translate)
-        terminal.report_written(options.out, f"{options.out}: {lines:,} lines")
+        terminal.report_written(options.out, f"{options.out}: {counted(lines, 'line')}")
         return 0
     done = bulk.compute(options.share, translate)
-    terminal.report_progress(f"share {options.share}: {done:,} lines" if done else f"share {options.share} is finished")
+    terminal.report_progress(
+        f"share {options.share}: {counted(done, 'line')}" if done else f"share {options.share} is finished"
+    )
     return 0
 
 
@@ -168,7 +169,6 @@ def _check_file_arguments(options):
     from heedful.bulk import records
     from heedful.data.corpus import resolve
     from heedful.data.text_files import uncompressed_name
-    from heedful.errors import InputError
     from heedful.output import is_replaceable, require_no_folder
 
     if not options.out or len(options.files) != 1 or options.scores or options.prefixes:
@@ -202,7 +202,6 @@ def _translator(engine, runs, decode):
         from heedful.inference.translator import Translator
 
         return Translator.from_runs(runs, decode)
-    from heedful.errors import InputError
     from heedful.export.ctranslate2_search import ctranslate2_translator
 
     if runs[0].adapter:

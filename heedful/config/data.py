@@ -166,8 +166,9 @@ class TokenizerConfig:
     joint: bool = True
     """translate: whether both languages share one vocabulary."""
     new_tokens: tuple[str, ...] = ()
-    """Tokens that are appended to the vocabulary, or to both, of the run in `train.init_from`. Each starts with the
-    mean vector of the tokens that spelled it before."""
+    """Tokens that the vocabulary, or both, have whatever the text contains, such as a tag `<2en>`; text is split at
+    them first. With `train.init_from` they are appended to the vocabulary of that run, and each starts with the mean
+    vector of the tokens that spelled it before."""
     lowercase: bool = False
     """Convert text to lower case first (wordpiece strips accents too, as BERT does)."""
     normalize: Literal["nfc", "nfkc", "none"] | None = None
@@ -194,5 +195,5 @@ class TokenizerConfig:
     def keywords(self, side: int = 1) -> dict[str, Any]:
         """Return the keyword arguments of `Tokenizer.train`; side 0 is the source."""
         options = dataclasses.asdict(self)
-        source_size, _, _ = (options.pop(name) for name in ("source_vocab_size", "joint", "new_tokens"))
+        source_size, _ = (options.pop(name) for name in ("source_vocab_size", "joint"))
         return options | ({"vocab_size": source_size} if source_size and side == 0 else {})

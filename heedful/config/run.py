@@ -98,7 +98,6 @@ class Config:
             "train.freeze_weights": (train.freeze_weights, "random weights are not worth keeping"),
             "train.freeze": (train.freeze, "without it there is nothing to freeze"),
             "train.lora_rank": (train.lora_rank, "an adapter changes trained weights"),
-            "tokenizer.new_tokens": (self.tokenizer.new_tokens, "a new vocabulary is learned from the text"),
             "data.general_valid": (self.data.general_valid, "it says what a trained model must not forget"),
         }
         for name, (value, reason) in reasons.items():

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from heedful.data.header import refuse_header
 from heedful.data.text_files import read_lines
-from heedful.errors import InputError
+from heedful.errors import InputError, counted
 from heedful.storage import known_file_hash
 from heedful.texts.registry import located
 
@@ -79,7 +80,7 @@ def resolve_pairs(paths: Sequence[str | Path], origin: str = "") -> list[tuple[P
     resolve_all(paths, origin)  # all missing files in one message
     sides = [resolve_all([path]) for path in paths]
     if len({len(side) for side in sides}) > 1:
-        raise InputError(f"{paths[0]} matches {len(sides[0])} files, and {paths[1]} {len(sides[1])}.")
+        raise InputError(f"{paths[0]} matches {counted(len(sides[0]), 'file')}, and {paths[1]} {len(sides[1])}.")
     for group in zip(*sides, strict=True):
         wild = [_wild(path, pattern) for path, pattern in zip(group, paths, strict=True)]
         if all(wild) and len(set(wild)) > 1:
@@ -93,7 +94,8 @@ def read_pairs(paths: Sequence[str | Path]) -> Iterator[tuple[str, str]]:
     """Yield (source, target) from two parallel files, or from one tab-separated file.
 
     Raises:
-        InputError: as in `read_lines`; the sides differ in length; or a line does not have exactly one tab.
+        InputError: as in `read_lines`; the sides differ in length; a line does not have exactly one tab; or the first
+            line of a table names the columns.
     """
     if len(paths) == 1:
         yield from _read_tsv(paths[0])
@@ -106,7 +108,8 @@ def read_pairs(paths: Sequence[str | Path]) -> Iterator[tuple[str, str]]:
                 number + (line is not missing) + sum(1 for _ in side) for line, side in zip(pair, sides, strict=True)
             ]
             raise InputError(
-                f"The two sides differ in length: {paths[0]} has {counts[0]} lines, {paths[1]} has {counts[1]}."
+                f"The two sides differ in length: {paths[0]} has {counted(counts[0], 'line')}, {paths[1]} has "
+                f"{counts[1]:,}."
             )
         source, target = pair
         yield str(source), str(target)
@@ -117,7 +120,11 @@ def _read_tsv(path):
         pair = split_pair(line)
         if pair is None:
             columns = line.count("\t") + 1
-            raise InputError(f"{path}, line {number}: expected source, tab, target; found {columns} columns.")
+            raise InputError(
+                f"{path}, line {number}: expected source, tab, target; found {counted(columns, 'column')}."
+            )
+        if number == 1:
+            refuse_header(path, line, pair)
         yield pair
 
 

@@ -3,7 +3,9 @@
 Axes: B texts, T length of a text with its start and end token.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +14,14 @@ from heedful.data.batches import BatchPlan, Shape
 from heedful.data.corpus import Corpus, fingerprint_files, resolve_all
 from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed
+from heedful.data.header import refuse_header
 from heedful.data.text_files import read_lines
-from heedful.errors import InputError
+from heedful.errors import InputError, InputWarning
 
 NAMED = 10  # most labels listed in a message
 NO_LABEL = "-"  # written for a text without any of several labels
+JUDGED_TEXTS = 20  # fewest texts whose labels `require_labels` judges
+JUDGED_LABELS = 20  # fewest labels that it compares with the number of texts
 
 
 def read_labelled(paths: Sequence[str | Path], origin: str = "") -> Corpus:
@@ -25,7 +30,8 @@ def read_labelled(paths: Sequence[str | Path], origin: str = "") -> Corpus:
     A file is tab-separated if its first line has a tab.
 
     Raises:
-        InputError: a file is missing; during reading, a line has no label or no text (the message names it).
+        InputError: a file is missing; during reading, a line has no label or no text (the message names it), or the
+            first line names the columns.
     """
     found = resolve_all(paths, origin)
 
@@ -40,6 +46,8 @@ def read_labelled(paths: Sequence[str | Path], origin: str = "") -> Corpus:
                     raise InputError(
                         f"{path}, line {number}: expected a label, {named} and a text; found {line!r:.60}."
                     )
+                if number == 1:
+                    refuse_header(path, line, example)
                 yield example
 
     return Corpus(examples, fingerprint_files(found), " + ".join(map(str, found)))
@@ -54,6 +62,53 @@ def split_labelled(line: str, separator: str) -> tuple[str, str] | None:
     """Return the label and text of a line, or None if it lacks one of them."""
     label, _, text = line.partition(separator)
     return (label.strip(), text) if label.strip() and text.strip() else None
+
+
+def require_labels(name: str, examples: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the labels of (label, text) pairs, one label each, sorted; warn about labels that occur once.
+
+    Args:
+        name: of the text, for messages.
+        examples: the pairs; they are read twice.
+
+    Raises:
+        InputError: the first column cannot be labels: it differs in more than half of the rows, or takes more values
+            than the second.
+    """
+    counts = Counter(label for label, _ in examples)
+    labels, texts = sorted(counts), counts.total()
+    if texts < JUDGED_TEXTS:
+        return labels
+    if len(labels) > texts / 2:
+        commas = sum("," in label for label in labels) > len(labels) / 2
+        advice = "These look like comma-separated values: write a tab in place of the first comma." if commas else ""
+        raise InputError(
+            f"{name}: {texts:,} texts have {len(labels):,} different labels, such as {labels[0]!r:.60}. Each line "
+            f"needs a label, a tab or a space, and a text. {advice}".rstrip()
+        )
+    if len(labels) > JUDGED_LABELS and _fewer_texts(examples, len(labels)):
+        raise InputError(
+            f"{name}: there are more different labels ({len(labels):,}) than different texts. Are the columns swapped? "
+            "The label comes first."
+        )
+    if rare := [label for label in labels if counts[label] == 1]:
+        named = ", ".join(rare[:NAMED]) + (", ..." if len(rare) > NAMED else "")
+        warnings.warn(
+            f"{name}: {len(rare):,} of {len(labels):,} labels occur only once: {named}. Is the first word of each line "
+            "its label?",
+            InputWarning, stacklevel=2,
+        )  # fmt: skip
+    return labels
+
+
+def _fewer_texts(examples, count):
+    """Return whether there are fewer than `count` different texts."""
+    different: set[str] = set()
+    for _, text in examples:
+        different.add(text)
+        if len(different) >= count:
+            return False
+    return True
 
 
 def label_numbers(corpus: Corpus, labels: Sequence[str]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,14 @@ from tokenizers import decoders, models
 
 from heedful.data.normalization import WHITE_SPACE, normalization_of, normalized, without_strip
 from heedful.data.padding import Padding, padded_batch
-from heedful.data.vocabulary_training import in_our_order, read_with_space, untrained, with_special, wordpiece
+from heedful.data.vocabulary_training import (
+    SplitLines,
+    in_our_order,
+    read_with_space,
+    untrained,
+    with_special,
+    wordpiece,
+)  # fmt: skip
 from heedful.errors import InputError, library_errors_reported
 from heedful.special_tokens import END_ID, MASK, PAD_ID, SPECIAL, START_ID, UNKNOWN, UNKNOWN_ID
 from heedful.validation import parse_json
@@ -71,6 +78,7 @@ class Tokenizer:
         prefix_space: bool = False,
         clean_up_spaces: bool = True,
         normalize: str = "none",
+        new_tokens: Sequence[str] = (),
     ) -> "Tokenizer":
         """Learn a vocabulary from an iterable of lines.
 
@@ -88,10 +96,12 @@ class Tokenizer:
                 punctuation marks and within English contractions (`it ' s .` becomes `it's.`). Turn it off for text
                 that contains such spaces, such as the TED talks.
             normalize: `nfc`, `nfkc` or `none`: how Unicode forms and spaces are folded, see `data.normalization`.
+            new_tokens: tokens that are in the vocabulary whatever the text has, such as `<2en>`; they take the last
+                ids. Text is split at them first.
 
         Raises:
             InputError: the kind is unknown or does not support `prefix_space`, the vocabulary is too small for the
-                kind, or the text is empty.
+                kind, a new token is blank, given twice or learned anyway, or the text is empty.
         """
         if kind not in KINDS:
             raise InputError(f"Unknown tokenizer {kind!r}: choose one of {', '.join(KINDS)}.")
@@ -99,11 +109,13 @@ class Tokenizer:
             raise InputError(f"prefix_space is for {' and '.join(BYTE_LEVEL)}: {kind} tokens contain no spaces.")
         bytes_needed = 256 if kind in BYTE_LEVEL else 0
         special = [*SPECIAL, MASK] if mask else list(SPECIAL)
-        if vocab_size <= bytes_needed + len(special):
-            raise InputError(f"A {kind} vocabulary needs more than {bytes_needed + len(special)} entries.")
-        options = {"vocab_size": vocab_size, "special_tokens": special, "show_progress": False}
+        fewest = bytes_needed + len(special) + len(new_tokens)
+        if vocab_size <= fewest:
+            raise InputError(f"A {kind} vocabulary needs more than {fewest} entries.")
+        options = {"vocab_size": vocab_size - len(new_tokens), "special_tokens": special, "show_progress": False}
         if kind == "wordpiece":
             lines = list(lines) if iter(lines) is lines else lines
+        lines = SplitLines(lines, new_tokens) if new_tokens else lines
         inner, trainer = untrained(kind, lowercase, options, lines, clean_up_spaces, normalize)
         if prefix_space:
             read_with_space(inner)
@@ -118,7 +130,8 @@ class Tokenizer:
         inner.train_from_iterator(counted(), trainer)
         if not seen:
             raise InputError("There is no text to learn a vocabulary from.")
-        return cls(with_special(inner, special))
+        trained = cls(with_special(inner, special))
+        return trained.with_tokens(new_tokens) if new_tokens else trained
 
     @classmethod
     def from_vocab(cls, path: str | Path, lowercase: bool = True) -> "Tokenizer":
@@ -136,7 +149,17 @@ class Tokenizer:
         return tokenizer
 
     def with_tokens(self, tokens: Iterable[str]) -> "Tokenizer":
-        """Return a copy with more tokens, which take the next ids; text is split at them first."""
+        """Return a copy with more tokens, which take the next ids; text is split at them first.
+
+        Raises:
+            InputError: a token is blank, given twice, or in the vocabulary.
+        """
+        tokens = list(tokens)
+        for number, token in enumerate(tokens):
+            if not token.strip() or token in tokens[:number]:
+                raise InputError(f"tokenizer.new_tokens: {token!r} is blank or given twice.")
+            if self.lookup(token) is not None:
+                raise InputError(f"tokenizer.new_tokens: {token!r} is in the vocabulary already.")
         copy = type(self).from_json(json.dumps(without_strip(json.loads(self.to_json()))))
         copy._inner.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in tokens])
         return copy

@@ -1,7 +1,9 @@
 """Untrained tokenizers of each kind, and the trainers of their vocabularies, on the `tokenizers` library."""
 
 import json
+import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
@@ -10,6 +12,23 @@ from heedful.data.normalization import prepend_normalizer
 from heedful.special_tokens import MASK, SPECIAL, UNKNOWN
 
 OF_BERT = {"[START]": "[CLS]", "[END]": "[SEP]"}
+
+
+class SplitLines:
+    """Lines of text, split at new tokens and without them, as a tokenizer reads text that has such tokens.
+
+    Args:
+        lines: an iterable of lines.
+        tokens: the new tokens.
+    """
+
+    def __init__(self, lines: Iterable[str], tokens: Iterable[str]):
+        self._lines = lines
+        self._tokens = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))))
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            yield from self._tokens.split(line)
 
 
 def untrained(kind, lowercase, options, lines, clean_up_spaces, normalize):

@@ -43,6 +43,9 @@ _MANGLED = re.compile("[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2
 _MARKS = "\u00bb\u2013\u2014\u2018-\u201d\u2026\u2122"
 _CLOSED = re.compile(f"[\u00c0-\u00df][{_MARKS}]")
 _TWICE_CLOSED = re.compile(f"[\u00e0-\u00ef][\u00a0\u00ae\u00b0{_MARKS}]{{2}}")
+_MARKUP = re.compile(
+    r"</?[A-Za-z][A-Za-z0-9:]*(?:\s[^<>]*)?/?>|&(?:amp|lt|gt|quot|apos|nbsp|#\d{1,7}|#x[0-9A-Fa-f]{1,6});"
+)
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _UNSEEN = re.compile(
     "["
@@ -78,6 +81,15 @@ def without_unseen(line):
     Those that separate words, such as a line separator, are replaced by a space.
     """
     return _UNSEEN.sub(lambda found: " " if found[0].isspace() else "", line.strip(_SEPARATORS))
+
+
+def has_markup(line):
+    """Return whether a line has tags or character references of HTML or XML.
+
+    >>> has_markup("a <b>bold</b> word"), has_markup("rock &amp; roll"), has_markup("a < b > c"), has_markup("<3")
+    (True, True, False, False)
+    """
+    return ("<" in line or "&" in line) and bool(_MARKUP.search(line))
 
 
 def fix_mojibake(line):

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from heedful.data.header import is_header
 from heedful.data.normalization import normalized
 from heedful.doctor.alignment import stretches
-from heedful.doctor.characters import CHARACTERS, count_kinds, fix_mojibake
+from heedful.doctor.characters import CHARACTERS, count_kinds, fix_mojibake, has_markup
 from heedful.doctor.findings import KINDS, SHOWN, Finding, runs
 from heedful.doctor.repeats import normal_form
 from heedful.doctor.rows import is_complete
 from heedful.doctor.seen import Seen
 from heedful.doctor.usual import Usual
 from heedful.doctor.vocabulary import fits
+from heedful.errors import counted
 
 LOOKED_AT = 200  # most rows of a stretch used to estimate its shift
 WORDS = 3  # a row of fewer words, such as a name, may be the same on both sides
@@ -60,7 +62,7 @@ class Examination:
     def lines(self):
         """Return the results as lines of a report."""
         scripts = "; ".join(f"{side} in {' and '.join(names) or 'no script'}" for side, names in self.scripts.items())
-        head = f"{self.name}: {self.rows:,} rows, {scripts}, examined in {self.seconds:.1f} s"
+        head = f"{self.name}: {counted(self.rows, 'row')}, {scripts}, examined in {self.seconds:.1f} s"
         found = [line for finding in self.findings for line in finding.lines(self.rows)]
         nothing = "nothing found" if self.rows else "nothing to train on"
         return [head, *(found or [nothing]), *map(str, self.vocabularies)]
@@ -69,7 +71,7 @@ class Examination:
         """Return the number of findings of each kind as one line."""
         counts = ", ".join(f"{finding.kind} {len(finding.rows):,}" for finding in self.findings)
         unfit = "".join(f"; {fit}" for fit in self.vocabularies if not fit.fits)
-        return f"{self.rows:,} rows examined in {self.seconds:.1f} s: {counts or 'nothing found'}{unfit}"
+        return f"{counted(self.rows, 'row')} examined in {self.seconds:.1f} s: {counts or 'nothing found'}{unfit}"
 
 
 def examine(text, others=None, tokenizers=(), progress=None):
@@ -87,6 +89,7 @@ def examine(text, others=None, tokenizers=(), progress=None):
     with Seen(text, others if text.whole else {}) as seen:
         rows_of, evidence = _scan(text, usual, seen, step, lambda read: progress and progress(read, total))
         repeats = seen.repeats()
+        rows_of["rare label"] = seen.rare_labels()
     rows_of |= {kind: pairs[:, 0] for kind, pairs in repeats.items()}
     explained = np.concatenate([rows_of[kind] for kind in ("untranslated", "script", "language")])
     if usual.knows_pairs:
@@ -155,7 +158,7 @@ def _tell(text, usual, rows_of, repeats, seen):
     for stretch in shifted:
         late = usual.lateness([texts[row] for row in stretch if all(texts[row])])
         if late:
-            count = f"{abs(late)} {'row' if abs(late) == 1 else 'rows'}"
+            count = counted(abs(late), "row")
             notes["misaligned"][stretch[0]] = f"from here the target is {count} {'late' if late > 0 else 'early'}"
     return [
         Finding(kind, rows, notes[kind], {row: texts[row] for row in shown[kind]})
@@ -167,18 +170,21 @@ def _tell(text, usual, rows_of, repeats, seen):
 def _alone(rows, texts):
     """Return the faults that single rows show: for each kind, which rows are of it (N,)."""
     counts = np.zeros((len(rows), len(CHARACTERS)), int)
-    mangled, unusual = np.zeros((2, len(rows)), bool)
+    mangled, unusual, marked = np.zeros((3, len(rows)), bool)
     for column in texts:
         lines = [row[column] for row in rows]
         unusual |= np.array([normalized(line, "nfc") != line.replace("\t", " ") for line in lines], bool)
         counts += count_kinds(lines)
         mangled |= np.array([fix_mojibake(line) != line for line in lines], bool)
+        marked |= np.array(list(map(has_markup, lines)), bool)
     of = {name: counts[:, number] > 0 for number, name in enumerate(CHARACTERS)}
     found = {
         "not UTF-8": of["broken"],
         "lost": of["lost"],
         "unseen": of["control"] | of["invisible"],
         "mangled": mangled,
+        "header": np.array(list(map(is_header, rows)), bool),
+        "markup": marked,
         "forms": unusual & (counts[:, CHARACTERS.index("broken")] == 0),
     }
     if len(texts) == 2:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from heedful.errors import counted
+
 SHOWN = 3  # example rows shown for each kind
 LISTED = 12  # maximum ranges of rows printed
 WIDTH = 100  # characters of a text that are shown
@@ -27,12 +29,15 @@ KINDS = {
     "mangled": Kind("UTF-8 that was read as Windows-1252", "read the text again with the right encoding"),
     "lost": Kind("characters that a conversion has lost (U+FFFD)", "get the original text again"),
     "unseen": Kind("control, invisible or private-use characters", "they only take up vocabulary"),
+    "header": Kind("the names of the columns", "training refuses a table that begins with it"),
+    "markup": Kind("HTML or XML tags or entities", "the model would learn to write them; extract the text first"),
     "forms": Kind(
         "decomposed letters, or double, no-break or trailing spaces",
         "tokenizer.normalize = 'nfc', the default, reads them as their usual form",
     ),
     "untranslated": Kind("both sides are the same", "the model would learn to copy"),
     "duplicate": Kind("the row repeats an earlier one, ignoring case and white space", "it counts twice in training"),
+    "rare label": Kind("a label that occurs once", "one text does not teach a class; is the first word a label?"),
     "contradiction": Kind("the text occurs earlier with another label", "choose one label"),
     "overlap": Kind("the row is also in the validation or test text", "scores on that text would be too high"),
     "leak": Kind("the input is also in the validation or test text, with another output", "scores may be too high"),
@@ -44,7 +49,7 @@ KINDS = {
     "length": Kind("one side is far too long for the other", "something is missing, or two lines were joined"),
 }
 # Only reported: cleaning keeps such rows.
-KEPT = ("leak", "contradiction")
+KEPT = ("leak", "contradiction", "rare label", "markup")
 # Training refuses text with such rows.
 REFUSED = ("no partner", "not UTF-8")
 
@@ -80,7 +85,7 @@ class Finding:
         """Return the finding as lines of a report; `total` is the number of rows in the text."""
         kind = KINDS[self.kind]
         count = len(self.rows)
-        rows = [f"{self.kind}: {count:,} rows ({count / total:.2%}): {kind.meaning}; {kind.advice}"]
+        rows = [f"{self.kind}: {counted(count, 'row')} ({count / total:.2%}): {kind.meaning}; {kind.advice}"]
         rows.append(f"    lines {_ranges(self.rows + 1)}")
         for row, texts in self.examples.items():
             note = f" ({self.notes[row]})" if row in self.notes else ""

@@ -7,7 +7,7 @@ from heedful.config import PARTS
 from heedful.data.corpus import resolve_all, resolve_pairs, split_pair
 from heedful.data.labels import separator_of, split_labelled
 from heedful.data.text_files import first_lines, raw_lines
-from heedful.errors import InputError
+from heedful.errors import InputError, counted
 
 CHUNK = 4000  # rows processed at a time
 CHARACTERS = 2_000_000  # ... or fewer rows, if they are long
@@ -66,8 +66,8 @@ class Rows:
             beginning = [] if other else first_lines(first, LOOKED_AT)
             if beginning and not any("\t" in line for line in beginning):
                 raise InputError(
-                    f"{first} has no tab in its first {len(beginning)} lines: a parallel text is two files, or one "
-                    ".tsv."
+                    f"{first} has no tab in its first {counted(len(beginning), 'line')}: a parallel text is two files, "
+                    "or one .tsv."
                 )
         return cls(found, ("source", "target"))
 

@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 
+from heedful.data.labels import split_labels
 from heedful.doctor.repeats import Repeats, normal_form
 from heedful.doctor.rows import is_complete
 
@@ -18,6 +19,7 @@ class Seen:
 
     def __init__(self, text, others):
         self._text, self._others = text, others
+        self._label_rows = {}  # the row of each label; None if it has several
 
     def __enter__(self):
         with contextlib.ExitStack() as files:
@@ -37,6 +39,10 @@ class Seen:
     def add(self, numbers, rows):
         """Register rows with their numbers; skip rows with a missing or empty column."""
         numbered = [(number, row) for number, row in zip(numbers, rows, strict=True) if is_complete(row)]
+        if "label" in self._text.columns:
+            labelled = [(label, number) for number, row in numbered if number >= 0 for label in split_labels(row[0])]
+            for label, number in labelled:
+                self._label_rows[label] = None if label in self._label_rows else number
         numbers = [number for number, _ in numbered]
         self._rows.add(("\t".join(map(normal_form, row)) for _, row in numbered), numbers)
         self._sources.add((normal_form(row[self._text.texts[0]]) for _, row in numbered), numbers)
@@ -49,6 +55,10 @@ class Seen:
         if "label" in self._text.columns:
             found["contradiction"] = read[read[:, 1] >= 0]
         return found
+
+    def rare_labels(self):
+        """Return the rows of labels that occur once (R,), sorted."""
+        return np.unique(np.array([row for row in self._label_rows.values() if row is not None], np.int64))
 
     def place(self, number):
         """Return a description of where a row is."""

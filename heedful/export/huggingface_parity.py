@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful import backend
-from heedful.errors import InputError
+from heedful.errors import InputError, counted
 from heedful.export.folders import replacing
 from heedful.export.greedy import WRITTEN, plain_greedy, require_some
 from heedful.export.huggingface import OWN_FILES, write_folder
@@ -40,7 +40,7 @@ def export_checked(run: "Run", folder: str | Path, texts: Sequence[str], report:
     transformers, began = _transformers(), time.monotonic()
     with replacing(Path(folder), OWN_FILES) as aside:
         write_folder(run, aside)
-        report(f"comparing on {len(texts):,} texts ...")
+        report(f"comparing on {counted(len(texts), 'text')} ...")
         result = compare(run, aside, texts, transformers)
         report(describe(result))
         if result.get("identical", 1.0) < 1 - MOST_DIFFERENT or result.get("difference", 0.0) > MOST_DIFFERENCE:

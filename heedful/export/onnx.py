@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful import backend
-from heedful.errors import InputError
+from heedful.errors import InputError, counted
 from heedful.export import onnx_models
 from heedful.export.folders import replacing
 from heedful.export.greedy import WRITTEN, never_written_ids, plain_greedy, require_some
@@ -149,7 +149,7 @@ def export_checked(
     began = time.monotonic()
     with replacing(Path(folder), (*OWN_FILES, FOLDER), "part") as aside:
         export(run, aside, quantize)
-        report(f"exported in {time.monotonic() - began:.1f} s; comparing on {len(texts):,} texts ...")
+        report(f"exported in {time.monotonic() - began:.1f} s; comparing on {counted(len(texts), 'text')} ...")
         results = []
         for ending in ("", ROUNDED) if quantize else ("",):
             result = compare(run, Session(aside / FOLDER, ending, never_written_ids(run)), texts)

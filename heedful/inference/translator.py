@@ -11,7 +11,7 @@ from heedful.config import DecodeConfig
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import require_room
 from heedful.decoding.shared_state import SharedState
-from heedful.errors import InputError
+from heedful.errors import InputError, counted
 from heedful.inference.adapted import AdaptedSearch, AdapterSwitch
 from heedful.inference.line_translator import LineTranslator
 from heedful.inference.predictor import Alternative, Warn
@@ -105,7 +105,7 @@ class Translator(LineTranslator):
         sources = self._read(require_texts(lines), 1, warn)
         targets = self.target_tokenizer.encode_batch(require_texts(references))
         if len(sources) != len(targets):
-            raise InputError(f"There are {len(sources)} lines, and {len(targets)} references.")
+            raise InputError(f"{counted(len(sources), 'line')} came with {counted(len(targets), 'reference')}.")
         for number, ids in enumerate(targets, start=1):
             if len(ids) >= self.max_length:
                 raise InputError(f"Reference {number} has {len(ids)} tokens; the model writes {self.max_length - 1}.")

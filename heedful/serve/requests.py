@@ -12,6 +12,8 @@ from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect, Request
 
+from heedful.errors import counted
+
 BODY_SECONDS = 10.0  # within which a whole body must arrive
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
 RETRY_AFTER = "1"  # seconds
@@ -203,7 +205,7 @@ def require_texts(name: str, texts: Sequence[str], limits: Limits) -> None:
     """Refuse more or longer texts than the limits allow."""
     lines = sum(1 + text.count("\n") for text in texts)
     if lines > limits.lines:
-        raise Refused(413, f"The field {name!r} has {lines:,} lines; a request may have {limits.lines:,}.")
+        raise Refused(413, f"The field {name!r} has {counted(lines, 'line')}; a request may have {limits.lines:,}.")
     for text in texts:
         if len(text) > limits.characters:
             raise Refused(

@@ -11,10 +11,18 @@ import numpy as np
 from heedful.config import Config, DataConfig, DecodeConfig
 from heedful.data.corpus import Corpus
 from heedful.data.examples import Examples, plan_pieces
-from heedful.data.labels import LabelledExamples, label_numbers, label_sets, read_labelled, split_labels
+from heedful.data.labels import (
+    NAMED,
+    LabelledExamples,
+    label_numbers,
+    label_sets,
+    read_labelled,
+    require_labels,
+    split_labels,
+)  # fmt: skip
 from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
+from heedful.errors import InputError, counted
 from heedful.storage import warn_if_forbidden
 from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import random_text, require_three_tokens
@@ -62,15 +70,16 @@ class Classify(Task):
 
     def prepare(self, config: Config, corpora: Corpora) -> tuple[Config, Sequence[Tokenizer]]:
         corpus, several = corpora["train"], config.data.several_labels
-        texts = [corpus]
-        if not config.data.valid:  # held out of the same text
-            if not several:
-                _require_all_classes(corpus, corpora["valid"])
-            texts.append(corpora["valid"])
-        written = {label for label, _ in itertools.chain.from_iterable(texts)}
-        if not written:
+        held_out = [] if config.data.valid else [corpora["valid"]]  # of the same text
+        text = Corpus(lambda: itertools.chain(corpus, *held_out), corpus.fingerprint, corpus.name)
+        if not any(True for _ in text):
             raise InputError(f"{corpus.name} is empty.")
-        seen = sorted({label for text in written for label in split_labels(text)} if several else written)
+        if several:
+            seen = sorted({label for written, _ in text for label in split_labels(written)})
+        else:
+            seen = require_labels(corpus.name, text)
+            if held_out:
+                _require_all_classes(corpus, corpora["valid"])
         start = starting_point(config) if config.train.init_from else None
         if start and start.whole:
             return require_known_labels(start, seen), start.tokenizers()
@@ -91,8 +100,9 @@ class Classify(Task):
         examples = _examples(run, corpora["train"], data.batch_tokens, data.max_shapes, weighted=True)
         found = examples.labels
         counts = found.sum(0) if data.several_labels else np.bincount(found[:, 0], minlength=len(data.labels))
-        shares = ", ".join(f"{label} {count:,}" for label, count in zip(data.labels, counts, strict=True))
-        report(f"training text: {len(examples.texts):,} texts ({shares})")
+        shares = [f"{label} {count:,}" for label, count in zip(data.labels, counts, strict=True)]
+        more = f", and {len(shares) - NAMED:,} more labels" if len(shares) > NAMED else ""
+        report(f"training text: {counted(len(examples.texts), 'text')} ({', '.join(shares[:NAMED])}{more})")
         return examples
 
     def scored_examples(self, run: "Run", corpora: Corpora, part: str) -> Examples:

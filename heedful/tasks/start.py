@@ -8,7 +8,6 @@ from heedful.config import Config, TokenizerConfig
 from heedful.config.train import FINE_TUNING_RATE
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.new_tokens import extended
 from heedful.plugins import find_task
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Start(NamedTuple):
     def tokenizers(self) -> list[Tokenizer]:
         """Return the tokenizers of the run, with the new tokens of the config."""
         tokens = self.config.tokenizer.new_tokens
-        return [extended(tokenizer, tokens) if tokens else tokenizer for tokenizer in self.run.tokenizers()]
+        return [tokenizer.with_tokens(tokens) if tokens else tokenizer for tokenizer in self.run.tokenizers()]
 
 
 def starting_point(config: Config) -> Start:

@@ -3,7 +3,7 @@
 import math
 
 from heedful.data.examples import Examples
-from heedful.errors import InputError
+from heedful.errors import InputError, counted
 from heedful.run import Run
 from heedful.tasks.task import Report
 from heedful.training.constant_guess import constant_loss
@@ -42,7 +42,7 @@ def require_success(run: Run, valid: Examples | None, report: Report) -> None:
         "best): the model has learned nothing from its input"
     )
     if updates < FEW:
-        report(f"{problem}, in {updates} updates.")
+        report(f"{problem}, in {counted(updates, 'update')}.")
         return
     raise InputError(
         f"{problem}. Look at {run.path / 'curves.png'}: lower train.learning_rate ({train.learning_rate:g}), lengthen "

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heedful.config import Config
-from heedful.errors import InputError
+from heedful.errors import InputError, counted
 from heedful.training.cost_estimate import update_costs
 
 SHARE = 0.95  # of the minutes to plan for; the rest allows for a machine that slows down
@@ -41,9 +41,9 @@ def fit_into_minutes(training) -> Config:
     updates = min(train.updates, found)
     if updates < min(FEWEST, train.updates):
         raise InputError(
-            f"train.minutes = {train.minutes:g} has room for {updates:,} updates only: measuring and compiling take "
-            f"{spent:.0f} s, an update {update:.3g} s, a validation {validation:.3g} s. Give it more minutes, smaller "
-            "batches (data.batch_tokens) or fewer validation sentences (train.validate_sentences)."
+            f"train.minutes = {train.minutes:g} has room for {counted(updates, 'update')} only: measuring and "
+            f"compiling take {spent:.0f} s, an update {update:.3g} s, a validation {validation:.3g} s. Give it more "
+            "minutes, smaller batches (data.batch_tokens) or fewer validation sentences (train.validate_sentences)."
         )
     training.report(
         f"planned {updates:,} of at most {train.updates:,} updates for {train.minutes:g} minutes: {update:.3g} s "

@@ -13,7 +13,7 @@ from heedful.cache import keep_compilations
 from heedful.config import Config
 from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
-from heedful.errors import InputError
+from heedful.errors import InputError, counted
 from heedful.freezing import matching_weights, prepare_weights, rate_factors
 from heedful.inspection.figures import draw_curves
 from heedful.run import CONFIG, WEIGHTS, Run
@@ -71,9 +71,9 @@ class Training:
         """Set `train.updates` to the number of updates in `train.epochs`."""
         train = self.config.train
         updates = max(1, round(train.epochs * self.examples.batches_per_epoch / train.accumulate_batches))
-        self.report(f"{train.epochs:g} epochs are {updates:,} updates")
-        counted = dataclasses.replace(self.config, train=dataclasses.replace(train, updates=updates))
-        self.config = self.run.config = counted.planned_as(self.config)  # a resumed run must plan the same batches
+        self.report(f"{train.epochs:g} epochs are {counted(updates, 'update')}")
+        config = dataclasses.replace(self.config, train=dataclasses.replace(train, updates=updates))
+        self.config = self.run.config = config.planned_as(self.config)  # a resumed run must plan the same batches
 
     @property
     def frozen(self):

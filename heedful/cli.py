@@ -23,13 +23,14 @@ environment:
   HEEDFUL_CACHE   folder of encoded text and compiled programs (default: heedful in XDG_CACHE_HOME or ~/.cache)
   KERAS_BACKEND   jax (the default), tensorflow or torch
 """
+CACHE_NOT_WRITTEN = "Error writing persistent compilation cache entry"  # how JAX's warning begins
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit code, 2 for a user error, 128 + N for signal N."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     usual = warnings.showwarning
-    warnings.showwarning = functools.partial(_show_warning, usual)
+    warnings.showwarning = functools.partial(_show_warning, usual, set())
     try:
         _prepare_output()
         code = _run(arguments)
@@ -42,7 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports the error again at exit
         return 0
     except OSError as error:
-        print(f"heedful: {error.strerror}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        reason = f"{error.strerror}: {error.filename or ''}".rstrip(": ") if error.strerror else error
+        print(f"heedful: {reason}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("heedful: stopped.", file=sys.stderr)
@@ -107,7 +109,7 @@ def _command(arguments):
     first = arguments[0]
     if any(name.split()[0] == first for name in HELP):
         return None
-    near = difflib.get_close_matches(first, HELP, 1)
+    near = difflib.get_close_matches(first, [*HELP, *(name.split()[0] for name in HELP)], 1)
     advice = f"did you mean {near[0]!r}?" if near else "heedful --help lists the commands."
     raise InputError(f"There is no command {first!r}: {advice}")
 
@@ -122,9 +124,14 @@ def _prepare_output():
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # file names may be any bytes
 
 
-def _show_warning(usual, message, category, *place, **more):
-    """Print our own warnings as one line, without a source location."""
+def _show_warning(usual, shown, message, category, *place, **more):
+    """Print our own warnings as one line, without a source location; and one of JAX's for each program once."""
     if issubclass(category, InputWarning):
         print(f"heedful: warning: {message}", file=sys.stderr)
+    elif str(message).startswith(CACHE_NOT_WRITTEN):
+        if CACHE_NOT_WRITTEN not in shown:
+            reason = str(message).rpartition("': ")[2]
+            print(f"heedful: warning: compiled programs are not kept: {reason}", file=sys.stderr)
+        shown.add(CACHE_NOT_WRITTEN)
     else:
         usual(message, category, *place, **more)

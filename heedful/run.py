@@ -1,5 +1,6 @@
 """A run folder: config, tokenizers and weights. `CheckpointFiles` and `TrainingLog` handle its other files."""
 
+import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -84,10 +85,10 @@ class Run:
         run = cls(path, config, source_tokenizer, target_tokenizer)
         refuse_links(run.path)
         (run.path / "state").mkdir(parents=True, exist_ok=True)
+        run.add_origins(origins or {})  # first: it marks a folder that was begun here
         tokenizers = run.source_tokenizer, run.target_tokenizer
         for name, tokenizer in zip(_tokenizer_files(config), tokenizers, strict=False):
             write_text(run.path / name, tokenizer.to_json())
-        run.add_origins(origins or {})
         if weights is not None:
             run.save_weights(weights)
         write_text(run.path / CONFIG, config.to_json())  # last: it marks the folder as a run
@@ -102,7 +103,7 @@ class Run:
         """
         path = Path(path)
         if not path.is_dir():
-            raise InputError(f"There is no run folder {path}.")
+            raise InputError(f"There is no run folder {path}.{_similar_run(path)}")
         if not (path / CONFIG).is_file():
             raise InputError(f"{path} is not a complete run folder: {CONFIG} missing.")
         refuse_links(path)
@@ -228,6 +229,13 @@ def refuse_links(folder: Path) -> None:
     """Raise `InputError` if a subfolder of a run is a link out of it: files there would be overwritten or renamed."""
     for name in FOLDERS:
         inside(folder, name)
+
+
+def _similar_run(path):
+    """Return a question about the run folder beside `path` whose name is similar, or nothing."""
+    runs = [config.parent.name for config in path.parent.glob(f"*/{CONFIG}")]
+    near = difflib.get_close_matches(path.name, runs, 1)
+    return f" Did you mean {path.parent / near[0]}?" if near else ""
 
 
 def _tokenizer_files(config):

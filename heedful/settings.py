@@ -3,6 +3,7 @@
 import argparse
 import ast
 import dataclasses
+import difflib
 import functools
 import inspect
 import tomllib
@@ -50,7 +51,9 @@ def _overridden(table, arguments):
         for section in sections:
             kind = typing.get_type_hints(kind).get(section)
             if not dataclasses.is_dataclass(kind):
-                raise InputError(f"Unknown setting {flag}; the sections are {', '.join(_sections())}.")
+                near = difflib.get_close_matches(flag.removeprefix("--"), meanings(), 1)
+                advice = f"did you mean --{near[0]}?" if near else f"the sections are {', '.join(_sections())}."
+                raise InputError(f"Unknown setting {flag}; {advice}")
             place = place.setdefault(section, {})
         if (name := flag.removeprefix("--")) in RENAMED:
             raise InputError(f"{flag} is now called --{RENAMED[name]}.")

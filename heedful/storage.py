@@ -80,7 +80,7 @@ def inside(folder: str | Path, name: str | Path) -> Path:
     except RuntimeError as error:  # circular links, before Python 3.13
         raise InputError(f"{path} leads nowhere: {error}") from error
     if not target.is_relative_to(Path(folder).resolve()):
-        raise InputError(f"{path} leads out of its folder, to {target}: what others wrote must stay inside.")
+        raise InputError(f"{path} is a link to {target}, outside its folder: heedful does not follow such links.")
     return path
 
 

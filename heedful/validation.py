@@ -37,7 +37,7 @@ def parse_json(text: str, origin: object) -> Any:
         return table
 
     def no_number(name):
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not allowed")
 
     try:
         return json.loads(text, object_pairs_hook=unique, parse_constant=no_number)
@@ -75,7 +75,7 @@ def _typed(value, hint, where):
     if kind is Literal:
         if value in typing.get_args(hint):
             return value
-        raise InputError(f"{where} = {value!r} is none of {', '.join(map(repr, typing.get_args(hint)))}.")
+        raise InputError(f"{where} = {value!r} is not one of {', '.join(map(repr, typing.get_args(hint)))}.")
     if kind is tuple:
         item_type = typing.get_args(hint)[0]
         values = [value] if type(value) is item_type else value

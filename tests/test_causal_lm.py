@@ -191,9 +191,9 @@ def test_mistakes_in_generation_are_explained(generator):
     with pytest.raises(InputError, match="a language model has none"):
         generator.generate("a", beam_size=2, coverage_penalty=0.2)
     covering = Generator(generator.model, generator.tokenizer, DecodeConfig(beam_size=2, coverage_penalty=0.2))
-    with pytest.raises(InputError, match="coverage_penalty is about a source"):
+    with pytest.raises(InputError, match="coverage_penalty applies only to translation"):
         covering.generate("a")
-    with pytest.raises(InputError, match="max_ratio is about a source"):
+    with pytest.raises(InputError, match="max_ratio applies only to translation"):
         generator.generate("a", max_ratio=0.5)
     assert generator.generate(text for text in ["a", "the"]) == generator.generate(["a", "the"])
     begins = Generator(generator.model, generator.tokenizer, DecodeConfig(max_length=5), starts=True)

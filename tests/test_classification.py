@@ -71,7 +71,7 @@ def test_the_loss_of_several_labels_is_the_binary_cross_entropy_of_keras(normal,
 def test_label_sets_are_read_from_the_text():
     corpus = Corpus.from_pairs([("b,a", "x"), ("-", "y"), ("c", "z")], "text")
     assert label_sets(corpus, ["a", "b", "c"]).tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
-    with pytest.raises(InputError, match="text 3: the label 'c' is none of the 2"):
+    with pytest.raises(InputError, match="text 3: the label 'c' is not one of the 2"):
         label_sets(corpus, ["a", "b"])
 
 

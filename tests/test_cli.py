@@ -189,7 +189,7 @@ def test_an_unknown_backend_is_refused(run):
     command = [sys.executable, "-m", "heedful", "translate", str(run)]
     told = subprocess.run(command, env=os.environ | {"KERAS_BACKEND": "foo"}, capture_output=True, check=False)
     assert told.returncode == 2
-    assert told.stderr == b"heedful: KERAS_BACKEND = foo is none of jax, tensorflow, torch.\n"
+    assert told.stderr == b"heedful: KERAS_BACKEND = foo is not one of jax, tensorflow, torch.\n"
     command = [sys.executable, "-c", "import heedful.backend; print(heedful.backend.NAME)"]
     told = subprocess.run(command, env=os.environ | {"KERAS_BACKEND": ""}, capture_output=True, check=True)
     assert told.stdout == b"jax\n"

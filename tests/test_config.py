@@ -38,7 +38,7 @@ def test_a_model_size_sets_only_what_is_not_given():
         ({"train": {"updates": "many"}}, r"updates = 'many' is not a whole number"),
         ({"train": {"updates": True}}, r"updates = True is not a whole number"),
         ({"model": {"dropout": 1.0}}, r"dropout \(1.0\) must be at least 0 and less than 1"),
-        ({"model": {"norm_position": "mid"}}, r"norm_position = 'mid' is none of 'post', 'pre'"),
+        ({"model": {"norm_position": "mid"}}, r"norm_position = 'mid' is not one of 'post', 'pre'"),
         (
             {"model": {"d_model": 100, "num_heads": 8}},
             r"d_model \(100\) must be a multiple of num_heads \(8\): try 96 or 104",

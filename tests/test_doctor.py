@@ -376,7 +376,7 @@ def test_the_command_reports_cleans_and_refuses(cli, good, tmp_path, recipe_of):
     for arguments, message in (
         (["nothing"], b"one of the recipes"), (["nothing.txt"], b"Missing text"), ([tmp_path], b"one of the recipes"),
         (["x.tsv", "y.tsv", "z.tsv"], b"examine one at a time"), (["quickstart"], b"names no text of its own"),
-        ([*paths, "--ignore", "x"], b"'x' is none of the kinds"), ([*paths, "third"], b"Missing text"),
+        ([*paths, "--ignore", "x"], b"'x' is not one of the kinds"), ([*paths, "third"], b"Missing text"),
         (["trec", "--labelled"], b"A recipe or run names its own texts"),
     ):  # fmt: skip
         wrong = cli("doctor", *arguments)

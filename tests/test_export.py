@@ -127,7 +127,7 @@ def test_both_engines_normalize_scores_by_the_same_length(make_run, tmp_path, op
     sources = [run.source_tokenizer.encode(source) for source, _ in PAIRS]
     export(run, tmp_path / "ct2")
     engines = Translator.from_run(run), ctranslate2_translator(run, folder=tmp_path / "ct2")
-    ours, theirs = (engine._search(True, max_length=18, max_ratio=99.0, **options)(sources) for engine in engines)
+    ours, theirs = (engine.search_with(True, max_length=18, max_ratio=99.0, **options)(sources) for engine in engines)
     same = 0
     for candidates, others in zip(ours, theirs, strict=True):
         assert [score for _, score in others] == sorted((score for _, score in others), reverse=True)

@@ -349,7 +349,7 @@ def test_unsupported_models_and_occupied_folders_are_refused(gpt2, tmp_path, cli
         import_model(tmp_path / "nowhere", tmp_path / "other")
     for changed, message in (
         ({"model_type": "t5"}, "a model of type 't5'; known are bert, distilbert, roberta"),
-        ({"activation_function": "tanh"}, "the activation 'tanh' is none of"),
+        ({"activation_function": "tanh"}, "the activation 'tanh' is not one of"),
         ({"add_cross_attention": True}, "add_cross_attention = True is not supported"),
     ):
         (folder / "config.json").write_text(json.dumps(config | changed))

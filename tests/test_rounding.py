@@ -86,10 +86,10 @@ def test_translations_do_not_depend_on_the_batch(precision, corpus):
     size = len(tokenizer)
     model = heedful.Transformer(size, size, num_layers=1, d_model=32, num_heads=2, d_ff=48, tie="all")
     translator = Translator(Ensemble([model]), tokenizer, tokenizer, DecodeConfig(max_length=9, precision=precision))
-    search = translator._search()
+    search = translator.search_with()
     assert any(weight.path.endswith("_rounded") for weight in search.model.variables)
-    assert translator._search(beam_size=2).model is search.model  # one copy for all searches
-    assert translator._search(precision="as_trained").model is translator.model
+    assert translator.search_with(beam_size=2).model is search.model  # one copy for all searches
+    assert translator.search_with(precision="as_trained").model is translator.model
     lines = [source for source, _ in corpus]
     together = translator.translate(lines)
     assert together == [translator.translate(line) for line in lines]

@@ -124,7 +124,7 @@ def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli,
     (tmp_path / "odd.txt").write_text("plant\tthe cat\n")
     refused = cli("evaluate", "classes", tmp_path / "odd.txt")
     assert refused.returncode == 2
-    assert b"the label 'plant' is none of the 2 that the model knows: animal, human." in refused.stderr
+    assert b"the label 'plant' is not one of the 2 that the model knows: animal, human." in refused.stderr
     assert b"is a run of task 'classify'; this needs one of task generate" in cli("generate", "classes", "a").stderr
     assert b"is a run of task 'fill'; this needs one of task translate" in cli("translate", "words", stdin="a\n").stderr
     assert b"nothing to fill in" in cli("fill", "words", "the cat").stderr
@@ -221,7 +221,7 @@ def test_text_that_cannot_be_scored_is_refused_before_training(recipe, tmp_path,
     for name, text in {"empty": "", "one": "\n", "mute": "c\tthe cat"}.items():
         (tmp_path / f"{name}.txt").write_text(text)
     cases = [(task, "empty", r"empty\.txt is empty") for task in ("generate", "fill", "classify")]
-    cases += [("generate", "one", r"one\.txt has no token that counts"), ("classify", "mute", "label 'c' is none of")]
+    cases += [("generate", "one", r"one\.txt has no token that counts"), ("classify", "mute", "label 'c' is not one of")]
     old = tmp_path / "run"
     old.mkdir()
     (old / "config.json").write_text("an old run")

@@ -9,7 +9,7 @@ import heedful
 from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
+from heedful.errors import InputError, InputWarning
 from heedful.inference.translator import Translator
 from heedful.inspection.translation import TranslationInspection
 from heedful.models.ensemble import Ensemble
@@ -89,7 +89,7 @@ def test_n_best_scores_are_sorted_log_probabilities(tokenizer, lines):
         scores = [score for _, score in candidates]
         assert len(candidates) == 3
         assert scores == sorted(scores, reverse=True)
-    search = translator._search(False, beam_size=4, n_best=3, length_penalty=0.0)
+    search = translator.search_with(False, beam_size=4, n_best=3, length_penalty=0.0)
     sources = [tokenizer.encode(line) for line in lines if line]
     found = [
         (source, *candidate)
@@ -113,7 +113,7 @@ def test_min_length_holds_up_to_the_limit_of_the_source(translator, options):
         ({"min_length": 1, "max_length": 1}, [1, 1]),
         ({"min_length": 12, "max_ratio": 2.0, "max_extra": 4}, [12, 8]),
     ):
-        found = translator._search(forbidden=HIDDEN, **settings, **options)(sources)
+        found = translator.search_with(forbidden=HIDDEN, **settings, **options)(sources)
         assert [len(candidates[0].ids) for candidates in found] == lengths
 
 
@@ -338,6 +338,8 @@ def test_long_lines_are_cut_with_a_warning_that_names_them(model, tokenizer):
     out = translator.translate(["o gato", long, ""], warnings.append)
     assert warnings == ["line 2 has 40 tokens; only the first 18 are translated."]
     assert out[1] == translator.translate(" ".join(["gato"] * 18))
+    with pytest.warns(InputWarning, match="line 2 has 40 tokens; .* So is 1 other text"):
+        assert translator.translate(["o gato", long, long])[1] == out[1]
 
 
 @pytest.mark.any_backend
@@ -357,7 +359,7 @@ def test_settings_of_a_request_compile_nothing(whole):
     lines = ["o gato bebe", "a vaca come"]
     options = {"sample": True, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.1}
     translator.translate(lines, temperature=0.7, seed=1, **options)
-    programs = translator._search().shared.programs
+    programs = translator.search_with().shared.programs
     for number in range(20):
         varied = {name: value + number * 1e-3 for name, value in options.items() if name != "sample"}
         translator.translate(lines, sample=True, temperature=0.1 + number * 0.01, seed=number, **varied)

@@ -8,7 +8,7 @@ from heedful.errors import InputError
 BACKENDS = ("jax", "tensorflow", "torch")
 _CHOSEN = os.environ.get("KERAS_BACKEND", "jax")
 if _CHOSEN not in BACKENDS:  # importing Keras would raise a traceback
-    raise InputError(f"KERAS_BACKEND = {_CHOSEN} is none of {', '.join(BACKENDS)}.")
+    raise InputError(f"KERAS_BACKEND = {_CHOSEN} is not one of {', '.join(BACKENDS)}.")
 if importlib.util.find_spec(_CHOSEN) is None:
     raise InputError(f"KERAS_BACKEND = {_CHOSEN} is not installed: pip install 'heedful[{_CHOSEN}]'.")
 

@@ -68,7 +68,7 @@ def _texts(options):
     from heedful.run import CONFIG, Run
 
     if unknown := [kind for kind in options.ignore if kind not in KINDS]:
-        raise InputError(f"{unknown[0]!r} is none of the kinds {', '.join(map(repr, KINDS))}.")
+        raise InputError(f"{unknown[0]!r} is not one of the kinds {', '.join(map(repr, KINDS))}.")
     first = Path(options.text[0])
     if len(options.text) == 1 and (first.is_dir() or (first.suffix in ("", ".toml") and not _is_text(first))):
         if options.valid or options.test or options.labelled:

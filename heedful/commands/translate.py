@@ -205,7 +205,7 @@ def _translator(engine, runs, decode):
     from heedful.export.ctranslate2_search import ctranslate2_translator
 
     if runs[0].adapter:
-        raise InputError("An export has no adapters: leave out --adapter, or use our own engine.")
+        raise InputError("CTranslate2 exports cannot load adapters: drop --adapter, or use --engine heedful.")
     if len(runs) > 1:
         raise InputError("CTranslate2 translates with one run: leave out --with, or use our own engine.")
     return ctranslate2_translator(runs[0], decode)

@@ -179,6 +179,11 @@ class TrainConfig:
         return self.schedule == "cosine"
 
     @property
+    def is_paced(self):
+        """Whether the schedule is to end within `minutes`."""
+        return bool(self.minutes) and self.schedule_ends
+
+    @property
     def policy(self):
         """The Keras dtype policy of the precision; weights stay float32."""
         return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[self.precision]

@@ -127,7 +127,7 @@ def _numbered(corpus, labels, split):
         own = split(written)
         if unknown := [label for label in own if label not in numbers]:
             raise InputError(
-                f"{corpus.name}, text {place}: the label {unknown[0]!r} is none of the {len(labels)} that the model "
+                f"{corpus.name}, text {place}: the label {unknown[0]!r} is not one of the {len(labels)} that the model "
                 f"knows: {', '.join(labels[:NAMED])}{', ...' if len(labels) > NAMED else '.'}"
             )
         yield [numbers[label] for label in own]

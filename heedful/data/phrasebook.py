@@ -97,7 +97,7 @@ class Grammar:
         return f"{source}.", f"{subject.target} {target}.", bonds
 
     def copula(self):
-        """Somebody is somehow: *A minha irmã estava cansada.*"""
+        """A subject with a predicate adjective: *A minha irmã estava cansada.*"""
         if self._maybe(0.2):
             name, gender = self.chance.choice(NAMES)
             subject = Phrase(name, name, gender=gender)

@@ -9,6 +9,7 @@ from heedful import backend
 from heedful.data.examples import enclosed
 from heedful.data.lengths import cut, next_power_of_two, round_up, run_by_length
 from heedful.data.ragged import Ragged
+from heedful.inference.predictor import warn_of_cut_texts
 
 STEP = 8  # lengths are rounded up to multiples of this
 
@@ -28,11 +29,14 @@ class BatchedProgram:
         self._program = backend.compiled(function, model)
 
     def __call__(self, texts, warn=None):
-        """Return one row for each list of ids in `texts`; `warn` is called for each that is truncated."""
+        """Return one row for each list of ids in `texts`; `warn` as in `warn_of_cut_texts`."""
         most = self.length - 2
-        for number, ids in enumerate(texts, start=1):
-            if len(ids) > most and warn:
-                warn(f"text {number} has {len(ids)} tokens; only the first {most} are read.")
+        messages = [
+            f"text {number} has {len(ids)} tokens; only the first {most} are read."
+            for number, ids in enumerate(texts, start=1)
+            if len(ids) > most
+        ]
+        warn_of_cut_texts(messages, warn)
         texts = [ids[:most] for ids in texts]
 
         def run(chosen):

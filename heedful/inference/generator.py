@@ -7,7 +7,7 @@ from heedful.config import OF_SOURCE, DecodeConfig
 from heedful.decoding.prompt_search import PromptSearch
 from heedful.decoding.shared_state import SharedState
 from heedful.errors import InputError
-from heedful.inference.predictor import Predictor, ScoredText, Warn
+from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts
 from heedful.inference.token_stream import new_text
 from heedful.models.precisions import Precisions
 from heedful.special_tokens import END, START_ID
@@ -120,7 +120,7 @@ class Generator(Predictor):
         decode = self.decode.for_call(**options)
         asked = {name: name in options for name in OF_SOURCE} | {"coverage_penalty": decode.coverage_penalty > 0}
         if of_source := [name for name in OF_SOURCE if asked[name]]:
-            raise InputError(f"{of_source[0]} is about a source; a language model has none.")
+            raise InputError(f"{of_source[0]} applies only to translation.")
         if decode.sample or decode.beam_size == 1:  # the score of a text written in rounds is a sum
             decode = dataclasses.replace(decode, length_penalty=0.0)
         return dataclasses.replace(decode, max_length=decode.max_length or max(DEFAULT_LENGTH, decode.min_length))
@@ -165,11 +165,12 @@ class Generator(Predictor):
             warn(f"prompt {number} is empty: this model continues text, and has none to continue.")
         if self.starts:
             ids = [START_ID, *ids]
-        if len(ids) > self.model.max_length and warn:
-            warn(
+        if len(ids) > self.model.max_length:
+            message = (
                 f"prompt {number} has {len(ids)} tokens, more than the model's context of {self.model.max_length}: "
                 "only its end is read."
             )
+            warn_of_cut_texts([message], warn)
         return ids
 
     def _following(self, prompt, ids):

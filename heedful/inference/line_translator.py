@@ -1,12 +1,12 @@
 """Translation line by line: tokenizes lines, decodes them with any search, and keeps their order."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from heedful.config import DecodeConfig
 from heedful.data.normalization import is_blank
 from heedful.errors import InputError
-from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_other_forms
+from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts, warn_of_other_forms
 from heedful.line_stream import line_batches
 from heedful.validation import require_texts
 
@@ -74,7 +74,7 @@ class LineTranslator(Predictor):
         Raises:
             InputError: there are fewer prefixes than lines, or one is too long.
         """
-        search = self._search(scored, **options)
+        search = self.search_with(scored, **options)
         given = prefixes is not None
         lines, prefixes = iter(require_texts(texts)), itertools.repeat("") if prefixes is None else iter(prefixes)
         began = first
@@ -90,10 +90,10 @@ class LineTranslator(Predictor):
 
     def decode_ids(self, sources: list[list[int]], **options) -> list[list[int]]:
         """Translate lists of source ids, without end tokens, to lists of target ids."""
-        return [candidates[0].ids for candidates in self._search(**options)(sources)]
+        return [candidates[0].ids for candidates in self.search_with(**options)(sources)]
 
     def _translate_window(self, search, lines, prefixes, first, warn):
-        sources = self._read(lines, first, warn)
+        sources = self.read(lines, first, warn)
         waiting = [index for index, ids in enumerate(sources) if ids]
         given = [prefixes[index] for index in waiting]
         begun = self._encode_prefixes(given) if any(given) else None
@@ -103,21 +103,29 @@ class LineTranslator(Predictor):
             results[index] = [ScoredText(self.target_tokenizer.decode(ids), score) for ids, score in candidates]
         return results
 
-    def _read(self, lines, first=1, warn=None):
-        """Return the source ids of lines, truncated to what the model reads."""
+    def read(self, lines: Sequence[str], first: int = 1, warn: Warn | None = None) -> list[list[int]]:
+        """Return the source ids of lines, without end tokens, truncated to what the model reads.
+
+        Args:
+            lines: the texts.
+            first: number of the first line, in warnings.
+            warn: called with a message for each line that is truncated; None: an `InputWarning` tells of the first.
+        """
         most = self.max_length - 1  # without the end token
         # Blank lines count as empty, although some tokenizers have tokens for white space.
         lines = ["" if is_blank(line) else line for line in lines]
         sources = self.source_tokenizer.encode_batch(lines)
         warn_of_other_forms(self.source_tokenizer, lines, sources)
-        for index, ids in enumerate(sources):
-            if len(ids) > most:
-                if warn:
-                    warn(f"line {first + index} has {len(ids)} tokens; only the first {most} are translated.")
-                sources[index] = ids[:most]
+        cut = [index for index, ids in enumerate(sources) if len(ids) > most]
+        warn_of_cut_texts(
+            [f"line {first + i} has {len(sources[i])} tokens; only the first {most} are translated." for i in cut], warn
+        )
+        for index in cut:
+            sources[index] = sources[index][:most]
         return sources
 
-    def _search(self, scored=False, **options):
+    def search_with(self, scored: bool = False, **options):
+        """Return the search for some settings; `scored`: whether greedy search computes scores too."""
         return self._new_search(self.decode.for_call(**options), scored)
 
     def _encode_prefixes(self, prefixes):

@@ -9,7 +9,7 @@ import numpy as np
 from heedful.config import DecodeConfig
 from heedful.data.normalization import normalized
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError, InputWarning
+from heedful.errors import InputError, InputWarning, counted
 from heedful.validation import require_texts
 
 Warn = Callable[[str], Any]
@@ -111,6 +111,17 @@ def warn_of_other_forms(tokenizer: Tokenizer, texts: Sequence[str], ids: Sequenc
             "tokens than the usual form: its tokenizer does not fold them (tokenizer.normalize = 'none').",
             InputWarning, stacklevel=2,
         )  # fmt: skip
+
+
+def warn_of_cut_texts(messages: Sequence[str], warn: Warn | None) -> None:
+    """Pass on a message for each text that is truncated; without `warn`, the first one as an `InputWarning`."""
+    if warn:
+        for message in messages:
+            warn(message)
+    elif messages:
+        others = len(messages) - 1
+        also = f" So {'is' if others == 1 else 'are'} {counted(others, 'other text')}." if others else ""
+        warnings.warn(messages[0] + also, InputWarning, stacklevel=2)
 
 
 class TooLong(InputError):

@@ -88,8 +88,9 @@ class Translator(LineTranslator):
         loaded = {name: read_adapter_of(path, base, first.path) for name, path in (adapters or {}).items()}
         return cls(model, first.source_tokenizer, first.target_tokenizer, decode or first.config.decode, loaded)
 
-    def _search(self, scored=False, adapter: str = "", **options):
-        search = super()._search(scored, **options)
+    def search_with(self, scored: bool = False, adapter: str = "", **options):
+        """As `LineTranslator.search_with`, with the weights of an adapter."""
+        search = super().search_with(scored, **options)
         return AdaptedSearch(search, self._switch, adapter) if adapter or self._switch.adapters else search
 
     def score(
@@ -102,7 +103,7 @@ class Translator(LineTranslator):
         Raises:
             InputError: the numbers of lines and references differ, or a reference is too long for the model.
         """
-        sources = self._read(require_texts(lines), 1, warn)
+        sources = self.read(require_texts(lines), 1, warn)
         targets = self.target_tokenizer.encode_batch(require_texts(references))
         if len(sources) != len(targets):
             raise InputError(f"{counted(len(sources), 'line')} came with {counted(len(targets), 'reference')}.")
@@ -124,7 +125,7 @@ class Translator(LineTranslator):
             warn, options: see `translate`.
             adapter: name of an adapter; empty: none.
         """
-        source, search = self._read([require_text(line)], 1, warn)[0], self._search(adapter=adapter, **options)
+        source, search = self.read([require_text(line)], 1, warn)[0], self.search_with(adapter=adapter, **options)
         if not source:
             raise InputError("There is no text to translate.")
         [begun] = self._encode_prefixes([prefix])
@@ -154,9 +155,9 @@ class Translator(LineTranslator):
             options: see `translate`. Tokens are chosen greedily or sampled; a configured beam is ignored, since its
                 tokens are not final before the end.
         """
-        ids = self._read([require_text(line)], 1, warn)[0]
+        ids = self.read([require_text(line)], 1, warn)[0]
         if not ids:
             return
         [begun] = self._encode_prefixes([prefix])
         greedy = {"beam_size": 1, "n_best": 1}
-        yield from new_text(self.target_tokenizer, self._search(**greedy | options).stream(ids, 1, begun))
+        yield from new_text(self.target_tokenizer, self.search_with(**greedy | options).stream(ids, 1, begun))

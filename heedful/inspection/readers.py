@@ -125,4 +125,4 @@ def reader_of(model, starts: bool = True, mask: int | None = None) -> Any:
     for kind, reader in READERS.items():
         if isinstance(model, kind):
             return reader(model, starts, mask)
-    raise InputError(f"There is nothing to look at in a {type(model).__name__}.")
+    raise InputError(f"Models of type {type(model).__name__} cannot be inspected.")

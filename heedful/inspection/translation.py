@@ -60,7 +60,7 @@ class TranslationInspection:
         most = translator.model.max_length - 1
         source_ids = translator.source_tokenizer.encode(source)[:most]
         if not source_ids:
-            raise InputError("There is nothing to look at in an empty sentence.")
+            raise InputError("An empty sentence cannot be inspected.")
         if target is None:
             target_ids = translator.decode_ids([source_ids])[0]  # up to the length limit, if no end token comes
         else:

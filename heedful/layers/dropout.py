@@ -8,7 +8,7 @@ from keras import ops
 
 from heedful import backend
 
-LARGEST = 2**31  # numbers that `draws` numbers differently
+LARGEST = 2**31  # elements of the largest array in which each gets a hash of its own
 
 
 @keras.saving.register_keras_serializable("heedful")

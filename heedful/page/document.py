@@ -30,6 +30,7 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' data: blob: 'wasm-unsafe-eval'; worker-src blob:; "
     "style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
 )
+INDEX_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
 SERVED_POLICY = "; connect-src 'self'"
 PACKAGE = "heedful/"  # prefix of our modules in the import map
 
@@ -57,17 +58,29 @@ def build_document(
         for block in blocks_of_run
     ]
     return "".join([
-        "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n",
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}{SERVED_POLICY * served}">\n',
-        '<meta name=viewport content="width=device-width, initial-scale=1">\n',
-        f'<title>{escaped(title)}</title>\n<link rel=icon href="data:,">\n',
-        f"<style>\n{(WEB / 'style.css').read_text(encoding='utf-8')}</style>\n<body>\n",
+        _head(title, POLICY + SERVED_POLICY * served),
         "<noscript>This page computes in your browser: it needs JavaScript.</noscript>\n<main id=app></main>\n",
         f'<script type="application/json" id=runs>{as_json(list(runs))}</script>\n',
         *blocks,
         f'<script type="text/plain" id=engine>{engine_text()}</script>\n',
         f"<script type=importmap>{as_json({'imports': imports})}</script>\n",
         f'<script type=module>import "{PACKAGE}main.js";</script>\n',
+    ])  # fmt: skip
+
+
+def build_index(title: str, content: str) -> str:
+    """Return a document in the style of a page that computes nothing; `content` is HTML."""
+    return f"{_head(title, INDEX_POLICY)}<main id=app>\n{content}</main>\n"
+
+
+def _head(title, policy):
+    """Return the beginning of a document, with the style, up to its body."""
+    return "".join([
+        "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n",
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
+        '<meta name=viewport content="width=device-width, initial-scale=1">\n',
+        f'<title>{escaped(title)}</title>\n<link rel=icon href="data:,">\n',
+        f"<style>\n{(WEB / 'style.css').read_text(encoding='utf-8')}</style>\n<body>\n",
     ])  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def import_archive(source, path, tokenizers, trust):
     if not trust:
         raise InputError(
             f"{source} was written by Keras: loading it can run any code in it. If you know where it comes from, "
-            "say --trust; otherwise ask for safetensors."
+            "pass --trust; otherwise ask for safetensors."
         )
     if not tokenizers:
         raise InputError(f"{source} has no tokenizer in it: name one with --tokenizer, or those of source and target.")

@@ -48,7 +48,9 @@ class PretrainedFolder:
         """Return the safetensors files: the only one, or those that the index of several shards names."""
         if (self.path / INDEX).is_file():
             named = self.read_json(INDEX).get("weight_map", {})
-            files = [self.path / Path(str(name)).name for name in sorted(set(named.values()))]
+            if not isinstance(named, dict) or not all(isinstance(name, str) for name in named.values()):
+                raise InputError(f"{self.path / INDEX}: weight_map must name the file of each tensor.")
+            files = [self.path / Path(name).name for name in sorted(set(named.values()))]
             if missing := [file for file in files if not file.is_file()]:
                 raise InputError(f"{missing[0]} is missing, one of {len(files)} shards that {INDEX} names.")
             return files

@@ -57,7 +57,7 @@ def read_activation(folder, name: str) -> str:
     value = folder.setting(name)
     if value not in ACTIVATIONS:
         raise InputError(
-            f"{folder.path / 'config.json'}: the activation {value!r} is none of {', '.join(ACTIVATIONS)}."
+            f"{folder.path / 'config.json'}: the activation {value!r} is not one of {', '.join(ACTIVATIONS)}."
         )
     return ACTIVATIONS[value]
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from heedful.errors import InputError
 from heedful.serve import deepl, libretranslate, openai, pages
 from heedful.serve.monitoring import Monitor
-from heedful.serve.requests import Refused, ignored_fields
+from heedful.serve.requests import Refused, warnings_of
 from heedful.serve.service import Service
 
 OPEN = ("/livez", "/readyz", "/health")  # paths that need no key
@@ -72,9 +72,8 @@ def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
 
         async def sent(message):
             if message["type"] == "http.response.start":
-                names = ", ".join(ignored_fields(scope))
-                warning = [(b"warning", f'299 heedful "ignored: {names}"'.encode())] if names else []
-                message["headers"] = [*message.get("headers", []), *allowed, *warning]
+                warnings = [(b"warning", f'299 heedful "{text}"'.encode()) for text in warnings_of(scope)]
+                message["headers"] = [*message.get("headers", []), *allowed, *warnings]
             await send(message)
 
         await (refusal or app)(scope, receive, sent)

@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from heedful.serve.requests import ANY, TEXT, TEXTS, Field, Refused, answers, read_fields, require_texts
+from heedful.serve.requests import ANY, TEXT, TEXTS, Field, Refused, answers, note_cut, read_fields, require_texts
 from heedful.serve.service import Service
 
 # Accepted, because DeepL's clients may send them; none has an effect on a translator of our own.
@@ -33,6 +33,7 @@ def routes(service: Service) -> list[Route]:
         require_texts("text", texts, service.limits)
         source = given["source_lang"] and language(given["source_lang"])
         one = service.for_languages(source, language(given["target_lang"]))
+        note_cut(request, service.cut_lines(one, texts))
         lines = service.translate(one, texts)
         found = iter(await answers(request, [future for each in lines for future in each], service.limits))
         detected = one.languages[0].upper()

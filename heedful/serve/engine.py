@@ -105,7 +105,7 @@ class Engine:
 
         `follow` is called with the ids written so far; only for greedy search.
         """
-        [ids] = self.predictor._read([text])
+        [ids] = self.predictor.read([text], 1, _passed_over)
         if not self.in_slots or not ids or len(ids) + 1 > 2 * SOURCE_LENGTH:
             return self.compute("translate", text, lambda texts: [c[0] for c in self.predictor.n_best(texts)])
         sentence = Sentence(ids, follow=follow)
@@ -147,7 +147,7 @@ class Engine:
         predictor = self.predictor
         new = functools.partial(
             SlotSearch, predictor.decoding_model, predictor.decode, predictor.target_tokenizer,
-            predictor._search().shared,
+            predictor.search_with().shared,
         )  # fmt: skip
         few = min(FEW, self.slots)
         return [new(few, SOURCE_LENGTH), new(self.slots, SOURCE_LENGTH), new(few, 2 * SOURCE_LENGTH)]
@@ -229,7 +229,7 @@ class Engine:
         _answer(sentence.future, ScoredText(self.predictor.target_tokenizer.decode(best.ids), best.score))
 
     def _translate_ids(self, sources):
-        found = self.predictor._search(scored=True)(sources)
+        found = self.predictor.search_with(scored=True)(sources)
         return [ScoredText(self.predictor.target_tokenizer.decode(c[0].ids), c[0].score) for c in found]
 
     def _take_group(self):
@@ -267,6 +267,10 @@ class Engine:
         while self.pending and time.monotonic() < end:
             time.sleep(0.02)
         return not self.pending
+
+
+def _passed_over(message):
+    """Drop a warning: the interfaces have told the client."""
 
 
 def _fits_slots(predictor) -> bool:

@@ -4,7 +4,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from heedful.serve.requests import TEXT, TEXTS, WHOLE, Field, Refused, answers, note_ignored, read_fields, require_texts
+from heedful.serve.requests import (
+    TEXT,
+    TEXTS,
+    WHOLE,
+    Field,
+    Refused,
+    answers,
+    note_cut,
+    note_ignored,
+    read_fields,
+    require_texts,
+)
 from heedful.serve.service import Service
 
 FORMATS = ("text", "html")
@@ -32,6 +43,7 @@ def routes(service: Service) -> list[Route]:
             one = service.find(given["run"], "translates")
         else:
             one = service.for_languages(given["source"], given["target"])
+        note_cut(request, service.cut_lines(one, texts))
         lines = service.translate(one, texts)
         count = given["alternatives"]
         more = [service.alternatives(one, text, count + 1) for text in texts] if count else []

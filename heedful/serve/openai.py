@@ -28,6 +28,7 @@ from heedful.serve.requests import (
     Field,
     Refused,
     answers,
+    note_cut,
     read_fields,
     require_encodable,
     require_texts,
@@ -87,6 +88,7 @@ class OpenAI:
         one = self.service.find(given["model"], "writes")
         prompts = [given["prompt"]] if isinstance(given["prompt"], str) else given["prompt"]
         require_texts("prompt", prompts, self.service.limits)
+        note_cut(request, self.service.cut_lines(one, prompts))
         if given["stream"]:
             if len(prompts) != 1 or given["n"] != 1:
                 raise Refused(422, "A stream has one prompt and n = 1.")
@@ -105,6 +107,7 @@ class OpenAI:
         one = self.service.find(given["model"], "writes")
         prompt = last_message(given["messages"])
         require_texts("messages", [prompt], self.service.limits)
+        note_cut(request, self.service.cut_lines(one, [prompt]))
         if given["stream"]:
             if given["n"] != 1:
                 raise Refused(422, "A stream has n = 1.")

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from heedful.errors import InputError
-from heedful.page.document import build_document
+from heedful.page.document import build_document, build_index
 from heedful.run import Run
 from heedful.serve import questions
 from heedful.serve.questions import PageModels
@@ -31,8 +31,8 @@ def routes(service: Service) -> list[Route]:
 
     async def index(request: Request) -> Response:
         names = [(html.escape(one.name, quote=True), one.task.name) for one in service.runs.values()]
-        items = "".join(f'<li><a href="/page/{name}">{name}</a> ({task})</li>' for name, task in names)
-        return HTMLResponse(f"<!doctype html><html lang=en><title>heedful</title><h1>Runs</h1><ul>{items}</ul></html>")
+        items = "".join(f'<li><a href="/page/{name}">{name}</a> · {task}</li>' for name, task in names)
+        return HTMLResponse(build_index("heedful: runs", f"<h1>Runs</h1>\n<ul class=card>{items}</ul>\n"))
 
     async def page(request: Request) -> Response:
         one = service.find(request.path_params["name"])

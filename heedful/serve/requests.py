@@ -64,7 +64,8 @@ class Field:
     """Whether the answer says so, since the client may rely on the effect."""
 
 
-IGNORED, NAMED, NAME_LENGTH = "heedful.ignored", 12, 40  # key of a scope; names that are listed, and their length
+IGNORED, CUT = "heedful.ignored", "heedful.cut"  # keys of the state of a scope
+NAMED, NAME_LENGTH = 12, 40  # names that are listed in a header, and their length
 MISSPELT = 0.75  # similarity from which an unknown field is a misspelt one
 NUMBER, TEXT, TEXTS, FLAG, WHOLE, ANY = "number", "text", "texts", "flag", "whole", "any"
 
@@ -125,9 +126,16 @@ def note_ignored(request: Request, what: str) -> None:
         ignored.append(re.sub(r"[^\w.=-]", "?", what[:NAME_LENGTH], flags=re.ASCII))
 
 
-def ignored_fields(scope: Mapping[str, Any]) -> list[str]:
-    """Return what `note_ignored` has noted of a request, by its ASGI scope."""
-    return scope.get("state", {}).get(IGNORED, [])
+def note_cut(request: Request, messages: Sequence[str]) -> None:
+    """Let `Warning` headers of the answer say that only the beginning of some lines was read."""
+    request.scope.setdefault("state", {})[CUT] = list(messages[:NAMED])
+
+
+def warnings_of(scope: Mapping[str, Any]) -> list[str]:
+    """Return what was noted of a request, by its ASGI scope: one text for each `Warning` header."""
+    state = scope.get("state", {})
+    ignored = ", ".join(state.get(IGNORED, []))
+    return [*([f"ignored: {ignored}"] if ignored else []), *state.get(CUT, [])]
 
 
 def _from_json(body):

@@ -19,6 +19,7 @@ from heedful.tasks.task import Task
 
 PAIR = re.compile(r"(?:^|[:/.\-_])([a-z]{2})[-_]([a-z]{2})$")
 SUFFIX = re.compile(r"\.([a-z]{2,3})(?:\.(?:gz|bz2|xz))?$")
+LONGEST_CHARACTER = 4  # bytes, and so tokens: a shorter text need not be encoded to see whether it is read whole
 
 
 @dataclass
@@ -90,6 +91,15 @@ class Service:
             self._embedders[one.name] = TextEmbedder.for_model(one.predictor.model, one.run)
         embedder = self._embedders[one.name]
         return accepted(lambda: one.engine.compute("embed", text, lambda texts: list(embedder.embed(texts))))
+
+    def cut_lines(self, one: Served, texts: Sequence[str]) -> list[str]:
+        """Return a message for each line of texts of which the translator reads only the beginning."""
+        messages: list[str] = []
+        if one.task.translates:
+            for text in texts:
+                if len(text) * LONGEST_CHARACTER >= one.predictor.max_length:
+                    one.predictor.read(text.split("\n"), 1, messages.append)
+        return messages
 
     def translate(self, one: Served, texts: Sequence[str]) -> list[list[concurrent.futures.Future]]:
         """Queue texts, line by line; return the futures of the lines of each.

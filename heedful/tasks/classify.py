@@ -28,6 +28,7 @@ from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import random_text, require_three_tokens
 from heedful.tasks.start import require_known_labels, starting_point, tokenizer_config
 from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Task, Validator
+from heedful.training_log import Sample
 
 if TYPE_CHECKING:
     import keras
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from heedful.inference.predictor import Predictor
     from heedful.run import Run
 
+SAMPLES = 3  # texts shown at a validation
 EXPECTED = 5  # expected texts of a class from which on their absence is no chance
 
 
@@ -124,7 +126,7 @@ class Classify(Task):
     def validator(
         self, run: "Run", model: "keras.Model", corpora: Corpora, scored: Mapping[str, Examples]
     ) -> Validator:
-        return ClassValidator(run, model, scored["valid"])
+        return ClassValidator(run, model, corpora["valid"], scored["valid"])
 
     def evaluate(self, run: "Run", corpus: Corpus, predictor: Any = None) -> dict[str, Any]:
         """As `Task.evaluate`; also draw the confusion matrix to figures/confusion.png."""
@@ -195,18 +197,33 @@ class Classify(Task):
 
 
 class ClassValidator(Validator):
-    """Measures loss and accuracy on a corpus; its predictor is a `TextClassifier`."""
+    """Measures loss and accuracy on a corpus, and classifies its first texts; its predictor is a `TextClassifier`."""
 
-    def __init__(self, run: "Run", model: "keras.Model", scored: Examples):
+    def __init__(self, run: "Run", model: "keras.Model", corpus: Corpus, scored: Examples):
         from heedful.evaluation import TokenScores
         from heedful.inference.text_classifier import TextClassifier
 
         self.predictor = TextClassifier(model, run.tokenizer, run.config.data.labels, run.config.data.max_tokens)
         self._token_scores = TokenScores(model, scored)
+        self._shown = list(itertools.islice(corpus, SAMPLES))
 
     def __call__(self) -> dict[str, Any]:
         scores = self._token_scores()
-        return {name: scores[name] for name in ("loss", "accuracy")}
+        self.refresh()
+        return {name: scores[name] for name in ("loss", "accuracy")} | {"samples": self._samples()}
+
+    def _samples(self):
+        """Return the first texts as `Sample`s, with their predicted classes."""
+        found = self.predictor.predict([text for _, text in self._shown], warn=_passed_over)
+        predicted = [",".join(one.label for one in each) if isinstance(each, list) else each.label for each in found]
+        return [
+            Sample(f"{text}  ->  {label}   [{wanted}]", {"text": text, "label": label, "reference": wanted})
+            for (wanted, text), label in zip(self._shown, predicted, strict=True)
+        ]
+
+
+def _passed_over(message):
+    """Drop the warning that a sample is truncated: that it is trained truncated has been said."""
 
 
 def _wanted(corpus, labels, several):

@@ -30,7 +30,7 @@ def download(
     """Download `url` to `path` and return its SHA-256. An interrupted download continues where it stopped.
 
     Args:
-        path: it exists only once the file is whole and right; until then the data is in PATH.part.
+        path: it exists only once the file is complete and verified; until then the data is in PATH.part.
         sha256: what the file must have; None: anything.
         advance: called with the bytes so far, and the size if the server names it.
 

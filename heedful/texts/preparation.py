@@ -186,6 +186,6 @@ def _chosen_columns(table, text):
     """Return the chosen columns of a table with tabs and a header, without the header."""
     header, *rows = (line.split("\t") for line in table.splitlines())
     if missing := [name for name in text.columns if name not in header]:
-        raise InputError(f"A table of {text.name} has no column {missing[0]!r}, but {', '.join(header)}.")
+        raise InputError(f"A table of {text.name} has no column {missing[0]!r}; its columns are {', '.join(header)}.")
     places = [header.index(name) for name in text.columns]
     return "".join("\t".join(row[place].strip() for place in places) + "\n" for row in rows).encode()

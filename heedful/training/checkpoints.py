@@ -21,14 +21,14 @@ class Checkpoints:
     Args:
         run: a `Run`; its config says how many checkpoints are kept.
         model: the model in training.
-        optimizer: its optimizer, already built.
+        optimizer_variables: those of its optimizer, which is built.
     """
 
-    def __init__(self, run: Run, model: keras.Model, optimizer: keras.optimizers.Optimizer):
+    def __init__(self, run: Run, model: keras.Model, optimizer_variables: Sequence[keras.Variable]):
         self.run, self.files, self.config = run, run.checkpoints, run.config.train
         # Names consist of index and path, without the first component of the path: Keras numbers optimizers and seed
         # generators across the whole process.
-        kinds = {"model": model.variables, "optimizer": optimizer.variables}
+        kinds = {"model": model.variables, "optimizer": optimizer_variables}
         self.variables = {
             f"{kind}/{index:04d}/{variable.path.split('/', 1)[-1]}": variable
             for kind, variables in kinds.items()

@@ -37,6 +37,7 @@ class Meter:
         self._flops = FlopCounter(model)
         self._whole: collections.Counter = collections.Counter()
         self._rate: float | None = None
+        self._total = config.updates
         self.restart()
         self.bar = progress_bar(
             TextColumn("update"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
@@ -49,8 +50,24 @@ class Meter:
         """Show progress on standard error, starting at `update`: a bar on a terminal, else occasional lines."""
         self._last_note = time.monotonic()
         with self.bar:
-            self.task = self.bar.add_task("", total=self.config.updates, completed=update, rate="")
+            self.task = self.bar.add_task("", total=self._total, completed=update, rate="")
             yield self
+
+    def expect(self, updates: int) -> None:
+        """Show progress towards another number of updates."""
+        self._total = updates
+        if self.task is not None:
+            self.bar.update(self.task, total=updates)
+
+    def seconds_of_update(self, updates: int, seconds: float) -> float | None:
+        """Return the seconds of an update without compilation; None if each was compiled.
+
+        Args:
+            updates: number of updates since the last `restart`.
+            seconds: that they took.
+        """
+        left = updates - self._now["compiled"] / self.config.accumulate_batches
+        return (seconds - self._now["compiling"]) / left if left > 0 else None
 
     def restart(self) -> None:
         """Reset the counts of `figures` and `rate`."""
@@ -82,14 +99,14 @@ class Meter:
             counts = pending_counts | {"tokens": self.examples.tokens(number), "seconds": seconds}
         else:
             self._seen.add(shape)
-            counts = {"compiling": seconds}
+            counts = {"compiling": seconds, "compiled": 1}
         self._now.update(counts)
         self._whole.update(counts)
         if self.task is not None:
             update, rate = (number + 1) // self.config.accumulate_batches, f"{self.rate:,.0f} tokens/s"
             self.bar.update(self.task, completed=update, rate=rate)
             if self.bar.disable and time.monotonic() - self._last_note >= NOTE_INTERVAL:
-                note(f"update {update:6d} of {self.config.updates}  {rate}")
+                note(f"update {update:6d} of {self._total}  {rate}")
                 self._last_note = time.monotonic()
 
     @property

@@ -50,8 +50,10 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         """Return the learning rate of the update after `step` earlier ones."""
-        # The first update is number 1: at 0 the paper's rate would be 0, which wastes an update.
-        update = ops.cast(step // self.micro_batches, "float32") + 1.0
+        return self.rate_at(self.place(step))
+
+    def rate_at(self, update: Any) -> Any:
+        """Return the learning rate at an update: its number, from 1, as a float32 tensor."""
         warmup = max(self.warmup_updates, 1)
         rising = ops.minimum(update / warmup, 1.0)
         if self.kind == "paper":
@@ -64,14 +66,21 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             return ops.where(update < warmup, self.peak * rising, falling)
         return self.peak * rising
 
+    def place(self, step: Any) -> Any:
+        """Return the number of the update after `step` calls, as a float.
+
+        The first update is number 1: at 0 the paper's rate would be 0, which wastes an update.
+        """
+        return ops.cast(step // self.micro_batches, "float32") + 1.0
+
     def get_config(self) -> dict[str, Any]:
         names = ("kind", "peak", "warmup_updates", "d_model", "updates", "final", "micro_batches")
         return {name: getattr(self, name) for name in names}
 
 
-def training_schedule(train: TrainConfig, d_model: int):
+def training_schedule(train: TrainConfig, d_model: int, kind: type[Schedule] = Schedule) -> Schedule:
     """Return the learning rate schedule of a `TrainConfig` for a model of width `d_model`."""
-    return Schedule(
+    return kind(
         train.schedule, train.rate(d_model), train.warmup_updates, d_model, train.updates,
         final=train.final_learning_rate, micro_batches=train.accumulate_batches,
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """The training loop: fit, validate, log, save the exact state, stop and resume exactly."""
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from heedful.run import Run
 from heedful.training.checkpoints import Checkpoints
 from heedful.training.meter import Meter
 from heedful.training.monitor import Monitor
+from heedful.training.pace import Pace
 from heedful.training.progress_log import ProgressLog
 from heedful.training.selection import Selection
 from heedful.training.signals import Interrupted, Signals
@@ -37,6 +39,7 @@ class Trainer:
         data_fingerprint: of the training text; resuming requires the same text.
         seconds_spent: time used of `train.minutes` before the first update.
         valid_fingerprint: of the validation text; the best weights are chosen anew if it has changed.
+        most_updates: largest number of updates if the schedule is to end within `train.minutes`; None: as planned.
         base: fingerprint of the weights that all weights of the model were initialised with; empty: it is untrained.
     """
 
@@ -51,18 +54,21 @@ class Trainer:
         seconds_spent: float = 0.0,
         base: str = "",
         valid_fingerprint: str = "",
+        most_updates: int | None = None,
     ):
         self.run, self.model, self.examples = run, model, examples
         self.config = run.config.train
         self.validate, self.report = validate, report
         self.updates = Updates(model, examples, self.config, self.resuming)
         self.objective, self.schedule = self.updates.objective, self.updates.schedule
-        self.checkpoints = Checkpoints(run, model, self.updates.optimizer)
+        self.checkpoints = Checkpoints(run, model, self.updates.saved_variables)
         self.selection = Selection(run, model, self.checkpoints, self._scores, report)
         self.update, self._started = 0, 0.0
         self.progress: dict[str, Any] = {"update": 0, "seconds": seconds_spent, "data": data_fingerprint}
         self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base, "valid": valid_fingerprint}
         self.progress |= self._settings_in_progress()
+        self._validations: list[float] = []  # seconds of each in this session
+        self._set_pace(Pace(self.config.updates, max(self.config.updates, most_updates or 0)))
 
     @property
     def resuming(self) -> str:
@@ -99,8 +105,40 @@ class Trainer:
             )
         self.progress = progress | self._settings_in_progress()
         self.checkpoints.restore(arrays)
+        pace = progress.get("pace", {})
+        if pace.pop("planned", None) == settings.updates:  # otherwise a new schedule begins
+            self._set_pace(Pace(**pace))
         self.updates.state_assigned = True
         self.update = self.progress["update"]
+
+    def _set_pace(self, pace):
+        """Set the pace of the schedule; it is kept with the state."""
+        self.pace = pace
+        if self.config.is_paced:
+            self.progress["pace"] = dataclasses.asdict(pace) | {"planned": self.config.updates}
+            self.updates.set_pace(pace)
+
+    def _plan_again(self, meter, seconds, left):
+        """Let the schedule end in time, at the speed of the last interval.
+
+        Args:
+            meter: the `Meter`, after that interval.
+            seconds: of an update in it; None if it is not known.
+            left: seconds until the deadline.
+        """
+        if not self.config.is_paced or seconds is None or self.update >= self.pace.updates:
+            return
+        validation = min(self._validations[-2:])  # the first one may have compiled
+        left -= validation if self.config.average > 1 else 0.0
+        planned, every = self.config.updates, self.config.validate_every
+        pace = self.pace.replanned(self.update, planned, left, seconds, validation, every)
+        if pace.updates != self.pace.updates:
+            self.report(
+                f"planned {pace.updates:,} updates now (before: {self.pace.updates:,}): {seconds:.3g} s an update, "
+                f"{validation:.3g} s a validation"
+            )
+            self._set_pace(pace)
+            meter.expect(pace.updates)
 
     def _settings_in_progress(self):
         """Return the settings that a checkpoint depends on."""
@@ -163,13 +201,17 @@ class Trainer:
             if self.progress.get("base") and not self.update and "start" not in self.progress:
                 self.selection.begin(self.progress)
                 self.checkpoints.save(self.progress)
-            while self.update < config.updates and not self._lost_patience() and time.monotonic() < deadline:
-                goal = min(config.updates, (self.update // config.validate_every + 1) * config.validate_every)
-                first = self.update + 1
+            meter.expect(self.pace.updates)
+            while self.update < self.pace.updates and not self._lost_patience() and time.monotonic() < deadline:
+                goal = min(self.pace.updates, (self.update // config.validate_every + 1) * config.validate_every)
+                first, began = self.update + 1, time.monotonic()
                 logs = {"first_update": first} | self._fit(goal, meter, signals, deadline, log)
-                self.progress["seconds"] = time.monotonic() - started
+                fitted = time.monotonic()
+                self.progress["seconds"] = fitted - started
                 if signals.asked is None or self.update == goal:  # once resumed, this goal would be skipped
+                    seconds = meter.seconds_of_update(self.update - first + 1, fitted - began)
                     self._validate(logs, meter, board)
+                    self._plan_again(meter, seconds, deadline - time.monotonic())
                 self.progress |= {"update": self.update, "seconds": time.monotonic() - started}
                 self.checkpoints.save(self.progress)
                 if signals.asked is not None:
@@ -177,8 +219,8 @@ class Trainer:
                         signals.asked,
                         f"Stopped at update {self.update}; the state is saved. Continue with: {self.resuming}",
                     )
-        if self.update < config.updates and time.monotonic() >= deadline:
-            ended = f"at update {self.update:,} of {config.updates:,}"
+        if self.update < self.pace.updates and time.monotonic() >= deadline:
+            ended = f"at update {self.update:,} of {self.pace.updates:,}"
             if config.schedule_ends:
                 ended += f"; the learning rate was still {self._learning_rate(self.update):.3g}"
             self.report(f"Stopped after {config.minutes:g} minutes (train.minutes), {ended}.")
@@ -224,6 +266,7 @@ class Trainer:
             "seconds": round(self.progress["seconds"], 2),
             "validation_seconds": round(time.monotonic() - began, 2),
         }
+        self._validations.append(time.monotonic() - began)
         self.checkpoints.write(lambda: self.run.log.append(entry))
         self.checkpoints.write(lambda: self.run.log.append_samples(self.update, samples))
         self._save_snapshot()
@@ -248,7 +291,8 @@ class Trainer:
 
     def _learning_rate(self, update):
         """Return the learning rate of an update."""
-        return float(backend.to_numpy(self.schedule((update - 1) * self.config.accumulate_batches)))
+        place = np.float32(self.pace.place_of(update))
+        return float(backend.to_numpy(self.schedule.rate_at(keras.ops.convert_to_tensor(place))))
 
     def _scores(self):
         """Validate and return the scores; raise `InputError` if that of `train.select_by` is not finite."""

@@ -13,6 +13,7 @@ from heedful.data.examples import Examples
 from heedful.errors import InputError
 from heedful.training.ahead import prepared_ahead
 from heedful.training.objective import WHOLE, training_objective, with_update_tokens
+from heedful.training.pace import Pace, PacedSchedule
 from heedful.training.watchdog import Watchdog
 
 TOGETHER = 8  # updates between two times that the host waits for an accelerator
@@ -36,6 +37,10 @@ class Updates:
         self.objective, self.schedule = training_objective(model, config)
         self.optimizer = self.objective.optimizer
         self.optimizer.build(self.objective.trainable_variables)
+        self.saved_variables = list(self.optimizer.variables)
+        """Those of the optimizer that belong to the state of a training; its pace is saved as numbers."""
+        if isinstance(self.schedule, PacedSchedule):
+            self.schedule.follow(self.optimizer)
         self._last = 0  # batch of the current run
         self.state_assigned = True  # since the last updates; the other processes do not have it yet
         require_rows(examples, config)
@@ -44,6 +49,11 @@ class Updates:
     def done(self) -> int:
         """Number of updates of the current state."""
         return int(backend.to_numpy(self.optimizer.iterations))
+
+    def set_pace(self, pace: Pace) -> None:
+        """Change the pace of the schedule; other processes get it before their next updates."""
+        self.schedule.set_pace(pace)
+        self.state_assigned = True
 
     def run(
         self, first: int, goal: int, callback: keras.callbacks.Callback, *, wish: Callable[[], bool] = bool,

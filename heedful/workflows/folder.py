@@ -15,6 +15,8 @@ WRITTEN = (
     "snapshots/[0-9]*.safetensors", "curves.png", "state/*.safetensors", "state/*.damaged",
     "tensorboard/events.*",
 )  # fmt: skip
+# Files of a run before its config, which is the last one to be written.
+BEGUN = {ORIGINS, WEIGHTS, "tokenizer.json", "source.tokenizer.json", "target.tokenizer.json"}
 
 
 def written(folder):
@@ -29,6 +31,8 @@ def require_free(path: Path, force: bool = False) -> None:
     """
     refuse_links(path)
     there = [] if force else written(path)
+    if path / ORIGINS in there and {file.name for file in there} <= BEGUN:
+        return  # the run was killed before its config was written
     if path / CONFIG in there:
         raise InputError(
             f"{path} already holds a run. Continue it with --resume {path}, choose another folder with --run, "

@@ -11,8 +11,8 @@ from typing import Any
 from heedful.config import Config
 from heedful.errors import InputError, counted
 from heedful.training.cost_estimate import update_costs
+from heedful.training.pace import SHARE, updates_within
 
-SHARE = 0.95  # of the minutes to plan for; the rest allows for a machine that slows down
 TIMED = 12  # batches
 FEWEST = 10  # updates that are worth a training
 REPEATED = 0.05  # of the minutes: a validation that takes less is timed twice
@@ -55,20 +55,6 @@ def fit_into_minutes(training) -> Config:
     # A resumed run would count the updates of its epochs again.
     planned = dataclasses.replace(train, updates=updates, warmup_updates=warmup, epochs=0.0)
     return dataclasses.replace(training.config, train=planned)
-
-
-def updates_within(seconds: float, update: float, validation: float, validate_every: int) -> int:
-    """Return how many updates fit into a given time, at least one.
-
-    Args:
-        seconds: the time available.
-        update: seconds of an update.
-        validation: seconds of a validation; one follows every `validate_every` updates, and one the last update.
-        validate_every: updates between validations.
-    """
-    intervals = int(max(seconds, 0) / (validate_every * update + validation))
-    rest = int((seconds - intervals * (validate_every * update + validation) - validation) / update)
-    return max(1, intervals * validate_every + min(max(rest, 0), validate_every))
 
 
 def continued_within_minutes(config: Config, log: Sequence[Mapping[str, Any]]) -> Config:

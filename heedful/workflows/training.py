@@ -52,6 +52,7 @@ class Training:
     def __init__(self, run: Run, report: Callable[[str], Any] = print):
         self.run, self.report, self.config, self.task = run, report, run.config, run.task
         self.seconds_spent = 0.0  # of train.minutes, before the first update
+        self.most_updates: int | None = None  # before they were planned
         self.corpora = self.task.find_corpora(self.config)
         self.examples = weighted_examples(run, self.corpora, report)
         self.scored = {
@@ -112,9 +113,9 @@ class Training:
         if config.train.epochs:
             origins = dict(origins or {}) | {"train.updates": "counted, from train.epochs"}
         config = training.config
-        timed = config.train.minutes and config.train.schedule_ends
+        timed = config.train.is_paced
         if timed and backend.process_count() > 1:
-            report("train.updates is not planned with several processes: train.minutes may end the schedule early")
+            report("with several processes train.updates is planned for train.minutes at the first validation")
         elif plan_minutes and timed:
             with (
                 backend.at_most_devices(config.train.devices),
@@ -160,7 +161,7 @@ class Training:
 
     def plan_minutes(self) -> None:
         """Set `train.updates` to what fits into `train.minutes`; the time for planning counts towards it."""
-        began = time.monotonic()
+        began, self.most_updates = time.monotonic(), self.config.train.updates
         self.config = self.run.config = fit_into_minutes(self).planned_as(self.config)
         self.seconds_spent = time.monotonic() - began
 
@@ -218,7 +219,7 @@ class Training:
         validator = self.validator(model)
         trainer = Trainer(
             self.run, model, self.examples, validator, self.report, self.fingerprint, self.seconds_spent, base,
-            self.valid_fingerprint,
+            self.valid_fingerprint, self.most_updates,
         )  # fmt: skip
         if verify:
             trainer.verify()

@@ -1,6 +1,7 @@
 """Clients that exist: the packages openai, deepl and libretranslatepy, and plain HTTP."""
 
 import asyncio
+import re
 
 import httpx
 import numpy as np
@@ -191,3 +192,16 @@ def test_unknown_fields_are_ignored_and_a_header_says_so(client):
     plain = client.post("/translate", json={"q": "o gato", "target": "en"})
     assert "warning" not in plain.headers
     assert client.post("/translate", json={"q": "o gato", "taget": "en"}).status_code == 422
+
+
+def test_a_header_says_that_only_the_beginning_of_a_line_was_read(client):
+    """Guards clients that would take the translation of a beginning for that of the whole."""
+    text = "o gato\n" + "o gato bebe leite " * 60
+    for path, fields in (
+        ("/translate", {"q": text, "target": "en"}), ("/v2/translate", {"text": [text], "target_lang": "EN"}),
+        ("/v1/chat/completions", {"model": "run", "messages": [{"role": "user", "content": text}]}),
+    ):  # fmt: skip
+        answer = client.post(path, json=fields)
+        assert answer.status_code == 200, answer.text
+        told = r'299 heedful "line 2 has \d+ tokens; only the first \d+ are translated\."'
+        assert re.fullmatch(told, answer.headers["warning"])

@@ -34,6 +34,8 @@ def read_events(address, name, count, **headers):
 def test_the_index_names_the_runs(client, service):
     text = client.get("/").text
     assert all(f'href="/page/{name}"' in text for name in service.runs)
+    assert "<style>" in text
+    assert "script" not in text
     assert client.get("/page/nothing").status_code == 404
 
 

@@ -83,6 +83,7 @@ function App({ models, abouts }) {
     </header>
     <section class="card" aria-label=${SIDES[about.task].field}>
       <div class="ask"><textarea rows="1" aria-label=${SIDES[about.task].field} value=${state.text} spellcheck="false"
+        placeholder=${SIDES[about.task].prompt}
         onInput=${(e) => act.write(e.target.value.replace(/\n/g, " "))} /></div>
       <div class="examples">${about.examples.map((text) => html`<button key=${text} onClick=${() => act.write(text)}>${text}</button>`)}</div>
       ${state.source.cut > 0 && html`<p class="note">The text is longer than the model reads: ${state.source.cut} tokens are left out.</p>`}

@@ -13,10 +13,10 @@ export const wordText = (pieces, group) => group.map((i) => pieces[i] ?? "").joi
 export const KIND_NAMES = { cross: "Cross-attention", decoder: "Decoder self-attention", encoder: "Encoder self-attention" };
 /** What the sides of a task are called. */
 export const SIDES = {
-  translate: { field: "Source sentence", source: "Source", target: "Translation" },
-  generate: { field: "Prompt", source: "Prompt", target: "Continuation" },
-  fill: { field: "Text with [MASK]", source: "Text", target: "Predicted tokens" },
-  classify: { field: "Text", source: "Text", target: "Class" },
+  translate: { field: "Source sentence", prompt: "Type a sentence to translate", source: "Source", target: "Translation" },
+  generate: { field: "Prompt", prompt: "Type the beginning of a text", source: "Prompt", target: "Continuation" },
+  fill: { field: "Text with [MASK]", prompt: "Type a text, with [MASK] in place of a word", source: "Text", target: "Predicted tokens" },
+  classify: { field: "Text", prompt: "Type a text to classify", source: "Text", target: "Class" },
 };
 
 export function Choice({ label, value, options, onChange }) {

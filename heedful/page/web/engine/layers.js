@@ -249,10 +249,10 @@ export class Block {
 
   /** @param {Float32Array} x (rows, D) */
   feed(x, rows) {
-    const { arena, options } = this.weights, bend = ACTIVATIONS[options.activation];
+    const { arena, options } = this.weights, activation = ACTIVATIONS[options.activation];
     return this.residual(this.feedNorm, x, rows, (read) => {
       const hidden = arena.linear(read, rows, this.inner), count = rows * options.d_ff;
-      for (let i = 0; i < count; i++) hidden[i] = bend(hidden[i]);
+      for (let i = 0; i < count; i++) hidden[i] = activation(hidden[i]);
       if (this.gate) {
         const gate = arena.linear(read, rows, this.gate);
         for (let i = 0; i < count; i++) hidden[i] *= gate[i];
@@ -349,7 +349,7 @@ function erf(x) {
 }
 const gelu = (x) => 0.5 * x * (1 + erf(x * Math.SQRT1_2));
 const silu = (x) => x / (1 + Math.exp(-x));
-/** By the name of the setting; a gated form bends its ungated half. */
+/** Activations by the name of the setting; a gated form applies one to its ungated half. */
 export const ACTIVATIONS = {
   relu: (x) => (x > 0 ? x : 0), gelu, silu, geglu: gelu, swiglu: silu,
   gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(0.7978845608028654 * (x + 0.044715 * x ** 3))),

@@ -207,8 +207,8 @@ export class MaskedModel extends EncoderOnly {
       const { width } = this.weights, vectors = this.encode(ids, off, trace), chosen = this.arena.floats(places.length * width);
       places.forEach((place, row) => chosen.set(vectors.subarray(place * width, (place + 1) * width), row * width));
       const hidden = this.arena.linear(chosen, places.length, this.transform), count = places.length * width;
-      const bend = ACTIVATIONS[{ geglu: "gelu", swiglu: "silu" }[this.options.activation] ?? this.options.activation];
-      for (let i = 0; i < count; i++) hidden[i] = bend(hidden[i]);
+      const activation = ACTIVATIONS[{ geglu: "gelu", swiglu: "silu" }[this.options.activation] ?? this.options.activation];
+      for (let i = 0; i < count; i++) hidden[i] = activation(hidden[i]);
       const features = hidden.subarray(0, count);
       normalise(this.transformNorm, features, places.length, this.options.norm_epsilon, features);
       return this.project(features, places.length, this.output);

@@ -200,7 +200,7 @@ def test_labelled_lines_are_read_and_bad_ones_are_refused(tmp_path, tokenizer):
     assert list(corpus) == [("good", "o gato bebe"), ("bad", "a vaca"), ("good", "o gato bebe")]
     numbers = label_numbers(corpus, ("bad", "good"))
     assert numbers.tolist() == [1, 0, 1]
-    with pytest.raises(InputError, match="text 1: the label 'good' is not one of the 2 that the model knows: bad, ugly"):
+    with pytest.raises(InputError, match=r"text 1: the label 'good' is not one of the 2 .* knows: bad, ugly"):
         label_numbers(corpus, ("bad", "ugly"))
     (tmp_path / "broken.txt").write_text("good o gato\ngood\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"broken\.txt, line 2: expected a label, a space and a text; found 'good'"):

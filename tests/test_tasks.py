@@ -221,7 +221,7 @@ def test_text_that_cannot_be_scored_is_refused_before_training(recipe, tmp_path,
     for name, text in {"empty": "", "one": "\n", "mute": "c\tthe cat"}.items():
         (tmp_path / f"{name}.txt").write_text(text)
     cases = [(task, "empty", r"empty\.txt is empty") for task in ("generate", "fill", "classify")]
-    cases += [("generate", "one", r"one\.txt has no token that counts"), ("classify", "mute", "label 'c' is not one of")]
+    cases += [("generate", "one", r"one\.txt has no token that counts"), ("classify", "mute", "label 'c' is not one")]
     old = tmp_path / "run"
     old.mkdir()
     (old / "config.json").write_text("an old run")

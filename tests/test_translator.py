@@ -14,7 +14,7 @@ from heedful.inference.translator import Translator
 from heedful.inspection.translation import TranslationInspection
 from heedful.models.ensemble import Ensemble
 from heedful.special_tokens import END_ID, START_ID
-from tests.conftest import fast
+from tests.conftest import fast, quiet
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_source_of_the_maximum_length_can_be_streamed(tokenizer):
         size, size, num_layers=1, d_model=8, num_heads=2, d_ff=8, positions="learned", max_length=10
     )
     translator = Translator(model, tokenizer, tokenizer)
-    assert "".join(translator.stream_tokens("o gato " * 9)) == translator.translate("o gato " * 9)
+    assert "".join(translator.stream_tokens("o gato " * 9, quiet)) == translator.translate("o gato " * 9, quiet)
 
 
 @pytest.mark.any_backend

@@ -307,8 +307,9 @@ def test_impossible_model_sizes_are_refused_without_allocating_memory(run, cli, 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('{"a": 1, "a": 2}', "the key 'a' is repeated"), ('{"a": NaN}', "NaN is not allowed"), ("[" * 100_000, "too deeply"),
-     ('{"a": ' + "9" * 5000 + "}", "Exceeds the limit"), ("", "Expecting value"), ('{"a": -Infinity}', "no number")],
+    [('{"a": 1, "a": 2}', "the key 'a' is repeated"), ('{"a": NaN}', "NaN is not allowed"),
+     ("[" * 100_000, "too deeply"),
+     ('{"a": ' + "9" * 5000 + "}", "Exceeds the limit"), ("", "Expecting value"), ('{"a": -Infinity}', "allowed")],
 )  # fmt: skip
 def test_json_is_strict(text, message, run, cli):
     with pytest.raises(InputError, match=message):

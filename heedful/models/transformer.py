@@ -57,7 +57,8 @@ class Transformer(Base):
             )
 
         def new_table(size, name: str, **more):
-            return TokenEmbedding(size, self.d_model, chosen.embedding_scale, name=name, dtype=policy, **more)
+            options = {"scale": chosen.embedding_scale, "std": chosen.embedding_std, "dtype": policy} | more
+            return TokenEmbedding(size, self.d_model, name=name, **options)
 
         untied = chosen.tie in ("none", "inputs")
         bias = {"bias": chosen.output_bias}

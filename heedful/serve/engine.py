@@ -107,7 +107,7 @@ class Engine:
         """
         [ids] = self.predictor.read([text], 1, _passed_over)
         if not self.in_slots or not ids or len(ids) + 1 > 2 * SOURCE_LENGTH:
-            return self.compute("translate", text, lambda texts: [c[0] for c in self.predictor.n_best(texts)])
+            return self.compute("translate", text, self._translate_texts)
         sentence = Sentence(ids, follow=follow)
         self._accept(sentence, self._sentences)
         return sentence.future
@@ -227,6 +227,9 @@ class Engine:
             return
         best = candidates[0]
         _answer(sentence.future, ScoredText(self.predictor.target_tokenizer.decode(best.ids), best.score))
+
+    def _translate_texts(self, texts):
+        return [candidates[0] for candidates in self.predictor.n_best(texts, _passed_over)]
 
     def _translate_ids(self, sources):
         found = self.predictor.search_with(scored=True)(sources)

@@ -103,15 +103,8 @@ class Tokenizer:
             InputError: the kind is unknown or does not support `prefix_space`, the vocabulary is too small for the
                 kind, a new token is blank, given twice or learned anyway, or the text is empty.
         """
-        if kind not in KINDS:
-            raise InputError(f"Unknown tokenizer {kind!r}: choose one of {', '.join(KINDS)}.")
-        if prefix_space and kind not in BYTE_LEVEL:
-            raise InputError(f"prefix_space is for {' and '.join(BYTE_LEVEL)}: {kind} tokens contain no spaces.")
-        bytes_needed = 256 if kind in BYTE_LEVEL else 0
         special = [*SPECIAL, MASK] if mask else list(SPECIAL)
-        fewest = bytes_needed + len(special) + len(new_tokens)
-        if vocab_size <= fewest:
-            raise InputError(f"A {kind} vocabulary needs more than {fewest} entries.")
+        _require_possible(kind, vocab_size, len(special) + len(new_tokens), prefix_space)
         options = {"vocab_size": vocab_size - len(new_tokens), "special_tokens": special, "show_progress": False}
         if kind == "wordpiece":
             lines = list(lines) if iter(lines) is lines else lines
@@ -353,3 +346,14 @@ class Tokenizer:
 
     def _normalized(self, text):
         return self._inner.normalizer.normalize_str(text) if self._inner.normalizer else text
+
+
+def _require_possible(kind, vocab_size, special, prefix_space):
+    """Raise `InputError` for a vocabulary that cannot be learned; `special` counts the tokens that are not learned."""
+    if kind not in KINDS:
+        raise InputError(f"Unknown tokenizer {kind!r}: choose one of {', '.join(KINDS)}.")
+    if prefix_space and kind not in BYTE_LEVEL:
+        raise InputError(f"prefix_space is for {' and '.join(BYTE_LEVEL)}: {kind} tokens contain no spaces.")
+    fewest = special + (256 if kind in BYTE_LEVEL else 0)
+    if vocab_size <= fewest:
+        raise InputError(f"A {kind} vocabulary needs more than {fewest} entries.")

@@ -10,7 +10,7 @@ from heedful.special_tokens import PAD_ID
 
 
 def check_ids(ids, words: int, name: str = "ids", *, causal: bool = False) -> None:
-    """Raise `ValueError` if ids (B, T) are not those of a vocabulary, or have padding before a token that would read it.
+    """Raise `ValueError` if ids (B, T) are not of a vocabulary, or have padding before a token that would read it.
 
     Inside compiled computations ids have no values, and nothing is checked; nor for tensors of PyTorch, which checks
     ids itself, and whose values may be on another device.

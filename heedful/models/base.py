@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import h5py
 import keras
+import numpy as np
 from keras import ops
 
+from heedful import backend
 from heedful.architecture import Architecture, from_format_1
 from heedful.layers import masks
 from heedful.layers.checks import check_ids
@@ -103,11 +105,11 @@ class Base(SameShape, keras.Model):
             )
         first = keras.utils.unpack_x_y_sample_weight(x[0])[0] if isinstance(x, keras.utils.PyDataset) else x
         self._check_arrays(first)
-        return super().fit(x, y, *arguments, **options)
+        return super().fit(_with_int32(x), _with_int32(y), *arguments, **options)
 
-    def evaluate(self, x=None, *arguments, **options):
+    def evaluate(self, x=None, y=None, *arguments, **options):
         self._check_arrays(x)
-        return super().evaluate(x, *arguments, **options)
+        return super().evaluate(_with_int32(x), _with_int32(y), *arguments, **options)
 
     def predict(self, x, *arguments, **options):
         self._check_arrays(x)
@@ -187,3 +189,12 @@ class Base(SameShape, keras.Model):
             "positions": chosen.positions, "max_length": chosen.max_length, "dropout": chosen.dropout,
             "new_norm": self.new_norm if chosen.embedding_norm else None, "dtype": self.dtype_policy,
         }  # fmt: skip
+
+
+def _with_int32(data):
+    """Return arrays, or structures of them, with int32 instead of int64 on JAX, which has no int64 and warns of it."""
+    if backend.NAME != "jax" or not (isinstance(data, (dict, list, tuple)) or hasattr(data, "dtype")):
+        return data
+    return keras.tree.map_structure(
+        lambda array: array.astype(np.int32) if getattr(array, "dtype", None) == np.int64 else array, data
+    )

@@ -31,6 +31,10 @@ class CheckpointFiles:
         """Return the files, oldest first; none if there is no such folder."""
         return sorted((self.folder / FOLDER).glob("[0-9]" * 8 + ".safetensors"))
 
+    def last_update(self) -> int:
+        """Return the number of updates of the newest checkpoint; 0 if there is none."""
+        return max((int(path.stem) for path in self.paths()), default=0)
+
     def any_written(self) -> bool:
         """Return whether any file was written, a damaged one included."""
         return any((self.folder / FOLDER).glob("*"))

@@ -127,6 +127,8 @@ class Run:
     def with_text(self, paths: Iterable[str | Path]) -> "Run":
         """Let a page, or a server, show lines of the run's texts in these files and folders, wherever they lie."""
         self.named_text = tuple(map(Path, paths))
+        if missing := [str(path) for path in self.named_text if not path.exists()]:
+            raise InputError(f"There is no text {missing[0]}.")
         return self
 
     def of_task(self, *tasks: str) -> "Run":

@@ -18,6 +18,7 @@ from heedful.errors import InputError
 from heedful.validation import from_dict
 
 COMMAND_LINE = "command line"  # the origin of a setting
+OF_CORPUS = ("train", "valid", "test", "origin", "general", "general_valid")  # another data.corpus replaces these
 
 
 def override(config: Config, arguments: Sequence[str]) -> Config:
@@ -44,6 +45,13 @@ def _overridden(table, arguments):
     if "--model.size" in dict(given):
         for name in SET_BY_SIZE:
             table.get("model", {}).pop(name, None)  # a new size sets these
+    names = {flag.removeprefix("--"): _value(text, str) for flag, text in given}
+    data = table.get("data", {})
+    before = data.get("corpus", "files")
+    if names.get("data.corpus", before) != before:
+        table["data"] = {name: value for name, value in data.items() if name not in OF_CORPUS}
+    if "data.batch_tokens" in names and "data.batch_sentences" not in names:
+        table.get("data", {}).pop("batch_sentences", None)  # which would be used instead
     for flag, text in given:
         *sections, key = flag.removeprefix("--").split(".")
         kind: Any = Config
@@ -59,6 +67,11 @@ def _overridden(table, arguments):
             raise InputError(f"{flag} is now called --{RENAMED[name]}.")
         place[key] = _value(text, typing.get_type_hints(kind).get(key))
     return from_dict(Config, table, "command line")
+
+
+def given_names(arguments: Sequence[str]) -> list[str]:
+    """Return the full names of the settings in arguments as in `override`."""
+    return [flag.removeprefix("--") for flag, _ in _pairs(arguments)]
 
 
 def flat(config: Config) -> dict[str, Any]:
@@ -177,8 +190,10 @@ def add_options(parser: argparse.ArgumentParser, section: str, without: Sequence
         group.add_argument(flag, dest=f"{section}.{name}", help=(text or kind).replace("%", "%%"), **options)
 
 
-def given_options(config: Config, section: str, options: argparse.Namespace) -> Any:
+def given_options(config: Config, section: str, options: argparse.Namespace, **uses: bool) -> Any:
     """Return a section of a config, updated with the given options of `add_options` and checked.
+
+    `uses` are further arguments of `DecodeConfig.refuse_idle`.
 
     Raises:
         InputError: a value of the wrong type or out of range, or values that contradict each other.
@@ -192,7 +207,7 @@ def given_options(config: Config, section: str, options: argparse.Namespace) -> 
     }
     chosen = from_dict(type(old), _lists(dataclasses.asdict(old) | given), "command line")
     if section == "decode":
-        chosen.refuse_idle(given)
+        chosen.refuse_idle(given, **uses)
     return chosen
 
 

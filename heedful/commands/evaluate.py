@@ -19,7 +19,7 @@ def add_arguments(parser):
         help="translate: how sacreBLEU splits text into words for BLEU, see data.bleu_tokenizer (default: as the run)",
     )  # fmt: skip
     add_json(parser)
-    settings.add_options(parser, "decode")
+    settings.add_options(parser, "decode", without=("n_best",))
 
 
 def run(options):
@@ -37,7 +37,7 @@ def run(options):
     keep_compilations()
     terminal.note_idle_devices()
     if task.decodes_to_score:
-        decode = settings.given_options(run.config, "decode", options)
+        decode = settings.given_options(run.config, "decode", options, scored=False, clients_sample=False)
     elif any(name.startswith("decode.") and value is not None for name, value in vars(options).items()):
         raise InputError(f"Nothing is decoded to score a run of task {task.name!r}: leave the settings out.")
     scores = task.evaluate(run, corpus, task.predictor([run], decode))

@@ -27,7 +27,7 @@ def run(options):
     from heedful.run import Run
 
     run = Run.open(options.run).of_task("generate").with_adapter(options.adapter)
-    decode = settings.given_options(run.config, "decode", options)
+    decode = settings.given_options(run.config, "decode", options, scored=False, clients_sample=False)
     prompts = options.prompts or list(terminal.read([]))
     keep_compilations()
     terminal.note_idle_devices()

@@ -18,7 +18,9 @@ def add_arguments(parser):
     parser.add_argument("--positions", action="store_true", help="draw the positional encoding")
     parser.add_argument("--schedule", action="store_true", help="draw the learning rate")
     parser.add_argument("--heads", action="store_true", help="measure how the loss changes without each head")
-    parser.add_argument("--tokens", type=count, default=20_000, help="tokens of the validation text that --heads reads")
+    parser.add_argument(
+        "--tokens", type=count, help="tokens of the validation text that --heads reads (default: 20000)"
+    )
     parser.add_argument("--out", type=Path, help="folder for the figures (default: RUN/figures)")
 
 
@@ -36,6 +38,11 @@ def run(options):
     if not options.sentence and (options.target or options.layer or options.head or options.kind):
         raise InputError("--target, --layer, --head and --kind say what to draw of a sentence: give one.")
 
+    if options.tokens and not options.heads:
+        raise InputError("--tokens is for --heads.")
+    if options.out and not (options.sentence or options.positions or options.schedule):
+        raise InputError("--out is for figures, and --heads draws none.")
+
     def figure(name):
         """Return the file of a figure: links in a folder that the user names are followed, those in a run replaced."""
         return (options.out / name).resolve() if options.out else run.path / "figures" / name
@@ -47,7 +54,7 @@ def run(options):
         schedule = training_schedule(train, run.config.model.d_model)
         print(figures.draw_schedule(figure("schedule.png"), schedule, train.updates))
     if options.heads:
-        _measure_heads(run, options.tokens)
+        _measure_heads(run, options.tokens or 20_000)
     if options.sentence:
         _draw_attention(run.of_task("translate"), options, figure)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from heedful import settings
 from heedful.commands.arguments import add_text, count, port
+from heedful.config import OF_SOURCE
+from heedful.errors import InputError, counted
 
 NEEDED = ("starlette", "uvicorn", "prometheus_client")
 
@@ -31,7 +33,7 @@ def add_arguments(parser):
         "--cors", action="append", default=[], metavar="ORIGIN", help="web page that may use the server"
     )
     add_text(parser)
-    settings.add_options(parser, "decode")
+    settings.add_options(parser, "decode", without=("n_best",))
 
 
 def _pair(text):
@@ -44,7 +46,6 @@ def _pair(text):
 def run(options):
     """Run the command."""
     from heedful.commands.terminal import print_line
-    from heedful.errors import InputError
 
     try:
         from heedful.serve import server
@@ -60,6 +61,7 @@ def run(options):
     from heedful.serve.requests import Limits
 
     runs = [Run.open(path).with_text(options.text) for path in options.runs]
+    _refuse_idle(options, [run.task for run in runs])
     decodes = [settings.given_options(run.config, "decode", options) for run in runs]
     limits = Limits(lines=options.max_lines, tokens=options.max_tokens, seconds=options.seconds)
     chosen = server.Options(
@@ -70,3 +72,19 @@ def run(options):
     keep_compilations()
     service = server.load_service(runs, decodes, chosen, options.languages, note)
     return server.serve(service, chosen, print_line)
+
+
+def _refuse_idle(options, tasks):
+    """Raise `InputError` for options that none of the runs uses."""
+    translators = sum(task.translates for task in tasks)
+    if options.engine == "ctranslate2" and not translators:
+        raise InputError("--engine ctranslate2 is for translators, and none of the runs is one.")
+    if len(options.languages) > translators:
+        raise InputError(f"There are {len(options.languages)} --languages, but {counted(translators, 'translator')}.")
+    given = [name for name, value in vars(options).items() if name.startswith("decode.") and value is not None]
+    for name in (full_name.removeprefix("decode.") for full_name in given):
+        flag = f"--{name.replace('_', '-')}"
+        if not any(task.writes for task in tasks):
+            raise InputError(f"{flag} is for runs that write text, and none of these does.")
+        if name in OF_SOURCE and not translators:
+            raise InputError(f"{flag} is for translators, and none of the runs is one.")

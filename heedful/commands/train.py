@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from heedful import settings
+from heedful.errors import InputError
 from heedful.plugins import task_names
 from heedful.recipes import find_recipe, recipe_names
 
@@ -41,8 +42,6 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.errors import InputError
-
     if bool(options.recipe) == bool(options.resume):
         raise InputError("Name a recipe to train, or a run folder after --resume.")
     if options.seeds and (options.resume or options.plan or len(set(options.seeds)) < len(options.seeds)):
@@ -59,11 +58,17 @@ def _training(options):
     """Return the config to train, and a function that trains it and returns the exit code."""
     from heedful import workflows
     from heedful.commands.terminal import report_progress
+    from heedful.idle_settings import refuse_idle
 
     recipe = find_recipe(options.recipe)
-    config = settings.of_recipe(recipe, options.overrides)
+    config, given = settings.of_recipe(recipe, options.overrides), settings.given_names(options.overrides)
+    refuse_idle(config, given)
+    if options.seeds and "train.seed" in given:
+        raise InputError("--seeds sets train.seed: leave out --train.seed.")
+    if options.plan and (options.run or options.force):
+        raise InputError("--plan writes no run: leave out --run and --force.")
     if options.plan:
-        return config, lambda: workflows.plan(config, report_progress)
+        return config, lambda: workflows.plan(config, report_progress, settings.origins(recipe, options.overrides))
     origins, folder = settings.origins(recipe, options.overrides), options.run or workflows.default_folder(config)
     if options.seeds:
         return config, lambda: _train_seeds(options, config, origins, folder)
@@ -75,7 +80,6 @@ def _training(options):
 def _launch(options):
     """Start this command in several processes."""
     from heedful.distributed.launch import launch
-    from heedful.errors import InputError
 
     if options.processes < 1:
         raise InputError("--processes takes a number from 1.")
@@ -162,14 +166,16 @@ def _resuming(options):
     """Return the config to go on with, and a function that resumes the run and returns the exit code."""
     from heedful import workflows
     from heedful.commands.terminal import report_progress
-    from heedful.errors import InputError
+    from heedful.idle_settings import refuse_idle_on_resuming
     from heedful.run import Run
 
     if options.plan or options.run or options.force:
         raise InputError("--resume continues in the folder that it names: with neither --plan, --run nor --force.")
     if options.verify and options.overrides:
         raise InputError("--verify uses the settings that the run has: change none in the same call.")
-    config = settings.override(Run.open(options.resume).config, options.overrides)
+    run = Run.open(options.resume)
+    config = settings.override(run.config, options.overrides)
+    refuse_idle_on_resuming(config, settings.given_names(options.overrides), run.checkpoints.last_update())
     origins = dict.fromkeys(settings.origins(None, options.overrides), "command line, on resuming")
     return config, lambda: stoppable(
         lambda: workflows.resume(options.resume, report_progress, config, options.verify, origins), options.resume
@@ -180,7 +186,6 @@ def _train_seeds(options, config, origins, folder):
     """Train once with each seed, into a folder with the seed as suffix, and compare."""
     from heedful import workflows
     from heedful.commands.terminal import report_progress
-    from heedful.errors import InputError
     from heedful.run import Run
     from heedful.scores.comparison import compare
 

@@ -35,7 +35,7 @@ def add_arguments(parser):
     bulk.add_argument(
         "--field", help="column (.tsv, from 1) or field (.jsonl, .parquet) of the text (default: 1; text)"
     )
-    bulk.add_argument("--into", default="translation", help="field of the translation (default: translation)")
+    bulk.add_argument("--into", help="field of the translation (default: translation)")
     bulk.add_argument(
         "--share", type=share, metavar="I/N",
         help="translate the share I of N, of a process of its own; a finished one is not translated again",
@@ -54,13 +54,13 @@ def run(options):
 
     if options.out or options.share or options.gather:
         return translate_file(options)
-    if options.field is not None:
-        raise InputError("--field is for a whole file: give --out.")
+    if options.field is not None or options.into is not None:
+        raise InputError(f"--{'field' if options.field is not None else 'into'} is for a whole file: give --out.")
     source = terminal.read(options.files)
     prefixes = terminal.read([options.prefixes]) if options.prefixes else None
     runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
     runs[0].with_adapter(options.adapter)
-    decode = settings.given_options(runs[0].config, "decode", options)
+    decode = settings.given_options(runs[0].config, "decode", options, scored=options.scores, clients_sample=False)
     keep_compilations()
     terminal.note_idle_devices()
     translator = _translator(options.engine, runs, decode)
@@ -107,7 +107,7 @@ def translate_file(options):
     decode = settings.given_options(runs[0].config, "decode", options)
     if decode.n_best > 1:
         raise InputError("A whole file has one translation for each line: leave out --n-best.")
-    found = records.opened(options.files[0], options.field, options.into)
+    found = records.opened(options.files[0], options.field, options.into or "translation")
     made_with = {
         "weights": [run.weights_fingerprint() for run in runs], "decode": dataclasses.asdict(decode),
         "engine": _engine_of(options, runs[0]), "field": found.field, "into": found.into,

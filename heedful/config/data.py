@@ -89,7 +89,7 @@ class DataConfig:
     batch_sentences: int = 0
     """Sentences (or packed rows) in a batch. 0: use `batch_tokens` instead."""
     max_shapes: int = 10
-    """Largest number of different batch shapes; each is compiled once."""
+    """translate, fill, classify: largest number of different batch shapes; each is compiled once."""
     planned_updates: int = 0
     """translate: number of updates for which the batch shapes are chosen, since more shapes pay off in longer training.
     0: the value of train.updates when the run is created. A run keeps this value, so extending the run does not change

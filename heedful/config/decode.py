@@ -9,6 +9,7 @@ from heedful.validation import at_least, at_most, fraction, positive
 
 DRAWING = ("temperature", "top_k", "top_p", "min_p")  # settings that only sampling uses
 SEARCHING = ("coverage_penalty", "stop")  # settings that only beam search uses
+NORMALISING = ("length_penalty", "length_norm")  # settings that only scores depend on
 OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra")  # settings that need a source text
 
 
@@ -95,8 +96,20 @@ class DecodeConfig:
         settings.refuse_idle(options)
         return settings
 
-    def refuse_idle(self, names) -> None:
-        """Raise `InputError` if `names` contains a setting that this search does not use."""
+    def refuse_idle(self, names, scored: bool = True, clients_sample: bool = True) -> None:
+        """Raise `InputError` if `names` contains a setting that this search does not use.
+
+        Args:
+            names: of the settings.
+            scored: whether scores are computed by greedy search, for which settings of their length count.
+            clients_sample: whether others may ask for samples, for which the seed counts.
+        """
+        if not self.sample and not clients_sample and "seed" in names:
+            raise InputError("seed applies to sampling only: set sample too.")
+        if self.beam_size == 1 and not scored and (idle := [name for name in NORMALISING if name in names]):
+            raise InputError(f"{idle[0]} applies to scores only: set a beam_size above 1.")
+        if not self.length_penalty and "length_norm" in names:
+            raise InputError("length_norm needs a length_penalty above 0.")
         if not self.sample and (idle := [name for name in DRAWING if name in names]):
             raise InputError(f"{idle[0]} applies to sampling only: set sample too.")
         if self.beam_size == 1 and (idle := [name for name in SEARCHING if name in names]):

@@ -88,6 +88,8 @@ class Config:
             self._refuse_adaptation()
         if self.train.lora_rank and self.train.freeze:
             raise InputError("train.freeze would freeze the adapters of train.lora_rank too: leave it out.")
+        if self.train.lora_rank and self.train.freeze_weights:
+            raise InputError("train.lora_rank freezes all weights: name those to adapt in train.lora_weights instead.")
         if self.train.lora_rank and self.tokenizer.new_tokens:
             raise InputError("tokenizer.new_tokens needs trained tables, and train.lora_rank freezes them.")
 

@@ -41,7 +41,11 @@ def push(
     report(f"uploading {folder} to {name} ...")
     try:
         api.create_repo(name, private=private, exist_ok=True)
+        if private and not api.repo_info(name).private:
+            raise InputError(f"{name} exists and is public: make it private first, or leave out --private.")
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=message, ignore_patterns=[".*"])
+    except InputError:
+        raise
     except Exception as error:  # the library raises errors of its own, of its HTTP client, and of the system
         raise InputError(f"The hub did not take {folder}: {_first_line(error)}") from error
     return f"{api.endpoint}/{name}"

@@ -42,6 +42,8 @@ def import_model(source, path, tokenizers=(), trust=False, source_language=None,
         if source_language or target_language:
             raise InputError(f"{source}: texts of such a model do not begin with their language.")
         return import_archive(source, path, tokenizers, trust)
+    if tokenizers or trust:
+        raise InputError(f"{source}: a tokenizer of your own, and trust, are for files that Keras saved.")
     folder = PretrainedFolder(_find(source), source_language, target_language)
     kind = folder.setting("model_type")
     if kind not in LAYOUTS:

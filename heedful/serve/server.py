@@ -65,8 +65,8 @@ def load_service(
     names = [run.path.resolve().name for run in runs]
     if len(set(names)) < len(names):
         raise InputError("Two runs have the same folder name, by which clients ask for them: rename one.")
-    served = []
-    for number, (name, run, decode) in enumerate(zip(names, runs, decodes, strict=True)):
+    served, pairs = [], iter(languages)
+    for name, run, decode in zip(names, runs, decodes, strict=True):
         report(f"loading {name} (task {run.config.task}) ...")
         own = options.engine == "heedful"
         engine = Engine(
@@ -74,7 +74,8 @@ def load_service(
             in_slots=own and run.task.translates,
         )  # fmt: skip
         engine.start()
-        pair = languages[number] if number < len(languages) else languages_of(run.config)
+        own_pair = languages_of(run.config)
+        pair = next(pairs, own_pair) if run.task.translates else own_pair
         served.append(Served(name, run, engine, pair))
     return Service(served, options.limits)
 

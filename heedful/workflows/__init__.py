@@ -109,6 +109,6 @@ def _require_same(run, config):
             )
 
 
-def plan(config: Config, report: Callable[[str], Any] = print) -> None:
+def plan(config: Config, report: Callable[[str], Any] = print, origins: Mapping[str, str] | None = None) -> None:
     """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
-    Training.plan(config, report)
+    Training.plan(config, report, origins)

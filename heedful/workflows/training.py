@@ -131,9 +131,12 @@ class Training:
         return training
 
     @classmethod
-    def plan(cls, config: Config, report: Callable[[str], Any] = print) -> None:
+    def plan(
+        cls, config: Config, report: Callable[[str], Any] = print, origins: Mapping[str, str] | None = None
+    ) -> None:
         """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
         training = cls.prepared(config, Path(), report)
+        origins_of_prepared(config, training.config, origins or {})
         with backend.using_devices(config.train.devices, shard=config.train.shard):
             report(backend.device_summary(config.train.devices))
             report(str(training.estimate_cost()))

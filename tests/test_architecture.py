@@ -1,6 +1,9 @@
-"""The structure of the package: imports point one way, files and functions are short, commands start quickly."""
+"""The structure of the package: imports point one way, functions are short, commands start quickly."""
 
 import ast
+import fnmatch
+import itertools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +12,8 @@ import pytest
 
 import heedful
 from heedful.plugins import task_names
+from heedful.run import HEADS
+from heedful.workflows.folder import WRITTEN
 
 pytestmark = pytest.mark.any_backend
 
@@ -143,3 +148,31 @@ def test_lazy_imports_and_imports_for_editors_match_all():
     assert set(heedful.__all__) == {*heedful._MODULES, "__version__"}
     for name in heedful.__all__:
         assert getattr(heedful, name) is not None
+
+
+DOCS = PACKAGE.parent / "docs"
+
+
+def test_the_page_on_the_architecture_has_the_ranking_of_this_test():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    block = re.search(r"enforces this:\n\n((?:    .*\n)+)", text)[1]
+    groups = [re.findall(r"\w+", group) for group in block.split("->")]
+    ranks = [[RANKS[name] for name in group] for group in groups]
+    names = {name for group in groups for name in group}
+    assert names == set(RANKS) - {"__version__", "__init__", "__main__"}
+    assert all(max(left) < min(right) for left, right in itertools.pairwise(ranks))
+    table = text.partition("## Packages and modules")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)[/.]", row)} | {"loading", "recipes"} == names
+
+
+def test_the_page_on_run_folders_lists_what_is_written():
+    text = (DOCS / "guides" / "run_folder.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`([\w./]+)`", row)}
+    patterns = [pattern.partition("/") for pattern in (*WRITTEN, "figures/*", HEADS)]
+    folders = {folder + slash for folder, slash, _ in patterns if slash}
+    files = [name for name, slash, _ in patterns if not slash]
+    assert {name for name in listed if name.endswith("/")} == folders
+    assert not [name for name in listed - folders if not any(fnmatch.fnmatch(name, pattern) for pattern in files)]
+    assert not [pattern for pattern in files if not any(fnmatch.fnmatch(name, pattern) for name in listed)]

@@ -1,0 +1,102 @@
+"""The trainings that the guides advise, on real text: each command leads to a model that has learned something.
+
+`heedful train` exits with 0 only if the validation loss was below that of a constant guess, see `workflows.outcome`.
+"""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from heedful.data.corpus import resolve
+from heedful.data.text_files import read_lines
+from heedful.run import Run
+from tests.test_docs import COMMANDS
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not resolve("multi30k").is_dir(), reason="needs HEEDFUL_DATA")]
+
+PAIRS = 4000  # of a training text, so that an epoch takes seconds
+SHORT = "--train.validate_every 60 --train.updates 120 --train.warmup_updates 40 --train.check false".split()
+
+
+def trainings(page):
+    """Return the arguments of the trainings on a page."""
+    return [command for name, command in COMMANDS if name == page and command.startswith("train ")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the files and runs that the guides name, from Multi30k and TREC."""
+    folder = tmp_path_factory.mktemp("guides")
+    source = resolve("multi30k")
+    for part, file, count in (("train", "train", PAIRS), ("valid", "val", 200), ("test", "test_2016_flickr", 200)):
+        for ours, theirs in (("pt", "de"), ("en", "en")):
+            lines = list(read_lines(source / f"{file}.{theirs}.gz"))[:count]
+            for name in (f"{part}.{ours}", f"manual.{part}.{theirs}", f"news.{part}.{theirs}"):
+                (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    for kind in ("manual", "news"):
+        for language in ("de", "en"):
+            shutil.copy(folder / f"{kind}.train.{language}", folder / f"{kind}.{language}")
+    trec = resolve("trec")
+    for part in ("train", "test"):
+        lines = read_lines(trec / f"{part}.txt")
+        text = "".join(line.replace(" ", "\t", 1) + "\n" for line in lines)
+        (folder / f"{part}.tsv").write_text(text, encoding="utf-8")
+    page = (Path(__file__).parent.parent / "docs" / "guides" / "your_own_text.md").read_text(encoding="utf-8")
+    (folder / "mine.toml").write_text(re.search(r"```toml\n(name = \"mine\".*?)```", page, re.DOTALL)[1])
+    return folder
+
+
+@pytest.fixture
+def train(cli, folder, monkeypatch):
+    """Run `heedful train` there with fewer updates; return the run."""
+    monkeypatch.chdir(folder)
+
+    def train(command, *more):
+        words = [word.strip("'") for word in re.findall(r"'[^']*'|\S+", command.replace("--plan", ""))]
+        given = {word for word in words if word.startswith("--train.")}
+        short = [word for pair in zip(SHORT[::2], SHORT[1::2], strict=True) if pair[0] not in given for word in pair]
+        done = cli(*words, *short, *more, "--run", "runs/tried", "--force")
+        assert done.returncode == 0, done.stderr.decode()[-2000:]
+        return Run.open(folder / "runs" / "tried")
+
+    return train
+
+
+def bleu(run):
+    return json.loads((run.path / "scores.json").read_text())[-1]["bleu"]
+
+
+@pytest.mark.parametrize("options", ["", "--train.schedule cosine", "--tokenizer.kind bpe --tokenizer.lowercase false"])
+def test_your_own_text(train, options):
+    """Guards against advice that trains garbage: with the cosine, every translation was one repeated token."""
+    [command, _] = trainings("your_own_text.md")
+    run = train(f"{command} {options}", "--train.updates", "400", "--train.validate_every", "200")
+    assert bleu(run) > 5
+    losses = [entry["valid_loss"] for entry in run.log.read()]
+    assert losses[-1] < losses[0]
+
+
+def test_a_recipe_of_your_own(train):
+    assert bleu(train(trainings("your_own_text.md")[1])) > 0
+
+
+@pytest.mark.parametrize("number", range(len(trainings("models_in_and_out.md"))))
+def test_training_a_trained_model_further(train, folder, number):
+    if not (folder / "runs" / "mine").exists():
+        shutil.move(train("train multi30k-de-en", "--train.updates", "300").path, folder / "runs" / "mine")
+    before = bleu(Run.open(folder / "runs" / "mine"))
+    run = train(trainings("models_in_and_out.md")[number])
+    assert bleu(run) > 0.8 * before
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_classification(train, folder, number):
+    run = train(trainings("classification.md")[number], "--train.updates", "300")
+    if run.config.task == "fill":
+        shutil.rmtree(folder / "runs" / "trec-fill", ignore_errors=True)
+        shutil.move(run.path, folder / "runs" / "trec-fill")
+    else:
+        assert json.loads((run.path / "scores.json").read_text())[-1]["accuracy"] > 0.5

@@ -23,7 +23,7 @@ RANKS = {
     "__version__": 0, "keras_registry": 0, "errors": 0, "special_tokens": 0, "architecture": 0, "line_stream": 0,
     "memory": 0, "progress": 0, "output": 1, "plugins": 1, "validation": 1, "storage": 1, "backend": 1, "cache": 2,
     "texts": 3, "config": 4, "adapters": 4,
-    "settings": 5, "idle_settings": 6, "weights": 5,
+    "settings": 5, "engines": 5, "idle_settings": 6, "weights": 5,
     "checkpoint_files": 6, "snapshots": 2, "freezing": 6, "training_log": 2, "layers": 5,
     "data": 5, "doctor": 6, "new_tokens": 6,
     "models": 6, "run": 7, "training": 8, "decoding": 8, "inference": 9, "pretrained": 8, "scores": 8, "evaluation": 9,

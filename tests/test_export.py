@@ -193,9 +193,9 @@ def test_mistakes_in_exports_are_explained(make_run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"head_dim": 5}, "CTranslate2 has no head_dim 5 with d_model 24"),
-        ({"attention_projections": "output"}, "CTranslate2 has no attention_projections 'output'"),
-        ({"positions": "none"}, "CTranslate2 has no positions 'none'"),
+        ({"head_dim": 5}, r"has no model\.head_dim other than d_model / num_heads"),
+        ({"attention_projections": "output"}, r"has no model\.attention_projections = 'output'"),
+        ({"positions": "none"}, r"CTranslate2 cannot compute this model: it has no model\.positions = 'none'"),
     ],
 )
 def test_options_that_ctranslate2_lacks_are_refused_by_name(make_run, tmp_path, options, message):

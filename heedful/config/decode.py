@@ -1,8 +1,8 @@
 """The section [decode] of a config."""
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from heedful.errors import InputError
 from heedful.validation import at_least, at_most, fraction, positive
@@ -12,59 +12,69 @@ SEARCHING = ("coverage_penalty", "stop")  # settings that only beam search uses
 NORMALISING = ("length_penalty", "length_norm")  # settings that only scores depend on
 OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra")  # settings that need a source text
 
+SAME = "same"  # the setting changes no result, or is applied on our side
+MISSING = "missing"  # the engine has no counterpart
+
+
+def called(default: Any, *, transformers: str, ctranslate2: str) -> Any:
+    """Return a field with its default, and what the setting is called in other engines: a name, `SAME` or `MISSING`."""
+    return field(default=default, metadata={"transformers": transformers, "ctranslate2": ctranslate2})
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
     """How text is decoded."""
 
-    batch_size: int = 64
+    batch_size: int = called(64, transformers=SAME, ctranslate2="max_batch_size")
     """Number of sentences decoded together."""
-    beam_size: int = 1
+    beam_size: int = called(1, transformers="num_beams", ctranslate2="beam_size")
     """Number of hypotheses kept per sentence. 1: greedy search."""
-    n_best: int = 1
+    n_best: int = called(1, transformers=SAME, ctranslate2="num_hypotheses")
     """Number of results per line, best first."""
-    length_penalty: float = 1.0
+    length_penalty: float = called(1.0, transformers="length_penalty", ctranslate2="length_penalty")
     """Exponent a of the length normalisation of scores in beam search. 0: plain log-probabilities, which favour short
     text."""
-    length_norm: Literal["gnmt", "average"] = "average"
+    length_norm: Literal["gnmt", "average"] = called("average", transformers=MISSING, ctranslate2=MISSING)
     """Scores are divided by ((5 + length) / 6)^a (gnmt) or length^a (average)."""
-    coverage_penalty: float = 0.0
+    coverage_penalty: float = called(0.0, transformers=MISSING, ctranslate2="coverage_penalty")
     """Strength of the penalty for source tokens that received little attention (Wu et al. 2016)."""
-    stop: Literal["attainable", "width"] = "attainable"
+    stop: Literal["attainable", "width"] = called("attainable", transformers=MISSING, ctranslate2=MISSING)
     """When beam search ends: as soon as no better result is possible (attainable), or when beam_size hypotheses have
     ended (width)."""
-    precision: Literal["as_trained", "float32", "bfloat16", "int8"] = "as_trained"
+    precision: Literal["as_trained", "float32", "bfloat16", "int8"] = called(
+        "as_trained", transformers=SAME, ctranslate2=MISSING
+    )
     """Precision of the products with weights. as_trained: bfloat16 for a model that was trained in bfloat16, float32
     for any other. bfloat16 and int8 are faster on hardware that supports them, but a translation may occasionally
     depend on the batch size. All else is float32."""
-    sample: bool = False
+    sample: bool = called(False, transformers="do_sample", ctranslate2=SAME)
     """Sample tokens instead of searching for the most likely ones."""
-    temperature: float = 1.0
+    temperature: float = called(1.0, transformers="temperature", ctranslate2="sampling_temperature")
     """Sampling: below 1 sharpens the distribution, above 1 flattens it."""
-    top_k: int = 0
+    top_k: int = called(0, transformers="top_k", ctranslate2="sampling_topk")
     """Sampling: only from this many most likely tokens. 0: all."""
-    top_p: float = 1.0
+    top_p: float = called(1.0, transformers="top_p", ctranslate2="sampling_topp")
     """Sampling: only from the smallest set of tokens with this total probability."""
-    min_p: float = 0.0
+    min_p: float = called(0.0, transformers="min_p", ctranslate2=MISSING)
     """Sampling: only from tokens with at least this fraction of the highest probability."""
-    seed: int = 1
+    seed: int = called(1, transformers=SAME, ctranslate2=SAME)
     """Sampling: the same seed gives the same text for any batch size."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = called(1.0, transformers="repetition_penalty", ctranslate2="repetition_penalty")
     """Above 1: makes tokens that were already generated less likely (Keskar et al. 2019)."""
-    no_repeat_ngram: int = 0
+    no_repeat_ngram: int = called(0, transformers="no_repeat_ngram_size", ctranslate2="no_repeat_ngram_size")
     """Length of the n-grams of tokens that may not occur twice. 0: no limit. generate: prompt and text must fit the
     context."""
-    forbidden: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = called((), transformers="suppress_tokens", ctranslate2="suppress_sequences")
     """Tokens, as spelled in the vocabulary, that are never generated."""
-    min_length: int = 0
+    min_length: int = called(0, transformers="min_new_tokens", ctranslate2="min_decoding_length")
     """Minimum length of a result in tokens."""
-    min_ratio: float = 0.0
+    min_ratio: float = called(0.0, transformers=MISSING, ctranslate2=MISSING)
     """translate: minimum length of a result in tokens per source token."""
-    max_length: int = 0
+    max_length: int = called(0, transformers="max_length", ctranslate2="max_decoding_length")
     """Maximum length of a result in tokens. 0: the limit of the model (generate: 200)."""
-    max_ratio: float = 2.0
+    max_ratio: float = called(2.0, transformers=MISSING, ctranslate2=SAME)
     """translate: maximum length of a result in tokens per source token, before `max_extra` is added."""
-    max_extra: int = 10
+    max_extra: int = called(10, transformers=MISSING, ctranslate2=SAME)
     """translate: number of tokens that a result may have beyond `max_ratio`."""
 
     def __post_init__(self):
@@ -114,6 +124,30 @@ class DecodeConfig:
             raise InputError(f"{idle[0]} applies to sampling only: set sample too.")
         if self.beam_size == 1 and (idle := [name for name in SEARCHING if name in names]):
             raise InputError(f"{idle[0]} applies to beam search only: set a beam_size above 1.")
+
+    def in_use(self, scored: bool = True) -> dict[str, Any]:
+        """Return the settings that this search uses; `scored`: whether greedy search computes scores."""
+        idle: tuple[str, ...] = () if self.sample else (*DRAWING, "seed")
+        idle += () if self.beam_size > 1 else SEARCHING
+        idle += () if (self.beam_size > 1 or scored) and self.length_penalty else ("length_norm",)
+        return {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name not in idle}
+
+    def lacking(self, engine: str, scored: bool = True) -> dict[str, Any]:
+        """Return the settings of this search that an engine has no counterpart for, with their values.
+
+        Args:
+            engine: `transformers` or `ctranslate2`.
+            scored: see `in_use`.
+        """
+        missing = {one.name: one.default for one in dataclasses.fields(self) if one.metadata[engine] == MISSING}
+        used = self.in_use(scored)
+        return {name: used[name] for name in missing if name in used and used[name] != missing[name]}
+
+    def called_in(self, engine: str, scored: bool = True) -> dict[str, Any]:
+        """Return the settings of this search by their names in an engine. Arguments as those of `lacking`."""
+        named = {one.name: one.metadata[engine] for one in dataclasses.fields(self)}
+        used = self.in_use(scored)
+        return {named[name]: value for name, value in used.items() if named[name] not in (SAME, MISSING)}
 
     def length_limit(self, source_length: int, model_limit: int) -> int:
         """Return the maximum result length for `source_length` tokens and a model limited to `model_limit` tokens."""

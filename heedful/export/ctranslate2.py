@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from heedful import backend
+from heedful.engines import CTRANSLATE2
 from heedful.errors import InputError
 from heedful.export.ctranslate2_search import ctranslate2
 from heedful.export.folders import ORIGIN, replacing, write_origin
@@ -56,8 +57,9 @@ def require_quantization(name: str) -> None:
 def specify(run: "Run", engine):
     """Return the `TransformerSpec` of a run's trained model, vocabularies included."""
     specs = engine.specs
-    config, model = run.config.model, run.load_model()
-    _refuse_options_it_lacks(config)
+    config = run.config.model
+    CTRANSLATE2.require(config)
+    model = run.load_model()
     options = {
         "pre_norm": config.norm_position == "pre",
         "activation": getattr(specs.common_spec.Activation, ACTIVATIONS[config.activation]),
@@ -99,20 +101,6 @@ def specify(run: "Run", engine):
     for name, value in (tokens | {"add_source_eos": True, "layer_norm_epsilon": config.norm_epsilon}).items():
         setattr(specification.config, name, value)
     return specification
-
-
-def _refuse_options_it_lacks(config):
-    """Raise `InputError` if a model has an option that CTranslate2 cannot represent."""
-    head_dim = config.head_dim or config.d_model // config.num_heads
-    missing = {
-        f"activation {config.activation!r}": config.activation not in ACTIVATIONS,
-        f"head_dim {config.head_dim} with d_model {config.d_model}": head_dim * config.num_heads != config.d_model,
-        f"attention_projections {config.attention_projections!r}": config.attention_projections != "all",
-        "positions 'none'": config.positions == "none",
-    }
-    for option, lacks in missing.items():
-        if lacks:
-            raise InputError(f"CTranslate2 has no {option}: this model cannot be exported to it.")
 
 
 def _fill_side(spec, model, side):

@@ -78,19 +78,15 @@ class CTranslate2Search:
                 f"{folder} was exported from other weights than those of {run.path}: export again with "
                 f"heedful export {run.path} --to ctranslate2."
             )
-        normalised = (decode.beam_size > 1 or scored) and decode.length_penalty > 0
-        missing = {
-            "decode.min_p": decode.sample and decode.min_p > 0,
-            "decode.length_norm = 'gnmt'": normalised and decode.length_norm == "gnmt",
-            "decode.min_ratio": decode.min_ratio > 0,
-            "decode.top_k = 1 with n_best above 1": decode.sample and decode.top_k == 1 and decode.n_best > 1,
-            f"decode.stop = {decode.stop!r}": decode.beam_size > 1 and decode.stop != "attainable",
-            f"decode.precision = {decode.precision!r} (export with --quantization instead)": decode.precision
-            not in ("as_trained", "float32"),
-        }
-        for name, wanted in missing.items():
-            if wanted:
-                raise InputError(f"CTranslate2 does not support {name}: leave it out, or use heedful's own engine.")
+        missing = [f"decode.{name} = {value!r}" for name, value in decode.lacking("ctranslate2", scored).items()]
+        missing = [name for name in missing if name != "decode.precision = 'float32'"]
+        if decode.sample and decode.top_k == 1 and decode.n_best > 1:
+            missing.append("decode.top_k = 1 with n_best above 1")
+        if missing:
+            advice = " Export with --quantization instead." if "precision" in missing[0] else ""
+            raise InputError(
+                f"CTranslate2 does not support {missing[0]}: leave it out, or use heedful's own engine.{advice}"
+            )
         forbidden_ids(decode, run.target_tokenizer)  # raise our own error rather than CTranslate2's
         self.run, self.decode, self.scored = run, decode, scored
         # With several workers, the order of the random draws would not be deterministic.
@@ -114,28 +110,18 @@ class CTranslate2Search:
             require_room(prefixes[index] if prefixes else [], limit, numbers[index] if numbers else None)
         # In greedy search, scores cost a pass over the vocabulary at each step; our own search skips it too.
         scored = self.scored or decode.beam_size > 1 or decode.sample
-        options = {
-            "beam_size": decode.beam_size,
-            "num_hypotheses": decode.n_best,
+        options = decode.called_in("ctranslate2") | {
             "length_penalty": decode.length_penalty if decode.beam_size > 1 else 0.0,
-            "coverage_penalty": decode.coverage_penalty if decode.beam_size > 1 else 0.0,
-            "repetition_penalty": decode.repetition_penalty,
-            "no_repeat_ngram_size": decode.no_repeat_ngram,
             "suppress_sequences": [[token] for token in decode.forbidden] or None,
             "min_decoding_length": min(decode.min_length, max(limits)),
             "max_decoding_length": max(limits),
             "max_input_length": 0,
             "return_scores": scored,
-            "max_batch_size": decode.batch_size,
         }
         if decode.sample:
             entropy = [decode.seed, numbers[0] if numbers else 0]
             ctranslate2().set_random_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-            options |= {
-                "sampling_topk": min(decode.top_k, len(tokenizer)),
-                "sampling_topp": decode.top_p,
-                "sampling_temperature": decode.temperature,
-            }
+            options["sampling_topk"] = min(decode.top_k, len(tokenizer))
         if prefixes:
             options["target_prefix"] = [[tokenizer.lookup(token) for token in prefix] for prefix in prefixes]
         spelled = [[self.run.source_tokenizer.lookup(token) for token in ids] for ids in sources]

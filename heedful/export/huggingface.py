@@ -55,7 +55,11 @@ def fitting_layout(run: "Run", model, weights):
     Raises:
         InputError: there is none; the message names the options that the nearest one lacks.
     """
-    misfits = _misfits(run, model, weights)
+    misfits = {
+        layout.kind: layout.misfits(run.config, weights)
+        for layout in LAYOUTS.values()
+        if isinstance(model, layout.models)
+    }
     if not misfits:
         raise InputError(f"There is no class of transformers for models of task = {run.config.task!r}.")
     kind = min(misfits, key=lambda kind: len(misfits[kind]))
@@ -65,15 +69,6 @@ def fitting_layout(run: "Run", model, weights):
             f"{', '.join(misfits[kind])}."
         )
     return LAYOUTS[kind]
-
-
-def _misfits(run, model, weights):
-    """Return the options of a run's model that each class for its task lacks."""
-    return {
-        layout.kind: [option for option, lacks in layout.misfits(run.config, weights).items() if lacks]
-        for layout in LAYOUTS.values()
-        if isinstance(model, layout.models)
-    }
 
 
 def write_folder(run: "Run", folder: Path) -> None:
@@ -106,29 +101,21 @@ def generation_config(run: "Run") -> dict[str, Any]:
     Only greedy search is the same on both sides: beams end and are scored by rules of their own there.
     """
     decode = run.config.decode
-    found: dict[str, Any] = {
-        "pad_token_id": PAD_ID, "bos_token_id": START_ID, "eos_token_id": END_ID, "num_beams": decode.beam_size,
-        "suppress_tokens": never_written_ids(run), "do_sample": decode.sample,
-    }  # fmt: skip
+    found: dict[str, Any] = {"pad_token_id": PAD_ID, "bos_token_id": START_ID, "eos_token_id": END_ID}
+    found |= decode.called_in("transformers") | {"suppress_tokens": never_written_ids(run)}
+    if decode.beam_size > 1:
+        found["early_stopping"] = False
+    else:
+        del found["length_penalty"]
     if run.task.translates:
         longest = min(decode.max_length or run.config.model.max_length, run.config.model.max_length)
         found |= {"decoder_start_token_id": START_ID, "max_length": longest + 1}  # with the start
         if run.target_tokenizer.prefix_ids:
             found["forced_bos_token_id"] = run.target_tokenizer.prefix_ids[0]
-    if decode.beam_size > 1:
-        found |= {"length_penalty": decode.length_penalty, "early_stopping": False}
-    if decode.repetition_penalty != 1:
-        found["repetition_penalty"] = decode.repetition_penalty
-    if decode.no_repeat_ngram:
-        found["no_repeat_ngram_size"] = decode.no_repeat_ngram
-    if decode.min_length:
-        found["min_new_tokens"] = decode.min_length
-    if decode.max_length and not run.task.translates:
-        found["max_new_tokens"] = decode.max_length
-    if decode.sample:
-        found |= {"temperature": decode.temperature, "top_k": decode.top_k, "top_p": decode.top_p}
-        found |= {"min_p": decode.min_p} if decode.min_p else {}
-    return found
+    elif written := found.pop("max_length"):
+        found["max_new_tokens"] = written
+    unset = {"min_new_tokens": 0, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_p": 0.0}
+    return {name: value for name, value in found.items() if name not in unset or value != unset[name]}
 
 
 def _write_tokenizer(run, tokenizer, folder):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful import backend
+from heedful.engines import ONNX
 from heedful.errors import InputError, counted
 from heedful.export import onnx_models
 from heedful.export.folders import replacing
@@ -35,7 +36,9 @@ Report = Callable[[str], Any]
 
 def graphs(run: "Run") -> dict[str, Any]:
     """Return the ONNX models of a `Run` by file name, in float32."""
-    config, weights = run.config.model, weights_by_name(run.load_model())
+    config = run.config.model
+    ONNX.require(config)
+    weights = weights_by_name(run.load_model())
     if run.task.translates:
         return onnx_models.translator(weights, config)
     if run.task.writes:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heedful.decoding.candidates import forbidden_ids
+from heedful.engines import PAGE
 from heedful.errors import InputError
 from heedful.page.packing import WeightType, pack
 from heedful.page.rounding import largest_difference
@@ -22,7 +23,6 @@ from heedful.training_log import PROGRESS
 from heedful.weights import count_elements
 
 FORMAT = 1  # of the description
-ACTIVATIONS = ("relu", "gelu", "silu", "geglu", "swiglu", "gelu_tanh")  # of engine/layers.js
 LARGE = 15_000_000  # parameters above which float16 makes a page slow to open
 EARLIER_BYTES = 16_000_000  # of the earlier checkpoints in a page, by default
 POINTS = 400  # of a curve
@@ -75,8 +75,7 @@ def require_page(run: Run) -> Path:
         raise InputError(f"{run.path} was imported without a head: it predicts nothing that a page could show.")
     if run.config.data.several_labels:
         raise InputError(f"{run.path} gives a text several labels; a page shows classifiers with one.")
-    if run.config.model.activation not in ACTIVATIONS:
-        raise InputError(f"The page's engine has no activation {run.config.model.activation!r}, which {run.path} has.")
+    PAGE.require(run.config.model)
     path = run.weights_path()
     run.refuse_larger_than(path)
     return path

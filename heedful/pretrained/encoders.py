@@ -17,7 +17,8 @@ from heedful.pretrained.layout import (
     SEVERAL_LABELS,
     Exported,
     Imported,
-    block_misfits,
+    class_of,
+    fixed_epsilon_misfit,
     imported_config,
     model_config,
     read_activation,
@@ -132,19 +133,19 @@ class EncoderLayout:
         config = imported_config("classify" if labels else "fill", model, **data)
         return Imported(config, (vocabulary.tokenizer(),), weights)
 
-    def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
-        """Return, for each option that this class cannot express, whether a run has it."""
-        model = config.model
-        return block_misfits(model) | {
-            f"model.norm_position = {model.norm_position!r}": model.norm_position != "post",
-            f"model.positions = {model.positions!r}": model.positions != "learned",
-            "model.embedding_norm = false": not model.embedding_norm,
-            "model.convolutions": bool(model.convolutions),
-            f"model.pooling = {model.pooling!r}": bool(config.data.labels) and model.pooling != "first",
-            f"model.pooler_activation = {model.pooler_activation!r}": (
-                bool(config.data.labels) and model.pooler_activation != self.hidden_activation
-            ),
-        }
+    def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
+        """Return the settings of a run that this class cannot express, and why."""
+        heads = {"pooling": ("first",), "pooler_activation": (self.hidden_activation,)} if config.data.labels else {}
+        engine = class_of(
+            self.name,
+            norm_position=("post",),
+            positions=("learned",),
+            embedding_norm=(True,),
+            convolutions=((),),
+            **heads,
+        )
+        fixed = {} if "norm_epsilon" in self.settings else fixed_epsilon_misfit(self.name, config.model)
+        return engine.misfits(config.model) | fixed
 
     def write(self, config: Config, weights: Mapping[str, np.ndarray], sizes: tuple[int, ...]) -> Exported:
         """Return settings and tensors of our weights; `sizes` are those of the vocabularies."""

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from heedful.config import Config, ModelConfig
+from heedful.engines import EVERY_HEAD, Engine
 from heedful.layers.embeddings import NEVER_WRITTEN
 from heedful.models import CausalLM
 from heedful.pretrained.layout import (
     SPECIAL_IDS,
     Exported,
     Imported,
-    block_misfits,
+    class_of,
     imported_config,
     model_config,
     read_activation,
@@ -45,6 +46,8 @@ class LanguageModelLayout:
     """`model_type` in config.json."""
     name: str
     """Its class in transformers."""
+    engine: Engine
+    """What the class computes."""
 
     def _imported(self, folder, model, mappings) -> Imported:
         """Return a model whose tensors `mappings` read, with its vocabulary in our order."""
@@ -64,16 +67,13 @@ class LanguageModelLayout:
         data: dict[str, Any] = {"packing": "documents"} if starts else {}
         return Imported(imported_config("generate", model, True, **data), (vocabulary.tokenizer(),), weights)
 
-    def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
-        """Return, for each option that no class of language models can express, whether a run has it."""
-        model = config.model
+    def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
+        """Return the settings of a run that this class cannot express, and why."""
         biases = [weights.get(f"{table}/bias", np.zeros(1)) for table in ("embedding", "output_projection")]
-        return {
-            f"model.norm_position = {model.norm_position!r}": model.norm_position != "pre",
-            "model.embedding_norm = true": model.embedding_norm,
-            "model.output_bias = true": not all(np.isin(bias, (0, NEVER_WRITTEN)).all() for bias in biases),
-            f"model.attention_projections = {model.attention_projections!r}": model.attention_projections != "all",
-        }
+        found = self.engine.misfits(config.model)
+        if not all(np.isin(bias, (0, NEVER_WRITTEN)).all() for bias in biases):
+            found["model.output_bias = true"] = f"{self.name} has no bias of the logits"
+        return found
 
     def _settings(self, tied, size) -> dict:
         return {
@@ -93,6 +93,7 @@ class GPT2(LanguageModelLayout):
     """GPT-2 (Radford et al. 2019)."""
 
     kind, name = "gpt2", "GPT2LMHeadModel"
+    engine = class_of(name, norm_position=("pre",), embedding_norm=(False,), positions=("learned",))
 
     def read(self, folder) -> Imported:
         """Convert a `PretrainedFolder`; `InputError` if it has a setting that our models lack."""
@@ -110,17 +111,6 @@ class GPT2(LanguageModelLayout):
         for index in range(model.num_layers):
             folder.tensors.drop(f"{stem}h.{index}.attn.bias", f"{stem}h.{index}.attn.masked_bias")  # its causal mask
         return self._imported(folder, model, self._mappings(model, stem, folder.setting("vocab_size")))
-
-    def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
-        """Return, for each option that this class cannot express, whether a run has it."""
-        model = config.model
-        return (
-            super().misfits(config, weights)
-            | block_misfits(model)
-            | {
-                f"model.positions = {model.positions!r}": model.positions != "learned",
-            }
-        )
 
     def write(self, config: Config, weights: Mapping[str, np.ndarray], sizes: tuple[int, ...]) -> Exported:
         """Return settings and tensors of our weights; `sizes` has the size of the vocabulary."""
@@ -160,6 +150,14 @@ class Llama(LanguageModelLayout):
     """Llama (Touvron et al. 2023) and models of the same class, such as SmolLM2."""
 
     kind, name = "llama", "LlamaForCausalLM"
+    engine = Engine(
+        name,
+        {
+            "norm": ("rms",), "norm_position": ("pre",), "activation": tuple(GATES.values()), "positions": ("rotary",),
+            "embedding_norm": (False,),
+        },
+        any_value=EVERY_HEAD,
+    )  # fmt: skip
 
     def read(self, folder) -> Imported:
         """Convert a `PretrainedFolder`; `InputError` if it has a setting that our models lack."""
@@ -183,15 +181,6 @@ class Llama(LanguageModelLayout):
         for index in range(model.num_layers):
             folder.tensors.drop(f"{stem}layers.{index}.self_attn.rotary_emb.inv_freq")  # computed from the base
         return self._imported(folder, model, self._mappings(model, stem, folder.setting("vocab_size")))
-
-    def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
-        """Return, for each option that this class cannot express, whether a run has it."""
-        model = config.model
-        return super().misfits(config, weights) | {
-            f"model.norm = {model.norm!r}": model.norm != "rms",
-            f"model.positions = {model.positions!r}": model.positions != "rotary",
-            f"model.activation = {model.activation!r}": model.activation not in GATES.values(),
-        }
 
     def write(self, config: Config, weights: Mapping[str, np.ndarray], sizes: tuple[int, ...]) -> Exported:
         """Return settings and tensors of our weights; `sizes` has the size of the vocabulary."""

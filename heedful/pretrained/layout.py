@@ -1,6 +1,6 @@
 """What the layouts of pretrained models have in common: settings, activations, and the result of reading one."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,14 +8,15 @@ import numpy as np
 from heedful import backend
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
+from heedful.engines import EVERY_HEAD, Engine, has_full_heads
 from heedful.errors import InputError
 from heedful.layers import sinusoid
-from heedful.layers.feed_forward import is_gated
 from heedful.special_tokens import END, END_ID, MASK, PAD, PAD_ID, START, START_ID, UNKNOWN, UNKNOWN_ID
 
 # Names of activations in a config.json; the first name of each of ours is the one that is written.
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",
                "silu": "silu", "swish": "silu"}  # fmt: skip
+LARGEST_EPSILON = 1e-4  # of norms that still compute the same, but for rounding, with an epsilon of 1e-5
 SINES = ("sinusoidal", "sinusoidal_concatenated")
 ENCODER_ROLES = {PAD: "pad_token", UNKNOWN: "unk_token", START: "cls_token", END: "sep_token", MASK: "mask_token"}
 SPECIAL_IDS = {
@@ -63,22 +64,24 @@ def read_activation(folder, name: str) -> str:
 
 
 def written_activation(name: str) -> str:
-    """Return the name of our activation in a `config.json`; `InputError` if transformers has none."""
-    for theirs, ours in ACTIVATIONS.items():
-        if ours == name:
-            return theirs
-    raise InputError(f"Hugging Face's classes have no activation for model.activation = {name!r}.")
+    """Return the name of our activation in a `config.json`."""
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == name)
 
 
-def block_misfits(model: ModelConfig) -> dict[str, bool]:
-    """Return, for each option of a block that all classes but Llama's lack, whether a model has it."""
-    size = model.head_dim or model.d_model // model.num_heads
-    return {
-        f"model.norm = {model.norm!r}": model.norm != "layer",
-        f"model.activation = {model.activation!r}": is_gated(model.activation),
-        f"model.attention_projections = {model.attention_projections!r}": model.attention_projections != "all",
-        f"model.head_dim = {model.head_dim}": size * model.num_heads != model.d_model,
-    }
+def class_of(name: str, **values: Collection[Any]) -> Engine:
+    """Return what a class of transformers other than Llama's computes; `values` are those of options, see `Engine`."""
+    shared: dict[str, Collection[Any]] = {
+        "norm": ("layer",), "activation": tuple(dict.fromkeys(ACTIVATIONS.values())),
+    }  # fmt: skip
+    conditions = {"model.head_dim other than d_model / num_heads": has_full_heads}
+    return Engine(name, shared | values, any_value=EVERY_HEAD, conditions=conditions)
+
+
+def fixed_epsilon_misfit(name: str, model: ModelConfig) -> dict[str, str]:
+    """Return the misfit of a class whose norms have an epsilon of 1e-5 or less, whatever its config.json says."""
+    if model.norm_epsilon <= LARGEST_EPSILON:
+        return {}
+    return {f"model.norm_epsilon = {model.norm_epsilon:g}": f"that of {name} is fixed"}
 
 
 def with_full_heads(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -113,7 +116,7 @@ def without_scale(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> tupl
     table = weights["embedding/embeddings"]
     if not model.embedding_scale:
         return tied, weights
-    if tied:
+    if tied and "output_projection/embeddings" not in weights:  # a classifier has a projection of its own
         weights["output_projection/embeddings"] = table
         if "embedding/bias" in weights:
             weights["output_projection/bias"] = weights.pop("embedding/bias")

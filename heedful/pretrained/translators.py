@@ -13,7 +13,8 @@ from heedful.pretrained.layout import (
     SPECIAL_IDS,
     Exported,
     Imported,
-    block_misfits,
+    class_of,
+    fixed_epsilon_misfit,
     imported_config,
     model_config,
     read_activation,
@@ -113,16 +114,14 @@ class TranslatorLayout:
         tokenizers = tuple(side.tokenizer(prefix) for side, prefix in zip(sides, prefixes, strict=False))
         return Imported(imported_config("translate", model, joint=joint), tokenizers, weights)
 
-    def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, bool]:
-        """Return, for each option that this class cannot express, whether a run has it."""
-        model = config.model
-        ties = ("none", "inputs", "target", "all") if self.two_tables else ("inputs", "all")
-        return block_misfits(model) | {
-            f"model.norm_position = {model.norm_position!r}": model.norm_position != self.norm_position,
-            f"model.positions = {model.positions!r}": model.positions not in (("learned",) if self.learned else SINES),
-            f"model.embedding_norm = {str(model.embedding_norm).lower()}": model.embedding_norm != self.embedding_norm,
-            f"model.tie = {model.tie!r}": model.tie not in ties,
-        }
+    def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
+        """Return the settings of a run that this class cannot express, and why."""
+        engine = class_of(
+            self.name, norm_position=(self.norm_position,), positions=("learned",) if self.learned else SINES,
+            embedding_norm=(self.embedding_norm,),
+            tie=("none", "inputs", "target", "all") if self.two_tables else ("inputs", "all"),
+        )  # fmt: skip
+        return engine.misfits(config.model) | fixed_epsilon_misfit(self.name, config.model)
 
     def write(self, config: Config, weights: Mapping[str, np.ndarray], sizes: tuple[int, ...]) -> Exported:
         """Return settings and tensors of our weights; `sizes` are those of the vocabularies."""

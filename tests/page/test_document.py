@@ -1,24 +1,20 @@
 """The file of a page: its weights, its modules, its policy, and what a stranger's run cannot do with it."""
 
 import base64
-import dataclasses
 import hashlib
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import heedful
-from heedful.architecture import choices
 from heedful.cli import main
 from heedful.errors import InputError
 from heedful.page import kernel
-from heedful.page.contents import ACTIVATIONS, contents_of, require_page, thinned
+from heedful.page.contents import contents_of, thinned
 from heedful.page.document import WEB, as_json, build_document, engine_text
 from heedful.page.packing import pack, rounded
-from heedful.pretrained.layout import written_activation
 from heedful.run import Run
 from tests.page.conftest import READY, page_of
 
@@ -184,18 +180,3 @@ def test_a_notebook_shows_the_page(whole, browser):
     frame.locator("canvas").first.wait_for()
     page.close()
     assert not complaints
-
-
-def test_an_activation_that_the_engine_lacks_is_refused(whole):
-    """Guards an activation that is added to the architecture alone: the page would fail in the browser."""
-    engine = (Path(__file__).parents[2] / "heedful/page/web/engine/layers.js").read_text(encoding="utf-8")
-    table = re.search(r"export const ACTIVATIONS = \{(.*?)\n\};", engine, re.DOTALL)[1]
-    assert set(re.findall(r"(?:^|[ ,])([a-z_]+)(?=[:,])", table.replace("\n", " "))) >= set(ACTIVATIONS)
-    assert set(ACTIVATIONS) == set(choices("activation"))
-    model = dataclasses.replace(whole.config.model)
-    object.__setattr__(model, "activation", "mish")
-    whole.config = dataclasses.replace(whole.config, model=model)
-    with pytest.raises(InputError, match="has no activation 'mish'"):
-        require_page(whole)
-    with pytest.raises(InputError, match=r"no activation for model\.activation = 'mish'"):
-        written_activation("mish")

@@ -66,7 +66,8 @@ def refuse_idle_on_resuming(config: Config, names: Iterable[str], done: int) -> 
             raise InputError(f"--{name} would have no effect here: it is used before the first update. Leave it out.")
     if "train.updates" in names and config.train.updates < done:
         raise InputError(f"The run has {done:,} updates already: --train.updates {config.train.updates} is fewer.")
-    late = [name for name in names if name.startswith(("train.", "model.")) and name not in _USED_AT_THE_END]
+    late = [name for name in names if name.startswith("train.") or name.endswith("dropout")]
+    late = [name for name in late if name not in _USED_AT_THE_END]
     if late and done and done >= config.train.updates and not config.train.epochs:
         raise InputError(
             f"--{late[0]} would have no effect: all {done:,} updates are done. Give a larger --train.updates too."

@@ -175,10 +175,8 @@ def test_ids_that_a_model_cannot_read_are_refused():
     for call in (model, model.predict, lambda ids: model.fit(ids, IDS, verbose=0)):
         with pytest.raises(ValueError, match="the id 13, but the vocabulary has 11 entries, 0 to 10"):
             call(np.where(IDS == 9, 13, IDS))
-        with pytest.raises(ValueError, match=r"has padding \(0\) before a token"):
+        with pytest.raises(ValueError, match="begins with padding"):
             call(IDS[:, ::-1])
-        with pytest.raises(ValueError, match=r"Row 0 of the ids has padding"):
-            call(np.array([[2, 7, 0, 8]]))
 
 
 def test_the_embeddings_of_a_translator_have_the_deviation_that_is_asked_for():

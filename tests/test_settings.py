@@ -14,7 +14,7 @@ pytestmark = pytest.mark.any_backend
     ("arguments", "message"),
     [
         (["--train.updatez", "3"], r"command line, section \[train\]: unknown key 'updatez'; did you mean 'updates'"),
-        (["--trainn.updates", "3"], r"Unknown setting --trainn.updates; the sections are data, tokenizer, model"),
+        (["--trainn.updates", "3"], r"Unknown setting --trainn.updates; did you mean --train.updates"),
         (["--train.updates"], r"--train.updates needs a value"),
         (["--train.seed", "--train.updates", "3"], r"--train.seed needs a value"),
         (["updates", "3"], r"Unexpected argument 'updates'"),

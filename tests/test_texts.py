@@ -247,7 +247,7 @@ def test_a_corpus_of_opus_is_split_and_used_in_either_direction(server):
 
 def test_a_zip_that_leads_out_of_its_folder_is_refused(server):
     server.files["/object.pouta.csc.fi/OPUS-Books/v1/moses/de-en.txt.zip"] = zipped({"../a": "", "Books.de-en.de": ""})
-    with pytest.raises(InputError, match="outside its folder"):
+    with pytest.raises(InputError, match="leads out of its folder"):
         preparation.get("opus:Books/v1/de-en", report=lambda line: None)
 
 

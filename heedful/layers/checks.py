@@ -10,7 +10,7 @@ from heedful.special_tokens import PAD_ID
 
 
 def check_ids(ids, words: int, name: str = "ids", *, causal: bool = False) -> None:
-    """Raise `ValueError` if ids (B, T) are not of a vocabulary, or have padding before a token that would read it.
+    """Raise `ValueError` if ids (B, T) are not those of a vocabulary, or begin with padding that nothing would hide.
 
     Inside compiled computations ids have no values, and nothing is checked; nor for tensors of PyTorch, which checks
     ids itself, and whose values may be on another device.
@@ -33,10 +33,9 @@ def check_ids(ids, words: int, name: str = "ids", *, causal: bool = False) -> No
         raise ValueError(
             f"The {name} contain the id {wrong}, but the vocabulary has {words} entries, 0 to {words - 1}."
         )
-    if causal:
-        followed = ((ids[:, :-1] == PAD_ID) & (ids[:, 1:] != PAD_ID)).any(axis=1)
-        if followed.any():
-            raise ValueError(
-                f"Row {followed.argmax()} of the {name} has padding (0) before a token, which every later token would "
-                'read: put the padding at the end, as `keras.utils.pad_sequences(rows, padding="post")` does.'
-            )
+    begins = (ids[:, 0] == PAD_ID) & (ids != PAD_ID).any(axis=1)
+    if causal and begins.any():
+        raise ValueError(
+            f"Row {begins.argmax()} of the {name} begins with padding (0), which every later token would read: put the "
+            'padding at the end, as `keras.utils.pad_sequences(rows, padding="post")` does.'
+        )

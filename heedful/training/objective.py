@@ -16,7 +16,6 @@ from heedful.freezing import rate_factors
 from heedful.training.loss import label_set_crossentropy, projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
 from heedful.training.optimizer import Schedule, training_optimizer, training_schedule
-from heedful.training.pace import PacedSchedule
 
 WHOLE = ("update_tokens",)  # arrays of a batch without rows
 
@@ -112,11 +111,8 @@ class Objective(keras.Model):
 
 
 def training_objective(model: keras.Model, train: TrainConfig) -> tuple[Objective, Schedule]:
-    """Return the compiled objective that trains a model as a config says, and its learning rate schedule.
-
-    If `train.minutes` ends the schedule, it is a `PacedSchedule`.
-    """
-    schedule = training_schedule(train, model.d_model, PacedSchedule if train.is_paced else Schedule)
+    """Return the compiled objective that trains a model as a config says, and its learning rate schedule."""
+    schedule = training_schedule(train, model.d_model)
     objective = Objective(model, train.label_smoothing, train.accumulate_batches)
     objective.compile(training_optimizer(train, schedule, rate_factors(model, train) if train.rate_factors else None))
     return objective, schedule

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from heedful.config import TrainConfig
+from heedful.training.pace import Pace
 
 SCHEDULES = ("paper", "inverse_square_root", "cosine", "constant")
 
@@ -47,6 +48,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError("A cosine schedule needs the number of updates at which it ends.")
         self.kind, self.peak, self.warmup_updates, self.d_model = kind, peak, warmup_updates, d_model
         self.updates, self.final, self.micro_batches = updates, final, micro_batches
+        self._pace: tuple[keras.Variable, ...] = ()  # since, place, step
 
     def __call__(self, step):
         """Return the learning rate of the update after `step` earlier ones."""
@@ -66,21 +68,36 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             return ops.where(update < warmup, self.peak * rising, falling)
         return self.peak * rising
 
+    def follow(self, optimizer: keras.optimizers.Optimizer) -> None:
+        """Keep a `Pace` in new variables of an optimizer, which is built: it can change without compiling anew."""
+        names = ("pace_since", "pace_place", "pace_step")
+        self._pace = tuple(optimizer.add_variable((), initializer="zeros", name=name) for name in names)
+        self._pace[2].assign(1.0)
+
+    def set_pace(self, pace: Pace) -> None:
+        """Change the pace, after `follow`."""
+        for variable, value in zip(self._pace, (pace.since, pace.place, pace.step), strict=True):
+            variable.assign(float(value))
+
     def place(self, step: Any) -> Any:
-        """Return the number of the update after `step` calls, as a float.
+        """Return the place in the schedule of the update after `step` calls, as a float.
 
         The first update is number 1: at 0 the paper's rate would be 0, which wastes an update.
         """
-        return ops.cast(step // self.micro_batches, "float32") + 1.0
+        update = ops.cast(step // self.micro_batches, "float32") + 1.0
+        if not self._pace:
+            return update
+        since, place, pace = map(ops.convert_to_tensor, self._pace)
+        return place + (update - since) * pace
 
     def get_config(self) -> dict[str, Any]:
         names = ("kind", "peak", "warmup_updates", "d_model", "updates", "final", "micro_batches")
         return {name: getattr(self, name) for name in names}
 
 
-def training_schedule(train: TrainConfig, d_model: int, kind: type[Schedule] = Schedule) -> Schedule:
+def training_schedule(train: TrainConfig, d_model: int) -> Schedule:
     """Return the learning rate schedule of a `TrainConfig` for a model of width `d_model`."""
-    return kind(
+    return Schedule(
         train.schedule, train.rate(d_model), train.warmup_updates, d_model, train.updates,
         final=train.final_learning_rate, micro_batches=train.accumulate_batches,
     )  # fmt: skip

@@ -1,12 +1,6 @@
 """The pace of a training in its learning rate schedule, so that the schedule ends within `train.minutes`."""
 
 import dataclasses
-from typing import Any
-
-import keras
-from keras import ops
-
-from heedful.training.optimizer import Schedule
 
 SHARE = 0.95  # of the time that is left, to plan for; the rest allows for a machine that slows down
 NOTICEABLE = 0.02  # relative change of the number of updates that is worth another pace
@@ -73,29 +67,3 @@ def updates_within(seconds: float, update: float, validation: float, validate_ev
     intervals = int(max(seconds, 0) / (validate_every * update + validation))
     rest = int((seconds - intervals * (validate_every * update + validation) - validation) / update)
     return max(1, intervals * validate_every + min(max(rest, 0), validate_every))
-
-
-class PacedSchedule(Schedule):
-    """A `Schedule` whose pace can change without compiling anew: it is kept in variables of an optimizer."""
-
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
-        self.variables: list[keras.Variable] = []  # since, place, step
-
-    def follow(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Keep the pace in new variables of an optimizer, which is built."""
-        names = ("pace_since", "pace_place", "pace_step")
-        self.variables = [optimizer.add_variable((), initializer="zeros", name=name) for name in names]
-        self.variables[2].assign(1.0)
-
-    def set_pace(self, pace: Pace) -> None:
-        """Change the pace."""
-        for variable, value in zip(self.variables, (pace.since, pace.place, pace.step), strict=True):
-            variable.assign(float(value))
-
-    def place(self, step: Any) -> Any:
-        update = super().place(step)
-        if not self.variables:
-            return update
-        since, place, pace = (ops.convert_to_tensor(variable) for variable in self.variables)
-        return place + (update - since) * pace

@@ -13,7 +13,7 @@ from heedful.data.examples import Examples
 from heedful.errors import InputError
 from heedful.training.ahead import prepared_ahead
 from heedful.training.objective import WHOLE, training_objective, with_update_tokens
-from heedful.training.pace import Pace, PacedSchedule
+from heedful.training.pace import Pace
 from heedful.training.watchdog import Watchdog
 
 TOGETHER = 8  # updates between two times that the host waits for an accelerator
@@ -39,7 +39,7 @@ class Updates:
         self.optimizer.build(self.objective.trainable_variables)
         self.saved_variables = list(self.optimizer.variables)
         """Those of the optimizer that belong to the state of a training; its pace is saved as numbers."""
-        if isinstance(self.schedule, PacedSchedule):
+        if config.is_paced:
             self.schedule.follow(self.optimizer)
         self._last = 0  # batch of the current run
         self.state_assigned = True  # since the last updates; the other processes do not have it yet

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from heedful import keras_registry
+from heedful import backend, keras_registry
 from heedful.layers import EncoderBlock, TokenEmbedding
 from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
 from heedful.training.loss import TokenCrossentropy
@@ -20,19 +20,23 @@ LOAD = """
 import {modules}
 import sys
 import numpy as np
-loaded = [keras.saving.load_model(path) for path in sys.argv[1:]]
 ids = np.array({ids}, "int32")
-for path, model in zip(sys.argv[1:], loaded):
+for path in sys.argv[1:]:
     inputs = {{"source": ids, "target": ids}} if "Transformer" in path else ids
+    if path.endswith(".weights.h5"):
+        model = heedful.CausalLM(11, **{sizes})
+        model.load_weights(path)
+    else:
+        model = keras.saving.load_model(path)
+        assert type(model.loss).__name__ == "TokenCrossentropy" or "Classifier" in path
     np.save(path + ".npy", keras.ops.convert_to_numpy(model(inputs)))
-    assert type(model.loss).__name__ == "TokenCrossentropy" or "Classifier" in path
 """
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("modules", ["heedful, keras", "keras, heedful", "heedful.layers, keras"])
-def test_a_new_process_loads_what_was_saved(modules, tmp_path, numpy):
-    """In heedful 0.1.0 `load_model` could not locate the classes, of whole `.h5` files not even after their import."""
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Trained models in all three formats; their outputs by path."""
+    folder = tmp_path_factory.mktemp("saved")
     models = {
         "Transformer": Transformer(11, 11, **SIZES),
         "CausalLM": CausalLM(11, **SIZES),
@@ -40,7 +44,7 @@ def test_a_new_process_loads_what_was_saved(modules, tmp_path, numpy):
         "Classifier": Classifier(11, 11, **SIZES),
         "Sequential": keras.Sequential([TokenEmbedding(11, 6), EncoderBlock(6, 2, 10), keras.layers.Dense(11)]),
     }
-    wanted = {}
+    outputs = {}
     for name, model in models.items():
         inputs = {"source": IDS, "target": IDS} if name == "Transformer" else IDS
         if name == "Classifier":
@@ -50,11 +54,22 @@ def test_a_new_process_loads_what_was_saved(modules, tmp_path, numpy):
             model.compile(adam(Schedule("paper", 1.0, 2, 6), weight_decay=0.1), TokenCrossentropy(0.1), **metrics)
             model.fit(inputs, IDS, verbose=0)
         for ending in ("keras", "h5"):
-            model.save(tmp_path / f"{name}.{ending}")
-            wanted[str(tmp_path / f"{name}.{ending}")] = numpy(model(inputs))
-    code = LOAD.format(modules=modules, ids=IDS.tolist())
-    subprocess.run([sys.executable, "-c", code, *wanted], check=True)
-    for path, out in wanted.items():
+            model.save(folder / f"{name}.{ending}")
+            outputs[str(folder / f"{name}.{ending}")] = backend.to_numpy(model(inputs))
+    models["CausalLM"].save_weights(folder / "CausalLM.weights.h5")
+    outputs[str(folder / "CausalLM.weights.h5")] = outputs[str(folder / "CausalLM.keras")]
+    return outputs
+
+
+@pytest.mark.parametrize("modules", [
+    "keras, heedful", pytest.param("heedful, keras", marks=pytest.mark.any_backend),
+    pytest.param("heedful.layers, keras", marks=pytest.mark.any_backend),
+])  # fmt: skip
+def test_a_new_process_loads_what_was_saved(modules, saved):
+    """In heedful 0.1.0 `load_model` could not locate the classes, of whole `.h5` files not even after their import."""
+    code = LOAD.format(modules=modules, ids=IDS.tolist(), sizes=SIZES)
+    subprocess.run([sys.executable, "-c", code, *saved], check=True)
+    for path, out in saved.items():
         np.testing.assert_array_equal(np.load(f"{path}.npy"), out, path)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -504,3 +505,34 @@ def test_what_ends_a_line_for_other_readers_does_not_end_ours():
     text = "a\rb\x85c\u2028d\u2029e\x1cf\r\ng\nh"
     assert one_line(text) == "a b c d e f g h"
     assert len(one_line(text).splitlines()) == 1
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["bnech", "decode"], b"did you mean 'bench'?"), (["translate", "RUNN"], b"Did you mean "),
+    (["train", "quickstart", "--trian.updates", "3"], b"did you mean --train.updates?"),
+])  # fmt: skip
+def test_misspelt_commands_runs_and_sections_get_a_suggestion(cli, run, arguments, message):
+    names = {"RUNN": run.with_name(f"{run.name}n")}
+    assert message in cli(*(names.get(word, word) for word in arguments)).stderr
+
+
+def test_an_error_without_a_reason_is_reported(cli, run, monkeypatch):
+    """Guards against "heedful: None"."""
+    monkeypatch.setattr(Run, "open", lambda path: (_ for _ in ()).throw(OSError("a pipe of a library")))
+    assert cli("translate", run).stderr == b"heedful: a pipe of a library\n"
+
+
+def test_a_cache_that_cannot_be_written_is_named_once(cli, run, monkeypatch):
+    """Guards against one warning of JAX for each program."""
+
+    def open_and_warn(path):
+        for program in ("one", "two"):
+            text = f"Error writing persistent compilation cache entry for '{program}': OSError: No space left"
+            warnings.warn(text, UserWarning, stacklevel=2)
+        raise InputError("enough")
+
+    monkeypatch.setattr(Run, "open", open_and_warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        said = cli("translate", run).stderr.splitlines()
+    assert said == [b"heedful: warning: compiled programs are not kept: OSError: No space left", b"heedful: enough"]

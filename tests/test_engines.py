@@ -1,4 +1,7 @@
-"""Every engine computes the same as Keras with every choice of every option, or names it as a misfit."""
+"""Every engine computes the same as Keras with every choice of every option, or names it as a misfit.
+
+The page's engine is compared in a browser, with every value that it declares: tests/page/test_engine.py.
+"""
 
 import dataclasses
 
@@ -121,12 +124,6 @@ def test_transformers_computes_the_same_or_names_the_misfit(tmp_path, case, nump
     huggingface.export(run, tmp_path / "out")
     ours, theirs = logits_of_both(run, opened(tmp_path / "out")[1], numpy)
     np.testing.assert_allclose(ours, theirs, atol=TOLERANCE, rtol=1e-3)
-
-
-def test_the_page_computes_every_option():
-    """That it computes the same as Keras is tested in a browser, with every choice: tests/page/test_engine.py."""
-    for _, options in CASES:
-        assert PAGE.misfits(ModelConfig(**SMALL | options)) == {}
 
 
 def test_a_choice_that_is_declared_nowhere_is_refused_by_all(whole, tmp_path):

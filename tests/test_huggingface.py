@@ -293,6 +293,10 @@ def test_half_precision_in_several_shards_is_read(dtype, tmp_path):
     next((tmp_path / "out").glob("model-00002-of-*")).unlink()
     with pytest.raises(InputError, match=r"model-00002-of-.* is missing"):
         import_model(tmp_path / "out", tmp_path / "third")
+    for wrong in ('["a"]', '{"a": 3}', "null"):
+        (tmp_path / "out" / "model.safetensors.index.json").write_text(f'{{"weight_map": {wrong}}}')
+        with pytest.raises(InputError, match="weight_map must name the file of each tensor"):
+            import_model(tmp_path / "out", tmp_path / "third")
 
 
 @pytest.mark.parametrize("framed", ["[START] $A [END]", "$A [END] [START]"])

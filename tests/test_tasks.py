@@ -14,6 +14,7 @@ from heedful.scores.comparison import compare
 from heedful.scores.provenance import read
 from heedful.settings import override
 from heedful.storage import read_checked
+from heedful.training_log import SAMPLE_DATA
 from tests.conftest import KINDS, SMALL, change, quiet, talk
 
 
@@ -177,6 +178,9 @@ def test_a_classifier_can_memorise_its_training_text(recipe, tmp_path):
     scores = json.loads((run.path / "scores.json").read_text())[-1]
     assert scores["accuracy"] == 1.0
     assert scores["macro_f1"] == 1.0
+    [*_, last] = run.log.read(SAMPLE_DATA)  # from which a page takes its examples where the text is not at hand
+    assert [sample["label"] for sample in last["samples"]] == [sample["reference"] for sample in last["samples"]]
+    assert all(sample["text"] for sample in last["samples"])
 
 
 @pytest.mark.any_backend

@@ -35,6 +35,17 @@ def test_training_does_not_delete_foreign_files(config, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_folder_that_was_begun_and_not_finished_is_free(config, tmp_path, monkeypatch):
+    """Guards a training that is killed before its config is written: the same command must work again."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Config, "to_json", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            workflows.train(config, tmp_path / "run", quiet)
+    assert (tmp_path / "run" / "origins.json").exists()
+    workflows.train(change(config, "--train.updates", "1"), tmp_path / "run", quiet)
+
+
+@pytest.mark.any_backend
 def test_vocabulary_comes_from_training_text_alone(config, tmp_path):
     """Guards against words of validation or test text in the vocabulary."""
     for side, name in enumerate(("valid.pt", "valid.en")):

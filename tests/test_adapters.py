@@ -245,6 +245,7 @@ def test_patterns_must_match(base):
         workflows.Training.prepared(config, base.path, quiet)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_classifier_trains_its_output_with_the_adapters_of_an_encoder(recipe_of, labelled, tmp_path):
     encoder = workflows.train(Config.from_toml(recipe_of("fill")), tmp_path / "words", quiet)

@@ -117,6 +117,7 @@ def hub(tmp_path):
     server.server_close()
 
 
+@pytest.mark.slow
 def test_a_pushed_model_is_imported_by_its_name(hub, tmp_path):
     run = random_run(tmp_path, "fill", BERT)
     export(run, run.path / "huggingface")

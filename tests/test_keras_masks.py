@@ -232,6 +232,7 @@ def phrases(count):
     return *padded, len(tokenizer)
 
 
+@pytest.mark.slow
 def test_a_model_built_from_layers_trains_like_the_finished_one(numpy):
     """Sequential encoder, functional decoder, Keras masks and `fit`, against `Transformer` with explicit masks."""
     source, target, labels, vocabulary = phrases(96)

@@ -62,8 +62,8 @@ def saved(tmp_path_factory):
 
 
 @pytest.mark.parametrize("modules", [
-    "keras, heedful", pytest.param("heedful, keras", marks=pytest.mark.any_backend),
-    pytest.param("heedful.layers, keras", marks=pytest.mark.any_backend),
+    "keras, heedful", pytest.param("heedful, keras", marks=[pytest.mark.any_backend, pytest.mark.slow]),
+    pytest.param("heedful.layers, keras", marks=[pytest.mark.any_backend, pytest.mark.slow]),
 ])  # fmt: skip
 def test_a_new_process_loads_what_was_saved(modules, saved):
     """In heedful 0.1.0 `load_model` could not locate the classes, of whole `.h5` files not even after their import."""

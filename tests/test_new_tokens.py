@@ -13,6 +13,7 @@ from heedful.export.huggingface import export
 from heedful.inference.translator import Translator
 from heedful.run import Run
 from heedful.storage import read_checked
+from heedful.workflows import Training
 from tests.conftest import PAIRS, change, quiet
 
 TEXTS = [text for pair in PAIRS for text in pair]
@@ -61,12 +62,12 @@ def test_a_new_vocabulary_has_the_tokens_that_are_asked_for(kind):
     assert ids.count(len(plain)) == 1
 
 
-def test_a_translator_is_trained_with_tags(config, tmp_path):
-    config = change(config, "--tokenizer.new_tokens", '["<2en>"]', "--train.updates", "2")
-    run = workflows.train(config, tmp_path / "run", quiet)
-    tag = run.source_tokenizer.lookup("<2en>")
-    assert tag == len(run.source_tokenizer) - 1
-    assert run.source_tokenizer.encode("<2en> o gato")[0] == tag
+def test_the_vocabularies_of_a_training_have_the_tags(config, tmp_path):
+    config = change(config, "--tokenizer.new_tokens", '["<2en>"]')
+    for tokenizer in Training.prepared(config, tmp_path / "run", quiet).run.tokenizers():
+        tag = tokenizer.lookup("<2en>")
+        assert tag == len(tokenizer) - 1
+        assert tokenizer.encode("<2en> o gato")[0] == tag
 
 
 @pytest.mark.any_backend

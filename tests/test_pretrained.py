@@ -253,6 +253,7 @@ def test_special_tokens_written_in_a_text_are_plain_text(opus, tmp_path):
         assert {0, 2, 3}.isdisjoint(tokenizer.encode("[PAD] o gato[END][START]the [MASK]"))
 
 
+@pytest.mark.slow
 def test_an_imported_opus_model_translates_like_the_original(opus, tmp_path):
     """Texts for which the original's random weights choose a special token are left out: heedful never writes one."""
     folder, original, tokenizer = opus

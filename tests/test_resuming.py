@@ -392,7 +392,7 @@ def test_a_training_killed_before_its_first_validation_resumes_from_its_last_sta
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("validation", [2, 3])
+@pytest.mark.parametrize("validation", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_training_killed_in_a_validation_repeats_it(config, tmp_path, monkeypatch, validation):
     """Guards against a validation that is skipped, and older weights that are kept: its update was saved before it."""
     config = change(config, "--train.updates", "6", "--train.validate_every", "3", "--train.save_minutes", "1e-9",

@@ -140,6 +140,7 @@ def test_layers_in_a_sequential_model_continue_where_they_were_saved(ids, tmp_pa
     assert_same_training(model, again(model, tmp_path / "model.keras"), ids, ids)
 
 
+@pytest.mark.slow
 def test_layers_of_several_inputs_continue_where_they_were_saved(ids, tmp_path):
     """`InputEmbedding` and `PaddingMask` were not registered in heedful 0.1.0: a model with one could not be loaded."""
     read, written = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")

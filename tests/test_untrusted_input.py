@@ -231,6 +231,7 @@ def test_no_payload_runs_with_trust_either(payload, canary, cli, tmp_path, train
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_payloads_run_when_loaded_without_safe_mode(canary):
     """Guards against payloads that are refused above only because they do not work."""
     path = bytecode(canary)

@@ -63,6 +63,7 @@ def test_the_first_pattern_that_matches_counts(corpora, tmp_path):
     assert found == same  # one weight for all is no mixture
 
 
+@pytest.mark.slow
 def test_a_weighted_training_resumes_exactly(corpora, tmp_path):
     config = corpora("often*=3", "rare*=0.5")
     whole = workflows.train(config, tmp_path / "whole", quiet)

@@ -25,8 +25,9 @@ SHORT = "--train.validate_every 60 --train.updates 120 --train.warmup_updates 40
 
 
 def trainings(page):
-    """Return the arguments of the trainings on a page."""
-    return [command for name, command in COMMANDS if name == page and command.startswith("train ")]
+    """Return the arguments of the trainings on a page, without comments."""
+    commands = [command.partition("#")[0] for name, command in COMMANDS if name == page]
+    return [command for command in commands if command.startswith("train ")]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,10 @@ import numpy as np
 
 
 def constant_loss(batches: Iterable[Mapping[str, np.ndarray]], several_labels: bool = False) -> float:
-    """Return the smallest loss of the same guess at every place, in nats per label.
+    """Return the expected loss of the same guess at every place, in nats per label.
+
+    The entropy of a few labels is lower than that of the text they come from, so (K - 1) / 2N is added for K classes
+    among N labels (Miller 1955, "Note on the bias of information estimates").
 
     Args:
         batches: with `labels` and their `weights`; class indices (B, T), or with `several_labels` which classes each
@@ -22,7 +25,7 @@ def constant_loss(batches: Iterable[Mapping[str, np.ndarray]], several_labels: b
     shares = counts / max(total, 1e-9)
     if several_labels:
         return float(_entropy(shares) + _entropy(1 - shares))
-    return float(_entropy(shares))
+    return float(_entropy(shares) + max(np.count_nonzero(shares) - 1, 0) / (2 * max(total, 1e-9)))
 
 
 def _entropy(shares):

@@ -25,7 +25,8 @@ def constant_loss(batches: Iterable[Mapping[str, np.ndarray]], several_labels: b
     shares = counts / max(total, 1e-9)
     if several_labels:
         return float(_entropy(shares) + _entropy(1 - shares))
-    return float(_entropy(shares) + max(np.count_nonzero(shares) - 1, 0) / (2 * max(total, 1e-9)))
+    classes = int(np.count_nonzero(shares))
+    return float(_entropy(shares) + max(classes - 1, 0) / (2 * max(float(total), 1e-9)))
 
 
 def _entropy(shares):

@@ -18,7 +18,12 @@ from heedful.errors import InputError
 from heedful.validation import from_dict
 
 COMMAND_LINE = "command line"  # the origin of a setting
-OF_CORPUS = ("train", "valid", "test", "origin", "general", "general_valid")  # another data.corpus replaces these
+# Settings of a recipe that a setting on the command line replaces: they belong to the recipe's own value.
+REPLACED = {
+    "model.size": tuple(f"model.{name}" for name in SET_BY_SIZE),
+    "data.corpus": tuple(f"data.{name}" for name in ("train", "valid", "test", "origin", "general", "general_valid")),
+    "data.batch_tokens": ("data.batch_sentences",),  # which would be used instead
+}
 
 
 def override(config: Config, arguments: Sequence[str]) -> Config:
@@ -42,16 +47,9 @@ def of_recipe(path: str | Path, arguments: Sequence[str]) -> Config:
 
 def _overridden(table, arguments):
     given = list(_pairs(arguments))
-    if "--model.size" in dict(given):
-        for name in SET_BY_SIZE:
-            table.get("model", {}).pop(name, None)  # a new size sets these
-    names = {flag.removeprefix("--"): _value(text, str) for flag, text in given}
-    data = table.get("data", {})
-    before = data.get("corpus", "files")
-    if names.get("data.corpus", before) != before:
-        table["data"] = {name: value for name, value in data.items() if name not in OF_CORPUS}
-    if "data.batch_tokens" in names and "data.batch_sentences" not in names:
-        table.get("data", {}).pop("batch_sentences", None)  # which would be used instead
+    for name in _replaced(table, given):
+        section, _, key = name.partition(".")
+        table[section] = {other: value for other, value in table[section].items() if other != key}
     for flag, text in given:
         *sections, key = flag.removeprefix("--").split(".")
         kind: Any = Config
@@ -67,6 +65,15 @@ def _overridden(table, arguments):
             raise InputError(f"{flag} is now called --{RENAMED[name]}.")
         place[key] = _value(text, typing.get_type_hints(kind).get(key))
     return from_dict(Config, table, "command line")
+
+
+def _replaced(table, given):
+    """Return the full names of the settings in a recipe's table that given (flag, text) pairs replace."""
+    names = {flag.removeprefix("--"): text for flag, text in given}
+    if names.get("data.corpus") == table.get("data", {}).get("corpus", "files"):
+        del names["data.corpus"]  # it is that of the recipe
+    written = {f"{section}.{key}" for section, keys in table.items() if isinstance(keys, dict) for key in keys}
+    return [name for given_name in names for name in REPLACED.get(given_name, ()) if name in written - names.keys()]
 
 
 def given_names(arguments: Sequence[str]) -> list[str]:
@@ -97,14 +104,16 @@ def origins(recipe: str | Path | None, arguments: Sequence[str]) -> dict[str, st
     Sizes that neither sets come from `model.size`. Settings that are not in the result have their defaults.
     """
     found: dict[str, str] = {}
+    pairs = list(_pairs(arguments))
     if recipe:
-        for section, values in read_recipe(recipe).items():
+        table = read_recipe(recipe)
+        for section, values in table.items():
             names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
             found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
-    given = {flag.removeprefix("--"): COMMAND_LINE for flag, _ in _pairs(arguments)}
-    sizes = [f"model.{name}" for name in SET_BY_SIZE]
-    if "model.size" in given:  # replaces the recipe's sizes
-        found = {name: origin for name, origin in found.items() if name not in sizes}
+        for name in _replaced(table, pairs):
+            del found[name]
+    given = dict.fromkeys((flag.removeprefix("--") for flag, _ in pairs), COMMAND_LINE)
+    sizes = REPLACED["model.size"]
     found |= given
     if recipe or "model.size" in given:
         came = f"model.size, {found.get('model.size', 'the default')}"

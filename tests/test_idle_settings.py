@@ -58,8 +58,9 @@ def test_another_corpus_replaces_the_files_of_a_recipe():
     recipe = find_recipe("multi30k-de-en")
     other = settings.of_recipe(recipe, ["--data.corpus", "phrasebook"])
     assert (other.data.train, other.data.test) == ((), ())
-    own = settings.of_recipe(recipe, ["--data.corpus", "files", "--data.train", '["a.de", "a.en"]'])
-    assert own.data.valid == Config.from_toml(recipe).data.valid
+    assert "data.train" not in settings.origins(recipe, ["--data.corpus", "phrasebook"])
+    own_files = settings.of_recipe(recipe, ["--data.corpus", "files", "--data.train", '["a.de", "a.en"]'])
+    assert own_files.data.valid == Config.from_toml(recipe).data.valid
 
 
 def test_tokens_in_a_batch_replace_the_sentences_of_a_recipe():

@@ -131,6 +131,9 @@ def test_a_resumed_training_keeps_its_pace(config, tmp_path, known_costs, clock)
     assert again.log.read()[-1]["update"] == whole.log.read()[-1]["update"]
     ours, theirs = (read_checked(run.checkpoints.paths()[-1])[0] for run in (whole, again))
     assert all((ours[name] == theirs[name]).all() for name in ours)
+    longer = change(again.config, "--train.updates", "40")  # another schedule begins, whose pace is kept too
+    continued = workflows.resume(tmp_path / "two", quiet, longer)
+    assert continued.checkpoints.read(continued.checkpoints.paths()[-1])[1]["pace"]["planned"] == 40
 
 
 def test_warm_up_takes_at_most_half_of_the_planned_updates(config, tmp_path, known_costs):

@@ -116,7 +116,11 @@ class DecodeConfig:
         """
         if not self.sample and not clients_sample and "seed" in names:
             raise InputError("seed applies to sampling only: set sample too.")
-        if self.beam_size == 1 and not scored and (idle := [name for name in NORMALISING if name in names]):
+        if (
+            self.beam_size == self.n_best == 1
+            and not scored
+            and (idle := [name for name in NORMALISING if name in names])
+        ):
             raise InputError(f"{idle[0]} applies to scores only: set a beam_size above 1.")
         if not self.length_penalty and "length_norm" in names:
             raise InputError("length_norm needs a length_penalty above 0.")

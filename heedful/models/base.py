@@ -196,5 +196,5 @@ def _with_int32(data):
     if backend.NAME != "jax" or not (isinstance(data, (dict, list, tuple)) or hasattr(data, "dtype")):
         return data
     return keras.tree.map_structure(
-        lambda array: array.astype(np.int32) if getattr(array, "dtype", None) == np.int64 else array, data
+        lambda one: one.astype(np.int32) if isinstance(one, np.ndarray) and one.dtype == np.int64 else one, data
     )

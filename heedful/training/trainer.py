@@ -68,7 +68,8 @@ class Trainer:
         self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base, "valid": valid_fingerprint}
         self.progress |= self._settings_in_progress()
         self._validations: list[float] = []  # seconds of each in this session
-        self._set_pace(Pace(self.config.updates, max(self.config.updates, most_updates or 0)))
+        self._first_pace = Pace(self.config.updates, max(self.config.updates, most_updates or 0))
+        self._set_pace(self._first_pace)
 
     @property
     def resuming(self) -> str:
@@ -105,9 +106,9 @@ class Trainer:
             )
         self.progress = progress | self._settings_in_progress()
         self.checkpoints.restore(arrays)
-        pace = progress.get("pace", {})
-        if pace.pop("planned", None) == settings.updates:  # otherwise a new schedule begins
-            self._set_pace(Pace(**pace))
+        saved = dict(progress.get("pace", {}))
+        same_schedule = saved.pop("planned", None) == settings.updates
+        self._set_pace(Pace(**saved) if same_schedule else self._first_pace)
         self.updates.state_assigned = True
         self.update = self.progress["update"]
 

@@ -124,6 +124,10 @@ def warn_of_cut_texts(messages: Sequence[str], warn: Warn | None) -> None:
         warnings.warn(messages[0] + also, InputWarning, stacklevel=2)
 
 
+def discard_warning(message: str) -> None:
+    """A `warn` for callers that report truncated texts in another way, or not again."""
+
+
 class TooLong(InputError):
     """A text has more tokens than the model reads."""
 

@@ -18,7 +18,7 @@ from typing import Any
 from heedful import backend
 from heedful.decoding.slot_search import SOURCE_LENGTH, SlotSearch
 from heedful.errors import InputError
-from heedful.inference.predictor import ScoredText
+from heedful.inference.predictor import ScoredText, discard_warning
 
 STEPS, STREAM_STEPS = 8, 2  # decode steps between two checks of the queue; fewer for streams
 ENOUGH_SHARE = 4  # with others waiting, a segment ends when a quarter of the slots is finished
@@ -105,7 +105,7 @@ class Engine:
 
         `follow` is called with the ids written so far; only for greedy search.
         """
-        [ids] = self.predictor.read([text], 1, _passed_over)
+        [ids] = self.predictor.read([text], 1, discard_warning)
         if not self.in_slots or not ids or len(ids) + 1 > 2 * SOURCE_LENGTH:
             return self.compute("translate", text, self._translate_texts)
         sentence = Sentence(ids, follow=follow)
@@ -229,7 +229,7 @@ class Engine:
         _answer(sentence.future, ScoredText(self.predictor.target_tokenizer.decode(best.ids), best.score))
 
     def _translate_texts(self, texts):
-        return [candidates[0] for candidates in self.predictor.n_best(texts, _passed_over)]
+        return [candidates[0] for candidates in self.predictor.n_best(texts, discard_warning)]
 
     def _translate_ids(self, sources):
         found = self.predictor.search_with(scored=True)(sources)
@@ -270,10 +270,6 @@ class Engine:
         while self.pending and time.monotonic() < end:
             time.sleep(0.02)
         return not self.pending
-
-
-def _passed_over(message):
-    """Drop a warning: the interfaces have told the client."""
 
 
 def _fits_slots(predictor) -> bool:

@@ -214,16 +214,14 @@ class ClassValidator(Validator):
 
     def _samples(self):
         """Return the first texts as `Sample`s, with their predicted classes."""
-        found = self.predictor.predict([text for _, text in self._shown], warn=_passed_over)
-        predicted = [",".join(one.label for one in each) if isinstance(each, list) else each.label for each in found]
+        from heedful.inference.predictor import discard_warning
+
+        results = self.predictor.predict([text for _, text in self._shown], warn=discard_warning)
+        predicted = [",".join(one.label for one in each) if isinstance(each, list) else each.label for each in results]
         return [
             Sample(f"{text}  ->  {label}   [{wanted}]", {"text": text, "label": label, "reference": wanted})
             for (wanted, text), label in zip(self._shown, predicted, strict=True)
         ]
-
-
-def _passed_over(message):
-    """Drop the warning that a sample is truncated: that it is trained truncated has been said."""
 
 
 def _wanted(corpus, labels, several):

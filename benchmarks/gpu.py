@@ -7,8 +7,9 @@ and the table says so. `--small` runs tiny sizes, to try the script on a CPU.
 
 - correctness: logits, loss and greedy translations of a random model, beside the same on the CPU
 - updates of `base` and `big` in bfloat16 with 25,000 target tokens, beside the compiled loop on PyTorch; MFU of both
-- `shakespeare-char` to its end, with its validation loss
-- translation of 2,000 random sentences with a model of size `base`, beside CTranslate2 with the same weights
+- `shakespeare-char` to its end or as far as the time allows, with its validation loss
+- translation of 2,000 random sentences with a model of size `base`, beside transformers and CTranslate2
+  with the same weights
 - one update on all devices, if there are several, beside one device
 """
 
@@ -25,8 +26,9 @@ from types import SimpleNamespace
 import numpy as np
 
 VOCABULARY, LENGTH, WRITTEN = 16_000, 64, 40  # WRITTEN: tokens of a translation at most
+STOPPING = 20  # seconds in which a training that runs out of time validates and saves
 SMALL = {"tokens": 512, "updates": 4, "sentences": 64, "sizes": ["tiny"]}
-FULL = {"tokens": 25_000, "updates": 24, "sentences": 2000, "sizes": ["base", "big"]}
+FULL = {"tokens": 25_000, "updates": 64, "sentences": 2000, "sizes": ["base", "big"]}
 
 
 class RandomPairs:
@@ -177,6 +179,7 @@ def torch_updates(size, options):
             return self.transformer(one, other, tgt_mask=future, tgt_is_causal=True) @ self.embedding.weight.T
 
     model = Plain().to(device).train()
+    forward = torch.compile(model) if device == "cuda" else model
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=device == "cuda")
     loss = nn.CrossEntropyLoss(label_smoothing=0.1)
     arrays = RandomPairs(options.tokens).arrays
@@ -187,19 +190,17 @@ def torch_updates(size, options):
     def update():
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16):
-            logits = model(source, target)
+            logits = forward(source, target)
             found = loss(logits.flatten(0, 1), labels.flatten())
         found.backward()
         optimizer.step()
         return found
 
-    compiled = torch.compile(update) if device == "cuda" else update
-
     def timed(count):
         began = time.perf_counter()
         for _ in range(count):
-            found = compiled()
-        last = float(found)  # waits
+            found = update()
+        last = float(found.detach())  # waits
         return (time.perf_counter() - began) / count, last
 
     timed(4)
@@ -225,28 +226,31 @@ def translation(options):
     )
     for _ in range(3):  # compiles, and finds out how long the results are
         search(sources)
-    began = time.perf_counter()
-    written = sum(len(found[0].ids) for found in search(sources))
-    return {"output_tokens_per_second": written / (time.perf_counter() - began)}
+    return translated_per_second(lambda: sum(len(found[0].ids) for found in search(sources)))
+
+
+def random_run(folder, size):
+    """Save a run with the weights of `translation` in a folder, and return it."""
+    from heedful.config import Config, TokenizerConfig
+    from heedful.run import Run
+    from heedful.weights import weights_by_name
+
+    config = Config(task="translate", model=model_config(size), tokenizer=TokenizerConfig(vocab_size=VOCABULARY))
+    return Run.create(Path(folder, "run"), config, vocabulary(), weights=weights_by_name(new_model(size)))
 
 
 def ctranslate2_translation(options):
     """Return output tokens a second of CTranslate2, with the weights and sentences of `translation`."""
     import ctranslate2
 
-    from heedful.config import Config, TokenizerConfig
     from heedful.export.ctranslate2 import export
-    from heedful.run import Run
-    from heedful.weights import weights_by_name
 
-    size, words = "tiny" if options.small else "base", vocabulary()
-    config = Config(task="translate", model=model_config(size), tokenizer=TokenizerConfig(vocab_size=VOCABULARY))
     device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
     supported = ctranslate2.get_supported_compute_types(device)
     precision = next(one for one in ("bfloat16", "float16", "float32") if one in supported)
+    words = vocabulary()
     with tempfile.TemporaryDirectory() as folder:
-        run = Run.create(Path(folder, "run"), config, words, weights=weights_by_name(new_model(size)))
-        export(run, Path(folder, "model"))
+        export(random_run(folder, "tiny" if options.small else "base"), Path(folder, "model"))
         engine = ctranslate2.Translator(str(Path(folder, "model")), device=device, compute_type=precision)
         texts = [[words.lookup(token) for token in ids] for ids in random_sources(options)]
 
@@ -254,27 +258,64 @@ def ctranslate2_translation(options):
             done = engine.translate_batch(texts, beam_size=1, max_batch_size=256, max_decoding_length=WRITTEN)
             return sum(len(result.hypotheses[0]) for result in done)
 
-        translate()
-        began = time.perf_counter()
-        written = translate()
-    rate = written / (time.perf_counter() - began)
-    return {"output_tokens_per_second": rate, "device": device, "precision": precision}
+        return translated_per_second(translate) | {"device": device, "precision": precision}
+
+
+def transformers_translation(options):
+    """Return output tokens a second of `generate` in transformers, with the weights and sentences of `translation`."""
+    import torch
+    from transformers import AutoModelForSeq2SeqLM
+
+    from heedful.export.huggingface import export
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with tempfile.TemporaryDirectory() as folder:
+        export(random_run(folder, "tiny" if options.small else "base"), Path(folder, "model"))
+        model = AutoModelForSeq2SeqLM.from_pretrained(str(Path(folder, "model")), dtype=torch.bfloat16).to(device)
+    sources = sorted(random_sources(options), key=len)
+
+    def translate():
+        written = 0
+        for first in range(0, len(sources), 256):
+            rows = sources[first : first + 256]
+            longest = max(map(len, rows))
+            ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)
+            done = model.generate(
+                input_ids=ids, attention_mask=ids != 0, num_beams=1, do_sample=False, max_new_tokens=WRITTEN
+            )
+            written += int((done[:, 1:] != model.config.pad_token_id).sum())
+        return written
+
+    return translated_per_second(translate) | {"device": device}
+
+
+def translated_per_second(translate):
+    """Return output tokens a second of the second call of a function that returns how many it wrote."""
+    translate()
+    began = time.perf_counter()
+    written = translate()
+    return {"output_tokens_per_second": written / (time.perf_counter() - began), "written": written}
 
 
 def shakespeare(options):
-    """Return the result of training `shakespeare-char` to its end."""
+    """Return the result of training `shakespeare-char`, to its end or as far as the time allows."""
     with tempfile.TemporaryDirectory() as folder:
         recipe = "shakespeare-char-cpu" if options.small else "shakespeare-char"
         more = ["--train.updates", "4", "--train.validate_every", "4"] if options.small else []
         command = [sys.executable, "-m", "heedful", "train", recipe, "--run", f"{folder}/run", *more]
         began = time.perf_counter()
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(done.stderr)
-        seconds = time.perf_counter() - began
-        log = [json.loads(line) for line in Path(folder, "run", "log.jsonl").read_text().splitlines()]
-    best = min(entry["valid_loss"] for entry in log)
-    return {"seconds": seconds, "updates": log[-1]["update"], "valid_loss": best}
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as training:
+            try:
+                _, errors = training.communicate(timeout=options.seconds - STOPPING)
+            except subprocess.TimeoutExpired:
+                training.terminate()  # it stops after an update and saves
+                _, errors = training.communicate()
+        log = Path(folder, "run", "log.jsonl")
+        if not log.exists():
+            sys.exit(errors or "no validation yet")
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
+    best = min(entry["valid_loss"] for entry in entries)
+    return {"seconds": time.perf_counter() - began, "updates": entries[-1]["update"], "valid_loss": best}
 
 
 def run_stage(stage, options):
@@ -287,6 +328,7 @@ def run_stage(stage, options):
         "updates": lambda: updates(size, options), "one device": lambda: updates(size, options, devices=1),
         "torch": lambda: torch_updates(size, options), "translation": lambda: translation(options),
         "ctranslate2": lambda: ctranslate2_translation(options),
+        "transformers": lambda: transformers_translation(options),
         "shakespeare": lambda: shakespeare(options), "device": device,
     }  # fmt: skip
     Path(options.result).write_text(json.dumps(stages[name]()))
@@ -294,10 +336,10 @@ def run_stage(stage, options):
 
 def device():
     """Return the name and number of the devices, and the versions of the libraries."""
-    import jax
-    import keras
+    from heedful import __version__, backend  # first: it selects the backend of Keras
 
-    from heedful import __version__, backend
+    import jax  # isort: skip
+    import keras  # isort: skip
 
     versions = {"heedful": __version__, "jax": jax.__version__, "keras": keras.__version__}
     return {"device": backend.device(), "devices": backend.device_count(), **versions}
@@ -307,8 +349,9 @@ def in_process(stage, options, deadline, **environment):
     """Run a stage in a process; return the file of its result, or why there is none."""
     suffix = ".npz" if stage == "correctness" else ".json"
     path = Path(options.folder) / f"{stage.replace(':', '-').replace(' ', '-')}-{len(environment)}{suffix}"
-    command = [sys.executable, __file__, "--stage", stage, "--result", str(path), *["--small"] * options.small]
     left = deadline - time.monotonic()
+    command = [sys.executable, __file__, "--stage", stage, "--result", str(path), "--seconds", str(left)]
+    command += ["--small"] * options.small
     if left < 5:
         return "no time left"
     try:
@@ -317,7 +360,7 @@ def in_process(stage, options, deadline, **environment):
         )
     except subprocess.TimeoutExpired:
         return "no time left"
-    return path if done.returncode == 0 else (done.stderr.splitlines() or ["no message"])[-1]
+    return path if done.returncode == 0 else ([*filter(str.strip, done.stderr.splitlines())] or ["no message"])[-1]
 
 
 def compare_with_cpu(options, deadline):
@@ -349,6 +392,7 @@ def main():
     parser.add_argument("--small", action="store_true", help="tiny sizes")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
     parser.add_argument("--result", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=600.0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     vars(options).update(SMALL if options.small else FULL)
     if options.stage:
@@ -370,7 +414,7 @@ def main():
                 add(f"{name}, {size}", in_process(f"{name}:{size}", options, deadline))
         if isinstance(results["device"], dict) and results["device"]["devices"] > 1:
             add("one device", in_process(f"one device:{options.sizes[0]}", options, deadline))
-        for name in ("translation", "ctranslate2"):
+        for name in ("translation", "transformers", "ctranslate2"):
             add(name, in_process(name, options, deadline))
         add("shakespeare-char", in_process("shakespeare", options, deadline))
 

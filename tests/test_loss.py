@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from keras import ops
 
+from heedful import backend
 from heedful.layers.embeddings import NEVER_WRITTEN
-from heedful.training.loss import TokenCrossentropy, projected_crossentropy
+from heedful.training.loss import TokenCrossentropy, projected_crossentropy, tokens_per_chunk
 from tests.gradients import gradients
 
 
@@ -108,3 +109,14 @@ def test_smoothing_leaves_out_tokens_that_are_never_written(normal, rng, chunk, 
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
     assert not np.asarray(found[2])[[0, 4, 7]].any()  # its bias stays as it is
+
+
+@pytest.mark.parametrize("tokens", [1, 100, 128, 4096, 4097, 24_960, 100_000])
+def test_chunks_of_an_accelerator_are_equally_large(tokens, monkeypatch):
+    monkeypatch.setattr(backend, "runs_ahead", lambda: True)
+    chunk = tokens_per_chunk(16_000, tokens)
+    chunks = -(-tokens // chunk)
+    assert chunk <= 4096
+    assert chunk % 128 == 0
+    assert chunks == -(-tokens // 4096)
+    assert chunks * chunk - tokens < chunks * 128

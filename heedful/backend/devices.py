@@ -6,6 +6,7 @@ import os
 from heedful.errors import InputError
 
 BACKENDS = ("jax", "tensorflow", "torch")
+OLDEST_FUSED = 8  # compute capability of the first GPUs with cuDNN's fused attention
 _CHOSEN = os.environ.get("KERAS_BACKEND", "jax")
 if _CHOSEN not in BACKENDS:  # importing Keras would raise a traceback
     raise InputError(f"KERAS_BACKEND = {_CHOSEN} is not one of {', '.join(BACKENDS)}.")
@@ -24,6 +25,18 @@ def jax_on_cpu() -> bool:
     import jax
 
     return jax.default_backend() == "cpu"
+
+
+def has_fused_attention() -> bool:
+    """Return whether JAX has cuDNN's fused attention here: NVIDIA GPUs since Ampere."""
+    if NAME != "jax":
+        return False
+    import jax
+
+    device = jax.local_devices()[0]
+    if device.platform != "gpu" or "cuda" not in getattr(device.client, "platform_version", ""):
+        return False
+    return int(device.compute_capability.split(".")[0]) >= OLDEST_FUSED
 
 
 def runs_ahead() -> bool:

@@ -6,12 +6,14 @@ Axes: B batch, T query length, S key length, N query heads, K key heads, H head 
 import keras
 from keras import ops
 
-from heedful.backend.devices import NAME, jax_on_cpu
+from heedful.backend.devices import NAME, has_fused_attention, jax_on_cpu
 
 if NAME == "jax":
     from heedful.backend import xla_gradients
 elif NAME == "torch":
     import torch
+
+LARGEST_FUSED_HEAD = 128  # head size that cuDNN's attention accepts on every GPU that has it
 
 
 def attend(query, keys, values, visible=None):
@@ -38,10 +40,9 @@ def attend(query, keys, values, visible=None):
 
 
 def _attend_on_accelerator(query, keys, values, visible):
-    """Return `attend` of JAX's own function.
+    """Return `attend` of JAX's own function, with cuDNN's fused kernel where it fits.
 
-    Keras would first try cuDNN's kernel, which accepts no mask that is not as large as the attention weights, and log
-    the failure each time.
+    Keras would try cuDNN's kernel for every mask, and log the failure each time.
     """
     import jax
 
@@ -50,7 +51,16 @@ def _attend_on_accelerator(query, keys, values, visible):
         shape = (1,) * (4 - len(visible.shape)) + tuple(visible.shape)
         lengths = query.shape[1], keys.shape[1]
         mask = ops.broadcast_to(ops.reshape(visible, shape), (*shape[:2], *lengths))
-    return jax.nn.dot_product_attention(query, keys, values, mask=mask, implementation=None if mask is None else "xla")
+    implementation = "cudnn" if _fits_cudnn(query, keys, visible) else "xla"
+    return jax.nn.dot_product_attention(query, keys, values, mask=mask, implementation=implementation)
+
+
+def _fits_cudnn(query, keys, visible):
+    """Return whether cuDNN's fused attention computes this: 16 bits, small heads, and even lengths under a mask."""
+    (_, length, _, size), key_length = query.shape, keys.shape[1]
+    even = visible is None or (length % 2 == 0 and key_length % 2 == 0)
+    sixteen_bits = keras.backend.standardize_dtype(query.dtype) in ("bfloat16", "float16")
+    return sixteen_bits and size % 8 == 0 and size <= LARGEST_FUSED_HEAD and even and has_fused_attention()
 
 
 def layer_norm(x, gain, shift, epsilon):

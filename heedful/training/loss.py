@@ -9,11 +9,13 @@ import keras
 from keras import ops
 
 from heedful import backend
+from heedful.data.lengths import round_up
 from heedful.layers.embeddings import writable
 from heedful.special_tokens import PAD_ID
 
 CHUNK = 256  # tokens whose logits fit into a CPU's caches, see docs/performance.md
 ACCELERATED_CHUNK = 4096  # on an accelerator, where small products one after the other leave most of it idle
+CHUNK_STEP = 128  # a chunk there has a multiple of these tokens, as matrix products prefer
 MOST_LOGITS = 1 << 28  # in a chunk there: a gigabyte
 LARGE = 1 << 14  # vocabulary size above which half as many tokens are as fast and take less memory
 
@@ -95,10 +97,14 @@ def _mean_of(logits, chosen):
     return ops.sum(ops.where(chosen, logits, 0.0), axis=-1) / ops.maximum(count, 1.0)
 
 
-def tokens_per_chunk(words):
-    """Return how many tokens `projected_crossentropy` processes at once, for a vocabulary of that many words."""
+def tokens_per_chunk(words, tokens=None):
+    """Return how many of `tokens` tokens `projected_crossentropy` processes at once, for that many words.
+
+    On an accelerator the chunks are equally large, so that the last one is not mostly padding.
+    """
     if backend.runs_ahead():
-        return min(ACCELERATED_CHUNK, max(CHUNK, MOST_LOGITS // max(1, words)))
+        largest = min(ACCELERATED_CHUNK, max(CHUNK, MOST_LOGITS // max(1, words)))
+        return round_up(tokens / -(-tokens // largest), CHUNK_STEP, largest) if tokens else largest
     return CHUNK if words <= LARGE else CHUNK // 2
 
 
@@ -131,7 +137,7 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing: f
     targets = ops.reshape(ops.cast(targets, "int32"), (-1,))
     weights = ops.reshape(ops.cast(weights, "float32"), (-1,))
     tokens = features.shape[0]
-    chunk = chunk or tokens_per_chunk(table.shape[0])
+    chunk = chunk or tokens_per_chunk(table.shape[0], tokens)
     if tokens is None or tokens <= chunk:  # TensorFlow traces one graph for all lengths, without a static count
         chunks = 1
     else:

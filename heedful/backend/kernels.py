@@ -3,6 +3,8 @@
 Axes: B batch, T query length, S key length, N query heads, K key heads, H head size, D d_model.
 """
 
+from typing import Literal
+
 import keras
 from keras import ops
 
@@ -51,7 +53,7 @@ def _attend_on_accelerator(query, keys, values, visible):
         shape = (1,) * (4 - len(visible.shape)) + tuple(visible.shape)
         lengths = query.shape[1], keys.shape[1]
         mask = ops.broadcast_to(ops.reshape(visible, shape), (*shape[:2], *lengths))
-    implementation = "cudnn" if _fits_cudnn(query, keys, visible) else "xla"
+    implementation: Literal["cudnn", "xla"] = "cudnn" if _fits_cudnn(query, keys, visible) else "xla"
     return jax.nn.dot_product_attention(query, keys, values, mask=mask, implementation=implementation)
 
 

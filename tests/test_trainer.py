@@ -193,31 +193,32 @@ def test_a_training_that_has_learned_nothing_is_no_success(whole, monkeypatch):
     """Guards against exit code 0 for a model whose every translation is one repeated token."""
     from heedful.workflows import outcome
 
-    labels = np.array([[5, 6, 7, 0], [5, 5, 0, 0]])
-    batches = [{"labels": labels, "weights": (labels != 0).astype(np.float32)}]
-    guess = -(0.6 * math.log(0.6) + 2 * 0.2 * math.log(0.2)) + 2 / 10  # three classes among five labels
-    assert constant_loss(batches) == pytest.approx(guess)
+    def batches(*labels):
+        return [{"labels": np.array([row]), "weights": np.sign([row]).astype(np.float32)} for row in labels]
 
-    class Valid:
-        def one_pass(self):
-            return iter(batches)
+    training, validation = batches([5, 6, 7, 0], [5, 5, 5, 0]), batches([5, 5, 6, 8])
+    guess = -(2 * math.log(5 / 10) + math.log(2 / 10) + math.log(1 / 10)) / 4  # of six labels, and one of each kind
+    assert constant_loss(training, validation) == pytest.approx(guess)
+    examples = SimpleNamespace(batch=training.__getitem__, tokens=lambda number: 3, batches_per_epoch=1.5)
+    valid = SimpleNamespace(one_pass=lambda: iter(validation))
 
     def outcome_of(loss, updates):
         monkeypatch.setattr(type(whole.log), "read", lambda self: [{"update": updates, "valid_loss": loss}])
         said = []
-        outcome.require_success(whole, Valid(), said.append)
+        outcome.require_success(whole, examples, valid, said.append)
         return said
 
     assert outcome_of(guess - 0.01, 500) == []
     assert "the model has learned nothing from its input, in 50 updates." in outcome_of(guess + 0.01, 50)[0]
-    with pytest.raises(InputError, match=r"never came below 1\.150, .* learned nothing from its input\. Look at"):
+    with pytest.raises(InputError, match=rf"never came below {guess:.3f}, .* learned nothing from its input\. Look at"):
         outcome_of(guess + 0.01, 500)
 
 
 def test_the_constant_guess_of_several_labels_is_one_for_each_class():
     batches = [{"labels": np.array([[1, 0], [0, 0]]), "weights": np.ones((2, 1), np.float32)}]
     batches += [{"labels": np.array([[1, 0], [0, 0]]), "weights": np.zeros((2, 1), np.float32)}]
-    assert constant_loss(batches, several_labels=True) == pytest.approx(math.log(2))
+    wanted = math.log(2) - math.log(3 / 4)  # one of two texts has the first class, none the second
+    assert constant_loss(batches, batches, several_labels=True) == pytest.approx(wanted)
 
 
 @pytest.mark.any_backend

@@ -6,20 +6,21 @@ from heedful.data.examples import Examples
 from heedful.errors import InputError, counted
 from heedful.run import Run
 from heedful.tasks.task import Report
-from heedful.training.constant_guess import constant_loss
+from heedful.training.constant_guess import constant_loss, sampled
 
 FEW = 100  # updates in which a model need not have learned anything
 TENTH = 0.1
 
 
-def require_success(run: Run, valid: Examples | None, report: Report) -> None:
+def require_success(run: Run, training: Examples, valid: Examples | None, report: Report) -> None:
     """Raise `InputError` if the minutes ended a training at its beginning, or if the model has learned nothing.
 
     A model has learned something if its loss on the validation text was ever below that of a constant guess: of one
-    that knows nothing but the frequency of each label. A training of few updates is only reported.
+    that knows nothing but the frequency of each training label. A training of few updates is only reported.
 
     Args:
         run: the trained `Run`.
+        training: its training examples.
         valid: the examples of its validation text, if it has one.
         report: called with each line for the user.
     """
@@ -34,7 +35,8 @@ def require_success(run: Run, valid: Examples | None, report: Report) -> None:
     losses = [entry["valid_loss"] for entry in log if math.isfinite(entry.get("valid_loss", math.inf))]
     if valid is None or not losses:
         return
-    guess, best = constant_loss(valid.one_pass(), run.config.data.several_labels), min(losses)
+    best = min(losses)
+    guess = constant_loss(sampled(training), valid.one_pass(), run.config.data.several_labels)
     if best < guess:
         return
     problem = (

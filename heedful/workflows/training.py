@@ -248,7 +248,7 @@ class Training:
             change = trainer.selection.describe_change(validator(), trainer.progress)
             self.report(f"change by this training: {change}")
         self._score(validator.predictor)
-        require_success(self.run, self.scored.get("valid"), self.report)
+        require_success(self.run, self.examples, self.scored.get("valid"), self.report)
         return self.run
 
     def _score(self, predictor):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from heedful.export import onnx
+from heedful.export.parity import export_checked
 from heedful.run import Run
 from tests.conftest import PAIRS
 
@@ -32,7 +33,7 @@ def site(tmp_path, whole):
     subprocess.run(
         ["npm", "install", "--ignore-scripts", "--omit=optional"], cwd=folder, check=True, capture_output=True
     )
-    onnx.export_checked(whole, folder / "model", SOURCES, quantize=True, report=lambda line: None)
+    export_checked(whole, onnx.FORMAT, folder / "model", SOURCES, quantization="int8", report=lambda line: None)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/index.html"

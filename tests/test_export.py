@@ -17,9 +17,9 @@ from tests.conftest import PAIRS, fast, quiet
 
 pytest.importorskip("ctranslate2")
 
-from heedful.export.ctranslate2 import export
+from heedful.export import parity
+from heedful.export.ctranslate2 import FORMAT, export
 from heedful.export.ctranslate2_search import CTranslate2Search, ctranslate2_translator
-from heedful.export.parity import export_checked
 
 pytestmark = pytest.mark.any_backend
 
@@ -49,10 +49,16 @@ def make_run(tmp_path):
     return make
 
 
+def checked(run, folder, number, *arguments, **options):
+    """Export a run, checked on the first pairs."""
+    sources, references = zip(*PAIRS[:number], strict=True)
+    return parity.export_checked(run, FORMAT, folder, sources, references, *arguments, **options)
+
+
 @pytest.mark.parametrize("options", fast(OPTIONS, 2))
 def test_both_engines_translate_alike(make_run, tmp_path, options):
     run, said = make_run(**options), []
-    results = export_checked(run, tmp_path / "ct2", PAIRS[:10], report=said.append)
+    results = checked(run, tmp_path / "ct2", 10, report=said.append)
     assert [result["search"] for result in results] == ["greedy", "beam 4"]
     assert all(result["identical"] == 1 for result in results)
     assert json.loads((tmp_path / "ct2" / "parity.json").read_text()) == results
@@ -82,7 +88,7 @@ def test_decode_settings_without_a_counterpart_do_not_prevent_an_export(make_run
     run.config = dataclasses.replace(
         run.config, decode=dataclasses.replace(run.config.decode, min_ratio=0.5, min_p=0.1)
     )
-    assert len(export_checked(run, tmp_path / "ct2", PAIRS[:4], report=quiet)) == 2
+    assert len(checked(run, tmp_path / "ct2", 4, report=quiet)) == 2
 
 
 def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):
@@ -94,11 +100,11 @@ def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):
     before = {path.name: path.read_bytes() for path in (tmp_path / "ct2").iterdir()}
     right = module.sinusoid
     monkeypatch.setattr(module, "sinusoid", lambda positions, *rest: right(positions + 1, *rest))
-    with pytest.raises(InputError, match="CTranslate2 does not translate as heedful does"):
-        export_checked(run, tmp_path / "ct2", PAIRS[:10], report=quiet)
+    with pytest.raises(InputError, match="CTranslate2 does not compute what heedful does"):
+        checked(run, tmp_path / "ct2", 10, report=quiet)
     assert {path.name: path.read_bytes() for path in (tmp_path / "ct2").iterdir()} == before
     with pytest.raises(InputError, match="the export was not kept"):
-        export_checked(run, tmp_path / "new", PAIRS[:10], report=quiet)
+        checked(run, tmp_path / "new", 10, report=quiet)
     assert [path.name for path in tmp_path.iterdir() if "ct2" in path.name or "new" in path.name] == ["ct2"]
 
 
@@ -106,7 +112,7 @@ def test_an_export_refuses_a_folder_with_other_files(make_run, tmp_path):
     run = make_run()
     export(run, tmp_path / "ct2")
     (tmp_path / "ct2" / "source.tokenizer.json").write_text("{}")
-    for again in (export, lambda *where: export_checked(*where, PAIRS[:4], report=quiet)):
+    for again in (export, lambda *where: checked(*where, 4, report=quiet)):
         with pytest.raises(InputError, match=r"holds source\.tokenizer\.json, which heedful has not exported"):
             again(run, tmp_path / "ct2")
     assert (tmp_path / "ct2" / "source.tokenizer.json").read_text() == "{}"
@@ -114,8 +120,8 @@ def test_an_export_refuses_a_folder_with_other_files(make_run, tmp_path):
 
 def test_an_unknown_quantization_is_refused_before_any_comparison(make_run, tmp_path):
     said = []
-    with pytest.raises(InputError, match="Unknown quantization 'int-8'"):
-        export_checked(make_run(), tmp_path / "ct2", PAIRS[:4], "int-8", report=said.append)
+    with pytest.raises(InputError, match=r"Exports for CTranslate2 have --quantization float32, .*, not 'int-8'"):
+        checked(make_run(), tmp_path / "ct2", 4, "int-8", report=said.append)
     assert not said
     assert not (tmp_path / "ct2").exists()
 
@@ -153,15 +159,15 @@ def test_the_same_seed_gives_the_same_samples(make_run, tmp_path):
 @pytest.mark.slow
 def test_parity_of_int8_is_reported(make_run, tmp_path):
     run = make_run()
-    results = export_checked(run, tmp_path / "ct2", PAIRS[:4], "int8", report=quiet)
-    assert [result.get("quantization") for result in results] == [None, None, "int8", "int8"]
+    results = checked(run, tmp_path / "ct2", 4, "int8", report=quiet)
+    assert [result["quantization"] for result in results] == ["float32", "float32", "int8", "int8"]
 
 
 def test_mistakes_in_exports_are_explained(make_run, tmp_path):
     run = make_run()
     with pytest.raises(InputError, match="holds no CTranslate2 model"):
         ctranslate2_translator(run).translate("o gato")
-    with pytest.raises(InputError, match="Unknown quantization 'int3'"):
+    with pytest.raises(InputError, match="not 'int3'"):
         export(run, tmp_path / "ct2", "int3")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("keep me")
@@ -201,5 +207,5 @@ def test_mistakes_in_exports_are_explained(make_run, tmp_path):
 def test_options_that_ctranslate2_lacks_are_refused_by_name(make_run, tmp_path, options, message):
     run = make_run(**options)
     with pytest.raises(InputError, match=message):
-        export_checked(run, tmp_path / "ct2", PAIRS[:4])
+        checked(run, tmp_path / "ct2", 4)
     assert not (tmp_path / "ct2").exists()

@@ -9,9 +9,10 @@ import pytest
 
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.export import onnx, parity
-from heedful.export.greedy import plain_greedy
+from heedful.export import ctranslate2, onnx
 from heedful.export.huggingface import export, generation_config
+from heedful.export.parity import export_checked
+from heedful.export.plain_search import plain_search
 from heedful.inference.translator import Translator
 from heedful.inspection.translation import TranslationInspection
 from heedful.pretrained import import_model
@@ -103,7 +104,7 @@ def texts_of(model, tokenizer, forced):
 
 def translator_of(run):
     """Return a greedy translator."""
-    return Translator.from_run(run, dataclasses.replace(plain_greedy(run), max_length=12, max_ratio=1e6))
+    return Translator.from_run(run, dataclasses.replace(plain_search(run), max_length=12, max_ratio=1e6))
 
 
 def translated(run):
@@ -258,14 +259,11 @@ def test_an_export_does_not_write_what_the_run_forbids(bart, tmp_path):
         generation_config(run)
 
 
-@pytest.mark.parametrize(
-    ("engine", "checked", "texts"),
-    [("ctranslate2", parity.export_checked, PAIRS), ("onnxruntime", onnx.export_checked, SOURCES)],
-)
-def test_exports_begin_as_targets_do(mbart, tmp_path, engine, checked, texts):
-    pytest.importorskip(engine)
+@pytest.mark.parametrize(("library", "form"), [("ctranslate2", ctranslate2.FORMAT), ("onnxruntime", onnx.FORMAT)])
+def test_exports_begin_as_targets_do(mbart, tmp_path, library, form):
+    pytest.importorskip(library)
     run = import_model(mbart[0], tmp_path / "run")
-    for result in checked(run, tmp_path / "out", texts, report=lambda line: None):
+    for result in export_checked(run, form, tmp_path / "out", SOURCES, report=lambda line: None):
         assert result["identical"] == 1
 
 

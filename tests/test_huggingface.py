@@ -11,8 +11,8 @@ from heedful import backend
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
-from heedful.export.huggingface import export, generation_config
-from heedful.export.huggingface_parity import compare, export_checked
+from heedful.export.huggingface import FORMAT, export, generation_config
+from heedful.export.parity import compare, export_checked, passes
 from heedful.pretrained import import_model
 from heedful.run import Run
 from heedful.weights import weights_by_name
@@ -160,14 +160,15 @@ def test_an_export_with_rewritten_options_is_imported_as_an_equal_model(case, tm
 def test_the_gate_passes_and_finds_a_wrong_weight(number, tmp_path):
     task, _, options = EXACT[number]
     run, said = random_run(tmp_path, task, options), []
-    result = export_checked(run, tmp_path / "out", SOURCES, said.append)
-    assert result.get("identical", 1.0) == 1.0
-    assert result.get("difference", 0.0) < 1e-3
-    assert json.loads((tmp_path / "out" / "parity.json").read_text()) == result
+    results = export_checked(run, FORMAT, tmp_path / "out", SOURCES, report=said.append)
+    assert results[0].get("identical", 1.0) == 1.0
+    assert results[0].get("output_difference", 0.0) < 1e-3
+    assert json.loads((tmp_path / "out" / "parity.json").read_text()) == results
     wrong = random_run(tmp_path / "other", task, options | {"num_layers": 1})
-    compared = compare(wrong, tmp_path / "out", SOURCES, transformers)
+    (compared,) = compare(wrong, FORMAT.open(wrong, tmp_path / "out", "float32"), SOURCES)
     assert compared.get("identical", 0.0) < 0.99
-    assert compared.get("difference", 1.0) > 1e-3
+    assert compared.get("output_difference", 1.0) > 1e-3
+    assert not passes(compared)
 
 
 def test_what_no_class_expresses_is_refused_by_name(tmp_path):
@@ -181,11 +182,11 @@ def test_what_no_class_expresses_is_refused_by_name(tmp_path):
 def test_a_gate_without_texts_does_not_pass(tmp_path, cli):
     run = random_run(tmp_path, "fill", BERT)
     with pytest.raises(InputError, match="There is no text to check the export with"):
-        export_checked(run, tmp_path / "out", [], quiet)
+        export_checked(run, FORMAT, tmp_path / "out", [], report=quiet)
     assert not (tmp_path / "out").exists()
     refused = cli("export", run.path, "--to", "huggingface", "--quantization", "int8")
     assert refused.returncode == 2
-    assert b"--quantization is for --to ctranslate2 and --to onnx; this export keeps float32" in refused.stderr
+    assert b"Exports for transformers have --quantization float32, not 'int8'" in refused.stderr
 
 
 def test_an_export_never_replaces_other_files(tmp_path):
@@ -262,7 +263,7 @@ def test_imported_encoders_compute_what_transformers_does(case, tmp_path, numpy)
             assert len(run.config.data.labels) == more["num_labels"]
         np.testing.assert_allclose(found, theirs, atol=1e-4)
     if name == "RobertaForMaskedLM":
-        export_checked(run, tmp_path / "back", SOURCES, quiet)
+        export_checked(run, FORMAT, tmp_path / "back", SOURCES, report=quiet)
 
 
 def foreign(token):

@@ -12,6 +12,7 @@ from heedful import backend
 from heedful.errors import InputError
 from heedful.export import onnx, onnx_models
 from heedful.export.onnx_session import Session, padded
+from heedful.export.parity import export_checked
 from tests.conftest import PAIRS
 from tests.test_huggingface import random_run
 
@@ -43,7 +44,7 @@ CASES += [("classify", options | head) for options, head in zip(OPTIONS, HEADS, 
 def exported(run, tmp_path, **options):
     folder = tmp_path / "onnx-export"
     folder.mkdir()
-    onnx.export(run, folder, **options)
+    onnx.write(run, folder, **options)
     return folder / "onnx"
 
 
@@ -125,10 +126,10 @@ def test_an_export_is_checked_and_its_readme_runs(tmp_path, task):
     options = {"convolutions": (3,)} if task == "classify" else {}
     run, lines, folder = random_run(tmp_path, task, SMALL | options), [], tmp_path / "out"
     texts = SOURCES if task == "translate" else TARGETS
-    results = onnx.export_checked(run, folder, texts, quantize=True, report=lines.append)
-    assert [result["type"] for result in results] == ["float32", "int8"]
+    results = export_checked(run, onnx.FORMAT, folder, texts, quantization="int8", report=lines.append)
+    assert [result["quantization"] for result in results] == ["float32", "int8"]
     assert results[0].get("identical", 1.0) == 1.0
-    assert results[0].get("difference", 0.0) < 1e-4
+    assert results[0].get("output_difference", 0.0) < 1e-4
     assert json.loads((folder / "parity.json").read_text()) == results
     assert any("identical" in line or "largest difference" in line for line in lines)
     code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
@@ -156,7 +157,7 @@ def test_an_export_that_computes_something_else_is_not_kept(tmp_path, monkeypatc
 
     monkeypatch.setattr(onnx_models, "encoder", damaged)
     with pytest.raises(InputError, match="onnxruntime does not compute what heedful does"):
-        onnx.export_checked(run, tmp_path / "out", TARGETS, report=lambda line: None)
+        export_checked(run, onnx.FORMAT, tmp_path / "out", TARGETS, report=lambda line: None)
     assert not (tmp_path / "out").exists()
 
 
@@ -168,7 +169,7 @@ def test_the_command_exports_and_refuses_other_types(whole, cli):
     assert names == {
         f"{name}{ending}.onnx" for name in ("encoder_model", "decoder_model_merged") for ending in ("", "_quantized")
     }
-    assert b"--to onnx writes float32 or int8, not float16" in cli(
+    assert b"Exports for onnxruntime have --quantization float32 or int8, not 'float16'" in cli(
         "export", whole.path, "--to", "onnx", "--quantization", "float16"
     ).stderr  # fmt: skip
 

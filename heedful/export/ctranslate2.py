@@ -11,22 +11,20 @@ import numpy as np
 
 from heedful import backend
 from heedful.engines import CTRANSLATE2
-from heedful.errors import InputError
-from heedful.export.ctranslate2_search import ctranslate2
-from heedful.export.folders import ORIGIN, replacing, write_origin
+from heedful.export.ctranslate2_search import ctranslate2, ctranslate2_translator
+from heedful.export.folders import ORIGIN, PARITY, replacing, write_origin
+from heedful.export.formats import Engine, Format
+from heedful.export.plain_search import plain_search
 from heedful.layers import sinusoid
 from heedful.layers.feed_forward import is_gated
 
 if TYPE_CHECKING:
     from heedful.run import Run
 
-QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
-PARITY = "parity.json"  # the comparison of both engines
 # Our activations by the names of CTranslate2, which has a gate of its own.
 ACTIVATIONS = {
     "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "geglu": "GELU", "swiglu": "SWISH",
 }  # fmt: skip
-OWN_FILES = ("model.bin", "config.json", ORIGIN, PARITY, "*_vocabulary.json")  # patterns of their names
 
 
 def export(run: "Run", folder: str | Path, quantization: str = "float32") -> Path:
@@ -36,22 +34,19 @@ def export(run: "Run", folder: str | Path, quantization: str = "float32") -> Pat
         InputError: CTranslate2 is not installed, cannot express an option of the model, or does not know the
             quantization; or the folder holds something else.
     """
-    engine = ctranslate2()
-    folder = Path(folder)
-    require_quantization(quantization)
-    specification = specify(run, engine)
+    FORMAT.require_quantization(quantization)
+    with replacing(Path(folder), FORMAT.files, "part") as aside:
+        write(run, aside, quantization)
+    return Path(folder)
+
+
+def write(run: "Run", folder: Path, quantization: str) -> None:
+    """Write a `Run` as a CTranslate2 model into a folder, see `export`."""
+    specification = specify(run, ctranslate2())
     specification.validate()
     specification.optimize(quantization=None if quantization == "float32" else quantization)
-    with replacing(folder, OWN_FILES, "part") as aside:
-        specification.save(str(aside))
-        write_origin(aside, run)
-    return folder
-
-
-def require_quantization(name: str) -> None:
-    """Refuse a quantization that CTranslate2 does not have."""
-    if name not in QUANTIZATIONS:
-        raise InputError(f"Unknown quantization {name!r}: choose one of {', '.join(QUANTIZATIONS)}.")
+    specification.save(str(folder))
+    write_origin(folder, run)
 
 
 def specify(run: "Run", engine):
@@ -149,3 +144,29 @@ def _fill_norm(spec, norm):
 
 def _array(variable):
     return np.asarray(backend.to_numpy(variable), np.float32)
+
+
+class CTranslate2Engine(Engine):
+    """An export to CTranslate2, opened for a comparison."""
+
+    beam_sizes = (1, 4)
+
+    def __init__(self, run: "Run", folder: Path, quantization: str = "float32"):
+        self.run, self.folder = run, folder
+        self.size = (folder / "model.bin").stat().st_size
+
+    def write(self, texts, max_tokens, beam_size):
+        """Return translations of texts with their scores."""
+        translator = ctranslate2_translator(self.run, plain_search(self.run, beam_size), self.folder)
+        return [(best.text, best.score) for best, *_ in translator.n_best(texts)]
+
+
+FORMAT = Format(
+    library="CTranslate2",
+    require=ctranslate2,
+    files=("model.bin", "config.json", ORIGIN, PARITY, "*_vocabulary.json"),
+    quantizations=("float32", "int8", "int8_float32", "int16", "float16", "bfloat16"),
+    write=write,
+    open=CTranslate2Engine,
+    task="translate",
+)

@@ -11,6 +11,7 @@ from heedful.errors import InputError
 from heedful.validation import read_json
 
 ORIGIN = "heedful.json"  # file with the fingerprint of the exported weights
+PARITY = "parity.json"  # file with the comparison of both engines
 
 
 def exported_weights(folder: Path) -> str | None:

@@ -12,9 +12,11 @@ import safetensors.numpy
 
 from heedful import __version__
 from heedful.errors import InputError
-from heedful.export.folders import ORIGIN, replacing, write_origin
-from heedful.export.greedy import never_written_ids
+from heedful.export.folders import ORIGIN, PARITY, replacing, write_origin
+from heedful.export.formats import Format
 from heedful.export.model_card import model_card
+from heedful.export.plain_search import never_written_ids
+from heedful.export.transformers_engine import TransformersEngine, require_transformers
 from heedful.pretrained.architectures import LAYOUTS
 from heedful.pretrained.vocabulary import template
 from heedful.special_tokens import (
@@ -32,11 +34,6 @@ from heedful.weights import weights_by_name
 if TYPE_CHECKING:
     from heedful.run import Run
 
-OWN_FILES = (
-    "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "target",
-    "README.md", ORIGIN, "parity.json",
-)  # fmt: skip
-
 
 def export(run: "Run", folder: str | Path) -> Path:
     """Write a `Run` as a folder in the Hugging Face layout: model, tokenizer, settings, model card.
@@ -44,8 +41,8 @@ def export(run: "Run", folder: str | Path) -> Path:
     Raises:
         InputError: no class of transformers has the options of the model; or the folder holds something else.
     """
-    with replacing(Path(folder), OWN_FILES, "part") as aside:
-        write_folder(run, aside)
+    with replacing(Path(folder), FORMAT.files, "part") as aside:
+        write(run, aside)
     return Path(folder)
 
 
@@ -71,8 +68,8 @@ def fitting_layout(run: "Run", model, weights):
     return LAYOUTS[kind]
 
 
-def write_folder(run: "Run", folder: Path) -> None:
-    """Write all files of an export of `run` into an empty folder."""
+def write(run: "Run", folder: Path, quantization: str = "float32") -> None:
+    """Write all files of an export of `run` into an empty folder; there is no quantization but float32."""
     model = run.load_model()
     weights = weights_by_name(model)
     layout = fitting_layout(run, model, weights)
@@ -147,3 +144,16 @@ def _write_tokenizer(run, tokenizer, folder):
 
 def _write_json(path, content):
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+FORMAT = Format(
+    library="transformers",
+    require=require_transformers,
+    files=(
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "target", "README.md", ORIGIN, PARITY,
+    ),
+    quantizations=("float32",),
+    write=write,
+    open=TransformersEngine,
+)  # fmt: skip

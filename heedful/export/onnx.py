@@ -4,25 +4,20 @@ The graphs are built from the weights, operator by operator, so no other framewo
 outputs are those of the Optimum library, which transformers.js reads too.
 """
 
-import json
 import tempfile
-import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful import backend
 from heedful.engines import ONNX
-from heedful.errors import InputError, counted
 from heedful.export import onnx_models
-from heedful.export.folders import replacing
-from heedful.export.greedy import WRITTEN, never_written_ids, plain_greedy, require_some
-from heedful.export.huggingface import OWN_FILES, write_description
+from heedful.export.formats import Engine, Format
+from heedful.export.huggingface import FORMAT as HUGGINGFACE
+from heedful.export.huggingface import write_description
 from heedful.export.model_card import onnx_card
 from heedful.export.onnx_session import Session, onnxruntime
-from heedful.export.parity import MOST_DIFFERENT, PARITY
+from heedful.export.plain_search import never_written_ids
 from heedful.special_tokens import END_ID, PAD_ID, START_ID
 from heedful.weights import weights_by_name
 
@@ -30,8 +25,6 @@ if TYPE_CHECKING:
     from heedful.run import Run
 
 FOLDER, ROUNDED = "onnx", "_quantized"
-MOST_DIFFERENCE = 1e-3  # between outputs of an encoder, in their unit
-Report = Callable[[str], Any]
 
 
 def graphs(run: "Run") -> dict[str, Any]:
@@ -82,23 +75,22 @@ def reader_settings(run: "Run") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def export(run: "Run", folder: Path, quantize: bool = False) -> None:
+def write(run: "Run", folder: Path, quantization: str = "float32") -> None:
     """Write a `Run` to an empty folder: settings and tokenizers, and its models in `onnx/`.
 
-    Args:
-        run: a `Run`.
-        folder: the folder.
-        quantize: whether to write copies of the models with int8 products too.
+    With int8, copies of the models with int8 products are added to such a folder.
     """
     import onnx
 
-    write_description(run, folder, reader_settings(run), onnx_card(run))
     target = folder / FOLDER
+    if quantization == "int8":
+        for path in sorted(target.glob("*.onnx")):
+            _quantize(target, path.stem)
+        return
+    write_description(run, folder, reader_settings(run), onnx_card(run))
     target.mkdir()
     for name, graph in graphs(run).items():
         onnx.save(graph, target / f"{name}.onnx")
-        if quantize:
-            _quantize(target, name)
 
 
 def _quantize(folder, name):
@@ -133,93 +125,39 @@ def _with_turned_tables(model):
     return model
 
 
-def export_checked(
-    run: "Run", folder: str | Path, texts: Sequence[str], quantize: bool = False, report: Report = print
-) -> list[dict[str, Any]]:
-    """Export a run, and keep the export only if onnxruntime computes the same with it; parity.json has the result.
+class OnnxEngine(Engine):
+    """An ONNX export, opened for a comparison."""
 
-    Args:
-        run: a `Run`.
-        folder: the new folder.
-        texts: sources, prompts, or texts to read.
-        quantize: whether to write int8 copies too; how far they differ is only reported.
-        report: called with lines about the progress.
+    def __init__(self, run: "Run", folder: Path, quantization: str = "float32"):
+        self.run, ending = run, ROUNDED if quantization == "int8" else ""
+        self.session = Session(folder / FOLDER, ending, never_written_ids(run))
+        models = (path for path in (folder / FOLDER).glob("*.onnx") if path.stem.endswith(ROUNDED) == bool(ending))
+        self.size = sum(path.stat().st_size for path in models)
 
-    Raises:
-        InputError: the results differ by more than rounding, or onnx or onnxruntime are not installed.
-    """
-    onnxruntime()
-    began = time.monotonic()
-    with replacing(Path(folder), (*OWN_FILES, FOLDER), "part") as aside:
-        export(run, aside, quantize)
-        report(f"exported in {time.monotonic() - began:.1f} s; comparing on {counted(len(texts), 'text')} ...")
-        results = []
-        for ending in ("", ROUNDED) if quantize else ("",):
-            result = compare(run, Session(aside / FOLDER, ending, never_written_ids(run)), texts)
-            result |= {"type": "int8" if ending else "float32", "bytes": _bytes(aside / FOLDER, ending)}
-            report(describe(result))
-            if not ending and (
-                result.get("identical", 1.0) < 1 - MOST_DIFFERENT or result.get("difference", 0.0) > MOST_DIFFERENCE
-            ):
-                raise InputError("onnxruntime does not compute what heedful does: the export was not kept.")
-            results.append(result)
-        (aside / PARITY).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    report(f"parity checked in {time.monotonic() - began:.0f} s; models in {folder}")
-    return results
+    def write(self, texts, max_tokens, beam_size):
+        """Return greedy translations of texts, or continuations."""
+        tokenizer = self.run.target_tokenizer
+        if self.run.task.translates:
+            limit = self.run.config.model.max_length - 1
+            sources = [[*ids[:limit], END_ID] for ids in self.run.source_tokenizer.encode_batch(list(texts))]
+            written = self.session.translate(sources, max_tokens, tokenizer.prefix_ids)
+        else:
+            start = [START_ID] if self.run.task.starts_texts(self.run.config) else []
+            prompts = tokenizer.encode_batch(list(texts))
+            written = [[*ids, *self.session.continue_text([*start, *ids], max_tokens)] for ids in prompts]
+        return [(tokenizer.decode(ids), None) for ids in written]
+
+    def outputs(self, text):
+        """Return the ids of a text, and the model's logits or vectors."""
+        ids = self.run.tokenizer([text], max_length=self.run.config.model.max_length, truncation=True)["ids"]
+        return ids, self.session.logits(ids[0])
 
 
-def _bytes(folder, ending):
-    names = [path for path in folder.glob("*.onnx") if path.stem.endswith(ROUNDED) == bool(ending)]
-    return sum(path.stat().st_size for path in names)
-
-
-def describe(result: dict[str, Any]) -> str:
-    """Return a comparison in words."""
-    size = f"{result['type']}, {result['bytes'] / 1e6:.1f} MB: "
-    if "identical" in result:
-        rate = f", {result['tokens_per_second']:,.0f} tokens/s" if result.get("tokens_per_second") else ""
-        return f"{size}{result['identical']:.2%} of {result['texts']:,} texts by greedy search are identical{rate}"
-    return f"{size}largest difference of the outputs on {result['texts']:,} texts: {result['difference']:.1e}"
-
-
-def compare(run: "Run", session: Session, texts: Sequence[str]) -> dict[str, Any]:
-    """Return the share of identical texts (`identical`), or for encoders the largest difference of outputs."""
-    require_some(texts)
-    most = run.config.model.max_length
-    if run.task.translates:
-        translator: Any = run.task.predictor([run], plain_greedy(run))
-        sources = [ids[: most - 1] for ids in run.source_tokenizer.encode_batch(texts)]
-        written = session.translate([[*ids, END_ID] for ids in sources], most, run.target_tokenizer.prefix_ids)
-        wanted = translator.translate(list(texts))
-        found = [run.target_tokenizer.decode(ids) for ids in written]
-        return _identical(wanted, found) | {"tokens_per_second": session.tokens / session.seconds}
-    if run.task.writes:
-        most = min(WRITTEN, most // 2)
-        start = [START_ID] if run.task.starts_texts(run.config) else []
-        prompts = {text: [*start, *run.tokenizer.encode(text)] for text in texts}
-        chosen = require_some(
-            [text for text, ids in prompts.items() if 0 < len(ids) <= run.config.model.max_length - most]
-        )
-        wanted = run.task.predictor([run], plain_greedy(run)).generate(chosen, max_length=most)
-        found = [
-            run.tokenizer.decode([*prompts[text][len(start) :], *session.continue_text(prompts[text], most)])
-            for text in chosen
-        ]
-        return _identical(wanted, found)
-    return {"texts": len(texts), "difference": _difference(run, session, texts)}
-
-
-def _difference(run, session, texts):
-    """Return the largest difference of the logits of both, or of the vectors of models without a head."""
-    own, most, largest = run.load_model(), run.config.model.max_length, 0.0
-    compute = own.encode if run.config.model.untrained_head else own
-    for text in texts:
-        ids = run.tokenizer([text], max_length=most, truncation=True)["ids"]
-        expected = np.asarray(backend.to_numpy(compute(np.asarray(ids, np.int32))), np.float32)
-        largest = max(largest, float(np.abs(expected - session.logits(ids[0])).max()))
-    return largest
-
-
-def _identical(wanted, found):
-    same = [one == other for one, other in zip(wanted, found, strict=True)]
-    return {"texts": len(same), "identical": sum(same) / len(same)}
+FORMAT = Format(
+    library="onnxruntime",
+    require=onnxruntime,
+    files=(*HUGGINGFACE.files, FOLDER),
+    quantizations=("float32", "int8"),
+    write=write,
+    open=OnnxEngine,
+)

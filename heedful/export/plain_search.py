@@ -1,12 +1,10 @@
-"""The search by which exports are compared: greedy, with what every engine defines the same way."""
+"""The search by which exports are compared, with what every engine defines the same way."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from heedful.config import DecodeConfig
 from heedful.decoding.candidates import forbidden_ids
-from heedful.errors import InputError
 from heedful.special_tokens import PAD, START, UNKNOWN
 
 if TYPE_CHECKING:
@@ -15,11 +13,12 @@ if TYPE_CHECKING:
 WRITTEN = 40  # tokens that language models write
 
 
-def plain_greedy(run: "Run") -> DecodeConfig:
-    """Return the settings of a search that all engines define the same way."""
+def plain_search(run: "Run", beam_size: int = 1) -> DecodeConfig:
+    """Return the settings of a search that all engines define the same way: scores are plain log-probabilities."""
     return dataclasses.replace(
-        run.config.decode, beam_size=1, n_best=1, sample=False, min_ratio=0.0, min_length=0, min_p=0.0, max_ratio=1e6,
-        max_length=0, repetition_penalty=1.0, no_repeat_ngram=0, precision="float32", forbidden=never_written(run),
+        run.config.decode, beam_size=beam_size, n_best=1, sample=False, length_penalty=0.0, coverage_penalty=0.0,
+        stop="attainable", min_ratio=0.0, min_length=0, min_p=0.0, max_ratio=1e6, max_length=0, repetition_penalty=1.0,
+        no_repeat_ngram=0, precision="float32", forbidden=never_written(run),
     )  # fmt: skip
 
 
@@ -34,11 +33,4 @@ def never_written(run: "Run") -> tuple[str, ...]:
 
 def never_written_ids(run: "Run") -> list[int]:
     """Return the ids of `never_written`; raise `InputError` if the run forbids a token that it does not know."""
-    return list(forbidden_ids(plain_greedy(run), run.target_tokenizer))
-
-
-def require_some(texts: Sequence[str]) -> Sequence[str]:
-    """Return the texts; `InputError` if there are none, on which any two models agree."""
-    if not texts:
-        raise InputError("There is no text to check the export with: name some with --files.")
-    return texts
+    return list(forbidden_ids(plain_search(run), run.target_tokenizer))

@@ -4,6 +4,7 @@ The graphs are built from the weights, operator by operator, so no other framewo
 outputs are those of the Optimum library, which transformers.js reads too.
 """
 
+import logging
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,10 +102,14 @@ def _quantize(folder, name):
     with tempfile.TemporaryDirectory() as aside:
         prepared = Path(aside) / "model.onnx"
         onnx.save(_with_turned_tables(onnx.load(folder / f"{name}.onnx")), prepared)
-        quantize_dynamic(
-            prepared, folder / f"{name}{ROUNDED}.onnx", op_types_to_quantize=["MatMul"], per_channel=True,
-            weight_type=QuantType.QInt8,
-        )  # fmt: skip
+        logging.disable(logging.WARNING)  # it advises to fuse operators first, which changes nothing here
+        try:
+            quantize_dynamic(
+                prepared, folder / f"{name}{ROUNDED}.onnx", op_types_to_quantize=["MatMul"], per_channel=True,
+                weight_type=QuantType.QInt8,
+            )  # fmt: skip
+        finally:
+            logging.disable(logging.NOTSET)
 
 
 def _with_turned_tables(model):

@@ -64,7 +64,8 @@ def export_checked(
             for result in compare(run, engine, texts, references):
                 result = {"quantization": one, "bytes": engine.size} | result
                 results.append(result)
-                report(f"{one}, {engine.size / 1e6:.1f} MB: {describe(result)}")
+                named = ", ".join([one, f"{engine.size / 1e6:.1f} MB", *filter(None, [result.get("search")])])
+                report(f"{named}: {describe(result)}")
             if one == "float32" and not all(map(passes, results)):
                 raise InputError(f"{form.library} does not compute what heedful does: the export was not kept.")
         write_text(aside / PARITY, json.dumps(results, indent=2) + "\n")
@@ -82,7 +83,7 @@ def describe(result: dict[str, Any]) -> str:
     """Return a comparison in words."""
     if "identical" not in result:
         return f"largest difference of the outputs on {result['texts']:,} texts: {result['output_difference']:.1e}"
-    parts = [f"{result['identical']:.2%} of {result['texts']:,} texts by {result['search']} search are identical"]
+    parts = [f"{result['identical']:.2%} of {result['texts']:,} texts are identical"]
     parts += [f"{result['tokens_per_second']:,.0f} tokens/s"]
     if "score_difference" in result:
         parts.append(f"scores differ by at most {result['score_difference']:.1e}")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from heedful.errors import InputError
 from heedful.validation import at_least, at_most, fraction, positive
 
-DRAWING = ("temperature", "top_k", "top_p", "min_p")  # settings that only sampling uses
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # settings that only sampling uses
 SEARCHING = ("coverage_penalty", "stop")  # settings that only beam search uses
 NORMALISING = ("length_penalty", "length_norm")  # settings that only scores depend on
 OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra")  # settings that need a source text
@@ -114,26 +114,26 @@ class DecodeConfig:
             scored: whether scores are computed by greedy search, for which settings of their length count.
             clients_sample: whether others may ask for samples, for which the seed counts.
         """
-        if not self.sample and not clients_sample and "seed" in names:
-            raise InputError("seed applies to sampling only: set sample too.")
-        if (
-            self.beam_size == self.n_best == 1
-            and not scored
-            and (idle := [name for name in NORMALISING if name in names])
-        ):
-            raise InputError(f"{idle[0]} applies to scores only: set a beam_size above 1.")
-        if not self.length_penalty and "length_norm" in names:
-            raise InputError("length_norm needs a length_penalty above 0.")
-        if not self.sample and (idle := [name for name in DRAWING if name in names]):
-            raise InputError(f"{idle[0]} applies to sampling only: set sample too.")
-        if self.beam_size == 1 and (idle := [name for name in SEARCHING if name in names]):
-            raise InputError(f"{idle[0]} applies to beam search only: set a beam_size above 1.")
+        for name, reason in self.idle(scored).items():
+            if name in names and not (name == "seed" and clients_sample):
+                raise InputError(f"{name} {reason}")
+
+    def idle(self, scored: bool = True) -> dict[str, str]:
+        """Return the settings that this search does not use, and why; `scored` as for `refuse_idle`."""
+        reasons = {}
+        if self.beam_size == self.n_best == 1 and not scored:
+            reasons |= dict.fromkeys(NORMALISING, "applies to scores only: set a beam_size above 1.")
+        if not self.length_penalty:
+            reasons["length_norm"] = "needs a length_penalty above 0."
+        if not self.sample:
+            reasons |= dict.fromkeys(DRAWING, "applies to sampling only: set sample too.")
+        if self.beam_size == 1:
+            reasons |= dict.fromkeys(SEARCHING, "applies to beam search only: set a beam_size above 1.")
+        return reasons
 
     def in_use(self, scored: bool = True) -> dict[str, Any]:
         """Return the settings that this search uses; `scored`: whether greedy search computes scores."""
-        idle: tuple[str, ...] = () if self.sample else (*DRAWING, "seed")
-        idle += () if self.beam_size > 1 else SEARCHING
-        idle += () if (self.beam_size > 1 or scored) and self.length_penalty else ("length_norm",)
+        idle = self.idle(scored)
         return {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name not in idle}
 
     def lacking(self, engine: str, scored: bool = True) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from heedful import backend
 from heedful.decoding.beam_search import BeamSearch
 from heedful.decoding.constraints import TokenConstraints
 from heedful.decoding.search import search
-from heedful.decoding.strategies import Greedy, Sampling
+from heedful.decoding.strategies import Greedy, Number, Sampling
 from heedful.decoding.top_k import log_normaliser, top_k
 from heedful.layers import Trace
 from heedful.models.ensemble import Ensemble
@@ -259,9 +259,9 @@ def test_sampling_follows_the_distribution_of_the_model(model, source, rng):
     ("options", "allowed"),
     [
         ({"top_k": 3}, lambda p: p >= np.sort(p)[-3]),
-        ({"top_p": 0.8}, lambda p: np.array([p[p > x].sum() < 0.8 for x in p])),
-        ({"min_p": 0.3}, lambda p: p >= 0.3 * p.max()),
-        ({"inverse_temperature": 1e3}, lambda p: p == p.max()),
+        ({"top_p": Number(0.8, 1 / 0.8)}, lambda p: np.array([p[p > x].sum() < 0.8 for x in p])),
+        ({"min_p": Number(0.3, 1 / 0.3)}, lambda p: p >= 0.3 * p.max()),
+        ({"temperature": Number(1e-3, 1e3)}, lambda p: p == p.max()),
     ],
     ids=["top_k", "top_p", "min_p", "temperature"],
 )
@@ -324,7 +324,7 @@ def test_every_constraint_changes_the_text_and_is_satisfied(model, source, strat
     unrepeated, *_ = run(model, source, limits, strategy, once)
     assert all(len(set(row)) == len(row) for row in (list(itertools.pairwise(x[0].tolist())) for x in unrepeated))
 
-    mild = TokenConstraints(END, min_lengths=ops.convert_to_tensor(long), repetition_penalty=(3.0, 1 / 3.0))
+    mild = TokenConstraints(END, min_lengths=ops.convert_to_tensor(long), repetition_penalty=Number(3.0, 1 / 3.0))
     varied, *_ = run(model, source, limits, strategy, mild)
     assert sum(len(set(row[0])) for row in varied) > sum(len(set(row[0])) for row in repeated)
 
@@ -333,7 +333,7 @@ def test_repetition_penalty_equals_values_computed_by_hand(numpy):
     logits = ops.convert_to_tensor(np.array([[[2.0, -2.0, 4.0, -4.0, 1.0]]], "float32"))
     tokens = ops.convert_to_tensor(np.array([[[1, 2, 0]]], "int32"))
     age, sentence = (ops.convert_to_tensor(np.array([x], "int32")) for x in (2, 0))
-    changed = numpy(TokenConstraints(END, repetition_penalty=(2.0, 0.5)).apply(logits, tokens, age, sentence))
+    changed = numpy(TokenConstraints(END, repetition_penalty=Number(2.0, 0.5)).apply(logits, tokens, age, sentence))
     np.testing.assert_allclose(changed[0, 0], [2.0, -4.0, 2.0, -4.0, 1.0])
 
 

@@ -16,9 +16,15 @@ SAME = "same"  # the setting changes no result, or is applied on our side
 MISSING = "missing"  # the engine has no counterpart
 
 
-def called(default: Any, *, transformers: str, ctranslate2: str) -> Any:
-    """Return a field with its default, and what the setting is called in other engines: a name, `SAME` or `MISSING`."""
-    return field(default=default, metadata={"transformers": transformers, "ctranslate2": ctranslate2})
+def called(default: Any, *, transformers: str, ctranslate2: str, varies: bool = False) -> Any:
+    """Return a field of `DecodeConfig`.
+
+    Args:
+        default: its default.
+        transformers, ctranslate2: what the setting is called in these engines: a name, `SAME` or `MISSING`.
+        varies: whether clients vary it with every request, so that it is an input of the compiled search.
+    """
+    return field(default=default, metadata={"transformers": transformers, "ctranslate2": ctranslate2, "varies": varies})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +55,19 @@ class DecodeConfig:
     depend on the batch size. All else is float32."""
     sample: bool = called(False, transformers="do_sample", ctranslate2=SAME)
     """Sample tokens instead of searching for the most likely ones."""
-    temperature: float = called(1.0, transformers="temperature", ctranslate2="sampling_temperature")
+    temperature: float = called(1.0, transformers="temperature", ctranslate2="sampling_temperature", varies=True)
     """Sampling: below 1 sharpens the distribution, above 1 flattens it."""
     top_k: int = called(0, transformers="top_k", ctranslate2="sampling_topk")
     """Sampling: only from this many most likely tokens. 0: all."""
-    top_p: float = called(1.0, transformers="top_p", ctranslate2="sampling_topp")
+    top_p: float = called(1.0, transformers="top_p", ctranslate2="sampling_topp", varies=True)
     """Sampling: only from the smallest set of tokens with this total probability."""
-    min_p: float = called(0.0, transformers="min_p", ctranslate2=MISSING)
+    min_p: float = called(0.0, transformers="min_p", ctranslate2=MISSING, varies=True)
     """Sampling: only from tokens with at least this fraction of the highest probability."""
     seed: int = called(1, transformers=SAME, ctranslate2=SAME)
     """Sampling: the same seed gives the same text for any batch size."""
-    repetition_penalty: float = called(1.0, transformers="repetition_penalty", ctranslate2="repetition_penalty")
+    repetition_penalty: float = called(
+        1.0, transformers="repetition_penalty", ctranslate2="repetition_penalty", varies=True
+    )
     """Above 1: makes tokens that were already generated less likely (Keskar et al. 2019)."""
     no_repeat_ngram: int = called(0, transformers="no_repeat_ngram_size", ctranslate2="no_repeat_ngram_size")
     """Length of the n-grams of tokens that may not occur twice. 0: no limit. generate: prompt and text must fit the
@@ -120,7 +128,7 @@ class DecodeConfig:
 
     def idle(self, scored: bool = True) -> dict[str, str]:
         """Return the settings that this search does not use, and why; `scored` as for `refuse_idle`."""
-        reasons = {}
+        reasons: dict[str, str] = {}
         if self.beam_size == self.n_best == 1 and not scored:
             reasons |= dict.fromkeys(NORMALISING, "applies to scores only: set a beam_size above 1.")
         if not self.length_penalty:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,13 +21,16 @@ from heedful.decoding.candidates import Candidate, forbidden_ids, require_room, 
 from heedful.decoding.constraints import TokenConstraints
 from heedful.decoding.search import advance, first_state, new_setup, search, unfinished
 from heedful.decoding.shared_state import SharedState
-from heedful.decoding.strategies import Greedy, Sampling
+from heedful.decoding.strategies import Greedy, Number, Sampling, from_settings
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID, START_ID
 
 SENTENCES_PER_SLOT = 4  # maximum sentences per slot in one call: with more, slots are idle less often at its end
 LEAST_LENGTH_RATIO = 2 / 3  # minimum ratio of shortest to longest source in a call, unless few sentences are left
-LEAST_TEMPERATURE = 1e-6  # what is lower draws the same tokens, and may be 0 in float32
+LEAST_NUMBER = 1e-6  # a lower temperature, top_p or min_p draws the same tokens, and may be 0 in float32
+VARYING = [one for one in dataclasses.fields(DecodeConfig) if one.metadata["varies"]]  # inputs of a compiled search
+# Settings that compiled searches do not depend on.
+FREE = ("seed", "min_length", "min_ratio", "max_length", "max_ratio", "max_extra", "forbidden", "precision")
 STEP = 4  # source lengths and capacities are rounded up to multiples of this
 
 
@@ -168,20 +171,19 @@ class BatchSearch:
             arguments["prefix"] = prefixes.padded(np.append(rows, -1), round_up(prefix, STEP))
         if self.decode.sample:
             arguments["randoms"] = self._randoms(queries, count, capacity)
-        if self.decode.sample or self.decode.repetition_penalty != 1:
+        if any(self._varied()):
             arguments["numbers"] = self._numbers()
         return arguments, capacity
 
-    def _numbers(self):
-        """Return settings as an input of the program (5,), since clients may vary them with every request.
+    def _varied(self):
+        """Return for each of `VARYING` whether this search uses it with another value than its default."""
+        used = self.decode.in_use(self.scored)
+        return [used.get(one.name, one.default) != one.default for one in VARYING]
 
-        They are 1 / temperature, top_p, min_p, repetition_penalty and its inverse. XLA turns a division by a constant
-        into a product with the inverse, and such a product rounds the same way for a constant and for an input.
-        """
-        decode = self.decode
-        temperature = max(decode.temperature, LEAST_TEMPERATURE)
-        penalty = np.float32(decode.repetition_penalty)
-        return np.array([1 / np.float32(temperature), decode.top_p, decode.min_p, penalty, 1 / penalty], np.float32)
+    def _numbers(self):
+        """Return the settings `VARYING` and their inverses as an input of the program: (2, N)."""
+        values = np.array([max(getattr(self.decode, one.name), LEAST_NUMBER) for one in VARYING], np.float32)
+        return np.stack([values, 1 / values])
 
     def _read(self, queries, rows):
         """Return the argument of `prefill` (W, S), and the first input token of each sentence (W,)."""
@@ -225,29 +227,26 @@ class BatchSearch:
         strategy, constraints = self._strategy(given), self._constraints(given)
         return new_setup(self.model, memory, given["first"], given["limits"], strategy, constraints, capacity=capacity)
 
+    def _settings(self, given):
+        """Return the settings by name; each of `VARYING` is a `Number`, or None at its default."""
+        settings = {one.name: getattr(self.decode, one.name) for one in dataclasses.fields(self.decode)}
+        for index, (one, varied) in enumerate(zip(VARYING, self._varied(), strict=True)):
+            settings[one.name] = Number(given["numbers"][0, index], given["numbers"][1, index]) if varied else None
+        return settings
+
     def _constraints(self, given):
-        penalty = None if self.decode.repetition_penalty == 1 else (given["numbers"][3], given["numbers"][4])
-        return TokenConstraints(
-            END_ID, self.forbidden, given.get("min_lengths"), given.get("prefix"), penalty,
-            self.decode.no_repeat_ngram,
+        return from_settings(
+            TokenConstraints, self._settings(given), end_id=END_ID, forbidden=self.forbidden,
+            min_lengths=given.get("min_lengths"), prefix=given.get("prefix"),
         )  # fmt: skip
 
     def _strategy(self, given):
-        decode = self.decode
-        lengths: dict[str, Any] = {"length_penalty": decode.length_penalty, "length_norm": decode.length_norm}
+        decode, settings = self.decode, self._settings(given) | {"end_id": END_ID}
         if decode.sample:
-            inverse_temperature, top_p, min_p = (given["numbers"][place] for place in range(3))
-            return Sampling(
-                END_ID, scored=True, numbers=given["randoms"], width=decode.n_best,
-                inverse_temperature=inverse_temperature, top_k=decode.top_k, top_p=top_p if decode.top_p < 1 else None,
-                min_p=min_p if decode.min_p else None, **lengths,
-            )  # fmt: skip
+            return from_settings(Sampling, settings, scored=True, numbers=given["randoms"], width=decode.n_best)
         if decode.beam_size == 1:
-            return Greedy(END_ID, self.scored, **lengths)
-        return BeamSearch(
-            END_ID, decode.beam_size, decode.n_best, coverage_penalty=decode.coverage_penalty, stop=decode.stop,
-            **lengths,
-        )  # fmt: skip
+            return from_settings(Greedy, settings, scored=self.scored)
+        return from_settings(BeamSearch, settings, width=decode.beam_size, kept=decode.n_best)
 
     def _randoms(self, queries, count, capacity):
         """Return a uniform random number for each token that may be drawn: (W + 1, K, C).
@@ -272,12 +271,9 @@ class _Query(NamedTuple):
 
 
 def _program_settings(decode):
-    """Return the settings, with those that are not part of the program's cache key reset to defaults."""
-    plain = DecodeConfig()
-    free = ("seed", "min_length", "min_ratio", "max_length", "max_ratio", "max_extra", "forbidden", "precision")
-    used = {"temperature": 1.0, "top_p": 0.5 if decode.top_p < 1 else 1.0, "min_p": 0.5 if decode.min_p else 0.0}
-    used |= {"repetition_penalty": 1.0 if decode.repetition_penalty == 1 else 2.0}
-    return dataclasses.replace(decode, **{name: getattr(plain, name) for name in free}, **used)
+    """Return what a search is compiled for: the values of settings, but of `VARYING` only which have another value."""
+    values = {one.name: getattr(decode, one.name) for one in dataclasses.fields(decode) if one.name not in FREE}
+    return tuple((values | {one.name: values[one.name] != one.default for one in VARYING}).items())
 
 
 def _parts(order, lengths, most, least):

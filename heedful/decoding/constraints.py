@@ -8,6 +8,7 @@ from typing import Any
 
 from keras import ops
 
+from heedful.decoding.strategies import Number
 from heedful.decoding.top_k import NEVER
 
 
@@ -21,8 +22,8 @@ class TokenConstraints:
         min_lengths: minimum number of tokens of each sentence before the end token (W + 1,), or None.
         prefix: tokens that each sentence must begin with (W + 1, P), 0 where it is free, or None. They override the
             other constraints.
-        repetition_penalty: a number that divides the positive and multiplies the negative scores of tokens that a
-            hypothesis already contains (Keskar et al. 2019, section 4.1), and its inverse; None: no penalty.
+        repetition_penalty: a `Number` that divides the positive and multiplies the negative scores of tokens that a
+            hypothesis already contains (Keskar et al. 2019, section 4.1); None: no penalty.
         no_repeat_ngram: no sequence of this many tokens occurs twice in a hypothesis; 0: no constraint.
     """
 
@@ -30,7 +31,7 @@ class TokenConstraints:
     forbidden: tuple = ()
     min_lengths: Any = None
     prefix: Any = None
-    repetition_penalty: tuple[Any, Any] | None = None
+    repetition_penalty: Number | None = None
     no_repeat_ngram: int = 0
 
     def apply(self, logits, tokens, age, sentence):

@@ -5,6 +5,8 @@ A strategy keeps `width` hypotheses of each sentence, and returns P results when
 Axes: B sentences, K hypotheses, P results, C capacity in tokens, V vocabulary, S source length.
 """
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +14,19 @@ from keras import ops
 
 from heedful.decoding.top_k import NEVER, argmax, log_normaliser, top_k
 from heedful.layers.softmax import softmax
+
+
+class Number(NamedTuple):
+    """A setting that is an input of the search. `inverse` is 1 / `value`, rounded as XLA rounds that of a constant."""
+
+    value: Any
+    inverse: Any
+
+
+def from_settings(kind: type, settings: Mapping[str, Any], **arguments) -> Any:
+    """Return a strategy or constraints of a `kind`, with those of the settings for which it has a field."""
+    names = {one.name for one in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in settings.items() if name in names} | arguments)
 
 
 class Step(NamedTuple):
@@ -106,18 +121,19 @@ class Sampling(Greedy):
         numbers: uniform random numbers (W + 1, K, steps), one for each token. A sample depends on these numbers and on
             the model only, so it is the same in any batch.
         width: number of samples per sentence.
-        inverse_temperature: multiplies the logits; above 1 sharpens the distribution.
+        temperature: a `Number` that divides the logits; below 1 sharpens the distribution. None: 1.
         top_k: draw from this many most likely tokens; 0: all.
-        top_p: draw from the smallest set of tokens with this total probability (Holtzman et al. 2020); None: all.
-        min_p: draw from tokens with at least this fraction of the highest probability; None: all.
+        top_p: draw from the smallest set of tokens with this total probability (Holtzman et al. 2020), a `Number`;
+            None: all.
+        min_p: draw from tokens with at least this fraction of the highest probability, a `Number`; None: all.
     """
 
     numbers: Any = None
     width: int = 1
-    inverse_temperature: Any = 1.0
+    temperature: Number | None = None
     top_k: int = 0
-    top_p: Any = None
-    min_p: Any = None
+    top_p: Number | None = None
+    min_p: Number | None = None
 
     def results(self, state):
         """Return tokens and scores as `Greedy` does, best first; all samples are results."""
@@ -126,7 +142,8 @@ class Sampling(Greedy):
         return pick_rows(tokens, order), ops.take_along_axis(scores, order, axis=-1)
 
     def _choose(self, logits, step):
-        logits = logits * self.inverse_temperature
+        if self.temperature is not None:
+            logits = logits * self.temperature.inverse
         if self.top_k:
             least = top_k(logits, min(self.top_k, logits.shape[-1]))[0][..., -1:]
             logits = ops.where(logits < least, NEVER, logits)
@@ -134,10 +151,10 @@ class Sampling(Greedy):
         if self.top_p is not None:
             falling = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
             before = ops.cumsum(falling, axis=-1) - falling  # probability of all better tokens
-            least = ops.min(ops.where(before < self.top_p, falling, 1.0), axis=-1, keepdims=True)
+            least = ops.min(ops.where(before < self.top_p.value, falling, 1.0), axis=-1, keepdims=True)
             probabilities = ops.where(probabilities < least, 0.0, probabilities)
         if self.min_p is not None:
-            least = self.min_p * ops.max(probabilities, axis=-1, keepdims=True)
+            least = self.min_p.value * ops.max(probabilities, axis=-1, keepdims=True)
             probabilities = ops.where(probabilities < least, 0.0, probabilities)
         rising = ops.cumsum(probabilities, axis=-1)
         numbers = ops.take(self.numbers, step.sentence, axis=0)  # (B, K, steps)

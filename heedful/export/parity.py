@@ -64,8 +64,8 @@ def export_checked(
             for result in compare(run, engine, texts, references):
                 result = {"quantization": one, "bytes": engine.size} | result
                 results.append(result)
-                named = ", ".join([one, f"{engine.size / 1e6:.1f} MB", *filter(None, [result.get("search")])])
-                report(f"{named}: {describe(result)}")
+                search = f", {result['search']}" if "search" in result else ""
+                report(f"{one}, {engine.size / 1e6:.1f} MB{search}: {describe(result)}")
             if one == "float32" and not all(map(passes, results)):
                 raise InputError(f"{form.library} does not compute what heedful does: the export was not kept.")
         write_text(aside / PARITY, json.dumps(results, indent=2) + "\n")

@@ -19,6 +19,7 @@ from heedful.inspection.figures import draw_curves
 from heedful.run import CONFIG, WEIGHTS, Run
 from heedful.selfcheck.check import require
 from heedful.storage import locked, name_in_model, read_checked, write_text
+from heedful.tasks.start import initialise
 from heedful.tasks.task import Validator
 from heedful.training.cost_estimate import CostEstimate, estimate_cost
 from heedful.training.signals import Interrupted
@@ -28,7 +29,6 @@ from heedful.weights import load_weights
 from heedful.workflows.agreement import begin_together
 from heedful.workflows.folder import EXAMINATION, require_free, written
 from heedful.workflows.general_text import GeneralText
-from heedful.workflows.initial_weights import initialise
 from heedful.workflows.outcome import require_success
 from heedful.workflows.preparation import complete, origins_of_prepared
 from heedful.workflows.time_plan import fit_into_minutes

@@ -19,7 +19,7 @@ lint: .venv/installed-dev
 	$(BIN)/mypy
 
 bench: .venv/installed-dev
-	$(BIN)/heedful bench train
+	$(BIN)/python -m benchmarks.bench train
 
 # The site, in docs/_build/html. Pages with code cells run; set HEEDFUL_DOCS_EXECUTE=0 to leave that out.
 docs: .venv/installed-docs

@@ -46,7 +46,7 @@ SECTIONS = (
     "Checks",
 )
 NUMBER = r"([\d,]+(?:\.\d+)?)"
-# Columns of a row of `heedful bench classify`: name, unit, pattern.
+# Columns of a row of `python -m benchmarks.bench classify`: name, unit, pattern.
 CLASSIFIED = [
     ("accuracy", "%", rf"{NUMBER}%"),
     ("macro-F1", "", rf"\S+% .*?% to +\S+% +{NUMBER}"),
@@ -93,20 +93,20 @@ MEASUREMENTS = {
          ("packing 1,000,000 pairs", "s", rf"packed in {NUMBER} s")],
     ),
     "products": (
-        "Cost", "matrix products of an update of size `tutorial`", "python benchmarks/products.py",
+        "Cost", "matrix products of an update of size `tutorial`", "python -m benchmarks.products",
         [("products alone", "ms", rf"alone: {NUMBER} of"), ("the whole update", "ms", rf"of {NUMBER} ms"),
          ("the same products in torch", "ms", rf"in torch they take {NUMBER} ms")],
     ),
     "classify": (
         "Training", "classifiers from scratch, mean of five seeds, beside a linear SVM over TF-IDF",
-        "heedful bench classify trec sst2 --seeds 21 22 23 24 25",
+        "python -m benchmarks.bench classify trec sst2 --seeds 21 22 23 24 25",
         [*classified(trec="TREC", sst2="SST-2"),
          ("TREC, accuracy of the SVM", "%", rf"trec: TF-IDF and SVM +{NUMBER}%"),
          ("SST-2, accuracy of the SVM", "%", rf"sst2: TF-IDF and SVM +{NUMBER}%")],
     ),
     "classify_minilm": (
         "Training", "classifiers from all-MiniLM-L6-v2, an imported sentence encoder, mean of three seeds",
-        "heedful bench classify trec-minilm sst2-minilm --seeds 11 12 13",
+        "python -m benchmarks.bench classify trec-minilm sst2-minilm --seeds 11 12 13",
         classified(**{"trec-minilm": "TREC", "sst2-minilm": "SST-2"}),
     ),
     "onnx": (

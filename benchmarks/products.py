@@ -1,6 +1,6 @@
 """Measure how much of an update's time its matrix products take on their own: no other saving can go below it.
 
-    HEEDFUL_DATA=... python benchmarks/products.py [--size tutorial] [--batch-tokens 4096] [--rounds 9]
+    HEEDFUL_DATA=... python -m benchmarks.products [--size tutorial] [--batch-tokens 4096] [--rounds 9]
 
 Each kind of product in an update of multi30k-de-en is a program of its own, with the same number of rows: the forward
 products of all kernels, the gradients of their inputs, the gradients of the kernels, and the three products of the
@@ -121,8 +121,8 @@ def torch_products():
 
 def training(options, arguments):
     """Return a model, a batch of the most common shape, the products' dtype, and a function that times an update."""
-    from heedful.bench.measure import new_objective
-    from heedful.bench.preparation import prepare
+    from benchmarks.bench.measure import new_objective
+    from benchmarks.bench.preparation import prepare
     from heedful.training.cost_estimate import step_seconds
 
     work = prepare("multi30k-de-en", arguments, options.size, options.batch_tokens)

@@ -1,6 +1,6 @@
-"""Measure BLEU over training time of the plain PyTorch loop of `heedful bench train`, on the text of a recipe.
+"""Measure BLEU over training time of the plain PyTorch loop of `benchmarks.bench`, on the text of a recipe.
 
-    HEEDFUL_DATA=... python benchmarks/torch_curve.py --minutes 10
+    HEEDFUL_DATA=... python -m benchmarks.torch_curve --minutes 10
 
 The model has size tutorial and tied embeddings. Batches hold 1,024 tokens of similar lengths; the schedule is that of
 the paper, with 1,000 updates of warm-up. Only updates count as time. Between them the first 200 validation sentences
@@ -13,8 +13,8 @@ import time
 
 import torch
 
-from heedful.bench.peers import TorchLoop
-from heedful.bench.preparation import prepare
+from benchmarks.bench.peers import TorchLoop
+from benchmarks.bench.preparation import prepare
 from heedful.evaluation import score_text
 from heedful.recipes import find_recipe
 from heedful.settings import of_recipe

@@ -330,7 +330,7 @@ def talk(arguments, lines):
 def cli(tmp_path, monkeypatch, capsysbinary):
     """A function that runs a command in this process, in `tmp_path`, and returns a `CompletedProcess`."""
 
-    def run(*arguments, stdin="", **environment):
+    def run(*arguments, stdin="", main=main, **environment):
         monkeypatch.chdir(tmp_path)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)

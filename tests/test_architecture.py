@@ -30,7 +30,7 @@ RANKS = {
     "inspection": 10, "bulk": 10,
     "selfcheck": 9, "export": 10, "tasks": 11, "loading": 11, "recipes": 10, "page": 11, "serve": 12, "workflows": 12,
     "distributed": 1,
-    "bench": 13, "commands": 14, "cli": 15, "__init__": 16, "__main__": 16,
+    "commands": 14, "cli": 15, "__init__": 16, "__main__": 16,
 }  # fmt: skip
 
 

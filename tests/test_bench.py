@@ -1,5 +1,6 @@
 """The benchmark against peers: all train on the same work, and the table reports what was measured."""
 
+import functools
 import importlib.util
 import json
 import subprocess
@@ -8,15 +9,22 @@ import sys
 import numpy as np
 import pytest
 
-from heedful.bench import measure, training
-from heedful.bench.peers import PEERS
-from heedful.bench.preparation import prepare
+from benchmarks.bench import measure, training
+from benchmarks.bench.__main__ import main
+from benchmarks.bench.peers import PEERS
+from benchmarks.bench.preparation import prepare
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID
 from heedful.training import machine
 from heedful.training.flops import FlopCounter
 
 pytestmark = pytest.mark.any_backend
+
+
+@pytest.fixture
+def bench(cli):
+    """A function that runs a benchmark as `cli` runs a command."""
+    return functools.partial(cli, main=main)
 
 
 @pytest.fixture
@@ -83,7 +91,7 @@ def test_a_peer_is_measured_without_loading_a_backend(work, tmp_path):
     work.save(tmp_path / "work")
     code = """
 import sys
-from heedful.bench import measure
+from benchmarks.bench import measure
 measure.main("torch", sys.argv[1], updates=2)
 assert not {"keras", "jax", "tensorflow", "matplotlib"} & sys.modules.keys()
 """
@@ -134,8 +142,8 @@ def test_a_peer_that_fails_is_left_out(monkeypatch, failing):
 
 
 @pytest.mark.slow
-def test_decoding_is_measured_in_several_precisions(cli, run):
-    done = cli("bench", "decode", run, "--rounds", 2, "--sizes", "trained", "--precision", "float32", "int8")
+def test_decoding_is_measured_in_several_precisions(bench, run):
+    done = bench("decode", run, "--rounds", 2, "--sizes", "trained", "--precision", "float32", "int8")
     assert done.returncode == 0, done.stderr
     *rows, cold, memory, last = done.stdout.decode().splitlines()
     assert len(rows) == 8  # greedy and a beam, batches and single sentences, in each precision
@@ -146,19 +154,19 @@ def test_decoding_is_measured_in_several_precisions(cli, run):
     assert memory.endswith("GiB")
 
 
-def test_mistakes_in_benchmarks_are_explained(cli, recipe, tmp_path):
-    refused = cli("bench", "train", recipe, "--engines", "fairseq")
+def test_mistakes_in_benchmarks_are_explained(bench, recipe, tmp_path):
+    refused = bench("train", recipe, "--engines", "fairseq")
     assert refused.returncode == 2
     assert b"Not installed here: fairseq" in refused.stderr
-    unknown = cli("bench", "train", recipe, "--tokenizer.words", "9")
+    unknown = bench("train", recipe, "--tokenizer.words", "9")
     assert unknown.returncode == 2
     assert b"words" in unknown.stderr
     for idle in ("--model.size", "base"), ("--data.batch_tokens", "9"), ("--train.accumulate_batches", "2"):
-        ignored = cli("bench", "train", recipe, *idle)
+        ignored = bench("train", recipe, *idle)
         assert ignored.returncode == 2
         assert f"{idle[0].removeprefix('--')} is not compared: ".encode() in ignored.stderr
-    missing = cli("bench", "train", HEEDFUL_DATA=str(tmp_path / "none"))
+    missing = bench("train", HEEDFUL_DATA=str(tmp_path / "none"))
     assert missing.returncode == 2
     assert b"Missing text" in missing.stderr
-    assert cli("bench", "decode", tmp_path / "none").returncode == 2
-    assert cli("bench").returncode == 2
+    assert bench("decode", tmp_path / "none").returncode == 2
+    assert bench().returncode == 2

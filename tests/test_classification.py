@@ -1,5 +1,6 @@
 """Classifiers: several labels, weights of classes, convolutions, calibration, and what decided."""
 
+import functools
 import json
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from benchmarks.bench.__main__ import main as bench
 from heedful import backend, workflows
 from heedful.config import Config
 from heedful.data.corpus import Corpus
@@ -201,7 +203,8 @@ def test_the_words_that_decided(recipe_of, tmp_path, cli):
 def test_the_benchmark_reuses_finished_runs_with_the_same_settings_only(recipe_of, labelled, cli):
     pytest.importorskip("sklearn")
     recipe = recipe_of("classify")
-    call = ("bench", "classify", recipe, "--seeds", "1", "--json", "--folder", "bench")
+    call = ("classify", recipe, "--seeds", "1", "--json", "--folder", "bench")
+    cli = functools.partial(cli, main=bench)
     first = cli(*call)
     assert first.returncode == 0, first.stderr
     results = json.loads(first.stdout.splitlines()[-1])

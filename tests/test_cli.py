@@ -508,7 +508,7 @@ def test_what_ends_a_line_for_other_readers_does_not_end_ours():
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["bnech", "decode"], b"did you mean 'bench'?"), (["translate", "RUNN"], b"Did you mean "),
+    (["dta", "get"], b"did you mean 'data'?"), (["translate", "RUNN"], b"Did you mean "),
     (["train", "quickstart", "--trian.updates", "3"], b"did you mean --train.updates?"),
 ])  # fmt: skip
 def test_misspelt_commands_runs_and_sections_get_a_suggestion(cli, run, arguments, message):

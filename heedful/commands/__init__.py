@@ -39,9 +39,6 @@ GROUPS = (
         ("export", "export a run to transformers, ONNX or CTranslate2, and check that it computes the same"),
         ("push", "upload an export to the Hugging Face hub"),
         ("import", "create a run from a pretrained BERT, RoBERTa, GPT-2, Llama, Marian, ..."),
-        ("bench train", "compare training speed and memory with other toolkits"),
-        ("bench classify", "compare classifiers with a linear support vector machine"),
-        ("bench decode", "compare decoding speed with CTranslate2"),
     )),
 )  # fmt: skip
 HELP = {name: text for _, commands in GROUPS for name, text in commands}

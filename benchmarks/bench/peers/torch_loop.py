@@ -1,6 +1,6 @@
 """A plain PyTorch loop around `torch.nn.Transformer`."""
 
-from heedful.bench.peers.on_torch import OnTorch
+from benchmarks.bench.peers.on_torch import OnTorch
 
 
 class TorchLoop(OnTorch):

@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from benchmarks.bench.work import Work
 from heedful import settings
-from heedful.bench.work import Work
 from heedful.config import ModelConfig, TrainConfig
 from heedful.data.encoded import encode
 from heedful.errors import InputError

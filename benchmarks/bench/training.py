@@ -10,13 +10,20 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
-from heedful.bench.measure import OWN
-from heedful.bench.peers import PEERS
+from benchmarks.bench.measure import OWN
+from benchmarks.bench.peers import PEERS
+from benchmarks.bench.preparation import prepare
+from heedful.commands.arguments import count
+from heedful.config import SIZES
 from heedful.errors import InputError
 
+TAKES_SETTINGS = True
 ENGINES = (OWN, *PEERS)
+ROOT = Path(__file__).parents[2]  # of the project, where the package of the benchmarks is found
 ON_CPU = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}  # the peers' loops run on the CPU
 
 
@@ -83,8 +90,8 @@ def summary(medians):
 def _measured(engine, arguments):
     """Return the result of `measure.main` in a new process."""
     environment = os.environ | ON_CPU | (PEERS[engine].ENVIRONMENT if engine in PEERS else {})
-    command = [sys.executable, "-m", "heedful.bench.measure", json.dumps(arguments | {"engine": engine})]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    command = [sys.executable, "-m", "benchmarks.bench.measure", json.dumps(arguments | {"engine": engine})]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
     if done.returncode:
         message = " ".join(done.stderr.splitlines()[-1:])
         raise InputError(f"{engine} failed with exit code {done.returncode}: {message}")
@@ -94,3 +101,34 @@ def _measured(engine, arguments):
 def _medians(results):
     names = [name for name, value in results[0].items() if value is not None]
     return {name: statistics.median(result[name] for result in results) for name in names}
+
+
+def add_arguments(parser):
+    """Add the arguments of the benchmark."""
+    parser.add_argument(
+        "recipe", nargs="?", default="multi30k-de-en", help="a translation recipe (default: multi30k-de-en)"
+    )
+    parser.add_argument("--size", default="tutorial", choices=tuple(SIZES), help="model size (default: tutorial)")
+    parser.add_argument("--batch-tokens", type=count, default=4096, help="tokens per batch (default: 4096)")
+    parser.add_argument(
+        "--engines", nargs="+", metavar="NAME",
+        help="torch, tutorial_loop, transformers, eole, joeynmt, keras_hub (default: all that are installed)",
+    )  # fmt: skip
+    parser.add_argument("--rounds", type=count, default=3, help="measurements per engine (default: 3)")
+    parser.add_argument("--updates", type=count, default=20, help="updates per round (default: 20)")
+    parser.epilog = "Settings of data, tokenizer, dropout and precision as in `heedful train`: --SECTION.KEY VALUE."
+
+
+def run(options):
+    """Run the benchmark."""
+    there = installed()
+    if missing := [engine for engine in options.engines or () if engine not in there]:
+        raise InputError(f"Not installed here: {', '.join(missing)}. Installed: {', '.join(there)}.")
+    work = prepare(options.recipe, options.overrides, options.size, options.batch_tokens)
+    engines = dict.fromkeys([OWN, *(options.engines or there)])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "work"
+        work.save(path)
+        arguments = {"path": str(path), "updates": options.updates}
+        medians = compare(list(engines), options.rounds, arguments, print)
+    print(f"size {options.size}, {options.batch_tokens:,} tokens a batch: {summary(medians)}")

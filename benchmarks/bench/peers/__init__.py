@@ -6,11 +6,11 @@ it is imported only when it is measured.
 
 from typing import Any
 
-from heedful.bench.peers.eole import Eole
-from heedful.bench.peers.hugging_face import HuggingFace
-from heedful.bench.peers.joeynmt import JoeyNMT
-from heedful.bench.peers.keras_hub import KerasHub
-from heedful.bench.peers.torch_loop import TorchLoop, TutorialLoop
+from benchmarks.bench.peers.eole import Eole
+from benchmarks.bench.peers.hugging_face import HuggingFace
+from benchmarks.bench.peers.joeynmt import JoeyNMT
+from benchmarks.bench.peers.keras_hub import KerasHub
+from benchmarks.bench.peers.torch_loop import TorchLoop, TutorialLoop
 
 PEERS: dict[str, Any] = {
     "torch": TorchLoop,

@@ -1,4 +1,4 @@
-"""Measure one engine in this process: `python -m heedful.bench.measure JSON`, with the arguments of `main`.
+"""Measure one engine in this process: `python -m benchmarks.bench.measure JSON`, with the arguments of `main`.
 
 The time excludes compilation and one warm-up batch per shape. Target tokens are counted without padding.
 """
@@ -61,7 +61,7 @@ def peer_speed(name, work, updates):
     """Return the speed of a peer on unpacked pairs: tokens_per_second, batch_tokens and padding."""
     import numpy as np
 
-    from heedful.bench.peers import PEERS
+    from benchmarks.bench.peers import PEERS
 
     peer = PEERS[name](work)
     examples = getattr(work, peer.BATCHES)
@@ -85,7 +85,7 @@ def main(engine, path, updates):
     """Measure one engine on the `Work` in a file; print the result as JSON on the last line."""
     if engine == OWN:
         memory.keep_freed_memory()  # before the first thread starts; peers manage memory themselves
-    from heedful.bench.work import Work
+    from benchmarks.bench.work import Work
 
     speed = heedful_speed if engine == OWN else functools.partial(peer_speed, engine)
     result = speed(Work.open(path), updates)

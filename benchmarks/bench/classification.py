@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,18 +11,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heedful import workflows
+from heedful import settings, workflows
+from heedful.commands.arguments import add_json, whole_number
 from heedful.config import Config
 from heedful.data.corpus import Corpus
 from heedful.data.labels import label_numbers
 from heedful.errors import InputError
 from heedful.evaluation import class_scores
+from heedful.plugins import find_task
+from heedful.recipes import find_recipe
 from heedful.run import Run
 from heedful.scores.calibration import calibration_error
 from heedful.tasks.calibration import FILE as CALIBRATION
 from heedful.validation import read_json
 
 SVM = "TF-IDF and SVM"
+TAKES_SETTINGS = True
 
 
 class Result(NamedTuple):
@@ -38,7 +43,7 @@ class Result(NamedTuple):
 def require_svm() -> None:
     """Raise `InputError` if scikit-learn is not installed."""
     if not importlib.util.find_spec("sklearn"):
-        raise InputError("The support vector machine needs scikit-learn: pip install 'heedful[bench]'.")
+        raise InputError("The support vector machine needs scikit-learn: pip install scikit-learn.")
 
 
 def svm_result(corpora: Mapping[str, Corpus]) -> Result:
@@ -110,3 +115,44 @@ TITLE = f"{'':24s} {'accuracy':>8s} {'seeds':>16s} {'macro-F1':>8s} {'ECE raw':>
 
 def _mean(values):
     return None if None in values else statistics.mean(values)
+
+
+def add_arguments(parser):
+    """Add the arguments of the benchmark."""
+    parser.add_argument("recipes", nargs="*", default=["trec", "sst2"], help="recipes (default: trec sst2)")
+    parser.add_argument("--seeds", nargs="+", type=whole_number, default=[1, 2, 3], help="seeds (default: 1 2 3)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs/bench-classify"),
+        help="where the runs are kept; finished ones are not trained again (default: runs/bench-classify)",
+    )  # fmt: skip
+    add_json(parser)
+    parser.epilog = (
+        "Settings as in `heedful train`: --SECTION.KEY VALUE. ECE is the expected calibration error on the test text, "
+        "before (raw) and after the temperature is applied. Minutes are those of the training, validation included."
+    )
+
+
+def run(options):
+    """Run the benchmark."""
+    require_svm()
+    found = {}
+    for recipe in options.recipes:
+        path = find_recipe(recipe)
+        configs = [settings.of_recipe(path, [*options.overrides, f"--train.seed={seed}"]) for seed in options.seeds]
+        task = find_task(configs[0].task)
+        if "labelled" not in task.text_layout(configs[0].data) or configs[0].data.several_labels:
+            raise InputError(f"{recipe} does not classify texts with one label each.")
+        print(f"{recipe}: {SVM}")
+        found[f"{recipe}: {SVM}"] = [svm_result(task.find_corpora(configs[0]))]
+        for config in configs:
+            name = f"{config.name}-{config.train.seed}"
+            print(f"{recipe}: seed {config.train.seed}")
+            result = own_result(config, options.folder / name, print)
+            found.setdefault(recipe, []).append(result)
+            print(row(name, [result]))
+    if options.json:
+        print(json.dumps({name: [result._asdict() for result in results] for name, results in found.items()}))
+        return
+    print(TITLE)
+    for name, results in found.items():
+        print(row(name, results))

@@ -1,6 +1,6 @@
 """JoeyNMT."""
 
-from heedful.bench.peers.on_torch import OnTorch
+from benchmarks.bench.peers.on_torch import OnTorch
 
 
 class JoeyNMT(OnTorch):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from heedful import backend
 from heedful.cache import keep_compilations
+from heedful.commands.arguments import add_run, count
 from heedful.config import ModelConfig
 from heedful.errors import InputError
 from heedful.export.ctranslate2 import export
@@ -130,3 +131,24 @@ def compare(options, report):
     report(f"peak memory of this process, both engines: {peak_memory() / 2**30:.2f} GiB")
     worst = min(ratios, key=ratios.__getitem__)
     report(f"{len(ratios)} rows, lowest median ratio {ratios[worst]:.2f} ({worst})")
+
+
+def add_arguments(parser):
+    """Add the arguments of the benchmark."""
+    add_run(parser, "a trained translator with test text")
+    parser.add_argument("--rounds", type=count, default=5, help="measurements per row (default: 5)")
+    parser.add_argument("--sentences", type=count, default=1000, help="sentences to translate (default: 1000)")
+    parser.add_argument("--quantization", default="float32", help="type of CTranslate2's weights (default: float32)")
+    parser.add_argument(
+        "--precision", nargs="+", default=["float32"], choices=("float32", "bfloat16", "int8"),
+        help="precisions of heedful's matrix products, one or several (default: float32)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sizes", nargs="+", choices=("trained", "base"), default=["trained", "base"],
+        help="the run's own weights, random ones of size base, or both (default)",
+    )  # fmt: skip
+
+
+def run(options):
+    """Run the benchmark."""
+    compare(options, print)

@@ -1,6 +1,6 @@
 """Eole, which grew out of OpenNMT."""
 
-from heedful.bench.peers.on_torch import OnTorch
+from benchmarks.bench.peers.on_torch import OnTorch
 
 
 class Eole(OnTorch):

@@ -1,6 +1,6 @@
 """Marian from Hugging Face Transformers."""
 
-from heedful.bench.peers.on_torch import OnTorch
+from benchmarks.bench.peers.on_torch import OnTorch
 
 
 class HuggingFace(OnTorch):

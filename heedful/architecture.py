@@ -1,5 +1,6 @@
 """The architecture of a Transformer: every option of a model, declared once, without Keras."""
 
+import dataclasses
 import typing
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,14 +16,12 @@ def from_format_1(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """Keyword arguments of `Transformer`, `CausalLM`, `MaskedLM` and `Classifier`; keys of a recipe's section [model].
+class BlockOptions:
+    """The options of a block: keyword arguments of `EncoderBlock` and `DecoderBlock`.
 
     Sections are those of "Attention Is All You Need" (Vaswani et al. 2017) unless another paper is named.
     """
 
-    num_layers: int = 6
-    """Number of blocks, per side in an encoder-decoder (section 3.1)."""
     d_model: int = 512
     """Width of every vector between the blocks (section 3.1)."""
     num_heads: int = 8
@@ -37,9 +36,6 @@ class Architecture:
     attention_projections: Literal["all", "input", "output", "none"] = "all"
     """Linear projections of attention: all (section 3.2.2); for comparison, input, only those of query, key and value;
     output, only the one of the result; or none."""
-    causal_mask: bool = True
-    """Whether training hides the tokens after each position of a decoder (section 3.2.3). Without it a model learns to
-    copy the answer, and then writes nonsense; for comparison only."""
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = "relu"
     """Nonlinearity of the feed-forward networks, and of the head that predicts masked tokens: relu (section 3.3), gelu
     (BERT), gelu_tanh (GPT-2), silu (Marian), or a gated form, geglu or swiglu (Shazeer 2020)."""
@@ -52,13 +48,39 @@ class Architecture:
     """Constant added to the variance in a norm, before its square root."""
     bias: bool = True
     """Whether projections and layer norms have a bias; the head on top of an encoder always has one."""
+    rotary_base: float = 10000.0
+    """Base of the wavelengths of rotary positions (Su et al. 2021, section 3.2.2); models for long texts have a larger
+    one."""
+    dropout: float = 0.1
+    """Dropout rate of the embeddings and of each sublayer's output (section 5.4)."""
+    attention_dropout: float = 0.0
+    """Dropout rate of the attention weights."""
+    feed_forward_dropout: float = 0.0
+    """Dropout rate inside the feed-forward networks, after their nonlinearity."""
+
+    def __post_init__(self):
+        for name in typing.get_type_hints(type(self)):
+            allowed = choices(name, type(self))
+            if allowed and getattr(self, name) not in allowed:
+                raise ValueError(f"Unknown {name} {getattr(self, name)!r}: choose one of {', '.join(allowed)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture(BlockOptions):
+    """The options of a model: keyword arguments of `Transformer`, `CausalLM`, `MaskedLM` and `Classifier`.
+
+    They are the keys of a recipe's section [model].
+    """
+
+    num_layers: int = 6
+    """Number of blocks, per side in an encoder-decoder (section 3.1)."""
+    causal_mask: bool = True
+    """Whether training hides the tokens after each position of a decoder (section 3.2.3). Without it a model learns to
+    copy the answer, and then writes nonsense; for comparison only."""
     positions: Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none"] = "sinusoidal"
     """Position encoding: sinusoidal, sines and cosines interleaved (section 3.5) or concatenated
     (TensorFlow tutorial); learned (Gehring et al. 2017); rotary (Su et al. 2021); none, which leaves an encoder a bag
     of words."""
-    rotary_base: float = 10000.0
-    """Base of the wavelengths of rotary positions (Su et al. 2021, section 3.2.2); models for long texts have a larger
-    one."""
     embedding_norm: bool = False
     """Whether embeddings are normalised before the first block, as in BERT (Devlin et al. 2019)."""
     embedding_scale: bool = True
@@ -72,20 +94,13 @@ class Architecture:
     one joint vocabulary."""
     output_bias: bool = False
     """Whether logits have a learned bias per vocabulary entry, as in BERT and Marian."""
-    dropout: float = 0.1
-    """Dropout rate of the embeddings and of each sublayer's output (section 5.4)."""
-    attention_dropout: float = 0.0
-    """Dropout rate of the attention weights."""
-    feed_forward_dropout: float = 0.0
-    """Dropout rate inside the feed-forward networks, after their nonlinearity."""
     max_length: int = 256
     """Maximum text length in tokens; limits learned positions and generation."""
 
-    def __post_init__(self):
-        for name in typing.get_type_hints(type(self)):
-            allowed = choices(name, type(self))
-            if allowed and getattr(self, name) not in allowed:
-                raise ValueError(f"Unknown {name} {getattr(self, name)!r}: choose one of {', '.join(allowed)}.")
+    def block_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of each block."""
+        own = {one.name: getattr(self, one.name) for one in dataclasses.fields(BlockOptions)}
+        return own | {"rotary": self.positions == "rotary"}
 
 
 def choices(name: str, kind: type = Architecture) -> tuple[str, ...]:

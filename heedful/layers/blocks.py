@@ -3,14 +3,16 @@
 Axes: B batch, T target length, S source length, D d_model.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import keras
 
+from heedful.architecture import BlockOptions
 from heedful.layers.attention import MultiHeadAttention
 from heedful.layers.cache import KeyValueCache
 from heedful.layers.feed_forward import FeedForward
-from heedful.layers.norms import EPSILON, Norm
+from heedful.layers.norms import Norm
 from heedful.layers.residual import Residual
 from heedful.layers.same_shape import SameShape
 
@@ -27,56 +29,29 @@ class EncoderBlock(SameShape):
     """Self-attention and feed-forward, each inside a residual connection (Vaswani et al. 2017, section 3.1).
 
     Args:
-        d_model, num_heads, num_kv_heads, head_dim, d_ff, activation: the sizes; see `MultiHeadAttention` and
-            `FeedForward`.
-        norm_position: `post` or `pre`, see `Residual`.
-        dropout: fraction of each sublayer's output dropped in training.
-        attention_dropout: fraction of the attention weights dropped in training.
-        feed_forward_dropout: fraction of the inner values of the feed-forward network dropped in training.
-        attention_projections: see `MultiHeadAttention`.
+        d_model, num_heads, d_ff: sizes, see `heedful.architecture.BlockOptions`.
         causal: whether self-attention hides the tokens after each position.
-        rotary, rotary_base: see `MultiHeadAttention`; of self-attention.
-        bias: whether projections and layer norms have a bias.
-        norm, norm_epsilon: see `Norm`.
+        rotary: whether self-attention has rotary positions, see `MultiHeadAttention`.
+        options: the other fields of `BlockOptions`: `num_kv_heads`, `head_dim`, `attention_projections`, `activation`,
+            `norm_position`, `norm`, `norm_epsilon`, `bias`, `rotary_base`, `dropout`, `attention_dropout` and
+            `feed_forward_dropout`; and the arguments of every Keras layer.
     """
 
     def __init__(
-        self,
-        d_model: int,
-        num_heads: int,
-        d_ff: int,
-        *,
-        num_kv_heads: int | None = None,
-        head_dim: int | None = None,
-        activation: str = "relu",
-        norm_position: str = "post",
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        feed_forward_dropout: float = 0.0,
-        attention_projections: str = "all",
-        causal: bool = False,
-        rotary: bool = False,
-        rotary_base: float = 10000.0,
-        bias: bool = True,
-        norm: str = "layer",
-        norm_epsilon: float = EPSILON,
-        **kwargs,
+        self, d_model: int, num_heads: int, d_ff: int, *, causal: bool = False, rotary: bool = False, **options
     ):
-        super().__init__(**kwargs)
-        self.d_model = d_model
-        self.arguments: dict[str, Any] = {
-            "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff, "num_kv_heads": num_kv_heads,
-            "head_dim": head_dim, "activation": activation, "norm_position": norm_position, "dropout": dropout,
-            "attention_dropout": attention_dropout, "feed_forward_dropout": feed_forward_dropout,
-            "attention_projections": attention_projections, "causal": causal, "rotary": rotary,
-            "rotary_base": rotary_base, "bias": bias, "norm": norm, "norm_epsilon": norm_epsilon,
-        }  # fmt: skip
+        names = {one.name for one in dataclasses.fields(BlockOptions)} & options.keys()
+        more = {name: options.pop(name) for name in names}
+        super().__init__(**options)
+        self.options = own = BlockOptions(d_model=d_model, num_heads=num_heads, d_ff=d_ff, **more)
+        self.d_model, self.causal, self.rotary = d_model, causal, rotary
         self.supports_masking = True
-        self.attention = self._attention("self_attention", causal=causal, rotary=rotary, rotary_base=rotary_base)
+        self.attention = self._attention("self_attention", causal=causal, rotary=rotary, rotary_base=own.rotary_base)
         self.attention_residual = self._residual("self_attention_residual")
         self.feed_forward = FeedForward(
-            d_model, d_ff, activation, bias, feed_forward_dropout, name="feed_forward", dtype=self.dtype_policy
-        )
+            d_model, d_ff, own.activation, own.bias, own.feed_forward_dropout, name="feed_forward",
+            dtype=self.dtype_policy,
+        )  # fmt: skip
         self.feed_forward_residual = self._residual("feed_forward_residual")
 
     def build(self, input_shape=None):
@@ -109,16 +84,24 @@ class EncoderBlock(SameShape):
         return x
 
     def _attention(self, name, **options):
-        own = self.arguments
+        own = self.options
         return MultiHeadAttention(
-            own["d_model"], own["num_heads"], own["num_kv_heads"], head_dim=own["head_dim"], bias=own["bias"],
-            projections=own["attention_projections"], dropout=own["attention_dropout"], name=name,
-            dtype=self.dtype_policy, **options,
+            own.d_model, own.num_heads, own.num_kv_heads, head_dim=own.head_dim, bias=own.bias,
+            projections=own.attention_projections, dropout=own.attention_dropout, name=name, dtype=self.dtype_policy,
+            **options,
         )  # fmt: skip
 
     def _residual(self, name):
-        own = {name: self.arguments[name] for name in ("norm_position", "dropout", "norm", "norm_epsilon", "bias")}
-        return Residual(name=name, dtype=self.dtype_policy, **own)
+        own = self.options
+        return Residual(
+            norm_position=own.norm_position, dropout=own.dropout, norm=own.norm, norm_epsilon=own.norm_epsilon,
+            bias=own.bias, name=name, dtype=self.dtype_policy,
+        )  # fmt: skip
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of the constructor, without those of every Keras layer."""
+        return dataclasses.asdict(self.options) | {"causal": self.causal, "rotary": self.rotary}
 
     def get_config(self):
         return super().get_config() | self.arguments
@@ -167,10 +150,9 @@ class Stack(keras.layers.Layer):
             raise ValueError(f"num_layers ({num_layers}) must be at least 1.")
         block = keras.saving.get_registered_object(block) if isinstance(block, str) else block  # from a config
         self.blocks = [block(**options, name=f"block_{i}", dtype=self.dtype_policy) for i in range(num_layers)]
-        arguments = self.blocks[0].arguments
-        new_norm = Norm(arguments["norm"], arguments["norm_epsilon"], arguments["bias"])
-        is_pre = arguments["norm_position"] == "pre"
-        self.final_norm = new_norm("final_norm", self.dtype_policy) if is_pre else None
+        own = self.blocks[0].options
+        new_norm = Norm(own.norm, own.norm_epsilon, own.bias)
+        self.final_norm = new_norm("final_norm", self.dtype_policy) if own.norm_position == "pre" else None
 
     def build(self, input_shape=None):
         for block in self.blocks:

@@ -168,20 +168,6 @@ class Base(SameShape, keras.Model):
         projection = TokenEmbedding(vocab_size, self.d_model, name="output_projection", **projects)
         return TokenEmbedding(vocab_size, self.d_model, name="embedding", **options), projection
 
-    def block_options(self):
-        """Return the keyword arguments of each block."""
-        chosen = self.architecture
-        return {
-            "d_model": chosen.d_model, "num_heads": chosen.num_heads, "d_ff": chosen.d_ff,
-            "num_kv_heads": chosen.num_kv_heads, "head_dim": chosen.head_dim, "activation": chosen.activation,
-            "norm_position": chosen.norm_position,
-            "norm": chosen.norm, "norm_epsilon": chosen.norm_epsilon, "bias": chosen.bias,
-            "dropout": chosen.dropout, "attention_dropout": chosen.attention_dropout,
-            "feed_forward_dropout": chosen.feed_forward_dropout,
-            "attention_projections": chosen.attention_projections, "rotary": chosen.positions == "rotary",
-            "rotary_base": chosen.rotary_base,
-        }  # fmt: skip
-
     def input_options(self):
         """Return the keyword arguments of each `InputEmbedding`."""
         chosen = self.architecture

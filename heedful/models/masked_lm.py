@@ -42,7 +42,8 @@ class TextEncoder(Base):
         policy = self.dtype_policy
         self.embedding = embedding
         self.text_input = InputEmbedding(embedding, name="text_input", **self.input_options())
-        self.encoder = Stack(EncoderBlock, self.num_layers, self.block_options(), name="encoder", dtype=policy)
+        blocks = self.architecture.block_options()
+        self.encoder = Stack(EncoderBlock, self.num_layers, blocks, name="encoder", dtype=policy)
 
     @property
     def parts(self):

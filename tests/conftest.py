@@ -19,7 +19,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow logs to standar
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if os.environ["KERAS_BACKEND"] == "jax" and version("jaxlib").split(".")[:2] < ["0", "11"]:  # later ones lack the flag
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
-if "PYTEST_XDIST_WORKER" in os.environ:  # one worker per core: one thread each avoids contention
+if "PYTEST_XDIST_WORKER" in os.environ:  # one worker per core, with one thread each: they would get in each other's way
+    if hasattr(os, "sched_setaffinity"):
+        own = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {own[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(own)]})
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
@@ -85,7 +88,11 @@ def resident_bytes():
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    keras.utils.set_random_seed(0)
+    if backend.NAME == "jax":  # Keras would import an installed TensorFlow, which takes seconds and 400 MB
+        backend.set_seed(0)
+        np.random.seed(0)  # noqa: NPY002 - for what draws from it
+    else:
+        keras.utils.set_random_seed(0)
 
 
 @pytest.fixture

@@ -117,6 +117,7 @@ def test_training_changes_the_adapters_only(base, tmp_path):
             np.testing.assert_array_equal(states[0][name], states[-1][name], err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_training_of_adapters_resumes_exactly(base, tmp_path):
     whole = adapted(base, tmp_path / "whole", "--train.updates", "6")
@@ -131,6 +132,7 @@ def test_a_training_of_adapters_resumes_exactly(base, tmp_path):
     assert (whole.path / FILE).exists() == (parts.path / FILE).exists()
 
 
+@pytest.mark.slow
 def test_a_worse_model_is_not_selected(base, tmp_path):
     """The base stays the best if training only harms it."""
     lines = []
@@ -191,6 +193,7 @@ def test_one_translator_has_several_adapters(base, two):
         translator.translate(SOURCES, adapter="three")
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_an_adapter(base, two, cli):
     text = "".join(f"{line}\n" for line in SOURCES)
     expected = cli("translate", two["one"], "--scores", stdin=text).stdout

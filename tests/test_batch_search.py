@@ -92,6 +92,7 @@ def test_another_seed_or_length_reuses_the_program(model, tokenizer):
     assert len(texts) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_sixteen_threads_get_the_results_of_one(model, tokenizer, rng):
     """Each thread has its own settings, some of which share programs; results equal those of sequential calls."""

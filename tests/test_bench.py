@@ -85,6 +85,7 @@ def test_heedful_is_measured_with_packed_batches_and_mfu(work, tmp_path, capsys,
     assert found["mfu"] == pytest.approx(operations * found["tokens_per_second"] / 1e12)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
 def test_a_peer_is_measured_without_loading_a_backend(work, tmp_path):
     """Guards the measured memory of the peer: a backend of heedful would count in it."""

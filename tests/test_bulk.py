@@ -52,6 +52,7 @@ def many(tmp_path):
 SMALL_BATCHES = ("--batch-size", 1)  # windows of 50 lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [(), pytest.param(("--sample", "--temperature", 2), marks=pytest.mark.slow)], ids=["greedy", "sampled"]
 )

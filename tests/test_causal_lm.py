@@ -17,7 +17,7 @@ from heedful.inference.generator import Generator
 from heedful.layers import masks
 from heedful.special_tokens import END_ID
 from heedful.training.objective import batch_sums
-from tests.conftest import quiet
+from tests.conftest import fast, quiet
 
 SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
 OPTIONS = [
@@ -40,7 +40,7 @@ def ids(rng):
     return ids
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", fast(OPTIONS, 2))
 def test_logits_are_causal_and_independent_of_batching_and_caching(options, ids, numpy):
     """No position reads the future; batching changes nothing; prefill and decode steps equal one full pass."""
     model = make(**options)
@@ -145,6 +145,7 @@ def slow_greedy(generator, prompts, count, numpy):
     return [generator.tokenizer.decode([number for number in ids if number != END_ID]) for ids in texts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [pytest.param(9, marks=pytest.mark.slow), 71])
 def test_greedy_search_equals_full_passes_beyond_the_context(generator, count, numpy):
     """Guards against effects of batch neighbours, too: each prompt fills its context after another number of tokens."""

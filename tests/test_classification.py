@@ -47,6 +47,7 @@ def test_convolutions_equal_those_of_keras(normal):
     np.testing.assert_allclose(backend.to_numpy(layer(x, real)), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_padding_changes_no_logit_of_a_classifier_with_convolutions():
     model = Classifier(30, 3, convolutions=(3, 5), **SIZES)
@@ -111,6 +112,7 @@ def test_several_labels_are_learned(several, tmp_path, cli):
     assert b"gives a text several labels" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_the_self_check_passes_for_several_labels_and_convolutions(several, tmp_path):
     config = change(several, "--model.convolutions", "[3, 5]", "--model.embedding_std", "0.02")
@@ -199,6 +201,7 @@ def test_the_words_that_decided(recipe_of, tmp_path, cli):
         classifier.explain(text, "bird")
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_the_benchmark_reuses_finished_runs_with_the_same_settings_only(recipe_of, labelled, cli):
     pytest.importorskip("sklearn")

@@ -86,6 +86,7 @@ def test_named_pipes_are_read(cli, run, text_files, tmp_path):
     assert "is a folder, not a text file" in complaint(cli("translate", run, tmp_path))
 
 
+@pytest.mark.slow
 def test_the_batch_size_does_not_change_translations(cli, run, text_files):
     whole = cli("translate", run, text_files[0])
     single = cli("translate", run, text_files[0], "--batch-size", 1)
@@ -391,6 +392,7 @@ def test_mistakes_in_run_folders_are_explained(cli, run, tmp_path):
     assert "has no model.safetensors yet" in complaint(cli("translate", run))
 
 
+@pytest.mark.slow
 def test_training_can_be_resumed_after_sigterm(recipe, tmp_path, cli):
     """A signal to a real process saves a state and prints how to resume; `benchmarks/kills.py` tries every moment."""
     slow = ["--train.updates", "100000", "--train.validate_every", "20", "--train.validate_sentences", "0",
@@ -471,6 +473,7 @@ def test_diff_lists_what_differs(recipe, cli):
     assert b"not one of the recipes" in cli("diff", "sst2", "nowhere").stderr
 
 
+@pytest.mark.slow
 def test_translating_and_training_need_no_posix_modules(run, recipe, tmp_path):
     """Guards Windows, which lacks them."""
     code = (

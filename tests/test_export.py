@@ -55,7 +55,7 @@ def checked(run, folder, number, *arguments, **options):
     return parity.export_checked(run, FORMAT, folder, sources, references, *arguments, **options)
 
 
-@pytest.mark.parametrize("options", fast(OPTIONS, 2))
+@pytest.mark.parametrize("options", fast(OPTIONS, 1))
 def test_both_engines_translate_alike(make_run, tmp_path, options):
     run, said = make_run(**options), []
     results = checked(run, tmp_path / "ct2", 10, report=said.append)

@@ -51,6 +51,7 @@ def test_translations_and_scores_are_the_same(run):
         assert now[name] == pytest.approx(before[name], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_resumed_training_continues_as_with_heedful_0_1_0(run):
     """Not bit for bit, since processors differ; benchmarks/same_bits.py compares bits on one machine."""

@@ -141,6 +141,7 @@ def test_a_run_with_a_prefix_is_exported_and_imported(bart, tmp_path):
         assert (array == other[name]).all(), name
 
 
+@pytest.mark.slow
 def test_an_mbart_translates_between_its_languages_like_the_original(mbart, tmp_path):
     folder, model = mbart
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -259,7 +260,10 @@ def test_an_export_does_not_write_what_the_run_forbids(bart, tmp_path):
         generation_config(run)
 
 
-@pytest.mark.parametrize(("library", "form"), [("ctranslate2", ctranslate2.FORMAT), ("onnxruntime", onnx.FORMAT)])
+@pytest.mark.parametrize(
+    ("library", "form"),
+    [("onnxruntime", onnx.FORMAT), pytest.param("ctranslate2", ctranslate2.FORMAT, marks=pytest.mark.slow)],
+)
 def test_exports_begin_as_targets_do(mbart, tmp_path, library, form):
     pytest.importorskip(library)
     run = import_model(mbart[0], tmp_path / "run")

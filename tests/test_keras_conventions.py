@@ -106,6 +106,7 @@ def test_features_of_symbolic_inputs_are_those_of_arrays(numpy):
         np.testing.assert_allclose(numpy(functional(inputs)), numpy(model.features(inputs)), atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The `native_serialization` parameter is deprecated:DeprecationWarning")
 @pytest.mark.skipif(backend.NAME == "torch", reason="Keras itself exports no SavedModel from torch")
 def test_a_fitted_model_is_exported_as_a_saved_model(tmp_path, numpy):

@@ -74,12 +74,15 @@ def test_process_0_is_shown_and_each_has_its_cores():
     ("body", "code", "message"),
     [
         ("sys.exit(0)", 0, ""),
-        ("time.sleep(60) if rank == '0' else sys.exit(print('so it is', file=sys.stderr) or 2)", 2, "so it is\n"),
+        pytest.param(
+            "time.sleep(60) if rank == '0' else sys.exit(print('so it is', file=sys.stderr) or 2)", 2, "so it is\n",
+            marks=pytest.mark.slow,
+        ),
         (
             "time.sleep(60) if rank == '0' else os.kill(os.getpid(), signal.SIGKILL)", 1,
             "heedful: process 1 of 2 was ended by SIGKILL. Continue with: RESUME\n",
         ),
-        ("sys.exit(3) if rank == '0' else time.sleep(60)", 3, ""),
+        pytest.param("sys.exit(3) if rank == '0' else time.sleep(60)", 3, "", marks=pytest.mark.slow),
         # Process 0 ends because of the other one, whose message is shown.
         ("sys.exit(75) if rank == '0' else sys.exit(print('disk full', file=sys.stderr) or 2)", 2, "disk full\n"),
         ("time.sleep(1); sys.exit(75)", 1, ""),

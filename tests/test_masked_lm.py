@@ -11,6 +11,7 @@ from heedful.errors import InputError
 from heedful.inference.mask_filler import MaskFiller
 from heedful.inference.text_classifier import TextClassifier
 from heedful.training.objective import batch_sums
+from tests.conftest import fast
 
 SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
 OPTIONS = [
@@ -35,7 +36,7 @@ def ids(rng):
     return ids
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", fast(OPTIONS, 1))
 def test_padding_and_batch_neighbours_do_not_change_the_logits(options, ids, numpy):
     model = heedful.MaskedLM(31, **SIZES, **options)
     logits = numpy(model(ids))
@@ -148,7 +149,7 @@ def test_fill_leaves_the_rest_of_the_text_unchanged(corpus):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("pooling", fast(["mean", "first"], 1))
 def test_vectors_do_not_depend_on_the_batch(filler, pooling, tokenizer, numpy):
     texts = ["o gato bebe", "a vaca", "o rei vê a vaca o rei come pão"]
     together = filler.embed(texts, pooling)

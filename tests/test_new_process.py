@@ -61,6 +61,7 @@ def saved(tmp_path_factory):
     return outputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("modules", [
     "keras, heedful", pytest.param("heedful, keras", marks=[pytest.mark.any_backend, pytest.mark.slow]),
     pytest.param("heedful.layers, keras", marks=[pytest.mark.any_backend, pytest.mark.slow]),

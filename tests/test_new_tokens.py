@@ -70,6 +70,7 @@ def test_the_vocabularies_of_a_training_have_the_tags(config, tmp_path):
         assert tokenizer.encode("<2en> o gato")[0] == tag
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("options", [
     [], pytest.param([*APART, "target"], marks=pytest.mark.slow),

@@ -7,6 +7,7 @@ import pytest
 import heedful
 from heedful.config import TrainConfig
 from heedful.training.objective import Objective, training_objective, with_update_tokens
+from tests.conftest import fast
 
 SIZES = {"num_layers": 1, "d_model": 12, "num_heads": 2, "d_ff": 10}
 IDS = np.array([[5, 6, 7], [8, 9, 0]], np.int32)
@@ -21,7 +22,7 @@ MODELS = {
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="counts traces of JAX")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", fast(MODELS, 1))
 def test_only_the_first_fit_traces_the_model(name, monkeypatch):
     """Keras traces a model with an unbuilt layer in every `fit`, and a training calls `fit` at each validation."""
     new_model, batch = MODELS[name]

@@ -48,7 +48,10 @@ def exported(run, tmp_path, **options):
     return folder / "onnx"
 
 
-@pytest.mark.parametrize(("task", "options"), CASES)
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [case if index % 6 < 2 else pytest.param(*case, marks=pytest.mark.slow) for index, case in enumerate(CASES)],
+)
 def test_logits_equal_those_of_heedful(tmp_path, task, options, rng):
     """Logits of a first call and of a call with caches; padding in the batch."""
     run = random_run(tmp_path, task, SMALL | options)
@@ -119,6 +122,7 @@ def test_prompts_may_be_padded_on_the_left(tmp_path, rng):
     np.testing.assert_allclose(session.run("model", inputs)["logits"][:, 3:], alone, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task", ["translate", *(pytest.param(task, marks=pytest.mark.slow) for task in ("generate", "fill", "classify"))]
 )

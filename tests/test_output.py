@@ -31,6 +31,7 @@ def translate(run, tmp_path):
     return call, call(text=LINES).stdout
 
 
+@pytest.mark.slow
 def test_input_that_can_be_read_only_once_is_translated_whole(translate, tmp_path):
     """Guards against an empty file and exit code 0: the lines were counted first, and then there were none."""
     call, expected = translate

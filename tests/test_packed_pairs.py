@@ -80,7 +80,7 @@ def test_one_pass_yields_every_pair_once_and_unchanged(packed, pairs):
     [
         pytest.param("sinusoidal", marks=pytest.mark.slow),
         "rotary",
-        pytest.param("learned", marks=pytest.mark.any_backend),
+        pytest.param("learned", marks=pytest.mark.slow),
     ],
 )
 def test_packed_and_unpacked_pairs_have_the_same_loss(packed, pairs, positions, numpy):

@@ -1,13 +1,13 @@
 """Tasks and metrics of other packages: tested with the package in examples/tagging."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from heedful import plugins
 from heedful.errors import InputError
 from heedful.plugins import find_metric, find_task, metric_names, task_names
 from heedful.tasks import Task
@@ -77,17 +77,25 @@ def installed(tmp_path_factory):
     return folder
 
 
-def test_a_package_adds_a_task_and_a_metric(installed, tmp_path):
-    """The task trains, and is checked, evaluated, compared and listed in `--help`, without changes to heedful."""
-    path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "KERAS_BACKEND": "jax"}
+@pytest.fixture
+def heedful(installed, monkeypatch, cli):
+    """A function that runs a command where the package is installed, and returns its output."""
+    monkeypatch.syspath_prepend(installed)
+    for found in (plugins._entry_points, plugins.find_task, plugins.find_metric):
+        found.cache_clear()
 
     def heedful(*arguments):
-        command = [sys.executable, "-m", "heedful", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = cli(*arguments)
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return done.stdout.decode()
 
+    yield heedful
+    for found in (plugins._entry_points, plugins.find_task, plugins.find_metric):
+        found.cache_clear()
+
+
+def test_a_package_adds_a_task_and_a_metric(heedful, tmp_path):
+    """The task trains, and is checked, evaluated, compared and listed in `--help`, without changes to heedful."""
     lines = [f"{a}/{WORDS[a]} {b}/{WORDS[b]} {c}/{WORDS[c]}\n" for a in WORDS for b in WORDS for c in WORDS]
     (tmp_path / "tags.txt").write_text("".join(lines[n * 37 % len(lines)] for n in range(len(lines))))
     (tmp_path / "tag.toml").write_text(RECIPE)

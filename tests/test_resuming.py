@@ -49,6 +49,7 @@ def test_n_updates_and_n_after_resuming_equal_2n_updates(config, tmp_path, accum
     assert updates == [3, 6]
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_resuming_drops_log_entries_after_the_last_state(whole):
     """Guards against logging the lost updates twice after a kill between two states."""
@@ -195,6 +196,7 @@ def test_a_folder_in_use_is_left_alone(config, whole):
     whole.load_model()
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_truncated_log_is_read_up_to_its_last_whole_line(whole):
     log = whole.path / "log.jsonl"
@@ -345,6 +347,7 @@ def test_other_data_is_refused_on_resume(config, whole, text_files):
         workflows.resume(whole.path, quiet)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_other_validation_text_selects_anew(config, tmp_path, corpus):
     """Guards against a best state that was selected on another text."""
@@ -359,6 +362,7 @@ def test_other_validation_text_selects_anew(config, tmp_path, corpus):
     assert run.checkpoints.read_last()[1]["best"] == run.log.read()[-1]["valid_loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_training_killed_before_its_first_validation_resumes_from_its_last_state(config, tmp_path, monkeypatch):
     """The state of a minute is exact, and the final weights are those of a training that was never killed."""
@@ -391,6 +395,7 @@ def test_a_training_killed_before_its_first_validation_resumes_from_its_last_sta
         np.testing.assert_array_equal(before[name], after[name])
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("validation", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_training_killed_in_a_validation_repeats_it(config, tmp_path, monkeypatch, validation):

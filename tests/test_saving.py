@@ -25,6 +25,7 @@ from heedful.training.loss import TokenCrossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy
 from heedful.training.objective import Objective
 from heedful.training.optimizer import SCHEDULES, Schedule, adam
+from tests.conftest import fast
 
 SIZES = {"num_layers": 1, "d_model": 6, "num_heads": 2, "d_ff": 10, "max_length": 13, "dropout": 0.2}
 ABSTRACT = {"Base", "TextEncoder", "TokenMean", "_MaskedSum", "AttentionSublayer", "SameShape"}  # never saved
@@ -115,7 +116,7 @@ class OneClass(keras.layers.Layer):
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", fast(MODELS, 2))
 def test_a_compiled_model_continues_where_it_was_saved(name, dtype, ids, tmp_path):
     """Guards `Schedule.from_config`, which took two arguments in heedful 0.1.0: `load_model` raised TypeError."""
     model = MODELS[name](dtype)
@@ -133,6 +134,7 @@ def test_a_compiled_model_continues_where_it_was_saved(name, dtype, ids, tmp_pat
     assert one == two
 
 
+@pytest.mark.slow
 def test_layers_in_a_sequential_model_continue_where_they_were_saved(ids, tmp_path):
     layers = [make() for make in LAYERS.values()]
     model = keras.Sequential([TokenEmbedding(11, 6), *layers, keras.layers.Dense(11)])

@@ -215,7 +215,7 @@ STRATEGIES = [
 ]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=["greedy", "beam", "coverage"])
+@pytest.mark.parametrize("strategy", fast(STRATEGIES, 2), ids=["greedy", "beam", "coverage"])
 @pytest.mark.parametrize("positions", fast(["learned", "sinusoidal", "rotary"], 1))
 def test_reusing_slots_does_not_change_the_results(make, source, strategy, positions):
     """Guards ring buffers, positions, refilled memories and results: seven sentences in two slots and in seven."""
@@ -290,7 +290,7 @@ def lengths(tokens):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("strategy", [Greedy(END), BeamSearch(END, 3)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("strategy", fast([BeamSearch(END, 3), Greedy(END)], 1), ids=["beam", "greedy"])
 def test_every_constraint_changes_the_text_and_is_satisfied(model, source, strategy):
     """Covers forbidden tokens, minimum lengths, prefixes, n-gram blocking and the repetition penalty."""
     limits = np.full(7, 8)

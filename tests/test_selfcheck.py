@@ -46,6 +46,7 @@ def test_the_check_command_checks_trained_weights(recipe, cli):
     assert lines[-1].startswith("14 of 14 checks passed, on the run's own weights")
 
 
+@pytest.mark.slow
 def test_a_fault_gives_exit_code_1(run, cli, monkeypatch, few_checks):
     faults.texts_of_a_batch_mix(monkeypatch)
     done = cli("check", "run", "--json")

@@ -26,6 +26,7 @@ def recipe(recipe_of):
 ON_ALL = "generate"  # the other tasks train and resume by the same code
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "task", [task if task == ON_ALL else pytest.param(task, marks=pytest.mark.slow) for task in KINDS]
@@ -301,6 +302,7 @@ def test_each_side_may_have_its_own_vocabulary_size(recipe, tmp_path):
     assert (len(source), len(target)) == (12, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_training_continues_from_a_run_of_its_task(recipe, tmp_path, cli):
     """Guards against losing what the first training learned: the first validation is as good as its last one."""

@@ -60,6 +60,7 @@ def outcome(run, devices, limit=0):
     return searched, results
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(backend.NAME != "jax", reason="other backends use one device")
 @pytest.mark.parametrize(
     ("devices", "limit", "used"), [(2, 0, [0, 1]), pytest.param(3, 2, [0, 1], marks=pytest.mark.slow)]

@@ -70,6 +70,7 @@ def clock(monkeypatch):
     return clock
 
 
+@pytest.mark.slow
 def test_a_cosine_ends_at_the_planned_update(config, tmp_path, known_costs, clock):
     """Guards the final learning rate: in heedful 0.1.0 the minutes cut the schedule off near its peak."""
     said = []
@@ -86,7 +87,9 @@ def test_a_cosine_ends_at_the_planned_update(config, tmp_path, known_costs, cloc
     assert run.origins()["train.updates"] == "planned, to fit into train.minutes"
 
 
-@pytest.mark.parametrize(("update", "fewest", "most"), [(8.0, 10, 14), (1.0, 50, 80)])
+@pytest.mark.parametrize(
+    ("update", "fewest", "most"), [(8.0, 10, 14), pytest.param(1.0, 50, 80, marks=pytest.mark.slow)]
+)
 def test_the_schedule_ends_in_time_at_another_speed(config, tmp_path, known_costs, clock, update, fewest, most):
     """Guards against a machine that becomes busy, or was measured while it was."""
     said = []

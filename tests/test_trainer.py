@@ -33,7 +33,7 @@ def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize(("free", "told"), [(1000, True), (10**12, False)])
+@pytest.mark.parametrize(("free", "told"), [(1000, True), pytest.param(10**12, False, marks=pytest.mark.slow)])
 def test_training_warns_at_the_start_if_disk_space_is_short(config, tmp_path, monkeypatch, free, told):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     said = []
@@ -91,6 +91,7 @@ def test_the_average_of_the_last_states_is_kept_if_it_is_better(config, tmp_path
         assert np.allclose(saved[short], mean, atol=1e-7) == wins, name
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.any_backend
 def test_epochs_are_counted_in_updates_and_resumed_by_the_same_plan(config, tmp_path):

@@ -33,6 +33,7 @@ def weights_of(run):
     return run.checkpoints.read_last()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_progress_is_logged_and_changes_no_bit(config, tmp_path, monkeypatch):
     monkeypatch.setattr(progress_log, "INTERVAL", 1e9)

@@ -7,6 +7,7 @@ from keras import ops
 
 import heedful
 from heedful.layers import EncoderBlock, TokenEmbedding, Trace, masks
+from tests.conftest import fast
 
 SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length": 29}
 OPTIONS = [
@@ -33,7 +34,7 @@ def batch(rng):
     return {"source": source, "target": target}
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", fast(OPTIONS, 3))
 def test_logits_are_causal_and_cached_decoding_equals_one_pass(options, batch, numpy):
     """Also checks shapes, and that dropout is off in inference."""
     model = make(**options)

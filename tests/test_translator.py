@@ -55,6 +55,7 @@ SEARCHES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("options", SEARCHES, ids=["greedy", "beam", "sampling"])
 def test_translations_do_not_depend_on_batch_size_or_order(model, tokenizer, lines, options):

@@ -48,7 +48,11 @@ def checked(recipe_of, tmp_path):
         pytest.param(
             "translate", {"shared": True, "positions": "learned", "norm_position": "pre"}, marks=pytest.mark.slow
         ),
-        ("generate", {"packed": True, "norm_position": "pre", "positions": "rotary", "tie": "none"}),
+        pytest.param(
+            "generate",
+            {"packed": True, "norm_position": "pre", "positions": "rotary", "tie": "none"},
+            marks=pytest.mark.slow,
+        ),
         ("fill", {}),
         ("classify", {"positions": "learned", "dropout": 0.0, "bias": False}),
     ],

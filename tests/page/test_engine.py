@@ -23,6 +23,7 @@ from heedful.page.contents import Contents
 from heedful.page.packing import pack
 from heedful.special_tokens import END_ID, START_ID
 from heedful.weights import weights_by_name
+from tests.conftest import fast
 from tests.page.conftest import page_of, write_document
 
 pytestmark = pytest.mark.any_backend
@@ -237,7 +238,7 @@ WRITE = """async ([run, source, options]) => {
 
 
 @pytest.mark.parametrize("width", [1, 4])
-@pytest.mark.parametrize("name", ["translate, default", "translate, modern", "translate, no causal mask"])
+@pytest.mark.parametrize("name", fast(["translate, default", "translate, modern", "translate, no causal mask"], 1))
 def test_search_finds_what_heedful_finds(opened, models, names, name, width):
     _, model, source, _ = models[name]
     vocabulary = Tokenizer.train([chr(97 + i) for i in range(26)], kind="char", vocab_size=V)
@@ -330,7 +331,7 @@ def test_the_reader_of_a_served_page_equals_the_engine(opened, models):
 
 
 @pytest.mark.parametrize("width", [1, 4])
-@pytest.mark.parametrize("name", ["translate, default", "generate, modern"])
+@pytest.mark.parametrize("name", fast(["translate, default", "generate, modern"], 1))
 def test_the_search_of_a_served_page_equals_the_engine(opened, models, names, name, width):
     _, model, source, target = models[name]
     decode = DecodeConfig(**DECODE)

@@ -8,6 +8,7 @@ from heedful.errors import InputError
 from heedful.page.contents import contents_of
 from heedful.pretrained import import_model
 from heedful.run import Run
+from tests.conftest import fast
 from tests.page.conftest import page_of, write_document
 from tests.page.test_engine import TEXTS, WRITE
 from tests.test_pretrained import bert, gpt2, marian, opus  # noqa: F401 - fixtures
@@ -22,7 +23,7 @@ SPLIT = """async (texts) => {
 SHORT = [text for text in TEXTS if len(text) < 20 and "[MASK]" not in text]  # which is a mask, where there are masks
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "marian", "opus"])
+@pytest.mark.parametrize("kind", fast(["opus", "gpt2", "marian", "bert"], 3))
 def test_tokens_equal_those_of_the_library(kind, request, tmp_path, browser):
     """`opus` has the normalisation rules and the tokens of SentencePiece models."""
     folder = request.getfixturevalue(kind)

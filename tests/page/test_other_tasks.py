@@ -57,6 +57,7 @@ def test_a_mask_filler_predicts_each_mask(page_of_task):
     page.get_by_role("button", name="Back to its own").click()
 
 
+@pytest.mark.slow
 def test_a_classifier_names_the_class_and_what_it_depends_on(page_of_task):
     text = "o gato bebe"
     classifier, page = page_of_task("classify", text=text)

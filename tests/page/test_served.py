@@ -42,6 +42,7 @@ def page(browser):
     assert not complaints
 
 
+@pytest.mark.slow
 def test_a_served_page_follows_the_training(whole, served, page, monkeypatch):
     monkeypatch.setattr(pages, "POLL", 0.05)
     page.goto(f"{served[1]}#view=training")
@@ -107,6 +108,7 @@ def assert_close(found, want, where=""):
         assert found == want, where
 
 
+@pytest.mark.slow
 def test_every_view_of_a_served_page(served, page):
     page.goto(served[1])
     page.locator(READY).wait_for(state="attached")

@@ -143,7 +143,7 @@ def test_an_exported_run_translates_the_same_with_ctranslate2(cli, run):
     pytest.importorskip("ctranslate2")
     result = cli("export", run, "--to", "ctranslate2")
     assert result.returncode == 0, result.stderr
-    assert b"greedy: 100.00% of 20 translations identical" in result.stdout
+    assert b"greedy: 100.00% of 20 texts are identical" in result.stdout
     lines = "o gato bebe\n\na vaca come\n"
     other = cli("translate", run, "--engine", "ctranslate2", stdin=lines)
     assert other.stdout == cli("translate", run, stdin=lines).stdout

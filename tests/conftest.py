@@ -41,7 +41,12 @@ from heedful.training import machine
 
 # Commands run in this process too; it must give memory back, or the tests would need gigabytes.
 memory.keep_freed_memory = lambda: None
-LARGE, VERY_LARGE = 1_100_000_000, 2_000_000_000  # bytes of a process of the tests, after a file and after a test
+# Bytes of a process of the tests, after a file and after a test, from which on it forgets its programs: compiling them
+# again takes a tenth of the time.
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+LARGE = max(1_100_000_000, MEMORY // (4 * WORKERS))
+VERY_LARGE = 2 * LARGE
 LEFT = pytest.StashKey[int]()  # bytes of the process after it has forgotten its programs
 GROWTH = 400_000_000  # bytes that a process must have grown by since it has forgotten its programs
 # Background jobs of a shell ignore SIGINT, and processes that tests start would inherit that.
@@ -292,6 +297,10 @@ def change(config, *arguments):
 def fast(cases, count):
     """Return test cases of which only the first `count` run by default; the others are slow variations."""
     return [case if i < count else pytest.param(case, marks=pytest.mark.slow) for i, case in enumerate(cases)]
+
+
+# A training there takes a minute, most of it tracing.
+SLOW_ON_TENSORFLOW = pytest.mark.slow if backend.NAME == "tensorflow" else lambda test: test
 
 
 def quiet(text):

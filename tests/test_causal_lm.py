@@ -40,7 +40,7 @@ def ids(rng):
     return ids
 
 
-@pytest.mark.parametrize("options", fast(OPTIONS, 2))
+@pytest.mark.parametrize("options", fast(OPTIONS, 1))
 def test_logits_are_causal_and_independent_of_batching_and_caching(options, ids, numpy):
     """No position reads the future; batching changes nothing; prefill and decode steps equal one full pass."""
     model = make(**options)
@@ -91,6 +91,7 @@ def test_documents_in_one_row_cannot_see_each_other(numpy, tokenizer):
     assert sums[3] == len(encoded.ids.flat) + len(texts)  # every token and every end, once
 
 
+@pytest.mark.slow
 def test_the_loss_includes_the_output_bias(ids, numpy):
     model = make(tie="none", output_bias=True)
     model.output_projection.bias.assign(np.arange(31) * 0.1)

@@ -166,6 +166,7 @@ def test_the_calibration_error_of_probabilities_computed_by_hand():
     assert calibration_error(np.array([1.0, 1.0]), np.array([True, True])) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_run_is_calibrated_once_and_keeps_its_decisions(recipe_of, tmp_path):
     lines = []

@@ -62,6 +62,7 @@ def test_no_progress_bar_mixes_with_translations(run, tmp_path):
     assert (tmp_path / "out").read_bytes().count(b"\n") == 2
 
 
+@pytest.mark.slow
 def test_options_may_come_before_or_after_arguments(cli, run, text_files):
     behind = cli("translate", run, text_files[0], "--batch-size", 3)
     for arguments in (("translate", run, "--batch-size", 3, text_files[0]), ("translate", "--batch-size", 3, run)):

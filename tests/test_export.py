@@ -91,6 +91,7 @@ def test_decode_settings_without_a_counterpart_do_not_prevent_an_export(make_run
     assert len(checked(run, tmp_path / "ct2", 4, report=quiet)) == 2
 
 
+@pytest.mark.slow
 def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):
     """Guards against silent errors, here positions that are off by one; an earlier export stays unchanged."""
     run = make_run()

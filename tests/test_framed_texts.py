@@ -230,6 +230,7 @@ def test_an_mbart_without_a_target_language_asks_for_it(mbart, tmp_path):
         import_model(folder, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_every_way_of_decoding_begins_as_targets_do(mbart, tmp_path):
     run = import_model(mbart[0], tmp_path / "run")
     [prefix] = run.target_tokenizer.prefix_ids

@@ -28,7 +28,7 @@ from heedful.run import Run
 from heedful.workflows import Training
 from tests.conftest import write_recipe
 
-pytestmark = pytest.mark.any_backend
+pytestmark = [pytest.mark.slow, pytest.mark.any_backend]
 
 INPUTS, SEED = int(os.environ.get("FUZZ_INPUTS", "40")), int(os.environ.get("FUZZ_SEED", "1"))
 PATIENCE = 120  # seconds that a command may take on inputs of this size, compilation included

@@ -10,7 +10,7 @@ import heedful
 from heedful import backend
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
+from heedful.errors import InputError, InputWarning
 from heedful.export.huggingface import FORMAT, export, generation_config
 from heedful.export.parity import compare, export_checked, passes
 from heedful.pretrained import import_model
@@ -323,3 +323,10 @@ def test_generation_config_keeps_limits_and_min_p(whole):
     assert {name: settings[name] for name in ("min_new_tokens", "max_length", "min_p", "temperature")} == {
         "min_new_tokens": 2, "max_length": 8, "min_p": 0.1, "temperature": 0.7,
     }  # fmt: skip
+
+
+def test_an_export_says_which_settings_transformers_ignores(tmp_path):
+    run = random_run(tmp_path, "translate", MARIAN)
+    run.config = dataclasses.replace(run.config, decode=dataclasses.replace(run.config.decode, min_ratio=0.5))
+    with pytest.warns(InputWarning, match=r"transformers ignores decode\.min_ratio = 0\.5: it has no such setting"):
+        export(run, tmp_path / "out")

@@ -96,6 +96,7 @@ def test_shapes_are_known_before_a_call():
         assert tuple(model.compute_output_shape(given)) == shape
 
 
+@pytest.mark.slow
 def test_features_of_symbolic_inputs_are_those_of_arrays(numpy):
     for name, (model, inputs, _) in models().items():
         symbolic = (
@@ -193,6 +194,7 @@ def test_sublayers_take_the_sizes_of_the_tutorials(normal, numpy):
     assert again.residual.norm.epsilon == 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_packages_are_found_after_a_bare_import():
     code = (

@@ -46,6 +46,7 @@ def test_input_that_can_be_read_only_once_is_translated_whole(translate, tmp_pat
     assert (tmp_path / "out2.txt").read_text() == expected
 
 
+@pytest.mark.slow
 def test_standard_output_receives_the_translations(translate, tmp_path):
     call, expected = translate
     (tmp_path / "in.txt").write_text(LINES)

@@ -20,7 +20,7 @@ from heedful.training.monitor import Monitor
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import _difference
 from heedful.workflows import Training
-from tests.conftest import change, quiet
+from tests.conftest import SLOW_ON_TENSORFLOW, change, quiet
 
 
 def last_arrays(run):
@@ -38,6 +38,7 @@ def assert_same_state(one, other):
 
 
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
+@SLOW_ON_TENSORFLOW
 def test_n_updates_and_n_after_resuming_equal_2n_updates(config, tmp_path, accumulate):
     """Checks bitwise, with dropout on, that weights, optimizer, dropout seeds and data order all continue."""
     config = change(config, "--train.accumulate_batches", str(accumulate), "--train.label_smoothing", "0.1")
@@ -112,6 +113,7 @@ def test_a_samples_file_cut_inside_a_character_can_be_resumed(config, tmp_path):
     assert heads == ["update 3", "update 6"]
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_replay_finds_and_names_a_difference_of_one_bit(config, tmp_path, whole):
     """A replay without a difference continues from the saved state; it needs two states."""

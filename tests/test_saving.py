@@ -25,7 +25,7 @@ from heedful.training.loss import TokenCrossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy
 from heedful.training.objective import Objective
 from heedful.training.optimizer import SCHEDULES, Schedule, adam
-from tests.conftest import fast
+from tests.conftest import SLOW_ON_TENSORFLOW, fast
 
 SIZES = {"num_layers": 1, "d_model": 6, "num_heads": 2, "d_ff": 10, "max_length": 13, "dropout": 0.2}
 ABSTRACT = {"Base", "TextEncoder", "TokenMean", "_MaskedSum", "AttentionSublayer", "SameShape"}  # never saved
@@ -115,8 +115,9 @@ class OneClass(keras.layers.Layer):
         return logits[:, None]
 
 
+@SLOW_ON_TENSORFLOW
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", fast(MODELS, 2))
+@pytest.mark.parametrize("name", fast(MODELS, 1))
 def test_a_compiled_model_continues_where_it_was_saved(name, dtype, ids, tmp_path):
     """Guards `Schedule.from_config`, which took two arguments in heedful 0.1.0: `load_model` raised TypeError."""
     model = MODELS[name](dtype)

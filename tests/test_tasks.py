@@ -184,6 +184,7 @@ def test_a_classifier_can_memorise_its_training_text(recipe, tmp_path):
     assert all(sample["text"] for sample in last["samples"])
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_foreign_files_and_refused_changes_leave_a_folder_as_it_was(recipe, tmp_path, cli):
     """Guards a user's other files in the folder, and the config of a run after a refused resume."""

@@ -41,6 +41,7 @@ def test_a_translator_shows_sources_and_translations(tokenizer):
     assert len(said) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_parameters_of_the_tutorials_models_are_those_of_their_formulas():
     """Sizes as published; each count is the sum of what the tutorials' layers hold."""

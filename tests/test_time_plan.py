@@ -117,6 +117,7 @@ def test_a_new_pace_has_no_jump_and_ends_where_the_schedule_does():
     assert pace.replanned(40, 100, -5.0, 1.0, 0.0, 10).updates == 41
 
 
+@pytest.mark.slow
 def test_a_resumed_training_keeps_its_pace(config, tmp_path, known_costs, clock):
     """The pace belongs to the state: a training that was killed after a validation ends with the same bits."""
     config = change(config, *COSINE, "--train.minutes", "2", "--train.validate_every", "4")

@@ -153,6 +153,7 @@ def test_a_training_that_ends_before_its_first_validation_keeps_its_weights(conf
     assert (tmp_path / "run" / WEIGHTS).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(backend.NAME != "jax", reason="JAX computes while the host prepares the next batch")
 @pytest.mark.parametrize("accumulate", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_host_that_runs_ahead_of_the_device_changes_no_bit(config, tmp_path, monkeypatch, accumulate):

@@ -20,6 +20,7 @@ from heedful.workflows import Training
 from tests.conftest import change, quiet
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_training_does_not_delete_foreign_files(config, tmp_path):
     """The folder is not a run, and holds files that a training would overwrite."""

@@ -50,6 +50,7 @@ def test_progress_is_logged_and_changes_no_bit(config, tmp_path, monkeypatch):
         np.testing.assert_array_equal(array, second[name], err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_the_logged_norm_is_that_of_the_gradient(config, tmp_path, often, monkeypatch):
     """Compares with clipping: a norm far above `clip_norm` is logged as exactly that."""

@@ -4,6 +4,7 @@ The class is the first one of `heedful.pretrained.architectures` that fits the o
 """
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import safetensors.numpy
 
 from heedful import __version__
-from heedful.errors import InputError
+from heedful.errors import InputError, InputWarning
 from heedful.export.folders import ORIGIN, PARITY, replacing, write_origin
 from heedful.export.formats import Format
 from heedful.export.model_card import model_card
@@ -84,6 +85,10 @@ def write_description(run: "Run", folder: Path, settings: Mapping[str, Any], car
     _write_json(folder / "config.json", {**settings, "torch_dtype": "float32", "heedful_version": __version__})
     if run.task.translates or run.task.writes:
         _write_json(folder / "generation_config.json", generation_config(run))
+        if lost := [f"decode.{name} = {value!r}" for name, value in config.decode.lacking("transformers").items()]:
+            warnings.warn(
+                f"transformers ignores {', '.join(lost)}: it has no such setting.", InputWarning, stacklevel=2
+            )
     _write_tokenizer(run, run.tokenizers()[0], folder)
     if run.task.translates and config.model.tie in ("none", "target"):  # each side has its own table
         (folder / "target").mkdir()

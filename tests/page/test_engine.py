@@ -193,6 +193,7 @@ KIND_PATHS = {"encoder": "encoder/block_{}/self_attention", "decoder": "decoder/
               "cross": "decoder/block_{}/cross_attention"}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_maps_equal_those_of_heedful_and_reproduce_the_layer(opened, models):
     """Values mixed by a map must give what the layer mixes; key heads are shared by groups of query heads."""
     for number, (name, (task, model, source, target)) in enumerate(models.items()):

@@ -34,6 +34,7 @@ def page_of_task(recipe_of, tmp_path, browser):
         yield opened
 
 
+@pytest.mark.slow
 def test_a_language_model_continues_a_prompt(page_of_task):
     text = "o gato"
     generator, page = page_of_task("generate", text=text)

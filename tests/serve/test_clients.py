@@ -119,6 +119,7 @@ def test_openai_errors_reach_the_client(openai):
         openai.chat.completions.create(model="writer", messages=[{"role": "system", "content": "x"}])
 
 
+@pytest.mark.slow
 def test_concurrent_requests_get_what_one_gets(address, want):
     """Sixty-four clients, 1,000 requests, in any order."""
 

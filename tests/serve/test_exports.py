@@ -34,6 +34,7 @@ def exported(runs, tmp_path_factory):
         served.engine.stop()
 
 
+@pytest.mark.slow
 def test_an_export_translates_as_its_run(exported):
     client, translator = exported
     lines = [*LINES[:8], "", " ".join(LINES[:15])]  # the last one is longer than a slot of our own engine

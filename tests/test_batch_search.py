@@ -27,6 +27,7 @@ def model(tokenizer):
     return heedful.Transformer(len(tokenizer), len(tokenizer), tie="none", **sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 @pytest.mark.parametrize("beam_size", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_results_longer_than_expected_are_searched_again(model, tokenizer, rng, beam_size):

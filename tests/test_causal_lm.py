@@ -70,6 +70,7 @@ def test_logits_are_causal_and_independent_of_batching_and_caching(options, ids,
         np.testing.assert_allclose(np.stack(steps, 1)[row], want, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_documents_in_one_row_cannot_see_each_other(numpy, tokenizer):
     """Guards packing: each document has the same logits as alone, and each token counts once in the loss."""
     model = heedful.CausalLM(len(tokenizer), **SIZES, positions="learned")

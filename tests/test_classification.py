@@ -91,6 +91,7 @@ def several(recipe_of, tmp_path):
                   "--train.validate_every", "50", "--model.dropout", "0")  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_several_labels_are_learned(several, tmp_path, cli):
     run = workflows.train(several, tmp_path / "run", quiet)

@@ -74,6 +74,7 @@ def domains(run, tmp_path):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_both_domains_are_validated_and_the_change_is_reported(domains, tmp_path):
     lines = []

@@ -337,6 +337,7 @@ def test_repetition_penalty_equals_values_computed_by_hand(numpy):
     np.testing.assert_allclose(changed[0, 0], [2.0, -4.0, 2.0, -4.0, 1.0])
 
 
+@pytest.mark.slow
 def test_an_ensemble_averages_probabilities(make, source):
     one, other = make(), make(num_layers=1, positions="rotary")
     both = Ensemble([one, other])

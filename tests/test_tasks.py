@@ -74,6 +74,7 @@ def test_a_language_model_from_recipe_to_text(recipe, cli, packing, tmp_path):
         assert b"warning: prompt 2 is empty" in gaps.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_a_masked_model_from_recipe_to_gaps_and_a_classifier_on_top(recipe, cli, labelled, tmp_path):
     assert cli("train", recipe("fill"), "--run", "words").returncode == 0

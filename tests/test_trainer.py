@@ -23,6 +23,7 @@ from heedful.workflows import Training
 from tests.conftest import change, quiet
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_progress_shows_in_a_log_file(config, tmp_path, monkeypatch, capsys):
     """Without a terminal on standard error, an occasional line replaces the progress bar."""
@@ -60,6 +61,7 @@ def test_a_validation_loss_of_nan_stops_training_and_keeps_no_weights(config, tm
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_training_stops_when_patience_runs_out(config, tmp_path):
     config = change(

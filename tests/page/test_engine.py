@@ -293,6 +293,7 @@ def tokenizers():
             yield f"{kind}, {form}", Tokenizer.train(lines, kind, 700, prefix_space=kind == "bpe", normalize=form)
 
 
+@pytest.mark.slow
 def test_tokenizers_equal_those_of_the_library(browser, tmp_path):
     texts = TEXTS + [line for pair in phrasebook("test", 30) for line in pair]
     model = Transformer(V, V, **SMALL | {"max_length": 4000})

@@ -45,6 +45,7 @@ def test_a_language_model_continues_a_prompt(page_of_task):
     assert page.get_by_role("tab", name="Beam search").count() == 1
 
 
+@pytest.mark.slow
 def test_a_mask_filler_predicts_each_mask(page_of_task):
     text = "o [MASK] bebe o [MASK]"
     filler, page = page_of_task("fill", text=text)

@@ -293,6 +293,7 @@ def test_every_view_fits_a_phone(opened):
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing(opened):
     """Names for screen readers, roles, contrast, and more, in every view, light and dark."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()

@@ -1,5 +1,7 @@
 """Everything that depends on the backend: devices, compiled programs, matrix products, kernels."""
 
+from typing import Any
+
 from heedful.backend.devices import (  # imported first: it selects the Keras backend
     NAME,
     cores,
@@ -49,9 +51,13 @@ from heedful.backend.programs import (
 )
 from heedful.backend.threads import at_most_devices, inference_devices, spread, use_device, workers
 
+Tensor = Any
+"""A tensor of the backend, or what it converts to one; backends have no type in common."""
+
 __all__ = [
     "NAME",
     "STOP_WISHES",
+    "Tensor",
     "abandon",
     "abandoned_on_error",
     "affine",

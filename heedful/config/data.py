@@ -95,7 +95,7 @@ class DataConfig:
     0: the value of train.updates when the run is created. A run keeps this value, so extending the run does not change
     its batches."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.corpus not in ("files", *BUILT_IN):
             self._take_files()
         for path in self.train:
@@ -134,7 +134,7 @@ class DataConfig:
         """Return the pairs of pattern and weight in `weights`."""
         return [named_number(text, "data.weights") for text in self.weights]
 
-    def _take_files(self):
+    def _take_files(self) -> None:
         """Set the files of the parts that are not given to those of the named text.
 
         A run has them all, so it can be opened where the name is no longer known.
@@ -183,7 +183,7 @@ class TokenizerConfig:
     """wordpiece: remove the spaces before punctuation marks and within English contractions from decoded text. Set it
     to false for text that really contains such spaces."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         positive(self, "vocab_size")
         at_most(self, vocab_size=10**7)
         if self.source_vocab_size is not None:

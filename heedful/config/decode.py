@@ -1,6 +1,7 @@
 """The section [decode] of a config."""
 
 import dataclasses
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -85,7 +86,7 @@ class DecodeConfig:
     max_extra: int = called(10, transformers=MISSING, ctranslate2=SAME)
     """translate: number of tokens that a result may have beyond `max_ratio`."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         positive(self, "batch_size", "beam_size", "n_best", "max_ratio", "temperature", "repetition_penalty")
         at_least(self, 0, "max_extra", "length_penalty", "coverage_penalty", "top_k", "no_repeat_ngram", "seed")
         at_least(self, 0, "min_length", "max_length", "min_ratio")
@@ -104,7 +105,7 @@ class DecodeConfig:
                 f"n_best ({self.n_best}) cannot exceed beam_size ({self.beam_size}), unless tokens are sampled."
             )
 
-    def for_call(self, **options) -> "DecodeConfig":
+    def for_call(self, **options: Any) -> "DecodeConfig":
         """Return the settings, with `options` replacing some of them.
 
         Raises:
@@ -114,7 +115,7 @@ class DecodeConfig:
         settings.refuse_idle(options)
         return settings
 
-    def refuse_idle(self, names, scored: bool = True, clients_sample: bool = True) -> None:
+    def refuse_idle(self, names: Container[str], scored: bool = True, clients_sample: bool = True) -> None:
         """Raise `InputError` if `names` contains a setting that this search does not use.
 
         Args:

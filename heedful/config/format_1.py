@@ -39,7 +39,7 @@ def progress_from_format_1(progress: dict[str, Any]) -> dict[str, Any]:
     return {TRAIN.get(name, name): value for name, value in progress.items()}
 
 
-def _name_old_rule(data, origin):
+def _name_old_rule(data: Any, origin: object) -> None:
     """Record the rule that a `reverse` run has learned in its section [data], and warn."""
     if not isinstance(data, dict) or data.get("corpus") != "reverse" or "repeats_counted_in" in data:
         return

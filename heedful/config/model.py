@@ -46,7 +46,7 @@ class ModelConfig(Architecture):
     """fill: whether the head for masked tokens is untrained, as in an encoder imported without one. Such a model can
     embed texts and initialise other runs, but not fill gaps."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in zip(SET_BY_SIZE, SIZES[self.size], strict=True):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)

@@ -37,7 +37,7 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.format > FORMAT:
             raise InputError(
                 f"This run has format {self.format}; this version of heedful reads up to {FORMAT}. Upgrade heedful."
@@ -93,7 +93,7 @@ class Config:
         if self.train.lora_rank and self.tokenizer.new_tokens:
             raise InputError("tokenizer.new_tokens needs trained tables, and train.lora_rank freezes them.")
 
-    def _refuse_adaptation(self):
+    def _refuse_adaptation(self) -> None:
         """Raise `InputError` if a setting changes how a trained model is trained further."""
         train = self.train
         reasons = {

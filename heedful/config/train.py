@@ -121,7 +121,7 @@ class TrainConfig:
     check: bool = True
     """Whether to check model, text and training before the first update; a failed check stops the training."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         positive(self, "updates", "accumulate_batches", "validate_every", "keep", "epsilon")
         if self.learning_rate is not None:
             positive(self, "learning_rate")
@@ -174,16 +174,16 @@ class TrainConfig:
             )
 
     @property
-    def schedule_ends(self):
+    def schedule_ends(self) -> bool:
         """Whether the learning rate reaches its final value at `updates`."""
         return self.schedule == "cosine"
 
     @property
-    def is_paced(self):
+    def is_paced(self) -> bool:
         """Whether the schedule is to end within `minutes`."""
         return bool(self.minutes) and self.schedule_ends
 
     @property
-    def policy(self):
+    def policy(self) -> str:
         """The Keras dtype policy of the precision; weights stay float32."""
         return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[self.precision]

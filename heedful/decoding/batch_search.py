@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from heedful.config import DecodeConfig
 from heedful.data.examples import source_ids
 from heedful.data.lengths import next_power_of_two, round_up, run_by_length
 from heedful.data.ragged import Ragged
+from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.beam_search import BeamSearch
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room, until_end
 from heedful.decoding.constraints import TokenConstraints
@@ -51,9 +52,9 @@ class BatchSearch:
     """
 
     def __init__(
-        self, model, decode: DecodeConfig, tokenizer, scored: bool = False, shared: SharedState | None = None,
-        brief: bool = False,
-    ):  # fmt: skip
+        self, model: Any, decode: DecodeConfig, tokenizer: Tokenizer, scored: bool = False,
+        shared: SharedState | None = None, brief: bool = False,
+    ) -> None:  # fmt: skip
         self.model, self.decode, self.scored, self.brief = model, decode, scored, brief
         self.forbidden, self.prefix = forbidden_ids(decode, tokenizer), list(tokenizer.prefix_ids)
         self.shared = shared or SharedState()
@@ -287,7 +288,7 @@ def _parts(order, lengths, most, least):
         start += size
 
 
-def padded(numbers, count):
+def padded(numbers: Sequence[int] | np.ndarray, count: int) -> np.ndarray:
     """Return int32 numbers, padded with zeros to `count`."""
     padded = np.zeros(count, np.int32)
     padded[: len(numbers)] = numbers

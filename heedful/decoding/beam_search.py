@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from heedful.decoding.strategies import length_divisor, pick_rows, write
+from heedful.backend import Tensor
+from heedful.decoding.strategies import Step, length_divisor, pick_rows, write
 from heedful.decoding.top_k import NEVER, log_normaliser, top_k
 
 LEAST_ATTENTION = 1e-20  # keeps the logarithm finite where there was no attention
@@ -26,7 +27,7 @@ class Beams(NamedTuple):
     done_scores: Any  # (B, P), normalised by length
     done_count: Any  # (B,)
 
-    def writing_at(self, place):
+    def writing_at(self, place: Tensor) -> "Beams":
         """Return the beams after each has stored its last token at cache index `place`."""
         _, width, capacity = self.ancestors.shape
         here = ops.equal(ops.arange(capacity, dtype="int32"), place)
@@ -62,11 +63,11 @@ class BeamSearch:
     stop: str = "attainable"
 
     @property
-    def attention(self):
+    def attention(self) -> bool:
         """Whether each step needs the attention to the source."""
         return bool(self.coverage_penalty)
 
-    def start(self, sentences, capacity, source_length):
+    def start(self, sentences: int, capacity: int, source_length: int) -> Beams:
         """Return beams in which only the first hypothesis is live: the others would be its copies."""
         shape = (sentences, self.width)
         first = ops.arange(self.width) > 0
@@ -81,7 +82,7 @@ class BeamSearch:
             done_count=ops.zeros((sentences,), "int32"),
         )
 
-    def extend(self, state, logits, step):
+    def extend(self, state: Beams, logits: Tensor, step: Step) -> tuple[Beams, Tensor]:
         """Extend the hypotheses by the best tokens; return the next state and which sentences are done (B,)."""
         k, vocab_size = self.width, logits.shape[-1]
         continued = logits + (state.scores - log_normaliser(logits))[..., None]  # (B, K, V)
@@ -117,21 +118,21 @@ class BeamSearch:
         )
         return state, ops.logical_or(enough, step.last)
 
-    def results(self, state):
+    def results(self, state: Beams) -> tuple[Tensor, Tensor]:
         """Return tokens (B, P, C) and normalised scores (B, P), best first, of sentences that are done."""
         return state.done_tokens, state.done_scores
 
-    def _penalty(self, length):
+    def _penalty(self, length: Tensor) -> Tensor:
         return length_divisor(length, self.length_penalty, self.length_norm)
 
-    def _normalised(self, scores, length, coverage):
+    def _normalised(self, scores: Tensor, length: Tensor, coverage: Tensor) -> Tensor:
         scores = scores / self._penalty(length)[:, None]
         if self.coverage_penalty:
             attended = ops.log(ops.clip(coverage, LEAST_ATTENTION, 1.0))
             scores = scores + self.coverage_penalty * ops.sum(attended, axis=-1)
         return scores
 
-    def _attainable(self, scores, step):
+    def _attainable(self, scores: Tensor, step: Step) -> Tensor:
         """Return an upper bound on the final scores of live hypotheses (B,): no loss, most favourable length."""
         return scores / self._penalty(step.limit)
 
@@ -142,7 +143,7 @@ class _Done(NamedTuple):
     tokens: Any  # (B, P, C)
     scores: Any  # (B, P)
 
-    def add(self, tokens, scores):
+    def add(self, tokens: Tensor, scores: Tensor) -> "_Done":
         """Add candidates (B, K, C) with scores (B, K); keep the P best of all."""
         kept = self.scores.shape[-1]
         all_tokens = ops.concatenate([self.tokens, tokens], axis=1)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.config import DecodeConfig
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.special_tokens import END_ID
 
@@ -19,7 +20,7 @@ class Candidate(NamedTuple):
     """In nats, normalised by length."""
 
 
-def forbidden_ids(decode: DecodeConfig, tokenizer) -> tuple[int, ...]:
+def forbidden_ids(decode: DecodeConfig, tokenizer: Tokenizer) -> tuple[int, ...]:
     """Return the ids of the tokens that are never generated.
 
     Raises:

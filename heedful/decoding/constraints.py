@@ -8,6 +8,7 @@ from typing import Any
 
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.decoding.strategies import Number
 from heedful.decoding.top_k import NEVER
 
@@ -34,7 +35,7 @@ class TokenConstraints:
     repetition_penalty: Number | None = None
     no_repeat_ngram: int = 0
 
-    def apply(self, logits, tokens, age, sentence):
+    def apply(self, logits: Tensor, tokens: Tensor, age: Tensor, sentence: Tensor) -> Tensor:
         """Return the constrained scores (B, K, V).
 
         Args:
@@ -63,7 +64,7 @@ class TokenConstraints:
             logits = ops.where(wanted > 0, ops.where(ops.equal(words, wanted), unconstrained, NEVER), logits)
         return logits
 
-    def _would_repeat(self, tokens, age, vocab_size):
+    def _would_repeat(self, tokens: Tensor, age: Tensor, vocab_size: int) -> Tensor:
         """Return a mask (B, K, V) of the tokens that would complete a repeated n-gram."""
         n, capacity = self.no_repeat_ngram, tokens.shape[-1]
         if capacity < n:
@@ -83,7 +84,7 @@ class TokenConstraints:
         return _among(ops.where(written, completing, 0), vocab_size)
 
 
-def _among(tokens, vocab_size):
+def _among(tokens: Tensor, vocab_size: int) -> Tensor:
     """Return a mask (B, K, V) of the vocabulary entries, except 0, that occur in `tokens` (B, K, C)."""
     sentences, hypotheses, capacity = ops.shape(tokens)
     rows = ops.repeat(ops.arange(sentences * hypotheses, dtype="int32"), capacity)

@@ -1,8 +1,11 @@
 """A search for language models: prompts in, continuations out."""
 
+from typing import Any
+
 from heedful.config import DecodeConfig
 from heedful.data.lengths import round_up
 from heedful.data.ragged import Ragged
+from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import STEP, BatchSearch, padded
 from heedful.decoding.shared_state import SharedState
 
@@ -19,8 +22,8 @@ class PromptSearch(BatchSearch):
     """
 
     def __init__(
-        self, model, decode: DecodeConfig, tokenizer, scored: bool = False, shared: SharedState | None = None,
-        brief: bool = False,
+        self, model: Any, decode: DecodeConfig, tokenizer: Tokenizer, scored: bool = False,
+        shared: SharedState | None = None, brief: bool = False,
     ):  # fmt: skip
         super().__init__(model, decode, tokenizer, scored, shared, brief)
         self.forbidden = (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id, *self.forbidden)

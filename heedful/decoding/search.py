@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 from keras import ops
 from keras.tree import map_structure
 
+from heedful.backend import Tensor
 from heedful.decoding.constraints import TokenConstraints
-from heedful.decoding.strategies import Step
+from heedful.decoding.strategies import Step, Strategy
 
 
 class SearchResults(NamedTuple):
@@ -64,7 +65,7 @@ class Setup:
     """
 
     model: Any
-    strategy: Any
+    strategy: Strategy
     constraints: TokenConstraints | None
     first: Any
     limits: Any
@@ -86,7 +87,10 @@ class Setup:
         return self.slots < self.count
 
 
-def search(model, source, first, limits, strategy, constraints=None, *, slots=None, capacity):
+def search(
+    model: Any, source: Tensor, first: Tensor, limits: Tensor, strategy: Strategy,
+    constraints: TokenConstraints | None = None, *, slots: int | None = None, capacity: int,
+) -> SearchResults:  # fmt: skip
     """Generate the best continuation of every sentence.
 
     Args:
@@ -102,7 +106,10 @@ def search(model, source, first, limits, strategy, constraints=None, *, slots=No
     return results(setup, ops.while_loop(condition, body, (first_state(setup),))[0])
 
 
-def new_setup(model, memory, first, limits, strategy, constraints=None, *, slots=None, capacity, ring=False):
+def new_setup(
+    model: Any, memory: Any, first: Tensor, limits: Tensor, strategy: Strategy,
+    constraints: TokenConstraints | None = None, *, slots: int | None = None, capacity: int, ring: bool = False,
+) -> Setup:  # fmt: skip
     """Return the `Setup` of a search.
 
     Args:
@@ -123,7 +130,7 @@ def new_setup(model, memory, first, limits, strategy, constraints=None, *, slots
     return Setup(model, strategy, constraints, first, limits, fresh, slots, capacity, memory, padding, ring)
 
 
-def first_state(setup):
+def first_state(setup: Setup) -> LoopState:
     """Return the initial `LoopState`: every slot has a sentence, and no token is generated yet."""
     count, slots, strategy = setup.count, setup.slots, setup.strategy
     nothing, score = strategy.results(setup.fresh)
@@ -144,12 +151,12 @@ def first_state(setup):
     )
 
 
-def unfinished(setup, state):
+def unfinished(setup: Setup, state: LoopState) -> Tensor:
     """Return whether any slot has a sentence."""
     return ops.any(state.sentence < setup.count)
 
 
-def advance(setup, state):
+def advance(setup: Setup, state: LoopState) -> LoopState:
     """Generate one token of every hypothesis; return the next state."""
     capacity, strategy = setup.capacity, setup.strategy
     place = state.clock % capacity if setup.ring else state.clock
@@ -179,7 +186,7 @@ def advance(setup, state):
     return state._replace(age=state.age + 1)
 
 
-def results(setup, state):
+def results(setup: Setup, state: LoopState) -> SearchResults:
     """Return the `SearchResults` of a finished search."""
     found, count = state.found, setup.count
     within = ops.arange(setup.capacity, dtype="int32") < setup.limits[:count, None, None]

@@ -11,7 +11,7 @@ LONGER_SHARE = 0.05  # fraction of sentences that may be longer than expected, a
 class SharedState:
     """Compiled programs, and the expected length of results."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.programs = ProgramCache()
         self.length_ratio = 1.0  # expected tokens of a result for each source token
         self._searched = self._longer = 0  # sources since `length_ratio` was raised, and those with longer results

@@ -19,6 +19,7 @@ from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.data.examples import source_ids
 from heedful.data.ragged import Ragged
+from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import Candidate, until_end
 from heedful.decoding.search import LoopState, advance, first_state, new_setup, unfinished
@@ -49,8 +50,8 @@ class SlotSearch:
     """
 
     def __init__(
-        self, model, decode: DecodeConfig, tokenizer, shared: SharedState | None = None, slots: int | None = None,
-        source_length: int = SOURCE_LENGTH,
+        self, model: Any, decode: DecodeConfig, tokenizer: Tokenizer, shared: SharedState | None = None,
+        slots: int | None = None, source_length: int = SOURCE_LENGTH,
     ):  # fmt: skip
         decode = dataclasses.replace(decode, batch_size=slots or decode.batch_size)
         self.search = BatchSearch(model, decode, tokenizer, shared=shared)

@@ -8,10 +8,11 @@ Axes: B sentences, K hypotheses, P results, C capacity in tokens, V vocabulary, 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.decoding.top_k import NEVER, argmax, log_normaliser, top_k
 from heedful.layers.softmax import softmax
 
@@ -23,7 +24,7 @@ class Number(NamedTuple):
     inverse: Any
 
 
-def from_settings(kind: type, settings: Mapping[str, Any], **arguments) -> Any:
+def from_settings(kind: type, settings: Mapping[str, Any], **arguments: Any) -> Any:
     """Return a strategy or constraints of a `kind`, with those of the settings for which it has a field."""
     names = {one.name for one in dataclasses.fields(kind)}
     return kind(**{name: value for name, value in settings.items() if name in names} | arguments)
@@ -39,6 +40,27 @@ class Step(NamedTuple):
     attention: Any  # (B, K, S), attention to the source, or None
 
 
+class Strategy(Protocol):
+    """What chooses tokens. `State` is a tuple of arrays with `tokens`, `last`, `ancestors` and `writing_at`."""
+
+    @property
+    def width(self) -> int:
+        """Hypotheses of each sentence, K."""
+
+    @property
+    def attention(self) -> bool:
+        """Whether each step needs the attention to the source."""
+
+    def start(self, sentences: int, capacity: int, source_length: int) -> Any:
+        """Return the state of so many sentences without tokens."""
+
+    def extend(self, state: Any, logits: Tensor, step: Step) -> tuple[Any, Tensor]:
+        """Add a token to every hypothesis; return the next state and which sentences are done (B,)."""
+
+    def results(self, state: Any) -> tuple[Tensor, Tensor]:
+        """Return tokens (B, P, C) and normalised scores (B, P) of sentences that are done."""
+
+
 class Hypotheses(NamedTuple):
     """The state of `Greedy` and `Sampling`."""
 
@@ -48,12 +70,12 @@ class Hypotheses(NamedTuple):
     ended: Any  # (B, K), True after the end token
 
     @property
-    def ancestors(self):
+    def ancestors(self) -> Tensor:
         """Which of the K hypotheses wrote each cache entry of a hypothesis: itself (1, K, C)."""
         _, width, capacity = self.tokens.shape
         return ops.broadcast_to(ops.arange(width, dtype="int32")[None, :, None], (1, width, capacity))
 
-    def writing_at(self, place):
+    def writing_at(self, place: Tensor) -> "Hypotheses":
         """Return the hypotheses after each has stored its last token at cache index `place`."""
         return self
 
@@ -75,7 +97,7 @@ class Greedy:
     width = 1
     attention = False
 
-    def start(self, sentences, capacity, source_length):
+    def start(self, sentences: int, capacity: int, source_length: int) -> Hypotheses:
         """Return fresh hypotheses."""
         shape = (sentences, self.width)
         return Hypotheses(
@@ -83,7 +105,7 @@ class Greedy:
             ops.zeros(shape, "bool"),
         )  # fmt: skip
 
-    def extend(self, state, logits, step):
+    def extend(self, state: Hypotheses, logits: Tensor, step: Step) -> tuple[Hypotheses, Tensor]:
         """Add a token to every hypothesis; return the next state and which sentences are done (B,).
 
         Args:
@@ -102,14 +124,14 @@ class Greedy:
         done = ops.logical_or(ops.all(ended, axis=-1), step.last)
         return Hypotheses(tokens, ids, scores, ended), done
 
-    def results(self, state):
+    def results(self, state: Hypotheses) -> tuple[Tensor, Tensor]:
         """Return tokens (B, P, C) and normalised scores (B, P) of sentences that are done."""
         if not (self.scored and self.length_penalty):
             return state.tokens, state.scores
         length = ops.maximum(1, ops.sum(ops.cast(ops.not_equal(state.tokens, 0), "int32"), axis=-1))
         return state.tokens, state.scores / length_divisor(length, self.length_penalty, self.length_norm)
 
-    def _choose(self, logits, step):
+    def _choose(self, logits: Tensor, step: Step) -> Tensor:
         return argmax(logits)
 
 
@@ -135,13 +157,13 @@ class Sampling(Greedy):
     top_p: Number | None = None
     min_p: Number | None = None
 
-    def results(self, state):
+    def results(self, state: Hypotheses) -> tuple[Tensor, Tensor]:
         """Return tokens and scores as `Greedy` does, best first; all samples are results."""
         tokens, scores = super().results(state)
         order = ops.argsort(-scores, axis=-1)
         return pick_rows(tokens, order), ops.take_along_axis(scores, order, axis=-1)
 
-    def _choose(self, logits, step):
+    def _choose(self, logits: Tensor, step: Step) -> Tensor:
         if self.temperature is not None:
             logits = logits * self.temperature.inverse
         if self.top_k:
@@ -165,18 +187,18 @@ class Sampling(Greedy):
         return ops.minimum(ids, ops.cast(last, "int32"))  # rounding must not select a token of probability 0
 
 
-def write(tokens, age, ids):
+def write(tokens: Tensor, age: Tensor, ids: Tensor) -> Tensor:
     """Return `tokens` (B, K, C) with `ids` (B, K) at place `age` (B,)."""
     here = ops.equal(ops.arange(tokens.shape[-1], dtype="int32"), age[:, None])  # (B, C)
     return ops.where(here[:, None], ids[..., None], tokens)
 
 
-def length_divisor(length, strength, norm):
+def length_divisor(length: Tensor, strength: float, norm: str) -> Tensor:
     """Return the divisor of the scores of results of `length` tokens, end token included."""
     length = ops.cast(length, "float32")
     return ((5.0 + length) / 6.0 if norm == "gnmt" else length) ** strength
 
 
-def pick_rows(x, places):
+def pick_rows(x: Tensor, places: Tensor) -> Tensor:
     """Pick rows of `x` (B, K, ...) by `places` (B, R)."""
     return ops.take_along_axis(x, places[..., None], axis=1)

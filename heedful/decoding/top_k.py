@@ -10,13 +10,14 @@ Axes: V vocabulary, G groups, M members of a group.
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Tensor
 
 MEMBERS = 16
 SMALL = 2048  # vocabularies up to this size are not grouped
 NEVER = -1e30  # in place of minus infinity, which would give NaN in sums
 
 
-def top_k(scores, k):
+def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the `k` largest of `scores` (..., V) and their indices, largest first; ties are in no fixed order.
 
     The k largest lie in the k groups with the largest maxima, so only those groups are searched.
@@ -36,7 +37,7 @@ def top_k(scores, k):
     return values, ops.where(found < MEMBERS * k, places, found + MEMBERS * (groups - k))
 
 
-def argmax(scores):
+def argmax(scores: Tensor) -> Tensor:
     """Return the index of the largest of `scores` (..., V)."""
     if backend.NAME != "jax" or scores.shape[-1] <= SMALL:
         return ops.cast(ops.argmax(scores, axis=-1), "int32")
@@ -48,7 +49,7 @@ def argmax(scores):
     return ops.where(found < MEMBERS, found * groups + group[..., 0], found + MEMBERS * (groups - 1))
 
 
-def log_normaliser(logits):
+def log_normaliser(logits: Tensor) -> Tensor:
     """Return the logarithm of the sum of exponentials of `logits` (..., V)."""
     if backend.NAME != "jax" or logits.shape[-1] <= SMALL:
         return ops.logsumexp(logits, axis=-1)

@@ -98,6 +98,8 @@ def _seeded():
         np.random.seed(0)  # noqa: NPY002 - for what draws from it
     else:
         keras.utils.set_random_seed(0)
+    if torch := sys.modules.get("torch"):  # of models that tests compare with, on any backend
+        torch.manual_seed(0)
 
 
 @pytest.fixture

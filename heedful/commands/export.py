@@ -43,10 +43,12 @@ def run(options):
         raise InputError("There is no text to check the export with.")
     keep_compilations()
     terminal.note_idle_devices()
-    references = [run.task.pair_of(item)[1] for item in items] if run.task.translates else None
-    lines = [line for item in items for line in (item.split("\n") if isinstance(item, str) else [item])]
-    texts = list(map(run.task.text_of, lines))
-    if references is None:
-        texts = [text for text in texts if text.strip()][: options.sentences]
+    if run.task.translates:
+        pairs = [pair for pair in map(run.task.pair_of, items) if pair[0].strip()]
+        texts, references = [source for source, _ in pairs], [reference for _, reference in pairs]
+    else:
+        lines = [line for item in items for line in (item.split("\n") if isinstance(item, str) else [item])]
+        texts = [text for text in map(run.task.text_of, lines) if text.strip()][: options.sentences]
+        references = None
     folder = options.out or run.path / options.to
     export_checked(run, form, folder, texts, references, options.quantization, terminal.report_progress)

@@ -191,16 +191,16 @@ def torch_updates(size, options):
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16):
             logits = forward(source, target)
-            found = loss(logits.flatten(0, 1), labels.flatten())
-        found.backward()
+            mean_loss = loss(logits.flatten(0, 1), labels.flatten())
+        mean_loss.backward()
         optimizer.step()
-        return found
+        return mean_loss
 
     def timed(count):
         began = time.perf_counter()
         for _ in range(count):
-            found = update()
-        last = float(found.detach())  # waits
+            mean_loss = update()
+        last = float(mean_loss.detach())  # waits
         return (time.perf_counter() - began) / count, last
 
     timed(4)

@@ -99,8 +99,8 @@ class Architecture(BlockOptions):
 
     def block_options(self) -> dict[str, Any]:
         """Return the keyword arguments of each block."""
-        own = {one.name: getattr(self, one.name) for one in dataclasses.fields(BlockOptions)}
-        return own | {"rotary": self.positions == "rotary"}
+        options = {one.name: getattr(self, one.name) for one in dataclasses.fields(BlockOptions)}
+        return options | {"rotary": self.positions == "rotary"}
 
 
 def choices(name: str, kind: type = Architecture) -> tuple[str, ...]:

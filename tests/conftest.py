@@ -21,8 +21,8 @@ if os.environ["KERAS_BACKEND"] == "jax" and version("jaxlib").split(".")[:2] < [
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 if "PYTEST_XDIST_WORKER" in os.environ:  # one worker per core, with one thread each: they would get in each other's way
     if hasattr(os, "sched_setaffinity"):
-        own = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {own[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(own)]})
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(cores)]})
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 

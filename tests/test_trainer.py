@@ -221,8 +221,8 @@ def test_a_training_that_has_learned_nothing_is_no_success(whole, monkeypatch):
 def test_the_constant_guess_of_several_labels_is_one_for_each_class():
     batches = [{"labels": np.array([[1, 0], [0, 0]]), "weights": np.ones((2, 1), np.float32)}]
     batches += [{"labels": np.array([[1, 0], [0, 0]]), "weights": np.zeros((2, 1), np.float32)}]
-    wanted = math.log(2) - math.log(3 / 4)  # one of two texts has the first class, none the second
-    assert constant_loss(batches, batches, several_labels=True) == pytest.approx(wanted)
+    loss = math.log(2) - math.log(3 / 4)  # one of two texts has the first class, none the second
+    assert constant_loss(batches, batches, several_labels=True) == pytest.approx(loss)
 
 
 @pytest.mark.any_backend

@@ -23,7 +23,7 @@ def called(default: Any, *, transformers: str, ctranslate2: str, varies: bool = 
     Args:
         default: its default.
         transformers, ctranslate2: what the setting is called in these engines: a name, `SAME` or `MISSING`.
-        varies: whether clients vary it with every request, so that it is an input of the compiled search.
+        varies: whether it is an input of the compiled search, so that a request with another value compiles nothing.
     """
     return field(default=default, metadata={"transformers": transformers, "ctranslate2": ctranslate2, "varies": varies})
 

@@ -167,17 +167,17 @@ class Sampling(Greedy):
         if self.temperature is not None:
             logits = logits * self.temperature.inverse
         if self.top_k:
-            least = top_k(logits, min(self.top_k, logits.shape[-1]))[0][..., -1:]
-            logits = ops.where(logits < least, NEVER, logits)
+            threshold = top_k(logits, min(self.top_k, logits.shape[-1]))[0][..., -1:]
+            logits = ops.where(logits < threshold, NEVER, logits)
         probabilities = softmax(logits)
         if self.top_p is not None:
             falling = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
             before = ops.cumsum(falling, axis=-1) - falling  # probability of all better tokens
-            least = ops.min(ops.where(before < self.top_p.value, falling, 1.0), axis=-1, keepdims=True)
-            probabilities = ops.where(probabilities < least, 0.0, probabilities)
+            threshold = ops.min(ops.where(before < self.top_p.value, falling, 1.0), axis=-1, keepdims=True)
+            probabilities = ops.where(probabilities < threshold, 0.0, probabilities)
         if self.min_p is not None:
-            least = self.min_p.value * ops.max(probabilities, axis=-1, keepdims=True)
-            probabilities = ops.where(probabilities < least, 0.0, probabilities)
+            threshold = self.min_p.value * ops.max(probabilities, axis=-1, keepdims=True)
+            probabilities = ops.where(probabilities < threshold, 0.0, probabilities)
         rising = ops.cumsum(probabilities, axis=-1)
         numbers = ops.take(self.numbers, step.sentence, axis=0)  # (B, K, steps)
         at = ops.broadcast_to(step.age[:, None, None], (*ops.shape(logits)[:2], 1))

@@ -35,8 +35,8 @@ class TransformersEngine(Engine):
         transformers = require_transformers()
         with _quiet(transformers):
             self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-            own = folder / "target"  # where the target has a vocabulary of its own
-            self.target = transformers.AutoTokenizer.from_pretrained(own) if own.exists() else self.tokenizer
+            separate = folder / "target"  # where the sides have different vocabularies
+            self.target = transformers.AutoTokenizer.from_pretrained(separate) if separate.exists() else self.tokenizer
             name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"][0]
             self.model = getattr(transformers, name).from_pretrained(folder).eval()
 

@@ -41,16 +41,18 @@ class EncoderBlock(SameShape):
         self, d_model: int, num_heads: int, d_ff: int, *, causal: bool = False, rotary: bool = False, **options
     ):
         names = {one.name for one in dataclasses.fields(BlockOptions)} & options.keys()
-        more = {name: options.pop(name) for name in names}
+        block_options = {name: options.pop(name) for name in names}
         super().__init__(**options)
-        self.options = own = BlockOptions(d_model=d_model, num_heads=num_heads, d_ff=d_ff, **more)
+        self.options = block = BlockOptions(d_model=d_model, num_heads=num_heads, d_ff=d_ff, **block_options)
         self.d_model, self.causal, self.rotary = d_model, causal, rotary
         self.supports_masking = True
-        self.attention = self._attention("self_attention", causal=causal, rotary=rotary, rotary_base=own.rotary_base)
+        self.attention = self._attention(
+            "self_attention", causal=causal, rotary=rotary, rotary_base=self.options.rotary_base
+        )
         self.attention_residual = self._residual("self_attention_residual")
         self.feed_forward = FeedForward(
-            d_model, d_ff, own.activation, own.bias, own.feed_forward_dropout, name="feed_forward",
-            dtype=self.dtype_policy,
+            d_model, d_ff, block.activation, block.bias, block.feed_forward_dropout,
+            name="feed_forward", dtype=self.dtype_policy,
         )  # fmt: skip
         self.feed_forward_residual = self._residual("feed_forward_residual")
 
@@ -83,19 +85,20 @@ class EncoderBlock(SameShape):
             trace.record("output", self, x)
         return x
 
-    def _attention(self, name, **options):
-        own = self.options
+    def _attention(self, name, **kind):
+        """Return attention with the options of the block; `kind`: whether it is causal, cross-attention, rotary."""
+        block = self.options
         return MultiHeadAttention(
-            own.d_model, own.num_heads, own.num_kv_heads, head_dim=own.head_dim, bias=own.bias,
-            projections=own.attention_projections, dropout=own.attention_dropout, name=name, dtype=self.dtype_policy,
-            **options,
+            block.d_model, block.num_heads, block.num_kv_heads, head_dim=block.head_dim, bias=block.bias,
+            projections=block.attention_projections, dropout=block.attention_dropout, name=name,
+            dtype=self.dtype_policy, **kind,
         )  # fmt: skip
 
     def _residual(self, name):
-        own = self.options
+        block = self.options
         return Residual(
-            norm_position=own.norm_position, dropout=own.dropout, norm=own.norm, norm_epsilon=own.norm_epsilon,
-            bias=own.bias, name=name, dtype=self.dtype_policy,
+            norm_position=block.norm_position, dropout=block.dropout, norm=block.norm, norm_epsilon=block.norm_epsilon,
+            bias=block.bias, name=name, dtype=self.dtype_policy,
         )  # fmt: skip
 
     @property
@@ -150,9 +153,9 @@ class Stack(keras.layers.Layer):
             raise ValueError(f"num_layers ({num_layers}) must be at least 1.")
         block = keras.saving.get_registered_object(block) if isinstance(block, str) else block  # from a config
         self.blocks = [block(**options, name=f"block_{i}", dtype=self.dtype_policy) for i in range(num_layers)]
-        own = self.blocks[0].options
-        new_norm = Norm(own.norm, own.norm_epsilon, own.bias)
-        self.final_norm = new_norm("final_norm", self.dtype_policy) if own.norm_position == "pre" else None
+        first = self.blocks[0].options
+        new_norm = Norm(first.norm, first.norm_epsilon, first.bias)
+        self.final_norm = new_norm("final_norm", self.dtype_policy) if first.norm_position == "pre" else None
 
     def build(self, input_shape=None):
         for block in self.blocks:

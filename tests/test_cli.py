@@ -150,6 +150,19 @@ def test_an_exported_run_translates_the_same_with_ctranslate2(cli, run):
     assert other.stdout == cli("translate", run, stdin=lines).stdout
 
 
+@pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
+@pytest.mark.parametrize("form", ["onnx", "huggingface", "ctranslate2"])
+def test_an_export_is_checked_on_blank_and_on_long_sources(cli, run, tmp_path, form):
+    """Guards against a traceback of the other library for a source that is longer than its model."""
+    for library in ("onnxruntime", "transformers", "ctranslate2"):
+        pytest.importorskip(library)
+    (tmp_path / "in").write_text("o gato bebe\n\n" + "o gato come " * 30 + "\n")
+    (tmp_path / "out").write_text("the cat drinks\n\nthe cat eats\n")
+    done = cli("export", run, "--to", form, "--files", tmp_path / "in", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert b"greedy: 100.00% of 2 texts are identical" in done.stdout
+
+
 def test_each_line_is_answered_before_the_next_one_arrives(run):
     """Guards a client that sends its next line only after an answer: it would wait forever."""
     assert all(answer.endswith("\n") for answer in talk(["translate", run], ["o gato bebe", "a vaca come"]))

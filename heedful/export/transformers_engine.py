@@ -45,7 +45,8 @@ class TransformersEngine(Engine):
         batch = BATCH if self.run.task.translates else 1  # positions of a language model would count padding
         written = []
         for start in range(0, len(texts), batch):
-            inputs = self.tokenizer(list(texts[start : start + batch]), return_tensors="pt", padding=batch > 1, truncation=True)
+            part = list(texts[start : start + batch])
+            inputs = self.tokenizer(part, return_tensors="pt", padding=batch > 1, truncation=True)
             written += self._generate(inputs, max_tokens)
         return [(text, None) for text in written]
 

@@ -22,11 +22,11 @@ def main():
     options = parser.parse_args()
     keep_freed_memory()
     import heedful
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.data.corpus import resolve
     from heedful.data.text_files import read_lines
 
-    keep_compilations()
+    backend.keep_compilations()
     translator = heedful.load(options.run)
     lines = list(read_lines(resolve("multi30k/test_2016_flickr.de.gz")))[: options.sentences]
     order = random.Random(1).sample(range(len(lines)), len(lines))

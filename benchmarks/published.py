@@ -22,12 +22,12 @@ def main():
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     import heedful
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.evaluation import score_text
     from heedful.run import Run
     from heedful.tasks.translation_data import corpora
 
-    keep_compilations()
+    backend.keep_compilations()
     config = Run.open(options.run).config
     sources, references = zip(*corpora(config)["test"], strict=True)
     made = heedful.load(options.run).translate(list(sources))

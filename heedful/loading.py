@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from heedful.cache import keep_compilations
+from heedful import backend
 from heedful.errors import InputError
 from heedful.run import Run
 
@@ -18,7 +18,7 @@ def load(path: str | Path, *more: str | Path) -> Any:
         InputError: a folder is missing, incomplete or of a newer format, its weights do not match its config, or the
             runs have different vocabularies.
     """
-    keep_compilations()
+    backend.keep_compilations()
     runs = [Run.open(folder) for folder in (path, *more)]
     task = runs[0].task
     if len(runs) > 1 and not task.ensembles:

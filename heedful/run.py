@@ -52,7 +52,7 @@ class Run:
     ):
         if config.data.batch_tokens == "auto":
             raise InputError("data.batch_tokens = 'auto' is for a new training; the config of a run needs a number.")
-        self.path, self.config = Path(path), config
+        self.path, self.config = Path(path), find_task(config.task).checked(config)
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer or source_tokenizer
         self.checkpoints, self.log = CheckpointFiles(self.path), TrainingLog(self.path)
         self.snapshots = Snapshots(self.path)

@@ -64,7 +64,7 @@ def _overridden(table, arguments):
         if (name := flag.removeprefix("--")) in RENAMED:
             raise InputError(f"{flag} is now called --{RENAMED[name]}.")
         place[key] = _value(text, typing.get_type_hints(kind).get(key))
-    return from_dict(Config, table, "command line")
+    return Config.from_table(table, "command line")
 
 
 def _replaced(table, given):

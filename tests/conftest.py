@@ -31,7 +31,6 @@ import numpy as np
 import pytest
 
 from heedful import backend, memory
-from heedful.cache import keep_compilations
 from heedful.cli import main
 from heedful.config import Config
 from heedful.data.corpus import Corpus
@@ -141,7 +140,7 @@ def cache(tmp_path_factory):
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEEDFUL_CACHE", str(folder))
-        keep_compilations()
+        backend.keep_compilations()
         yield folder
 
 

@@ -21,7 +21,6 @@ from heedful.data.phrasebook_words import (
 from heedful.data.puzzles import reverse, reverse_pairs
 from heedful.errors import InputWarning
 from heedful.tasks.translation_data import corpora
-from heedful.validation import from_dict
 
 pytestmark = pytest.mark.any_backend
 
@@ -120,7 +119,7 @@ def test_reversal_gives_the_example_of_the_tutorial():
 
 @pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
 def test_an_old_reversal_run_keeps_its_counting_rule(tmp_path):
-    config = from_dict(Config, {"data": {"corpus": "reverse", "length": 7, "sentences": 99}}, "test")
+    config = Config.from_table({"data": {"corpus": "reverse", "length": 7, "sentences": 99}}, "test")
     assert config.data.repeats_counted_in == "input"
     table = json.loads(config.to_json())
     del table["data"]["repeats_counted_in"]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.cache import cache_folder, encoded_folder, keep_compilations
+from heedful import backend
+from heedful.cache import cache_folder, encoded_folder
 from heedful.errors import InputWarning
 
 pytestmark = pytest.mark.any_backend
@@ -37,4 +38,4 @@ def test_nothing_is_cached_without_a_home_folder(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     assert encoded_folder() is None
     with pytest.warns(InputWarning, match="compiled programs are not kept"):
-        keep_compilations()
+        backend.keep_compilations()

@@ -6,7 +6,6 @@ from heedful.config import SIZES, Config, ModelConfig, TrainConfig
 from heedful.errors import InputError
 from heedful.recipes import FOLDER, find_recipe
 from heedful.settings import origins, override
-from heedful.validation import from_dict
 
 pytestmark = pytest.mark.any_backend
 
@@ -17,15 +16,15 @@ def test_every_recipe_is_valid_and_named_like_its_file(path):
 
 
 def test_a_config_survives_a_json_round_trip(tmp_path):
-    config = from_dict(Config, {"model": {"size": "tiny", "dropout": 0.3}, "data": {"train": ["a", "b"]}}, "test")
+    config = Config.from_table({"model": {"size": "tiny", "dropout": 0.3}, "data": {"train": ["a", "b"]}}, "test")
     (tmp_path / "config.json").write_text(config.to_json())
     assert Config.from_json(tmp_path / "config.json") == config
 
 
 def test_a_model_size_sets_only_what_is_not_given():
-    model = from_dict(Config, {"model": {"size": "base", "num_layers": 3}}, "test").model
+    model = Config.from_table({"model": {"size": "base", "num_layers": 3}}, "test").model
     assert (model.num_layers, model.d_model, model.num_heads, model.d_ff) == (3, *SIZES["base"][1:])
-    bigger = override(from_dict(Config, {}, "test"), ["--model.size", "big"]).model
+    bigger = override(Config.from_table({}, "test"), ["--model.size", "big"]).model
     assert bigger.d_model == 1024
 
 
@@ -71,7 +70,7 @@ def test_a_model_size_sets_only_what_is_not_given():
 )
 def test_mistakes_are_explained(table, message):
     with pytest.raises(InputError, match=message):
-        from_dict(Config, table, "recipe.toml")
+        Config.from_table(table, "recipe.toml")
 
 
 def test_a_packaged_recipe_is_named_without_a_folder():

@@ -12,7 +12,6 @@ from heedful.run import Run
 from heedful.settings import override
 from heedful.training import cost_estimate
 from heedful.training.cost_estimate import Trial, largest_batch
-from heedful.validation import from_dict
 
 
 @pytest.mark.any_backend
@@ -108,4 +107,4 @@ def test_an_automatic_batch_size_is_stored_in_the_run(recipe, tmp_path):
     with pytest.raises(InputError, match="is not a whole number, nor 'auto'"):
         override(config, ["--data.batch_tokens", "many"])
     with pytest.raises(InputError, match="batch_tokens = None is not a whole number"):
-        from_dict(Config, {"data": {"batch_tokens": None}}, "a file")
+        Config.from_table({"data": {"batch_tokens": None}}, "a file")

@@ -12,6 +12,7 @@ from heedful.data.puzzles import reverse
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
 from heedful.layers import DecoderBlock, EncoderBlock, TokenEmbedding
+from heedful.plugins import find_task
 from heedful.tasks.translation_data import fresh_puzzles
 from heedful.training.fit_batches import FitBatches, pair_batches
 from tests.conftest import PAIRS, write_pairs
@@ -143,4 +144,5 @@ def test_fresh_is_refused_where_it_has_no_meaning():
     with pytest.raises(InputError, match="fresh is for the built-in corpus"):
         DataConfig(fresh=True, corpus="phrasebook")
     with pytest.raises(InputError, match="needs tokenizer"):
-        Config(data=DataConfig(fresh=True, corpus="reverse"), tokenizer=TokenizerConfig(kind="bpe"))
+        config = Config(data=DataConfig(fresh=True, corpus="reverse"), tokenizer=TokenizerConfig(kind="bpe"))
+        find_task("translate").checked(config)

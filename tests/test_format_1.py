@@ -17,7 +17,6 @@ from heedful.errors import InputError, InputWarning
 from heedful.run import Run
 from heedful.scores.provenance import newest_scores
 from heedful.settings import override
-from heedful.validation import from_dict
 
 FOLDER = Path(__file__).parent / "data" / "run_of_0.1.0"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
@@ -75,7 +74,7 @@ def test_recipes_are_read_with_and_without_a_format(tmp_path):
     (tmp_path / "new.toml").write_text('[model]\nnorm = "rms"\n')
     assert Config.from_toml(tmp_path / "new.toml").model.norm == "rms"
     with pytest.raises(InputError, match="unknown key 'norm_kind'"):
-        from_dict(Config, {"format": 2, "model": {"norm_kind": "rms"}}, "test")
+        Config.from_table({"format": 2, "model": {"norm_kind": "rms"}}, "test")
 
 
 @pytest.mark.any_backend

@@ -5,7 +5,6 @@ import pytest
 from heedful.config import Config
 from heedful.errors import InputError
 from heedful.settings import describe, meanings, of_recipe, override, split_arguments
-from heedful.validation import from_dict
 
 pytestmark = pytest.mark.any_backend
 
@@ -26,12 +25,12 @@ pytestmark = pytest.mark.any_backend
 )
 def test_mistakes_on_the_command_line_are_explained(arguments, message):
     with pytest.raises(InputError, match=message):
-        override(from_dict(Config, {}, "test"), arguments)
+        override(Config.from_table({}, "test"), arguments)
 
 
 def test_overrides_are_read_as_toml():
     config = override(
-        from_dict(Config, {}, "test"),
+        Config.from_table({}, "test"),
         [
             "--train.updates",
             "7",
@@ -50,7 +49,7 @@ def test_overrides_are_read_as_toml():
 
 
 def test_texts_on_the_command_line_may_look_like_numbers():
-    config = override(from_dict(Config, {}, "test"), ["--name", "2026-11-24", "--train.prompt", "42"])
+    config = override(Config.from_table({}, "test"), ["--name", "2026-11-24", "--train.prompt", "42"])
     assert (config.name, config.train.prompt) == ("2026-11-24", "42")
     config = override(config, ["--data.labels", "7", "--decode.forbidden", '["7"]', "--name", '"a b"'])
     assert (config.data.labels, config.decode.forbidden, config.name) == (("7",), ("7",), "a b")

@@ -15,6 +15,7 @@ from heedful.config import Config, DataConfig
 from heedful.data.corpus import resolve
 from heedful.data.text_files import read_lines
 from heedful.errors import InputError
+from heedful.plugins import find_task
 from heedful.tasks.translation_data import corpora
 from heedful.texts import preparation, registry
 from heedful.texts.download import download
@@ -253,7 +254,7 @@ def test_a_zip_that_leads_out_of_its_folder_is_refused(server):
 
 def test_a_text_of_another_layout_than_the_task_reads_is_refused():
     with pytest.raises(InputError, match=r"'ted_hrlr:pt-en' \(pairs\) is not for task = 'generate'"):
-        Config(task="generate", data=DataConfig(corpus=NAME))
+        find_task("generate").checked(Config(task="generate", data=DataConfig(corpus=NAME)))
     with pytest.raises(InputError, match=r"'trec' \(labelled\) is not for task = 'translate'"):
-        Config(data=DataConfig(corpus="trec"))
+        find_task("translate").checked(Config(data=DataConfig(corpus="trec")))
     assert Config(task="classify", data=DataConfig(corpus="trec")).data.train == ("trec/train_5500.label",)

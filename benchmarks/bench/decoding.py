@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 
 from heedful import backend
-from heedful.cache import keep_compilations
 from heedful.commands.arguments import add_run, count
 from heedful.config import ModelConfig
 from heedful.errors import InputError
@@ -99,7 +98,7 @@ def compare(options, report):
     os.environ.setdefault("CT2_USE_MKL", "0")  # CTranslate2 is faster without MKL on most machines
     if backend.device() != "cpu":
         raise InputError("CTranslate2 is measured on the CPU: set JAX_PLATFORMS=cpu.")
-    keep_compilations()
+    backend.keep_compilations()
     trained = Run.open(options.run).of_task("translate")
     texts = corpora(trained.config)
     if "test" not in texts:

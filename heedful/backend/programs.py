@@ -5,7 +5,7 @@ import functools
 import os
 import random
 import time
-from pathlib import Path
+import warnings
 
 import keras
 from keras import ops
@@ -13,6 +13,8 @@ from keras import ops
 from heedful import memory
 from heedful.backend.devices import NAME, jax_on_cpu
 from heedful.backend.threads import weights_here
+from heedful.cache import cache_folder
+from heedful.errors import InputWarning
 
 # For loops of small steps on a CPU: only matrix products call XLA's library kernels, all else is compiled. By default
 # sums and maxima use the library too, although the call costs more than the operation.
@@ -118,19 +120,29 @@ def fusion_barrier(values):
     return jax.lax.optimization_barrier(values)
 
 
-def keep_compilations(folder: str | Path) -> None:
-    """Cache compiled programs in `folder`, so that a second run with the same shapes starts at once (JAX only).
+def keep_compilations() -> None:
+    """Keep compiled programs in the cache folder, so that a second run with the same shapes starts at once (JAX only).
 
-    Small programs are cached too: together they take seconds to compile, and their files are small. A folder that the
-    user has already configured in JAX is kept.
+    Small programs are kept too: together they take seconds to compile, and their files are small. A folder that the
+    user has already configured in JAX is kept. Warns with an `InputWarning` if there is no folder to write to.
     """
     if NAME != "jax":
         return
+    try:
+        _keep_in(cache_folder() / "compiled-jax")
+    except (OSError, RuntimeError) as error:  # there may be no home folder
+        advice = "compiled programs are not kept; HEEDFUL_CACHE may name a folder for them"
+        reason = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
+        warnings.warn(f"{advice}: {reason}", InputWarning, stacklevel=2)
+
+
+def _keep_in(folder):
+    """Let JAX keep compiled programs in a folder, unless the user has configured one."""
     import jax
 
     if jax.config.jax_compilation_cache_dir not in (None, *_KEPT_IN):  # type: ignore[attr-defined]
         return
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     _KEPT_IN.add(os.fspath(folder))
     jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

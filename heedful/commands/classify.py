@@ -26,14 +26,14 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.commands import terminal
     from heedful.inference.text_classifier import WINDOW, TextClassifier
     from heedful.line_stream import line_batches
     from heedful.run import Run
 
     run = Run.open(options.run).of_task("classify").with_adapter(options.adapter)
-    keep_compilations()
+    backend.keep_compilations()
     terminal.note_idle_devices()
     cut: list[str] = []
     classifier = TextClassifier.from_run(run)

@@ -3,6 +3,7 @@
 from heedful import settings
 from heedful.commands.explain import read_config
 from heedful.commands.terminal import print_line
+from heedful.plugins import find_task
 
 
 def add_arguments(parser):
@@ -14,7 +15,7 @@ def add_arguments(parser):
 def run(options):
     """Run the command."""
     configs = map(read_config, (options.first, options.second))
-    first, second = (settings.flat(config.planned_as(config)) for config in configs)
+    first, second = (settings.flat(find_task(config.task).plan_updates(config, config)) for config in configs)
     names = [name for name in first if first[name] != second[name]]
     width = max((len(name) for name in names), default=0)
     for name in names:

@@ -18,13 +18,13 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.commands import terminal
     from heedful.inference.text_embedder import TextEmbedder
     from heedful.run import Run
 
     run = Run.open(options.run).of_task("fill").with_adapter(options.adapter)
-    keep_compilations()
+    backend.keep_compilations()
     terminal.note_idle_devices()
     cut: list[str] = []
     embedder = TextEmbedder.from_run(run)

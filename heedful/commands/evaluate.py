@@ -24,7 +24,7 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.commands import terminal
     from heedful.errors import InputError
     from heedful.run import Run
@@ -34,7 +34,7 @@ def run(options):
         run.of_task("translate")
         run.config = settings.override(run.config, ["--data.bleu_tokenizer", options.tokenize])
     corpus, task, decode = test_corpus(run, options.files), run.task, None
-    keep_compilations()
+    backend.keep_compilations()
     terminal.note_idle_devices()
     if task.decodes_to_score:
         decode = settings.given_options(run.config, "decode", options, scored=False, clients_sample=False)

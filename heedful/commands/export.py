@@ -26,7 +26,7 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.commands import terminal
     from heedful.commands.evaluate import test_corpus
     from heedful.errors import InputError
@@ -41,7 +41,7 @@ def run(options):
     items = list(itertools.islice(test_corpus(run, options.files), options.sentences))
     if not items:
         raise InputError("There is no text to check the export with.")
-    keep_compilations()
+    backend.keep_compilations()
     terminal.note_idle_devices()
     if run.task.translates:
         pairs = [pair for pair in map(run.task.pair_of, items) if pair[0].strip()]

@@ -18,14 +18,14 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.commands import terminal
     from heedful.inference.mask_filler import MaskFiller
     from heedful.inference.predictor import FilledText
     from heedful.run import Run
 
     run = Run.open(options.run).of_task("fill").with_adapter(options.adapter)
-    keep_compilations()
+    backend.keep_compilations()
     terminal.note_idle_devices()
     filler = MaskFiller.from_run(run)
     found: Iterable[FilledText]

@@ -21,7 +21,7 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.commands import terminal
     from heedful.inference.generator import Generator
     from heedful.run import Run
@@ -29,7 +29,7 @@ def run(options):
     run = Run.open(options.run).of_task("generate").with_adapter(options.adapter)
     decode = settings.given_options(run.config, "decode", options, scored=False, clients_sample=False)
     prompts = options.prompts or list(terminal.read([]))
-    keep_compilations()
+    backend.keep_compilations()
     terminal.note_idle_devices()
     generator = Generator.from_run(run, decode)
     several = len(prompts) > 1 or decode.n_best > 1

@@ -75,10 +75,10 @@ def _draw_attention(run, options, figure):
 
 def _measure_heads(run, tokens):
     """Measure the heads, and print them, the most important first."""
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.inspection.head_importance import measure_heads
 
-    keep_compilations()
+    backend.keep_compilations()
     found = measure_heads(run, tokens)
     changes = [
         (change, f"{kind} layer {layer} head {head}")

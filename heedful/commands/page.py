@@ -26,13 +26,13 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.commands import terminal
     from heedful.page.writing import write_page
     from heedful.run import Run
     from heedful.storage import inside
 
-    keep_compilations()
+    backend.keep_compilations()
     runs = [Run.open(path).with_text(options.text) for path in (options.run, *options.compare)]
     out = options.out or inside(options.run, "page.html")
     summary = write_page(runs, out, options.type, options.example, options.checkpoints)

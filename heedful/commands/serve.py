@@ -55,7 +55,7 @@ def run(options):
         raise InputError(
             "The server needs Starlette, uvicorn and prometheus-client: pip install 'heedful[serve]'."
         ) from error
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.progress import note
     from heedful.run import Run
     from heedful.serve.requests import Limits
@@ -69,7 +69,7 @@ def run(options):
         allowed_hosts=tuple(options.allowed_host), origins=tuple(options.cors),
         keys=server.read_keys(options.api_keys) if options.api_keys else (), limits=limits,
     )  # fmt: skip
-    keep_compilations()
+    backend.keep_compilations()
     service = server.load_service(runs, decodes, chosen, options.languages, note)
     return server.serve(service, chosen, print_line)
 

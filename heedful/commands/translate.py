@@ -46,7 +46,7 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.cache import keep_compilations
+    from heedful import backend
     from heedful.commands import terminal
     from heedful.data.text_files import one_line
     from heedful.progress import progress_bar
@@ -61,7 +61,7 @@ def run(options):
     runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
     runs[0].with_adapter(options.adapter)
     decode = settings.given_options(runs[0].config, "decode", options, scored=options.scores, clients_sample=False)
-    keep_compilations()
+    backend.keep_compilations()
     terminal.note_idle_devices()
     translator = _translator(options.engine, runs, decode)
     tabs = options.scores or decode.n_best > 1  # with several results per line, each needs the line number
@@ -89,10 +89,10 @@ def share(text):
 
 def translate_file(options):
     """Translate a whole file, or one of its shares, or gather its shares."""
+    from heedful import backend
     from heedful.adapters import adapter_file
     from heedful.bulk import records
     from heedful.bulk.shares import Bulk
-    from heedful.cache import keep_compilations
     from heedful.commands import terminal
     from heedful.data.text_files import one_line
     from heedful.inference.line_translator import WINDOW
@@ -117,7 +117,7 @@ def translate_file(options):
     if options.gather:
         terminal.report_written(options.out, f"{options.out}: {counted(bulk.gather(options.gather), 'line')}")
         return 0
-    keep_compilations()
+    backend.keep_compilations()
 
     def translate(lines, first):
         translator = _translator(options.engine, runs, decode)

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import format_1
-from heedful.config.data import BUILT_IN, DataConfig, TokenizerConfig
+from heedful.config.data import DataConfig, TokenizerConfig
 from heedful.config.decode import DecodeConfig
 from heedful.config.model import ModelConfig
 from heedful.config.train import BALANCED, TrainConfig
 from heedful.errors import InputError
 from heedful.plugins import find_task
-from heedful.texts.registry import find
 from heedful.validation import from_dict, read_json
 
 FORMAT = 2
@@ -47,42 +46,12 @@ class Config:
             raise InputError(
                 f"model.tie = {self.model.tie!r} needs one vocabulary: set tokenizer.joint = true, or tie = {other!r}."
             )
-        task = find_task(self.task)
-        if self.train.select_by is None:
-            train = dataclasses.replace(self.train, select_by=task.default_selection(self))
-            object.__setattr__(self, "train", train)
-        if self.tokenizer.normalize is None:
-            tokenizer = dataclasses.replace(self.tokenizer, normalize="nfc" if task.whole_texts else "none")
-            object.__setattr__(self, "tokenizer", tokenizer)
         if self.train.learning_rate is None:
             train = dataclasses.replace(self.train, learning_rate=self.train.rate(self.model.d_model))
             object.__setattr__(self, "train", train)
-        if self.train.select_by is not None and self.train.select_by not in task.selected_by:
-            raise InputError(
-                f"train.select_by = {self.train.select_by!r} is not a score of task = {self.task!r}, which has "
-                f"{', '.join(task.selected_by)}."
-            )
-        if self.data.corpus in BUILT_IN and self.data.corpus not in task.corpora:
-            raise InputError(
-                f"The built-in corpus {self.data.corpus!r} is not for task = {self.task!r}; name files in data.train."
-            )
-        if self.data.corpus not in ("files", *BUILT_IN):
-            layout = find(self.data.corpus).layout
-            if (layout == "pairs") != (task.text_layout(self.data) == "pairs"):
-                raise InputError(f"The text {self.data.corpus!r} ({layout}) is not for task = {self.task!r}.")
-        if self.tokenizer.prefix_space and not task.whole_texts:
-            raise InputError(
-                f"tokenizer.prefix_space is for tasks that read whole texts: those of task = {self.task!r} are cut "
-                "anywhere."
-            )
         if self.data.weights and BALANCED in self.train.class_weights:
             raise InputError(
                 f"data.weights changes how often a class is read: give train.class_weights, not {BALANCED!r}."
-            )
-        task.check_config(self)
-        if task.limits_length(self) and self.data.max_tokens > self.model.max_length:
-            raise InputError(
-                f"data.max_tokens ({self.data.max_tokens}) cannot exceed model.max_length ({self.model.max_length})."
             )
         if not self.train.init_from:
             self._refuse_adaptation()
@@ -106,9 +75,19 @@ class Config:
             if value:
                 raise InputError(f"{name} needs train.init_from: {reason}.")
 
-    def planned_as(self, other: "Config") -> "Config":
-        """Return this config with the batch plan of `other`, unless it has its own."""
-        return find_task(self.task).plan_updates(self, other)
+    @classmethod
+    def from_table(cls, table: Any, origin: str) -> "Config":
+        """Return the config of a table of settings, with the values that it leaves to its task.
+
+        Raises:
+            InputError: an unknown key, a value out of range, or one that does not fit the task; the message names
+                `origin`.
+        """
+        config = from_dict(cls, table, origin)
+        try:
+            return find_task(config.task).checked(config)
+        except InputError as error:
+            raise InputError(f"{origin}: {error}") from error
 
     @classmethod
     def from_toml(cls, path: str | Path) -> "Config":
@@ -117,7 +96,7 @@ class Config:
         Raises:
             InputError: the file is missing or not valid TOML, or has an unknown key or a value out of range.
         """
-        return from_dict(cls, read_recipe(path), str(path))
+        return cls.from_table(read_recipe(path), str(path))
 
     @classmethod
     def from_json(cls, path: str | Path) -> "Config":
@@ -129,12 +108,12 @@ class Config:
             table = format_1.translated(table, path, trained=True)
             if isinstance(table.get("tokenizer"), dict):  # before the setting existed, nothing was normalised
                 table["tokenizer"].setdefault("normalize", "none")
-        return from_dict(cls, table, str(path))
+        return cls.from_table(table, str(path))
 
     @classmethod
     def from_text(cls, text: str) -> "Config":
         """Return the config that `to_json` wrote as this text."""
-        return from_dict(cls, json.loads(text), "a config")
+        return cls.from_table(json.loads(text), "a config")
 
     def to_json(self) -> str:
         """Return the whole config as JSON text, defaults included."""

@@ -1,15 +1,13 @@
 """Data sets of the Hugging Face hub as named texts: hf:OWNER/NAME@REVISION, with /CONFIG for one of several."""
 
 import json
-import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from heedful.errors import InputError
 from heedful.texts.download import download
+from heedful.texts.registry import HUB, HUB_ADDRESS
 
-NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)@(refs/[\w.-]+/[\w.-]+|[\w.-]+)(?:/([\w.-]+))?")
-HOST = "https://huggingface.co"
 PARTS = {"train": ("train",), "valid": ("validation", "valid", "dev"), "test": ("test",)}  # our names and the hub's
 
 
@@ -17,7 +15,7 @@ def describe(name: str, scratch: Path) -> dict[str, Any]:
     """Ask the hub what a data set consists of.
 
     Args:
-        name: as in `NAME`.
+        name: as in `registry.HUB`.
         scratch: folder for the answer.
 
     Returns:
@@ -26,18 +24,18 @@ def describe(name: str, scratch: Path) -> dict[str, Any]:
     Raises:
         InputError: the hub cannot be reached, or has no such data set in Parquet.
     """
-    match = NAME.fullmatch(name)
+    match = HUB.fullmatch(name)
     if not match:
         raise InputError(f"{name!r} is not hf:OWNER/NAME@REVISION, such as hf:Helsinki-NLP/opus_books@main/de-en.")
     owner, revision, config = match.groups()
     revision = revision.replace("/", "%2F")  # a branch such as refs/convert/parquet
     answer = scratch / "description.json"
-    download(f"{HOST}/api/datasets/{owner}/revision/{revision}", answer)
+    download(f"{HUB_ADDRESS}/api/datasets/{owner}/revision/{revision}", answer)
     try:
         facts = json.loads(answer.read_text(encoding="utf-8"))
         files = [file["rfilename"] for file in facts["siblings"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{HOST} does not describe {owner} as expected: {error}.") from error
+        raise InputError(f"{HUB_ADDRESS} does not describe {owner} as expected: {error}.") from error
     tables = [file for file in files if file.endswith(".parquet")]
     configs = sorted({_config(file) for file in tables} - {""})
     if config is None and len(configs) > 1:
@@ -46,7 +44,7 @@ def describe(name: str, scratch: Path) -> dict[str, Any]:
         )
     chosen = [file for file in tables if _config(file) == (config or (configs[0] if configs else ""))]
     parquet = {
-        part: [f"{HOST}/datasets/{owner}/resolve/{revision}/{file}" for file in chosen if _split(file) in splits]
+        part: [f"{HUB_ADDRESS}/datasets/{owner}/resolve/{revision}/{file}" for file in chosen if _split(file) in splits]
         for part, splits in PARTS.items()
     }
     if not parquet["train"] and not parquet["test"]:

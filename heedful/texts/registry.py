@@ -13,13 +13,13 @@ from typing import Any
 
 from heedful.cache import cache_folder
 from heedful.errors import InputError
-from heedful.texts.huggingface import HOST
-from heedful.texts.huggingface import NAME as HUB
 
 UNKNOWN = "unknown"  # the layout of a data set of the hub before its download
 DESCRIPTION = "text.json"  # in the folder of a prepared text
 LISTS = ("train", "valid", "test", "columns")
 TEST_SET = re.compile(r"sacrebleu:([\w./-]+)/([a-z]{2,3}(?:_[A-Z]+)?)-([a-z]{2,3}(?:_[A-Z]+)?)")
+HUB = re.compile(r"hf:([\w.-]+/[\w.-]+)@(refs/[\w.-]+/[\w.-]+|[\w.-]+)(?:/([\w.-]+))?")
+HUB_ADDRESS = "https://huggingface.co"
 OPUS = re.compile(r"opus:([\w.-]+)/(v[\w.-]+)/([a-z]{2,3}(?:_[A-Z]+)?)-([a-z]{2,3}(?:_[A-Z]+)?)")
 
 
@@ -137,8 +137,8 @@ def _of_hub(name):
     if not HUB.fullmatch(name):
         raise InputError(f"{name!r} is not hf:OWNER/NAME@REVISION, such as hf:Helsinki-NLP/opus_books@main/de-en.")
     text = NamedText(
-        name=name, title="data set of the Hugging Face hub", layout=UNKNOWN, url=HOST, licence="unknown",
-        citation=f"{HOST}/datasets/{name.removeprefix('hf:').partition('@')[0]}", train=(),
+        name=name, title="data set of the Hugging Face hub", layout=UNKNOWN, url=HUB_ADDRESS, licence="unknown",
+        citation=f"{HUB_ADDRESS}/datasets/{name.removeprefix('hf:').partition('@')[0]}", train=(),
     )  # fmt: skip
     if not text.is_prepared:
         return text

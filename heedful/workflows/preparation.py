@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from heedful import backend, settings
-from heedful.cache import keep_compilations
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
@@ -27,11 +26,12 @@ def complete(config: Config, report: Callable[[str], Any]) -> tuple[Config, Sequ
     Raises:
         InputError: bad text, or settings that this machine or the files rule out; the latter before any text is read.
     """
+    task = find_task(config.task)
+    config = task.checked(config)
     config.train.refuse_impossible_rate()
     backend.training_devices(config.train.devices)  # refuses more than there are
     files_by_weight(config)  # refuses patterns without a file
-    keep_compilations()
-    task = find_task(config.task)
+    backend.keep_compilations()
     asked = config.train.schedule
     config, tokenizers = task.prepare(config, task.find_corpora(config))
     if (train := config.train).schedule != asked:
@@ -54,6 +54,7 @@ def origins_of_prepared(asked: Config, config: Config, origins: Mapping[str, str
     Raises:
         InputError: a setting from the command line has no effect: `train.init_from` brings another value.
     """
+    asked = find_task(asked.task).checked(asked)
     before, after = settings.flat(asked), settings.flat(config)
     changed = settings.changed(asked, config)
     if not asked.train.init_from:

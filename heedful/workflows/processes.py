@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from heedful import backend
-from heedful.cache import keep_compilations
 from heedful.config import Config
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import InputError
@@ -66,7 +65,7 @@ def _follow():
 def _prepared(begin):
     """Return the `Updates` of another process, and what is wrong, in words."""
     try:
-        keep_compilations()
+        backend.keep_compilations()
         config = Config.from_text(begin["config"])
         run = Run(Path(begin["path"]), config, *map(Tokenizer.from_json, begin["tokenizers"]))
         training = Training(run, report=lambda line: None)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful import backend, settings
-from heedful.cache import keep_compilations
 from heedful.config import Config
 from heedful.doctor.examination import examine
 from heedful.doctor.rows import Rows
@@ -74,7 +73,8 @@ class Training:
         updates = max(1, round(train.epochs * self.examples.batches_per_epoch / train.accumulate_batches))
         self.report(f"{train.epochs:g} epochs are {counted(updates, 'update')}")
         config = dataclasses.replace(self.config, train=dataclasses.replace(train, updates=updates))
-        self.config = self.run.config = config.planned_as(self.config)  # a resumed run must plan the same batches
+        # A resumed run must plan the same batches.
+        self.config = self.run.config = self.task.plan_updates(config, self.config)
 
     @property
     def frozen(self):
@@ -165,7 +165,7 @@ class Training:
     def plan_minutes(self) -> None:
         """Set `train.updates` to what fits into `train.minutes`; the time for planning counts towards it."""
         began, self.most_updates = time.monotonic(), self.config.train.updates
-        self.config = self.run.config = fit_into_minutes(self).planned_as(self.config)
+        self.config = self.run.config = self.task.plan_updates(fit_into_minutes(self), self.config)
         self.seconds_spent = time.monotonic() - began
 
     def validator(self, model: "keras.Model") -> Validator:
@@ -201,7 +201,7 @@ class Training:
             return self._train(resume and not self.run.never_saved(), verify, origins or {})
 
     def _train(self, resume, verify, origins):
-        keep_compilations()
+        backend.keep_compilations()
         if self.config.train.examine and not resume:
             self._examine()
         if self.config.train.check and not resume:

@@ -143,6 +143,6 @@ def test_fresh_puzzles_are_right_and_never_held_out(puzzle):
 def test_fresh_is_refused_where_it_has_no_meaning():
     with pytest.raises(InputError, match="fresh is for the built-in corpus"):
         DataConfig(fresh=True, corpus="phrasebook")
+    config = Config(data=DataConfig(fresh=True, corpus="reverse"), tokenizer=TokenizerConfig(kind="bpe"))
     with pytest.raises(InputError, match="needs tokenizer"):
-        config = Config(data=DataConfig(fresh=True, corpus="reverse"), tokenizer=TokenizerConfig(kind="bpe"))
         find_task("translate").checked(config)

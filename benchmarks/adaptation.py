@@ -14,10 +14,10 @@ import statistics
 from pathlib import Path
 
 from heedful import workflows
-from heedful.adapters import FILE as ADAPTER
 from heedful.config import Config
-from heedful.run import Run
-from heedful.settings import override
+from heedful.config.settings import override
+from heedful.runs.adapters import FILE as ADAPTER
+from heedful.runs.run import Run
 
 RUNS = Path("runs/adaptation")
 SHARED = [

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.run import Run
+from heedful.runs.run import Run
 
 ARRANGEMENTS = {
     "one device": (1, []),

@@ -23,10 +23,10 @@ import time
 from pathlib import Path
 
 from heedful.data.corpus import read_pairs, resolve_all
+from heedful.data.doctor.examination import examine
+from heedful.data.doctor.rows import Rows
 from heedful.data.phrasebook import phrasebook
 from heedful.data.text_files import read_lines
-from heedful.doctor.examination import examine
-from heedful.doctor.rows import Rows
 
 TEXTS = {
     "Multi30k": ["multi30k/{}.de.gz", "multi30k/{}.en.gz", "test_2016_flickr"],

@@ -17,11 +17,11 @@ import numpy as np
 
 from heedful import backend
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig, TrainConfig
+from heedful.core.errors import InputError
+from heedful.core.plugins import task_names
 from heedful.data.phrasebook import phrasebook
-from heedful.errors import InputError
-from heedful.plugins import task_names
-from heedful.selfcheck.check import check
 from heedful.workflows import Training
+from heedful.workflows.selfcheck.check import check
 
 SENTENCES = 400
 

@@ -232,8 +232,8 @@ def translation(options):
 def random_run(folder, size):
     """Save a run with the weights of `translation` in a folder, and return it."""
     from heedful.config import Config, TokenizerConfig
-    from heedful.run import Run
-    from heedful.weights import weights_by_name
+    from heedful.runs.run import Run
+    from heedful.runs.weights import weights_by_name
 
     config = Config(task="translate", model=model_config(size), tokenizer=TokenizerConfig(vocab_size=VOCABULARY))
     return Run.create(Path(folder, "run"), config, vocabulary(), weights=weights_by_name(new_model(size)))
@@ -243,7 +243,7 @@ def ctranslate2_translation(options):
     """Return output tokens a second of CTranslate2, with the weights and sentences of `translation`."""
     import ctranslate2
 
-    from heedful.export.ctranslate2 import export
+    from heedful.interop.export.ctranslate2 import export
 
     device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
     supported = ctranslate2.get_supported_compute_types(device)
@@ -266,7 +266,7 @@ def transformers_translation(options):
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
-    from heedful.export.huggingface import export
+    from heedful.interop.export.huggingface import export
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ import argparse
 import random
 from pathlib import Path
 
-from heedful.memory import keep_freed_memory
+from heedful.core.memory import keep_freed_memory
 
 
 def main():

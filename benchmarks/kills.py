@@ -29,11 +29,11 @@ from pathlib import Path
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # shorter compilation
 
-from heedful import cli, storage
+from heedful import cli
+from heedful.core import storage
+from heedful.core.plugins import find_task, task_names
 from heedful.data.phrasebook import phrasebook
-from heedful.plugins import find_task, task_names
-from heedful.run import Run
-from heedful.selfcheck import check  # noqa: F401 - loaded before the fork
+from heedful.runs.run import Run
 from heedful.tasks.classify import ClassValidator
 from heedful.tasks.fill import TokenValidator
 from heedful.tasks.generate import GenerationValidator
@@ -41,6 +41,7 @@ from heedful.tasks.translate import TranslationValidator
 from heedful.training import checkpoints as checkpoints_module
 from heedful.training.monitor import Monitor
 from heedful.workflows import training as training_module
+from heedful.workflows.selfcheck import check  # noqa: F401 - loaded before the fork
 
 EVERY = 3  # updates between states
 MOMENTS = ("compiling", "update", "validating", "writing", "interval's end")

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from heedful.memory import keep_freed_memory
+from heedful.core.memory import keep_freed_memory
 
 WARM_UPS = 20  # untimed updates
 
@@ -22,8 +22,8 @@ WARM_UPS = 20  # untimed updates
 def prepare(options):
     """Return the recipe's config, its examples and the size of its vocabulary."""
     from heedful.config import Config
+    from heedful.config.recipes import find_recipe
     from heedful.data.documents import encode_texts
-    from heedful.recipes import find_recipe
     from heedful.tasks.documents import text_tokenizer
     from heedful.tasks.generate import Generate, examples_of
 

@@ -99,7 +99,7 @@ def run_phase(phase, folder):
     """Run a phase in this process; print its figures as JSON."""
     from heedful.config import Config
     from heedful.data.tokenizer import Tokenizer
-    from heedful.run import Run
+    from heedful.runs.run import Run
     from heedful.workflows import Training
 
     config = Config.from_toml(folder / "large.toml")

@@ -19,8 +19,8 @@ from playwright.sync_api import sync_playwright
 import heedful
 from heedful.data.corpus import resolve
 from heedful.data.text_files import read_lines
-from heedful.page.writing import write_page
-from heedful.run import Run
+from heedful.inspection.page.writing import write_page
+from heedful.runs.run import Run
 
 TRANSLATE = """async ([texts, width]) => {
   const { model } = window.heedful, out = [], began = performance.now();

@@ -16,7 +16,7 @@ import statistics
 import time
 from collections import Counter
 
-from heedful.memory import keep_freed_memory
+from heedful.core.memory import keep_freed_memory
 
 
 def kernel_products(model, batch, dtype):

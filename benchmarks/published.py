@@ -11,7 +11,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from heedful.memory import keep_freed_memory
+from heedful.core.memory import keep_freed_memory
 
 
 def main():
@@ -23,9 +23,9 @@ def main():
 
     import heedful
     from heedful import backend
-    from heedful.evaluation import score_text
-    from heedful.run import Run
+    from heedful.runs.run import Run
     from heedful.tasks.translation_data import corpora
+    from heedful.training.evaluation import score_text
 
     backend.keep_compilations()
     config = Run.open(options.run).config

@@ -49,7 +49,7 @@ def compare(other, folder):
     for recipe, updates in RECIPES.items():
         counts = ["--train.updates", updates, "--train.validate_every", updates]
         text = ["--data.corpus", "files", *files, *ALIKE] if recipe == "quickstart" else []
-        path = other / "heedful" / "recipes" / f"{recipe}.toml"  # the same for both
+        [path] = other.glob(f"heedful/**/recipes/{recipe}.toml")  # the same for both
         both("train", path, "--run", f"{{}}-{recipe}", *counts, *QUIET, *text)
         states = [state(folder / f"{name}-{recipe}", updates) for name in trees]
         yield report(f"{recipe}: weights and optimizer after {updates} updates", *states)

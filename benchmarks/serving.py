@@ -28,7 +28,7 @@ import ctranslate2, uvicorn
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from heedful.run import Run
+from heedful.runs.run import Run
 run = Run.open(sys.argv[1])
 engine = ctranslate2.Translator(str(run.path / "ctranslate2"), device="cpu", inter_threads=2, intra_threads=1)
 source, target = run.source_tokenizer, run.target_tokenizer
@@ -140,7 +140,7 @@ def main():
     given = parser.parse_args()
     from heedful.data.corpus import resolve
     from heedful.data.text_files import read_lines
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
     run = Run.open(given.run)
     lines = [line for line in read_lines(resolve(given.text)) if line.strip()]

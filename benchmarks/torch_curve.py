@@ -15,11 +15,11 @@ import torch
 
 from benchmarks.bench.peers import TorchLoop
 from benchmarks.bench.preparation import prepare
-from heedful.evaluation import score_text
-from heedful.recipes import find_recipe
-from heedful.settings import of_recipe
-from heedful.special_tokens import END_ID, START_ID
+from heedful.config.recipes import find_recipe
+from heedful.config.settings import of_recipe
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.tasks.translation_data import corpora, train_tokenizers
+from heedful.training.evaluation import score_text
 from heedful.training.optimizer import Schedule
 
 SENTENCES, WARMUP, TOGETHER = 200, 1000, 100

@@ -4,7 +4,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING
 
-from heedful import keras_registry
+from heedful.core import keras_registry
 
 os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "jax"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Keras may load TensorFlow, which prints messages
@@ -21,11 +21,11 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time see `_MODULES`
     from heedful.inference.text_embedder import TextEmbedder
     from heedful.inference.text_generator import TextGenerator
     from heedful.inference.translator import Translator
+    from heedful.inspection.page.writing import show
     from heedful.layers import DecoderBlock, EncoderBlock, MultiHeadAttention, Trace
-    from heedful.loading import load
     from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
-    from heedful.page.writing import show
-    from heedful.run import Run
+    from heedful.runs.loading import load
+    from heedful.runs.run import Run
     from heedful.training.fit_batches import pair_batches
     from heedful.training.loss import TokenCrossentropy
     from heedful.training.metrics import Perplexity, TokenAccuracy
@@ -43,7 +43,7 @@ _MODULES = {
     "MaskedLM": "heedful.models",
     "MultiHeadAttention": "heedful.layers",
     "Perplexity": "heedful.training.metrics",
-    "Run": "heedful.run",
+    "Run": "heedful.runs.run",
     "TextClassifier": "heedful.inference.text_classifier",
     "TextEmbedder": "heedful.inference.text_embedder",
     "TextGenerator": "heedful.inference.text_generator",
@@ -53,10 +53,10 @@ _MODULES = {
     "Trace": "heedful.layers",
     "Transformer": "heedful.models",
     "Translator": "heedful.inference.translator",
-    "load": "heedful.loading",
+    "load": "heedful.runs.loading",
     "pair_batches": "heedful.training.fit_batches",
     "resume": "heedful.workflows",
-    "show": "heedful.page.writing",
+    "show": "heedful.inspection.page.writing",
     "text_pairs": "heedful.data.text_pairs",
     "train": "heedful.workflows",
 }

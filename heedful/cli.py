@@ -9,8 +9,8 @@ import warnings
 
 from heedful import __version__
 from heedful.commands import GROUPS, HELP, module_of
-from heedful.errors import InputError, InputWarning
-from heedful.plugins import metric_names, task_names
+from heedful.core.errors import InputError, InputWarning
+from heedful.core.plugins import metric_names, task_names
 
 ABOUT = """Train, inspect and ship Transformers.
 
@@ -83,9 +83,9 @@ def _run(arguments):
     if arguments[0] == "--version":
         print(f"heedful {__version__}")
         return 0
-    from heedful import settings
-    from heedful.distributed.parent import end_with_parent
-    from heedful.memory import keep_freed_memory
+    from heedful.config import settings
+    from heedful.core.distributed.parent import end_with_parent
+    from heedful.core.memory import keep_freed_memory
 
     command = _command(arguments)
     if command is None:  # the help of a group of commands, such as `bench`

@@ -30,12 +30,13 @@ import keras
 import numpy as np
 import pytest
 
-from heedful import backend, memory
+from heedful import backend
 from heedful.cli import main
 from heedful.config import Config
+from heedful.config.settings import override
+from heedful.core import memory
 from heedful.data.corpus import Corpus
-from heedful.run import Run
-from heedful.settings import override
+from heedful.runs.run import Run
 from heedful.training import machine
 
 # Commands run in this process too; it must give memory back, or the tests would need gigabytes.

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from heedful import backend, workflows
-from heedful.adapters import (
+from heedful.config import Config
+from heedful.core.errors import InputError
+from heedful.core.storage import name_in_model, read_checked
+from heedful.inference.text_classifier import TextClassifier
+from heedful.inference.translator import Translator
+from heedful.models import Transformer
+from heedful.runs.adapters import (
     FILE,
     adapted_layers,
     adapter_of,
@@ -17,15 +23,9 @@ from heedful.adapters import (
     read_adapter,
     write_adapter,
 )
-from heedful.config import Config
-from heedful.errors import InputError
-from heedful.freezing import prepare_weights
-from heedful.inference.text_classifier import TextClassifier
-from heedful.inference.translator import Translator
-from heedful.models import Transformer
-from heedful.run import Run
-from heedful.storage import name_in_model, read_checked
-from heedful.weights import load_weights, weights_by_name
+from heedful.runs.run import Run
+from heedful.runs.weights import load_weights, weights_by_name
+from heedful.training.freezing import prepare_weights
 from tests.conftest import PAIRS, change, quiet
 
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 24, "tie": "all"}

@@ -13,8 +13,8 @@ from benchmarks.bench import measure, training
 from benchmarks.bench.__main__ import main
 from benchmarks.bench.peers import PEERS
 from benchmarks.bench.preparation import prepare
-from heedful.errors import InputError
-from heedful.special_tokens import END_ID
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID
 from heedful.training import machine
 from heedful.training.flops import FlopCounter
 

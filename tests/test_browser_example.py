@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from heedful.export import onnx
-from heedful.export.parity import export_checked
-from heedful.run import Run
+from heedful.interop.export import onnx
+from heedful.interop.export.parity import export_checked
+from heedful.runs.run import Run
 from tests.conftest import PAIRS
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "browser"

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from heedful.config import Config
+from heedful.core.errors import InputWarning
 from heedful.data.phrasebook import Grammar, part_of, phrasebook
 from heedful.data.phrasebook_words import (
     ADJECTIVES,
@@ -19,7 +20,6 @@ from heedful.data.phrasebook_words import (
     nouns,
 )
 from heedful.data.puzzles import reverse, reverse_pairs
-from heedful.errors import InputWarning
 from heedful.tasks.translation_data import corpora
 
 pytestmark = pytest.mark.any_backend
@@ -117,7 +117,7 @@ def test_reversal_gives_the_example_of_the_tutorial():
     assert reverse(row, counted_in="output") == "5 2 X 3 0 9 5 1 X".split()
 
 
-@pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
+@pytest.mark.filterwarnings("default::heedful.core.errors.InputWarning")
 def test_an_old_reversal_run_keeps_its_counting_rule(tmp_path):
     config = Config.from_table({"data": {"corpus": "reverse", "length": 7, "sentences": 99}}, "test")
     assert config.data.repeats_counted_in == "input"

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from heedful.bulk import records
-from heedful.bulk.shares import Bulk, Share
-from heedful.errors import InputError
+from heedful.core.errors import InputError
+from heedful.inference.bulk import records
+from heedful.inference.bulk.shares import Bulk, Share
 from tests.conftest import PAIRS
 
 pytestmark = pytest.mark.any_backend

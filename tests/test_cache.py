@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from heedful import backend
-from heedful.cache import cache_folder, encoded_folder
-from heedful.errors import InputWarning
+from heedful.core.cache import cache_folder, encoded_folder
+from heedful.core.errors import InputWarning
 
 pytestmark = pytest.mark.any_backend
 

@@ -8,14 +8,14 @@ from keras import ops
 import heedful
 from heedful import backend
 from heedful.config import DecodeConfig
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID
 from heedful.data.corpus import Corpus
 from heedful.data.documents import encode_texts
 from heedful.data.language import PackedDocuments
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 from heedful.inference.generator import Generator
 from heedful.layers import masks
-from heedful.special_tokens import END_ID
 from heedful.training.objective import batch_sums
 from tests.conftest import fast, quiet
 

@@ -11,20 +11,20 @@ from keras import ops
 from benchmarks.bench.__main__ import main as bench
 from heedful import backend, workflows
 from heedful.config import Config
+from heedful.core.errors import InputError
 from heedful.data.corpus import Corpus
 from heedful.data.labels import label_sets
-from heedful.errors import InputError
-from heedful.evaluation import class_scores, label_set_scores
 from heedful.inference.text_classifier import TextClassifier
 from heedful.layers.convolution import Convolutions
 from heedful.models import Classifier
-from heedful.run import Run
-from heedful.scores.calibration import best_temperature, calibration_error
-from heedful.selfcheck.check import check
+from heedful.runs.run import Run
+from heedful.runs.scores.calibration import best_temperature, calibration_error
 from heedful.tasks.calibration import FILE as CALIBRATION
 from heedful.tasks.calibration import calibrate
+from heedful.training.evaluation import class_scores, label_set_scores
 from heedful.training.loss import label_set_crossentropy
 from heedful.workflows import Training
+from heedful.workflows.selfcheck.check import check
 from tests.conftest import PAIRS, change, quiet
 
 TEXTS = [target for _, target in PAIRS]

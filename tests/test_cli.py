@@ -17,13 +17,13 @@ import pytest
 import safetensors.numpy
 
 from heedful.config import TokenizerConfig
+from heedful.core.errors import InputError
+from heedful.core.storage import with_checksum
 from heedful.data.text_files import one_line
-from heedful.errors import InputError
 from heedful.inspection.figures import draw_positions
 from heedful.inspection.positions import position_encoding
-from heedful.run import Run
-from heedful.scores.provenance import read as read_scores
-from heedful.storage import with_checksum
+from heedful.runs.run import Run
+from heedful.runs.scores.provenance import read as read_scores
 from tests.conftest import change, talk
 
 pytestmark = pytest.mark.any_backend
@@ -150,7 +150,7 @@ def test_an_exported_run_translates_the_same_with_ctranslate2(cli, run):
     assert other.stdout == cli("translate", run, stdin=lines).stdout
 
 
-@pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
+@pytest.mark.filterwarnings("default::heedful.core.errors.InputWarning")
 @pytest.mark.parametrize("form", ["onnx", "huggingface", "ctranslate2"])
 def test_an_export_is_checked_on_blank_and_on_long_sources(cli, run, tmp_path, form):
     """Guards against a traceback of the other library for a source that is longer than its model."""
@@ -273,13 +273,13 @@ def test_evaluate_prints_and_keeps_scores(cli, run, text_files):
     assert b"bleu" in cli("evaluate", run, *text_files).stdout
 
 
-@pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
+@pytest.mark.filterwarnings("default::heedful.core.errors.InputWarning")
 def test_a_read_only_run_can_be_evaluated(cli, run, text_files, monkeypatch):
     def refuse(path, content):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     before = (run / "scores.json").read_text()
-    monkeypatch.setattr("heedful.scores.provenance.write_atomically", refuse)
+    monkeypatch.setattr("heedful.runs.scores.provenance.write_atomically", refuse)
     result = cli("evaluate", run, *text_files)
     assert result.returncode == 0
     assert b"bleu" in result.stdout
@@ -287,7 +287,7 @@ def test_a_read_only_run_can_be_evaluated(cli, run, text_files, monkeypatch):
     assert (run / "scores.json").read_text() == before
 
 
-@pytest.mark.filterwarnings("default::heedful.errors.InputWarning")
+@pytest.mark.filterwarnings("default::heedful.core.errors.InputWarning")
 def test_translate_works_without_a_usable_cache_folder(cli, run, tmp_path):
     (tmp_path / "file").write_text("")
     result = cli("translate", run, stdin="o gato bebe\n", HEEDFUL_CACHE=str(tmp_path / "file"))

@@ -3,9 +3,9 @@
 import pytest
 
 from heedful.config import SIZES, Config, ModelConfig, TrainConfig
-from heedful.errors import InputError
-from heedful.recipes import FOLDER, find_recipe
-from heedful.settings import origins, override
+from heedful.config.recipes import FOLDER, find_recipe
+from heedful.config.settings import origins, override
+from heedful.core.errors import InputError
 
 pytestmark = pytest.mark.any_backend
 

@@ -7,9 +7,9 @@ import pytest
 
 from heedful import workflows
 from heedful.config import Config
-from heedful.errors import InputError
-from heedful.run import Run
-from heedful.settings import override
+from heedful.config.settings import override
+from heedful.core.errors import InputError
+from heedful.runs.run import Run
 from heedful.training import cost_estimate
 from heedful.training.cost_estimate import Trial, largest_batch
 

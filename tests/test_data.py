@@ -8,6 +8,8 @@ import lzma
 import numpy as np
 import pytest
 
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data import batches, packing, ragged
 from heedful.data.batches import BatchPlan, _best_bands, cut_into_buckets
 from heedful.data.corpus import Corpus, read_pairs, resolve_all
@@ -16,8 +18,6 @@ from heedful.data.examples import teacher_forcing_batch
 from heedful.data.packing import pack
 from heedful.data.text_files import read_lines
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-from heedful.special_tokens import END_ID, START_ID
 
 pytestmark = pytest.mark.any_backend
 

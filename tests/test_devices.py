@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from heedful import backend, workflows
-from heedful.errors import InputError
-from heedful.run import Run
+from heedful.core.errors import InputError
+from heedful.runs.run import Run
 from tests.conftest import change, write_recipe
 
 needs_jax = pytest.mark.skipif(backend.NAME != "jax", reason="one device trains on other backends")

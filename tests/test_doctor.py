@@ -6,17 +6,17 @@ import json
 import numpy as np
 import pytest
 
+from heedful.core.errors import InputError
 from heedful.data.corpus import read_pairs
+from heedful.data.doctor.alignment import Associations, _words, stretches
+from heedful.data.doctor.characters import CHARACTERS, count_kinds, fix_mojibake, without_unseen
+from heedful.data.doctor.cleaning import clean
+from heedful.data.doctor.examination import examine
+from heedful.data.doctor.repeats import Repeats
+from heedful.data.doctor.rows import Rows
+from heedful.data.doctor.vocabulary import fits
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
-from heedful.doctor.alignment import Associations, _words, stretches
-from heedful.doctor.characters import CHARACTERS, count_kinds, fix_mojibake, without_unseen
-from heedful.doctor.cleaning import clean
-from heedful.doctor.examination import examine
-from heedful.doctor.repeats import Repeats
-from heedful.doctor.rows import Rows
-from heedful.doctor.vocabulary import fits
-from heedful.errors import InputError
 
 pytestmark = pytest.mark.any_backend
 
@@ -136,7 +136,7 @@ def test_the_shift_of_a_misaligned_stretch_is_reported(good, tmp_path):
 def test_stretches_are_the_most_probable_path():
     """Compare Viterbi with an exhaustive search over all paths of ten rows."""
     random = np.random.default_rng(3)
-    from heedful.doctor.alignment import BREAKS, MENDS
+    from heedful.data.doctor.alignment import BREAKS, MENDS
 
     for _ in range(20):
         evidence = random.normal(0, 9, 10).clip(-12, 12)
@@ -305,7 +305,7 @@ def test_a_single_side_is_refused_as_a_parallel_text(cli, tmp_path):
 
 
 def test_the_sample_is_spread_over_the_text(tmp_path, monkeypatch):
-    monkeypatch.setattr("heedful.doctor.rows.SAMPLE", 10)
+    monkeypatch.setattr("heedful.data.doctor.rows.SAMPLE", 10)
     path = tmp_path / "numbers.txt"
     path.write_text("".join(f"{number}\n" for number in range(101)))
     sample, step, count = Rows.of_lines([path]).sample()

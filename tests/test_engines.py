@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from heedful import backend
-from heedful.architecture import Architecture, choices
 from heedful.config import DecodeConfig, ModelConfig
+from heedful.config.architecture import Architecture, choices
 from heedful.config.decode import MISSING, SAME
-from heedful.engines import ANY_VALUE, CTRANSLATE2, ONNX, PAGE
-from heedful.errors import InputError
-from heedful.export import ctranslate2, huggingface, onnx
-from heedful.export.ctranslate2_search import ctranslate2 as library
-from heedful.export.onnx_session import Session
-from heedful.page.contents import require_page
-from heedful.pretrained.architectures import LAYOUTS
-from heedful.weights import weights_by_name
+from heedful.core.errors import InputError
+from heedful.inspection.page.contents import require_page
+from heedful.interop.engines import ANY_VALUE, CTRANSLATE2, ONNX, PAGE
+from heedful.interop.export import ctranslate2, huggingface, onnx
+from heedful.interop.export.ctranslate2_search import ctranslate2 as library
+from heedful.interop.export.onnx_session import Session
+from heedful.interop.pretrained.architectures import LAYOUTS
+from heedful.runs.weights import weights_by_name
 from tests.conftest import fast
 from tests.test_huggingface import logits_of_both, opened, random_run
 from tests.test_onnx import called, exported, padded

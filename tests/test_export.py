@@ -9,17 +9,17 @@ import pytest
 
 from heedful import backend
 from heedful.config import Config, DataConfig, DecodeConfig, ModelConfig
+from heedful.core.errors import InputError
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 from heedful.inference.translator import Translator
-from heedful.run import Run
+from heedful.runs.run import Run
 from tests.conftest import PAIRS, fast, quiet
 
 pytest.importorskip("ctranslate2")
 
-from heedful.export import parity
-from heedful.export.ctranslate2 import FORMAT, export
-from heedful.export.ctranslate2_search import CTranslate2Search, ctranslate2_translator
+from heedful.interop.export import parity
+from heedful.interop.export.ctranslate2 import FORMAT, export
+from heedful.interop.export.ctranslate2_search import CTranslate2Search, ctranslate2_translator
 
 pytestmark = pytest.mark.any_backend
 
@@ -95,7 +95,7 @@ def test_decode_settings_without_a_counterpart_do_not_prevent_an_export(make_run
 def test_a_wrong_export_does_not_pass(make_run, tmp_path, monkeypatch):
     """Guards against silent errors, here positions that are off by one; an earlier export stays unchanged."""
     run = make_run()
-    from heedful.export import ctranslate2 as module
+    from heedful.interop.export import ctranslate2 as module
 
     export(run, tmp_path / "ct2")
     before = {path.name: path.read_bytes() for path in (tmp_path / "ct2").iterdir()}

@@ -8,11 +8,11 @@ import pytest
 
 import heedful
 from heedful.config import Config, DataConfig, TokenizerConfig
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_task
 from heedful.data.puzzles import reverse
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 from heedful.layers import DecoderBlock, EncoderBlock, TokenEmbedding
-from heedful.plugins import find_task
 from heedful.tasks.translation_data import fresh_puzzles
 from heedful.training.fit_batches import FitBatches, pair_batches
 from tests.conftest import PAIRS, write_pairs

@@ -13,10 +13,10 @@ import pytest
 import heedful
 from heedful import workflows
 from heedful.config import Config
-from heedful.errors import InputError, InputWarning
-from heedful.run import Run
-from heedful.scores.provenance import newest_scores
-from heedful.settings import override
+from heedful.config.settings import override
+from heedful.core.errors import InputError, InputWarning
+from heedful.runs.run import Run
+from heedful.runs.scores.provenance import newest_scores
 
 FOLDER = Path(__file__).parent / "data" / "run_of_0.1.0"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))

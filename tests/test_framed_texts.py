@@ -7,20 +7,20 @@ import shutil
 
 import pytest
 
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import PAD_ID, START_ID, UNKNOWN_ID
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-from heedful.export import ctranslate2, onnx
-from heedful.export.huggingface import export, generation_config
-from heedful.export.parity import export_checked
-from heedful.export.plain_search import plain_search
 from heedful.inference.translator import Translator
 from heedful.inspection.translation import TranslationInspection
-from heedful.pretrained import import_model
-from heedful.pretrained.vocabulary import template
-from heedful.run import Run
+from heedful.interop.export import ctranslate2, onnx
+from heedful.interop.export.huggingface import export, generation_config
+from heedful.interop.export.parity import export_checked
+from heedful.interop.export.plain_search import plain_search
+from heedful.interop.pretrained import import_model
+from heedful.interop.pretrained.vocabulary import template
+from heedful.runs.run import Run
+from heedful.runs.weights import weights_by_name
 from heedful.serve.engine import Engine
-from heedful.special_tokens import PAD_ID, START_ID, UNKNOWN_ID
-from heedful.weights import weights_by_name
 from tests.conftest import PAIRS
 from tests.test_pretrained import randomised
 

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from heedful import settings as known_settings
 from heedful import workflows
 from heedful.cli import main
 from heedful.config import Config
-from heedful.run import Run
+from heedful.config import settings as known_settings
+from heedful.runs.run import Run
 from heedful.workflows import Training
 from tests.conftest import write_recipe
 

@@ -5,9 +5,9 @@ import pytest
 
 from heedful import workflows
 from heedful.config import Config
+from heedful.core.errors import InputError
+from heedful.core.storage import read_checked
 from heedful.data.mixture import MixedExamples
-from heedful.errors import InputError
-from heedful.storage import read_checked
 from heedful.training.selection import Selection
 from heedful.workflows import Training
 from tests.conftest import PAIRS, change, quiet, write_pairs

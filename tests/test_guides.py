@@ -15,7 +15,7 @@ import pytest
 
 from heedful.data.corpus import resolve
 from heedful.data.text_files import read_lines
-from heedful.run import Run
+from heedful.runs.run import Run
 from tests.test_docs import COMMANDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not resolve("multi30k").is_dir(), reason="needs HEEDFUL_DATA")]

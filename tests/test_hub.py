@@ -11,11 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from heedful.errors import InputError
-from heedful.export.hub import push
-from heedful.export.huggingface import export
-from heedful.run import Run
-from heedful.weights import weights_by_name
+from heedful.core.errors import InputError
+from heedful.interop.export.hub import push
+from heedful.interop.export.huggingface import export
+from heedful.runs.run import Run
+from heedful.runs.weights import weights_by_name
 from tests.conftest import quiet
 from tests.test_huggingface import BERT, random_run
 

@@ -9,13 +9,13 @@ import pytest
 import heedful
 from heedful import backend
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
+from heedful.core.errors import InputError, InputWarning
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError, InputWarning
-from heedful.export.huggingface import FORMAT, export, generation_config
-from heedful.export.parity import compare, export_checked, passes
-from heedful.pretrained import import_model
-from heedful.run import Run
-from heedful.weights import weights_by_name
+from heedful.interop.export.huggingface import FORMAT, export, generation_config
+from heedful.interop.export.parity import compare, export_checked, passes
+from heedful.interop.pretrained import import_model
+from heedful.runs.run import Run
+from heedful.runs.weights import weights_by_name
 from tests.conftest import PAIRS, fast, quiet
 
 torch = pytest.importorskip("torch")

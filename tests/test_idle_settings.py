@@ -2,11 +2,10 @@
 
 import pytest
 
-from heedful import idle_settings, settings
-from heedful.config import Config
-from heedful.errors import InputError
-from heedful.idle_settings import refuse_idle, refuse_idle_on_resuming
-from heedful.recipes import find_recipe
+from heedful.config import Config, idle_settings, settings
+from heedful.config.idle_settings import refuse_idle, refuse_idle_on_resuming
+from heedful.config.recipes import find_recipe
+from heedful.core.errors import InputError
 
 pytestmark = pytest.mark.any_backend
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 from heedful.inspection.figures import curves, draw_curves
 from heedful.inspection.style import DPI, STYLE
 from heedful.inspection.translation import TranslationInspection

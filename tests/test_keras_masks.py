@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.layers import (
@@ -25,7 +26,6 @@ from heedful.layers import (
     masks,
 )
 from heedful.models import Transformer
-from heedful.special_tokens import END_ID, START_ID
 from heedful.training.loss import TokenCrossentropy
 from heedful.training.metrics import TokenAccuracy
 

@@ -12,9 +12,9 @@ import pytest
 
 from heedful import backend
 from heedful.backend import processes
-from heedful.distributed import launch as launching
-from heedful.distributed.place import Place, find_place
-from heedful.errors import InputError
+from heedful.core.distributed import launch as launching
+from heedful.core.distributed.place import Place, find_place
+from heedful.core.errors import InputError
 from tests.test_processes import children, gone
 
 pytestmark = [
@@ -41,7 +41,7 @@ def test_a_launcher_is_found_by_its_variables():
 
 SCRIPT = """
 import os, signal, sys, time
-from heedful.distributed.parent import end_with_parent
+from heedful.core.distributed.parent import end_with_parent
 end_with_parent()
 rank = os.environ["RANK"]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + 15))
@@ -54,7 +54,7 @@ def launched(body, count=2, together=True):
     """Return a process that launches a script in some processes."""
     script = SCRIPT.format(body=body)
     code = (
-        "import sys; from heedful.distributed import launch\n"
+        "import sys; from heedful.core.distributed import launch\n"
         "launch.GRACE = 2\n"
         f"sys.exit(launch.launch([[sys.executable, '-c', {script!r}]] * {count}, 'RESUME', together={together}))"
     )

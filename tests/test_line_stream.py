@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from heedful import line_stream
-from heedful.errors import InputError
-from heedful.line_stream import LineStream, line_batches
+from heedful.core import line_stream
+from heedful.core.errors import InputError
+from heedful.core.line_stream import LineStream, line_batches
 
 pytestmark = pytest.mark.any_backend
 

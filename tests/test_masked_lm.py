@@ -6,8 +6,8 @@ import pytest
 from keras import ops
 
 import heedful
+from heedful.core.errors import InputError
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 from heedful.inference.mask_filler import MaskFiller
 from heedful.inference.text_classifier import TextClassifier
 from heedful.training.objective import batch_sums

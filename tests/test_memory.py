@@ -10,7 +10,7 @@ from heedful.backend import programs
 
 HELD = """
 import numpy as np
-from heedful.memory import release_free_memory, keep_freed_memory
+from heedful.core.memory import release_free_memory, keep_freed_memory
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -39,7 +39,7 @@ def test_freed_memory_is_held_until_it_is_given_back():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's statistics of a process")
 def test_peak_memory_excludes_the_parent_process():
-    child = "from heedful.memory import peak; print(peak() >> 20)"
+    child = "from heedful.core.memory import peak; print(peak() >> 20)"
     parent = f"import subprocess, sys; held = b'1' * (400 << 20); subprocess.run([sys.executable, '-c', {child!r}])"
     assert 5 < int(subprocess.check_output([sys.executable, "-c", parent])) < 100  # MiB
 

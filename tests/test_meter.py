@@ -6,7 +6,7 @@ import pytest
 import heedful
 from heedful import backend, workflows
 from heedful.config import Config
-from heedful.run import Run
+from heedful.runs.run import Run
 from heedful.training import machine
 from heedful.training.flops import FlopCounter
 from heedful.training.machine import peak_memory, product_rate

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from heedful import backend, keras_registry
+from heedful import backend
+from heedful.core import keras_registry
 from heedful.layers import EncoderBlock, TokenEmbedding
 from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
 from heedful.training.loss import TokenCrossentropy

@@ -7,12 +7,12 @@ import pytest
 
 from heedful import workflows
 from heedful.config import Config
+from heedful.core.errors import InputError
+from heedful.core.storage import read_checked
 from heedful.data.tokenizer import KINDS, Tokenizer
-from heedful.errors import InputError
-from heedful.export.huggingface import export
 from heedful.inference.translator import Translator
-from heedful.run import Run
-from heedful.storage import read_checked
+from heedful.interop.export.huggingface import export
+from heedful.runs.run import Run
 from heedful.workflows import Training
 from tests.conftest import PAIRS, change, quiet
 

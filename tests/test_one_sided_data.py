@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from heedful.core.errors import InputError, InputWarning
 from heedful.data.corpus import Corpus, hold_out
 from heedful.data.documents import encode_texts, read_documents
 from heedful.data.encoded import Ragged
@@ -12,7 +13,6 @@ from heedful.data.language import PackedDocuments, Windows, as_stream
 from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.data.packing import pack
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError, InputWarning
 
 pytestmark = pytest.mark.any_backend
 

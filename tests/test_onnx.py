@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from heedful import backend
-from heedful.errors import InputError
-from heedful.export import onnx, onnx_models
-from heedful.export.onnx_session import Session, padded
-from heedful.export.parity import export_checked
+from heedful.core.errors import InputError
+from heedful.interop.export import onnx, onnx_models
+from heedful.interop.export.onnx_session import Session, padded
+from heedful.interop.export.parity import export_checked
 from tests.conftest import PAIRS
 from tests.test_huggingface import random_run
 

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from heedful.output import is_replaceable, output_file, write_output
+from heedful.core.output import is_replaceable, output_file, write_output
 from tests.conftest import PAIRS
 
 pytestmark = pytest.mark.any_backend

@@ -7,12 +7,12 @@ from keras import ops
 import heedful
 from heedful import workflows
 from heedful.config import Config
+from heedful.config.settings import override
 from heedful.data.batches import BatchPlan
 from heedful.data.encoded import encode
 from heedful.data.examples import PackedPairs, TranslationExamples
 from heedful.data.packing import pack
 from heedful.data.tokenizer import Tokenizer
-from heedful.settings import override
 from heedful.tasks.translation_data import examples_of
 from heedful.training.objective import batch_sums
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from heedful import plugins
-from heedful.errors import InputError
-from heedful.plugins import find_metric, find_task, metric_names, task_names
+from heedful.core import plugins
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_metric, find_task, metric_names, task_names
 from heedful.tasks import Task
 
 pytestmark = pytest.mark.any_backend

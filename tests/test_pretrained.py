@@ -10,12 +10,12 @@ import pytest
 import safetensors.numpy
 
 import heedful
+from heedful.core.errors import InputError
 from heedful.data.phrasebook import phrasebook
-from heedful.errors import InputError
-from heedful.pretrained import import_model
-from heedful.run import Run
-from heedful.selfcheck.check import check
-from heedful.selfcheck.random_batch import random_batch
+from heedful.interop.pretrained import import_model
+from heedful.runs.run import Run
+from heedful.workflows.selfcheck.check import check
+from heedful.workflows.selfcheck.random_batch import random_batch
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

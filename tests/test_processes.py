@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from heedful import backend
-from heedful.distributed import launch as launching
-from heedful.run import Run
+from heedful.core.distributed import launch as launching
+from heedful.runs.run import Run
 from tests.conftest import write_recipe
 from tests.test_devices import difference
 

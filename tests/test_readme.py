@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful import settings
 from heedful.cli import command_parser
 from heedful.commands import HELP
-from heedful.config import Config
-from heedful.recipes import find_recipe, recipe_names
+from heedful.config import Config, settings
+from heedful.config.recipes import find_recipe, recipe_names
 from tests.conftest import PAIRS
 
 pytestmark = pytest.mark.any_backend

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import heedful
+from heedful.core.errors import InputError
 from heedful.data.corpus import resolve
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 from tests.conftest import quiet
 
 torch = pytest.importorskip("torch")

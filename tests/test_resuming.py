@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from heedful import workflows
+from heedful.core.errors import InputError
+from heedful.core.storage import locked, read_checked
 from heedful.data.examples import TranslationExamples
-from heedful.errors import InputError
-from heedful.run import WEIGHTS, Run
-from heedful.storage import locked, read_checked
+from heedful.runs.run import WEIGHTS, Run
 from heedful.tasks.translate import Translate, TranslationValidator
 from heedful.tasks.translation_data import corpora, plan_batches
 from heedful.training.monitor import Monitor

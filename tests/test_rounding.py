@@ -7,14 +7,14 @@ import pytest
 import heedful
 from heedful import backend
 from heedful.config import Config, DecodeConfig
+from heedful.config.settings import override
 from heedful.data.tokenizer import Tokenizer
 from heedful.inference.generator import Generator
 from heedful.inference.translator import Translator
 from heedful.layers.rounding import PRECISIONS, RoundingPolicy, rounded_values
 from heedful.models.ensemble import Ensemble
 from heedful.models.precisions import in_precision
-from heedful.scores.provenance import read
-from heedful.settings import override
+from heedful.runs.scores.provenance import read
 from heedful.tasks.translate import TranslationValidator
 from heedful.workflows import Training
 from tests.conftest import fast

@@ -8,10 +8,10 @@ import pytest
 
 from heedful import workflows
 from heedful.config import Config
-from heedful.errors import InputError
-from heedful.recipes import find_recipe
-from heedful.run import Run
-from heedful.weights import load_weights, weights_by_name
+from heedful.config.recipes import find_recipe
+from heedful.core.errors import InputError
+from heedful.runs.run import Run
+from heedful.runs.weights import load_weights, weights_by_name
 from tests.conftest import change, quiet
 
 

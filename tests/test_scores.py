@@ -11,16 +11,16 @@ import sacrebleu
 import heedful
 from heedful import workflows
 from heedful.config import Config, DecodeConfig
+from heedful.config.settings import override
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_metric
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-from heedful.evaluation import score_text
-from heedful.plugins import find_metric
-from heedful.run import Run
-from heedful.scores.bleu_tokenizer import bleu_tokenizer
-from heedful.scores.comparison import _with_defaults, compare
-from heedful.scores.metrics import BLEU, CHRF, bleu_counts, draws, interval, p_value, sample_scores
-from heedful.scores.provenance import counts_of, provenance, read
-from heedful.settings import override
+from heedful.runs.run import Run
+from heedful.runs.scores.bleu_tokenizer import bleu_tokenizer
+from heedful.runs.scores.comparison import _with_defaults, compare
+from heedful.runs.scores.metrics import BLEU, CHRF, bleu_counts, draws, interval, p_value, sample_scores
+from heedful.runs.scores.provenance import counts_of, provenance, read
+from heedful.training.evaluation import score_text
 from heedful.workflows import Training
 from tests.conftest import PAIRS, quiet, write_recipe
 
@@ -259,7 +259,7 @@ def test_masked_tokens_of_a_test_text_do_not_depend_on_batch_size_or_seed(recipe
 
 @pytest.mark.slow
 def test_batches_of_different_pieces_of_text_are_not_paired(recipe_of, tmp_path, monkeypatch):
-    monkeypatch.setattr("heedful.scores.comparison.MIN_UNITS", 2)
+    monkeypatch.setattr("heedful.runs.scores.comparison.MIN_UNITS", 2)
     config = override(Config.from_toml(recipe_of("generate")), ["--train.updates", "1"])
     changes = {"a": ["--model.d_model", "16"], "b": ["--model.d_model", "8"], "c": ["--data.max_tokens", "12"]}
     runs = [workflows.train(override(config, change), tmp_path / name, quiet) for name, change in changes.items()]

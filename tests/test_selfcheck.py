@@ -10,9 +10,9 @@ import pytest
 
 import heedful
 from heedful.config import Config, ModelConfig
-from heedful.plugins import find_task
-from heedful.run import Run
-from heedful.selfcheck import check, learning
+from heedful.core.plugins import find_task
+from heedful.runs.run import Run
+from heedful.workflows.selfcheck import check, learning
 from tests.mutations import faults
 
 pytestmark = pytest.mark.any_backend

@@ -3,8 +3,8 @@
 import pytest
 
 from heedful.config import Config
-from heedful.errors import InputError
-from heedful.settings import describe, meanings, of_recipe, override, split_arguments
+from heedful.config.settings import describe, meanings, of_recipe, override, split_arguments
+from heedful.core.errors import InputError
 
 pytestmark = pytest.mark.any_backend
 

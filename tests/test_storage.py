@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from heedful import storage
-from heedful.errors import InputError
-from heedful.storage import locked, read_checked, with_checksum, write_atomically
+from heedful.core import storage
+from heedful.core.errors import InputError
+from heedful.core.storage import locked, read_checked, with_checksum, write_atomically
 
 pytestmark = pytest.mark.any_backend
 
@@ -140,7 +140,7 @@ def test_a_locked_folder_cannot_be_locked_again(tmp_path):
 
 
 def test_a_killed_process_leaves_no_lock(tmp_path):
-    code = "import os, sys, heedful.storage as s\nwith s.locked(sys.argv[1]): os.kill(os.getpid(), 9)"
+    code = "import os, sys, heedful.core.storage as s\nwith s.locked(sys.argv[1]): os.kill(os.getpid(), 9)"
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
     assert done.returncode == -9
     with locked(tmp_path):

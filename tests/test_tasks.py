@@ -8,13 +8,13 @@ import pytest
 import heedful
 from heedful import workflows
 from heedful.config import Config
-from heedful.errors import InputError
-from heedful.run import Run
-from heedful.scores.comparison import compare
-from heedful.scores.provenance import read
-from heedful.settings import override
-from heedful.storage import read_checked
-from heedful.training_log import SAMPLE_DATA
+from heedful.config.settings import override
+from heedful.core.errors import InputError
+from heedful.core.storage import read_checked
+from heedful.runs.run import Run
+from heedful.runs.scores.comparison import compare
+from heedful.runs.scores.provenance import read
+from heedful.runs.training_log import SAMPLE_DATA
 from tests.conftest import KINDS, SMALL, change, quiet, talk
 
 

@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
+from heedful.core.errors import InputError, InputWarning
 from heedful.data.corpus import Corpus
 from heedful.data.documents import encode_texts
 from heedful.data.encoded import encode
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError, InputWarning
 from tests.conftest import PAIRS
 
 pytestmark = pytest.mark.any_backend

@@ -3,7 +3,7 @@
 import pytest
 
 import heedful
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 
 pytestmark = pytest.mark.any_backend
 

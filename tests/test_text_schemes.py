@@ -6,11 +6,12 @@ import json
 import pytest
 
 from heedful.config import DataConfig
+from heedful.config import named_texts as registry
+from heedful.core.errors import InputError
 from heedful.data.corpus import read_pairs, resolve
 from heedful.data.text_files import read_lines
 from heedful.data.text_pairs import text_pairs
-from heedful.errors import InputError
-from heedful.texts import preparation, registry
+from heedful.data.texts import preparation
 from tests.conftest import PAIRS
 from tests.test_texts import server, zipped  # noqa: F401
 

@@ -12,13 +12,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from heedful.config import Config, DataConfig
+from heedful.config import named_texts as registry
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_task
 from heedful.data.corpus import resolve
 from heedful.data.text_files import read_lines
-from heedful.errors import InputError
-from heedful.plugins import find_task
+from heedful.data.texts import preparation
+from heedful.data.texts.download import download
 from heedful.tasks.translation_data import corpora
-from heedful.texts import preparation, registry
-from heedful.texts.download import download
 from tests.conftest import PAIRS
 
 pytestmark = pytest.mark.any_backend
@@ -212,7 +213,7 @@ def test_a_full_disk_leaves_nothing_that_counts(server, tmp_path, monkeypatch):
     def write(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("heedful.texts.download._receive", write)
+    monkeypatch.setattr("heedful.data.texts.download._receive", write)
     with pytest.raises(InputError, match="cannot be written: No space left on device"):
         download("https://host/a", tmp_path / "a")
     assert not (tmp_path / "a").exists()

@@ -23,7 +23,7 @@ import json, sys
 from heedful import backend
 from heedful.backend import threads
 from heedful.inference.translator import Translator
-from heedful.run import Run
+from heedful.runs.run import Run
 
 used, copy = set(), threads._copy
 

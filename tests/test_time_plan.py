@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from heedful import settings, workflows
+from heedful import workflows
 from heedful.cli import main
-from heedful.config import Config
-from heedful.errors import InputError
-from heedful.run import Run
-from heedful.storage import read_checked
+from heedful.config import Config, settings
+from heedful.core.errors import InputError
+from heedful.core.storage import read_checked
+from heedful.runs.run import Run
 from heedful.tasks.translate import Translate, TranslationValidator
 from heedful.training import cost_estimate, monitor, trainer
 from heedful.training.monitor import Monitor

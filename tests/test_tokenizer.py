@@ -7,10 +7,10 @@ import unicodedata
 import pytest
 from tokenizers import normalizers
 
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import SPECIAL
 from heedful.data.normalization import normalized, normalizer
 from heedful.data.tokenizer import BYTE_LEVEL, KINDS, Tokenizer
-from heedful.errors import InputError
-from heedful.special_tokens import SPECIAL
 
 pytestmark = pytest.mark.any_backend
 

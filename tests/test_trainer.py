@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from heedful import backend, workflows
-from heedful.errors import InputError
-from heedful.run import WEIGHTS, Run
-from heedful.storage import read_checked
+from heedful.core.errors import InputError
+from heedful.core.storage import read_checked
+from heedful.runs.run import WEIGHTS, Run
 from heedful.tasks.translate import TranslationValidator
 from heedful.training import loss, meter
 from heedful.training.ahead import prepared_ahead

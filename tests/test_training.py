@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from heedful import backend, workflows
 from heedful.config import Config
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 from heedful.tasks.task import SCORED_TOKENS
 from heedful.tasks.translation_data import scored_pairs
 from heedful.training.tensorboard import TensorBoardWriter
@@ -74,7 +74,7 @@ def test_training_can_memorise_twenty_sentences(config, tmp_path):
 @pytest.mark.slow
 def test_the_reverse_recipe_solves_the_reversal_puzzle(tmp_path):
     """Like the Annotated Transformer's puzzle; at least 99 % of unseen sequences must be exactly right."""
-    from heedful.recipes import find_recipe
+    from heedful.config.recipes import find_recipe
 
     run = workflows.train(Config.from_toml(find_recipe("reverse")), tmp_path / "run", quiet)
     assert json.loads((run.path / "scores.json").read_text())[-1]["exact"] >= 0.99

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from heedful import backend, workflows
-from heedful.errors import InputError
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.layers import Trace
-from heedful.run import Run
-from heedful.snapshots import Snapshots
-from heedful.special_tokens import END_ID, START_ID
+from heedful.runs.run import Run
+from heedful.runs.snapshots import Snapshots
+from heedful.runs.training_log import PROGRESS, SAMPLE_DATA, LogTail, TrainingLog
+from heedful.runs.weights import weights_by_name
 from heedful.training import progress_log
 from heedful.training.progress_log import ProgressLog
-from heedful.training_log import PROGRESS, SAMPLE_DATA, LogTail, TrainingLog
-from heedful.weights import weights_by_name
 from tests.conftest import change, quiet
 
 KEYS = {"update", "loss", "tokens_per_second", "learning_rate", "gradient_norm", "seconds"}

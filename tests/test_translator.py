@@ -8,12 +8,12 @@ import pytest
 import heedful
 from heedful import backend
 from heedful.config import DecodeConfig
+from heedful.core.errors import InputError, InputWarning
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError, InputWarning
 from heedful.inference.translator import Translator
 from heedful.inspection.translation import TranslationInspection
 from heedful.models.ensemble import Ensemble
-from heedful.special_tokens import END_ID, START_ID
 from tests.conftest import fast, quiet
 
 

@@ -22,14 +22,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from heedful.core.errors import InputError
+from heedful.core.storage import plain_file, read_checked, with_checksum
+from heedful.core.validation import parse_json
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 from heedful.inspection.nearest_pairs import NearestPairs
+from heedful.inspection.page.sentences import example_texts, scored_sentences
 from heedful.models import CausalLM
-from heedful.page.sentences import example_texts, scored_sentences
-from heedful.run import FOLDERS, Run
-from heedful.storage import plain_file, read_checked, with_checksum
-from heedful.validation import parse_json
+from heedful.runs.run import FOLDERS, Run
 from tests.conftest import fast
 
 pytestmark = pytest.mark.any_backend

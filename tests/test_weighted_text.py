@@ -7,8 +7,8 @@ import pytest
 
 from heedful import workflows
 from heedful.config import Config
+from heedful.core.errors import InputError
 from heedful.data.corpus import Corpus
-from heedful.errors import InputError
 from tests.conftest import PAIRS, change, quiet, write_pairs
 
 pytestmark = pytest.mark.any_backend

@@ -7,9 +7,9 @@ import argparse
 import importlib
 import sys
 
-from heedful import settings
-from heedful.errors import InputError
-from heedful.memory import keep_freed_memory
+from heedful.config import settings
+from heedful.core.errors import InputError
+from heedful.core.memory import keep_freed_memory
 
 BENCHMARKS = {
     "train": ("training", "compare training speed and memory with other toolkits"),

@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heedful import settings, workflows
+from heedful import workflows
 from heedful.commands.arguments import add_json, whole_number
-from heedful.config import Config
+from heedful.config import Config, settings
+from heedful.config.recipes import find_recipe
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_task
+from heedful.core.validation import read_json
 from heedful.data.corpus import Corpus
 from heedful.data.labels import label_numbers
-from heedful.errors import InputError
-from heedful.evaluation import class_scores
-from heedful.plugins import find_task
-from heedful.recipes import find_recipe
-from heedful.run import Run
-from heedful.scores.calibration import calibration_error
+from heedful.runs.run import Run
+from heedful.runs.scores.calibration import calibration_error
 from heedful.tasks.calibration import FILE as CALIBRATION
-from heedful.validation import read_json
+from heedful.training.evaluation import class_scores
 
 SVM = "TF-IDF and SVM"
 TAKES_SETTINGS = True

@@ -20,11 +20,11 @@ from pathlib import Path
 from heedful import backend
 from heedful.commands.arguments import add_run, count
 from heedful.config import ModelConfig
-from heedful.errors import InputError
-from heedful.export.ctranslate2 import export
-from heedful.export.ctranslate2_search import ctranslate2_translator
+from heedful.core.errors import InputError
 from heedful.inference.translator import Translator
-from heedful.run import Run
+from heedful.interop.export.ctranslate2 import export
+from heedful.interop.export.ctranslate2_search import ctranslate2_translator
+from heedful.runs.run import Run
 from heedful.tasks.translation_data import corpora
 from heedful.training.machine import peak_memory
 

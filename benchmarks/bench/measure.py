@@ -10,7 +10,7 @@ import json
 import sys
 import time
 
-from heedful import memory
+from heedful.core import memory
 
 OWN = "heedful"
 WARM_UPS = 3  # updates of a peer before it is measured, in addition to one per shape

@@ -3,11 +3,10 @@
 import dataclasses
 
 from benchmarks.bench.work import Work
-from heedful import settings
-from heedful.config import ModelConfig, TrainConfig
+from heedful.config import ModelConfig, TrainConfig, settings
+from heedful.config.recipes import find_recipe
+from heedful.core.errors import InputError
 from heedful.data.encoded import encode
-from heedful.errors import InputError
-from heedful.recipes import find_recipe
 from heedful.tasks.translate import Translate, examples_of
 from heedful.tasks.translation_data import corpora, train_tokenizers
 

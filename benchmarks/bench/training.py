@@ -19,7 +19,7 @@ from benchmarks.bench.peers import PEERS
 from benchmarks.bench.preparation import prepare
 from heedful.commands.arguments import count
 from heedful.config import SIZES
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 
 TAKES_SETTINGS = True
 ENGINES = (OWN, *PEERS)

@@ -4,7 +4,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from heedful import settings
+from heedful.config import settings
 
 
 class Settings(SphinxDirective):

@@ -3,7 +3,7 @@
 import importlib.util
 import os
 
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 
 BACKENDS = ("jax", "tensorflow", "torch")
 OLDEST_FUSED = 8  # compute capability of the first GPUs with cuDNN's fused attention

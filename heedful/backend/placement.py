@@ -13,7 +13,7 @@ from keras import ops
 from heedful.backend.devices import NAME, device, device_count, jax_on_cpu
 from heedful.backend.processes import process_count
 from heedful.backend.threads import forget_copies
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 
 ROWS = "rows"  # name of the axis of devices
 STOP_WISHES = (

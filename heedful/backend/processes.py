@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from heedful.backend.devices import NAME
-from heedful.errors import LOST, InputError
-from heedful.progress import note
+from heedful.core.errors import LOST, InputError
+from heedful.core.progress import note
 
 CONNECT = 120  # seconds to wait for the other processes at the start
 LONGEST = 7 * 24 * 3600  # seconds to wait for what another process does alone

@@ -10,11 +10,11 @@ import warnings
 import keras
 from keras import ops
 
-from heedful import memory
 from heedful.backend.devices import NAME, jax_on_cpu
 from heedful.backend.threads import weights_here
-from heedful.cache import cache_folder
-from heedful.errors import InputWarning
+from heedful.core import memory
+from heedful.core.cache import cache_folder
+from heedful.core.errors import InputWarning
 
 # For loops of small steps on a CPU: only matrix products call XLA's library kernels, all else is compiled. By default
 # sums and maxima use the library too, although the call costs more than the operation.

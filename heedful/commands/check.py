@@ -16,8 +16,8 @@ def add_arguments(parser):
 def run(options):
     """Run the command; return 1 if a check has failed."""
     from heedful.commands.terminal import report_progress
-    from heedful.run import WEIGHTS, Run
-    from heedful.selfcheck.check import check
+    from heedful.runs.run import WEIGHTS, Run
+    from heedful.workflows.selfcheck.check import check
 
     run = Run.open(options.run)
     batch, frozen = _examples(run)
@@ -41,8 +41,8 @@ def run(options):
 
 def _examples(run):
     """Return a batch of a run's text, or of random tokens if it names no text, and the names of frozen weights."""
-    from heedful.selfcheck.random_batch import random_batch
     from heedful.workflows import Training
+    from heedful.workflows.selfcheck.random_batch import random_batch
 
     if run.config.data.corpus == "files" and not run.config.data.train:
         return random_batch(run), ()

@@ -28,9 +28,9 @@ def run(options):
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal
+    from heedful.core.line_stream import line_batches
     from heedful.inference.text_classifier import WINDOW, TextClassifier
-    from heedful.line_stream import line_batches
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
     run = Run.open(options.run).of_task("classify").with_adapter(options.adapter)
     backend.keep_compilations()

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from heedful.commands.arguments import add_json
-from heedful.plugins import metric_names
+from heedful.core.plugins import metric_names
 
 
 def add_arguments(parser):
@@ -20,10 +20,10 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.errors import InputError
-    from heedful.plugins import find_metric
-    from heedful.run import Run
-    from heedful.scores.comparison import compare
+    from heedful.core.errors import InputError
+    from heedful.core.plugins import find_metric
+    from heedful.runs.run import Run
+    from heedful.runs.scores.comparison import compare
 
     if options.metric:
         find_metric(options.metric)  # an unknown one is reported before the runs are read

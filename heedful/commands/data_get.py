@@ -14,8 +14,8 @@ def add_arguments(parser):
 def run(options):
     """Run the command."""
     from heedful.commands.terminal import print_line
-    from heedful.progress import note, progress_bar
-    from heedful.texts.preparation import get
+    from heedful.core.progress import note, progress_bar
+    from heedful.data.texts.preparation import get
 
     with progress_bar() as bar:
         shown = bar.add_task("bytes", total=None)

@@ -9,7 +9,7 @@ def add_arguments(parser):
 def run(options):
     """Run the command."""
     from heedful.commands.terminal import print_line
-    from heedful.texts.registry import find
+    from heedful.config.named_texts import find
 
     text = find(options.name)
     size = f"{text.bytes:,} bytes" if text.bytes else "unknown"

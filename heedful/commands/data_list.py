@@ -13,7 +13,7 @@ def add_arguments(parser):
 def run(options):
     """Run the command."""
     from heedful.commands.terminal import print_line
-    from heedful.texts.registry import registry
+    from heedful.config.named_texts import registry
 
     for text in registry().values():
         state = "downloaded" if text.is_prepared else ""

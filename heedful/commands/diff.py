@@ -1,9 +1,9 @@
 """heedful diff: list the settings in which two runs or recipes differ."""
 
-from heedful import settings
 from heedful.commands.explain import read_config
 from heedful.commands.terminal import print_line
-from heedful.plugins import find_task
+from heedful.config import settings
+from heedful.core.plugins import find_task
 
 
 def add_arguments(parser):

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from heedful.commands.arguments import add_json
-from heedful.errors import counted
+from heedful.core.errors import counted
 
 
 def add_arguments(parser):
@@ -26,11 +26,11 @@ def add_arguments(parser):
 def run(options):
     """Run the command; return 1 if training would refuse the text."""
     from heedful.commands.terminal import print_line, report_progress, warn
-    from heedful.doctor.cleaning import REPORT, clean
-    from heedful.doctor.examination import examine
-    from heedful.doctor.findings import REFUSED
-    from heedful.errors import InputError
-    from heedful.progress import progress_bar
+    from heedful.core.errors import InputError
+    from heedful.core.progress import progress_bar
+    from heedful.data.doctor.cleaning import REPORT, clean
+    from heedful.data.doctor.examination import examine
+    from heedful.data.doctor.findings import REFUSED
 
     parts, tokenizers = _texts(options)
     if "train" not in parts:
@@ -60,12 +60,12 @@ def _texts(options):
     """Return the texts by part, from a recipe, a run or files, and the tokenizers of a run."""
     from heedful.commands.explain import read_config
     from heedful.config import DataConfig
+    from heedful.core.errors import InputError
+    from heedful.core.plugins import find_task
+    from heedful.data.doctor.findings import KINDS
+    from heedful.data.doctor.rows import Rows
     from heedful.data.text_files import uncompressed_name
-    from heedful.doctor.findings import KINDS
-    from heedful.doctor.rows import Rows
-    from heedful.errors import InputError
-    from heedful.plugins import find_task
-    from heedful.run import CONFIG, Run
+    from heedful.runs.run import CONFIG, Run
 
     if unknown := [kind for kind in options.ignore if kind not in KINDS]:
         raise InputError(f"{unknown[0]!r} is not one of the kinds {', '.join(map(repr, KINDS))}.")

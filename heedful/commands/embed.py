@@ -21,7 +21,7 @@ def run(options):
     from heedful import backend
     from heedful.commands import terminal
     from heedful.inference.text_embedder import TextEmbedder
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
     run = Run.open(options.run).of_task("fill").with_adapter(options.adapter)
     backend.keep_compilations()

@@ -2,8 +2,8 @@
 
 import json
 
-from heedful import settings
 from heedful.commands.arguments import add_json, add_run
+from heedful.config import settings
 
 
 def add_arguments(parser):
@@ -26,8 +26,8 @@ def run(options):
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal
-    from heedful.errors import InputError
-    from heedful.run import Run
+    from heedful.core.errors import InputError
+    from heedful.runs.run import Run
 
     run = Run.open(options.run)
     if options.tokenize:
@@ -56,7 +56,7 @@ def run(options):
 
 def test_corpus(run, files):
     """Return the text in `files`, as the run's task reads it, or the test text of the run."""
-    from heedful.errors import InputError
+    from heedful.core.errors import InputError
 
     if files:
         return run.task.open_scored_text(run.config, files)

@@ -3,8 +3,8 @@
 import difflib
 from pathlib import Path
 
-from heedful import settings
 from heedful.commands.terminal import print_line
+from heedful.config import settings
 
 
 def add_arguments(parser):
@@ -15,7 +15,7 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.errors import InputError
+    from heedful.core.errors import InputError
 
     known = settings.meanings()
     chosen = [name for name in known if name == options.setting or name.startswith(f"{options.setting}.")]
@@ -37,8 +37,8 @@ def run(options):
 
 def _values(where):
     """Return the settings of a run or a recipe, and where they came from, by their full names."""
-    from heedful.recipes import find_recipe
-    from heedful.run import CONFIG, Run
+    from heedful.config.recipes import find_recipe
+    from heedful.runs.run import CONFIG, Run
 
     values = settings.flat(read_config(where))
     if (Path(where) / CONFIG).is_file():
@@ -53,8 +53,8 @@ def read_config(name):
         InputError: there is none of that name.
     """
     from heedful.config import Config
-    from heedful.recipes import find_recipe
-    from heedful.run import CONFIG
+    from heedful.config.recipes import find_recipe
+    from heedful.runs.run import CONFIG
 
     path = Path(name) / CONFIG
     return Config.from_json(path) if path.is_file() else Config.from_toml(find_recipe(name))

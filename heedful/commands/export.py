@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 
 from heedful.commands.arguments import add_run, count
-from heedful.export.formats import FORMATS
+from heedful.interop.export.formats import FORMATS
 
 
 def add_arguments(parser):
@@ -29,10 +29,10 @@ def run(options):
     from heedful import backend
     from heedful.commands import terminal
     from heedful.commands.evaluate import test_corpus
-    from heedful.errors import InputError
-    from heedful.export.formats import format_named
-    from heedful.export.parity import export_checked
-    from heedful.run import Run
+    from heedful.core.errors import InputError
+    from heedful.interop.export.formats import format_named
+    from heedful.interop.export.parity import export_checked
+    from heedful.runs.run import Run
 
     run, form = Run.open(options.run), format_named(options.to)
     form.require_quantization(options.quantization)

@@ -22,7 +22,7 @@ def run(options):
     from heedful.commands import terminal
     from heedful.inference.mask_filler import MaskFiller
     from heedful.inference.predictor import FilledText
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
     run = Run.open(options.run).of_task("fill").with_adapter(options.adapter)
     backend.keep_compilations()

@@ -1,8 +1,7 @@
 """heedful generate: continue prompts with a language model."""
 
-from heedful import settings
 from heedful.commands.arguments import add_adapter, add_run
-from heedful.config import OF_SOURCE
+from heedful.config import OF_SOURCE, settings
 
 
 def add_arguments(parser):
@@ -24,7 +23,7 @@ def run(options):
     from heedful import backend
     from heedful.commands import terminal
     from heedful.inference.generator import Generator
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
     run = Run.open(options.run).of_task("generate").with_adapter(options.adapter)
     decode = settings.given_options(run.config, "decode", options, scored=False, clients_sample=False)

@@ -27,7 +27,7 @@ def add_arguments(parser):
 def run(options):
     """Run the command."""
     from heedful.commands.terminal import print_line
-    from heedful.pretrained import import_model
+    from heedful.interop.pretrained import import_model
 
     run = import_model(
         options.source, options.run, options.tokenizer, options.trust, options.source_language, options.target_language

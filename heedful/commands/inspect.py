@@ -26,10 +26,10 @@ def add_arguments(parser):
 
 def run(options):
     """Run the command."""
-    from heedful.errors import InputError
+    from heedful.core.errors import InputError
     from heedful.inspection import figures
     from heedful.inspection.positions import position_encoding
-    from heedful.run import Run
+    from heedful.runs.run import Run
     from heedful.training.optimizer import training_schedule
 
     run = Run.open(options.run)

@@ -28,9 +28,9 @@ def run(options):
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal
-    from heedful.page.writing import write_page
-    from heedful.run import Run
-    from heedful.storage import inside
+    from heedful.core.storage import inside
+    from heedful.inspection.page.writing import write_page
+    from heedful.runs.run import Run
 
     backend.keep_compilations()
     runs = [Run.open(path).with_text(options.text) for path in (options.run, *options.compare)]

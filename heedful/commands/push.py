@@ -17,8 +17,8 @@ def add_arguments(parser):
 def run(options):
     """Run the command."""
     from heedful.commands.terminal import print_line, report_progress
-    from heedful.export.hub import push
-    from heedful.run import Run
+    from heedful.interop.export.hub import push
+    from heedful.runs.run import Run
 
     run = Run.open(options.run)
     folder = options.folder or run.path / "huggingface"

@@ -21,13 +21,13 @@ def run(options):
     from heedful.commands.terminal import report_progress
     from heedful.commands.train import stoppable
     from heedful.config import Config
-    from heedful.errors import InputError
+    from heedful.config.recipes import find_recipe
+    from heedful.core.errors import InputError
     from heedful.inspection.figures import draw_attention
     from heedful.inspection.translation import TranslationInspection
-    from heedful.loading import load
-    from heedful.recipes import find_recipe
-    from heedful.run import CONFIG, Run
-    from heedful.scores.provenance import newest_scores
+    from heedful.runs.loading import load
+    from heedful.runs.run import CONFIG, Run
+    from heedful.runs.scores.provenance import newest_scores
 
     began = time.monotonic()
     config = Config.from_toml(find_recipe("quickstart"))

@@ -4,10 +4,9 @@ import argparse
 import re
 from pathlib import Path
 
-from heedful import settings
 from heedful.commands.arguments import add_text, count, port
-from heedful.config import OF_SOURCE
-from heedful.errors import InputError, counted
+from heedful.config import OF_SOURCE, settings
+from heedful.core.errors import InputError, counted
 
 NEEDED = ("starlette", "uvicorn", "prometheus_client")
 
@@ -56,8 +55,8 @@ def run(options):
             "The server needs Starlette, uvicorn and prometheus-client: pip install 'heedful[serve]'."
         ) from error
     from heedful import backend
-    from heedful.progress import note
-    from heedful.run import Run
+    from heedful.core.progress import note
+    from heedful.runs.run import Run
     from heedful.serve.requests import Limits
 
     runs = [Run.open(path).with_text(options.text) for path in options.runs]

@@ -4,12 +4,12 @@ import os
 import stat
 import sys
 
+from heedful.core.errors import InputError, counted
+from heedful.core.line_stream import LineStream
+from heedful.core.output import is_replaceable
+from heedful.core.progress import note
 from heedful.data.corpus import resolve
 from heedful.data.text_files import decoded, read_lines, without_ends
-from heedful.errors import InputError, counted
-from heedful.line_stream import LineStream
-from heedful.output import is_replaceable
-from heedful.progress import note
 
 STANDARD_INPUT = "standard input"
 

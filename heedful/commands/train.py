@@ -5,10 +5,10 @@ import signal
 import sys
 from pathlib import Path
 
-from heedful import settings
-from heedful.errors import InputError
-from heedful.plugins import task_names
-from heedful.recipes import find_recipe, recipe_names
+from heedful.config import settings
+from heedful.config.recipes import find_recipe, recipe_names
+from heedful.core.errors import InputError
+from heedful.core.plugins import task_names
 
 TAKES_SETTINGS = True
 LATER = 60  # seconds after train.stall_minutes until a process without heartbeats is given up
@@ -58,7 +58,7 @@ def _training(options):
     """Return the config to train, and a function that trains it and returns the exit code."""
     from heedful import workflows
     from heedful.commands.terminal import report_progress
-    from heedful.idle_settings import refuse_idle
+    from heedful.config.idle_settings import refuse_idle
 
     recipe = find_recipe(options.recipe)
     config, given = settings.of_recipe(recipe, options.overrides), settings.given_names(options.overrides)
@@ -79,7 +79,7 @@ def _training(options):
 
 def _launch(options):
     """Start this command in several processes."""
-    from heedful.distributed.launch import launch
+    from heedful.core.distributed.launch import launch
 
     if options.processes < 1:
         raise InputError("--processes takes a number from 1.")
@@ -116,9 +116,9 @@ def _without_processes(arguments):
 def _join(options, config, lead):
     """Train together with the processes that a launcher has started."""
     from heedful import backend
-    from heedful.distributed.parent import has_parent
-    from heedful.distributed.place import find_place
-    from heedful.progress import note
+    from heedful.core.distributed.parent import has_parent
+    from heedful.core.distributed.place import find_place
+    from heedful.core.progress import note
     from heedful.workflows.processes import train_together
 
     place = find_place(os.environ)
@@ -134,9 +134,9 @@ def _join(options, config, lead):
 
 def stoppable(work, folder):
     """Call `work`, which trains; return 0, or after a signal the exit code that shells expect."""
-    from heedful.checkpoint_files import CheckpointFiles
-    from heedful.progress import note
-    from heedful.run import CONFIG
+    from heedful.core.progress import note
+    from heedful.runs.checkpoint_files import CheckpointFiles
+    from heedful.runs.run import CONFIG
     from heedful.training.signals import Interrupted
 
     received = []
@@ -166,8 +166,8 @@ def _resuming(options):
     """Return the config to go on with, and a function that resumes the run and returns the exit code."""
     from heedful import workflows
     from heedful.commands.terminal import report_progress
-    from heedful.idle_settings import refuse_idle_on_resuming
-    from heedful.run import Run
+    from heedful.config.idle_settings import refuse_idle_on_resuming
+    from heedful.runs.run import Run
 
     if options.plan or options.run or options.force:
         raise InputError("--resume continues in the folder that it names: with neither --plan, --run nor --force.")
@@ -186,8 +186,8 @@ def _train_seeds(options, config, origins, folder):
     """Train once with each seed, into a folder with the seed as suffix, and compare."""
     from heedful import workflows
     from heedful.commands.terminal import report_progress
-    from heedful.run import Run
-    from heedful.scores.comparison import compare
+    from heedful.runs.run import Run
+    from heedful.runs.scores.comparison import compare
 
     folder = folder.resolve() if folder.name in ("", "..") else folder
     if not folder.name:

@@ -6,9 +6,9 @@ import shlex
 import sys
 from pathlib import Path
 
-from heedful import settings
 from heedful.commands.arguments import TEXTS, add_adapter, add_run, count
-from heedful.errors import InputError, counted
+from heedful.config import settings
+from heedful.core.errors import InputError, counted
 
 ENGINES = ("heedful", "ctranslate2")
 
@@ -48,9 +48,9 @@ def run(options):
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal
+    from heedful.core.progress import progress_bar
     from heedful.data.text_files import one_line
-    from heedful.progress import progress_bar
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
     if options.out or options.share or options.gather:
         return translate_file(options)
@@ -79,7 +79,7 @@ def run(options):
 
 def share(text):
     """Parse the argument of --share."""
-    from heedful.bulk.shares import Share
+    from heedful.inference.bulk.shares import Share
 
     try:
         return Share.parse(text)
@@ -90,16 +90,16 @@ def share(text):
 def translate_file(options):
     """Translate a whole file, or one of its shares, or gather its shares."""
     from heedful import backend
-    from heedful.adapters import adapter_file
-    from heedful.bulk import records
-    from heedful.bulk.shares import Bulk
     from heedful.commands import terminal
+    from heedful.core.output import is_replaceable
+    from heedful.core.progress import progress_bar
+    from heedful.core.storage import read_checksum
     from heedful.data.text_files import one_line
+    from heedful.inference.bulk import records
+    from heedful.inference.bulk.shares import Bulk
     from heedful.inference.line_translator import WINDOW
-    from heedful.output import is_replaceable
-    from heedful.progress import progress_bar
-    from heedful.run import Run
-    from heedful.storage import read_checksum
+    from heedful.runs.adapters import adapter_file
+    from heedful.runs.run import Run
 
     _check_file_arguments(options)
     runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
@@ -156,7 +156,7 @@ def _devices(engine):
 
 def _on_every_device(options, path, environments):
     """Translate a share of the file at `path` with each device, in a process of its own; return the exit code."""
-    from heedful.distributed.launch import launch
+    from heedful.core.distributed.launch import launch
 
     name, *rest = (str(path) if one == str(options.files[0]) else one for one in options.arguments)
     shares = [f"{number}/{len(environments)}" for number in range(1, len(environments) + 1)]
@@ -166,10 +166,10 @@ def _on_every_device(options, path, environments):
 
 def _check_file_arguments(options):
     """Raise `InputError` if the arguments for a whole file contradict each other."""
-    from heedful.bulk import records
+    from heedful.core.output import is_replaceable, require_no_folder
     from heedful.data.corpus import resolve
     from heedful.data.text_files import uncompressed_name
-    from heedful.output import is_replaceable, require_no_folder
+    from heedful.inference.bulk import records
 
     if not options.out or len(options.files) != 1 or options.scores or options.prefixes:
         raise InputError("A whole file needs one input file and --out, and takes no --scores or --prefixes.")
@@ -192,7 +192,7 @@ def _engine_of(options, run):
     """Return what determines the translations besides weights and settings: the engine, and its files."""
     if options.engine == "heedful":
         return options.engine
-    from heedful.storage import file_hash
+    from heedful.core.storage import file_hash
 
     return f"{options.engine} {file_hash(run.path / options.engine / 'model.bin')}"
 
@@ -202,7 +202,7 @@ def _translator(engine, runs, decode):
         from heedful.inference.translator import Translator
 
         return Translator.from_runs(runs, decode)
-    from heedful.export.ctranslate2_search import ctranslate2_translator
+    from heedful.interop.export.ctranslate2_search import ctranslate2_translator
 
     if runs[0].adapter:
         raise InputError("CTranslate2 exports cannot load adapters: drop --adapter, or use --engine heedful.")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from heedful.errors import InputError
-from heedful.texts.registry import find, refuse_training_on_test_text
-from heedful.validation import at_least, at_most, fraction, named_number, positive
+from heedful.config.named_texts import find, refuse_training_on_test_text
+from heedful.core.errors import InputError
+from heedful.core.validation import at_least, at_most, fraction, named_number, positive
 
 PARTS = ("train", "valid", "test")
 

@@ -5,8 +5,8 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from heedful.errors import InputError
-from heedful.validation import at_least, at_most, fraction, positive
+from heedful.core.errors import InputError
+from heedful.core.validation import at_least, at_most, fraction, positive
 
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # settings that only sampling uses
 SEARCHING = ("coverage_penalty", "stop")  # settings that only beam search uses

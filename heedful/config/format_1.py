@@ -3,9 +3,9 @@
 import warnings
 from typing import Any
 
-from heedful.architecture import FORMAT_1 as MODEL
-from heedful.architecture import from_format_1 as model_from_format_1
-from heedful.errors import InputWarning
+from heedful.config.architecture import FORMAT_1 as MODEL
+from heedful.config.architecture import from_format_1 as model_from_format_1
+from heedful.core.errors import InputWarning
 
 TRAIN = {"start_from": "init_from", "best_by": "select_by", "accumulate": "accumulate_batches"}
 RENAMED = {f"train.{old}": f"train.{new}" for old, new in TRAIN.items()}

@@ -4,9 +4,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from heedful.architecture import Architecture
-from heedful.errors import InputError
-from heedful.validation import at_most, fraction, positive
+from heedful.config.architecture import Architecture
+from heedful.core.errors import InputError
+from heedful.core.validation import at_most, fraction, positive
 
 SET_BY_SIZE = ("num_layers", "d_model", "num_heads", "d_ff")  # the settings that a named size sets
 WIDEST = 99  # convolution

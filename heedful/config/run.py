@@ -12,9 +12,9 @@ from heedful.config.data import DataConfig, TokenizerConfig
 from heedful.config.decode import DecodeConfig
 from heedful.config.model import ModelConfig
 from heedful.config.train import BALANCED, TrainConfig
-from heedful.errors import InputError
-from heedful.plugins import find_task
-from heedful.validation import from_dict, read_json
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_task
+from heedful.core.validation import from_dict, read_json
 
 FORMAT = 2
 

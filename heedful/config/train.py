@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from heedful.errors import InputError
-from heedful.validation import at_least, at_most, fraction, named_number, positive
+from heedful.core.errors import InputError
+from heedful.core.validation import at_least, at_most, fraction, named_number, positive
 
 BALANCED = "balanced"  # class weights
 # Default peaks of the learning rate. Published rates of Adam fall with the width about so: 3e-3 at 128, 7e-4 at 512.

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from heedful.config.named_texts import located
+from heedful.core.errors import InputError, counted
+from heedful.core.storage import known_file_hash
 from heedful.data.header import refuse_header
 from heedful.data.text_files import read_lines
-from heedful.errors import InputError, counted
-from heedful.storage import known_file_hash
-from heedful.texts.registry import located
 
 
 def resolve(path: str | Path) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from heedful.core.errors import InputError
 from heedful.data.corpus import Corpus, fingerprint_files, resolve_all
 from heedful.data.encoded import CHUNK
 from heedful.data.labels import read_labelled
@@ -15,7 +16,6 @@ from heedful.data.ragged import Ragged, RaggedWriter
 from heedful.data.text_cache import kept_in_cache
 from heedful.data.text_files import read_lines
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 
 
 def read_documents(paths: Sequence[str | Path], split: str = "whole", origin: str = "") -> Corpus:

@@ -5,11 +5,11 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from heedful.core.errors import InputError
 from heedful.data.corpus import Corpus
 from heedful.data.ragged import Ragged, RaggedWriter
 from heedful.data.text_cache import kept_in_cache
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 
 CHUNK = 20_000  # lines encoded at a time: keeps the tokenizer's threads busy and needs little memory
 

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.batches import BatchPlan, Shape
 from heedful.data.encoded import EncodedPairs
 from heedful.data.order import SCORING_MASKS, TRAINING_MASKS
 from heedful.data.ragged import Ragged
-from heedful.special_tokens import END_ID, START_ID
 
 
 def source_ids(source: Ragged, rows: Sequence[int] | np.ndarray, length: int) -> np.ndarray:

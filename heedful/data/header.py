@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 
 # Names that people give to columns of text and labels, in lower case.
 COLUMN_NAMES = frozenset(

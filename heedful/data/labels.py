@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from heedful.core.errors import InputError, InputWarning
 from heedful.data.batches import BatchPlan, Shape
 from heedful.data.corpus import Corpus, fingerprint_files, resolve_all
 from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed
 from heedful.data.header import refuse_header
 from heedful.data.text_files import read_lines
-from heedful.errors import InputError, InputWarning
 
 NAMED = 10  # most labels listed in a message
 NO_LABEL = "-"  # written for a text without any of several labels

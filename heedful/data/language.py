@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.documents import EncodedTexts
 from heedful.data.order import PACKED_ROWS, WINDOWS, cycle, random_numbers
 from heedful.data.packing import pack
-from heedful.special_tokens import END_ID, START_ID
 
 
 def as_stream(texts: EncodedTexts) -> np.ndarray:

@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 
+from heedful.core.special_tokens import END_ID
 from heedful.data.batches import BatchPlan, Shape
 from heedful.data.examples import PlannedExamples, enclosed
 from heedful.data.order import random_numbers
 from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
-from heedful.special_tokens import END_ID
 
 LONG_WORD = 6  # pieces by which a whole word may exceed the share
 MASKED, REPLACED = 0.8, 0.1  # shares of the chosen tokens; the rest stay unchanged (Devlin et al. 2019, section 3.1)

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from heedful.errors import InputError
-from heedful.special_tokens import PAD_ID
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import PAD_ID
 
 Padding = Literal["longest", "max_length"]
 

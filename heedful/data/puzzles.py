@@ -5,7 +5,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import InputWarning
-from heedful.storage import file_hash, known_file_hash, write_text
+from heedful.core.errors import InputWarning
+from heedful.core.storage import file_hash, known_file_hash, write_text
 
 FORMAT = "3"  # of the folders; part of their names
 MANIFEST = "manifest.json"

@@ -3,11 +3,11 @@
 import itertools
 from collections.abc import Callable
 
+from heedful.config.named_texts import find
+from heedful.core.errors import InputError
 from heedful.data.corpus import read_pairs, resolve_all
 from heedful.data.phrasebook import phrasebook
 from heedful.data.puzzles import reverse_pairs
-from heedful.errors import InputError
-from heedful.texts.registry import find
 
 BUILT_IN: dict[str, Callable[..., list[tuple[str, str]]]] = {"phrasebook": phrasebook, "reverse": reverse_pairs}
 DEFAULT = 10_000  # pairs of a built-in text, which has no end

@@ -10,6 +10,9 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models
 
+from heedful.core.errors import InputError, library_errors_reported
+from heedful.core.special_tokens import END_ID, MASK, PAD_ID, SPECIAL, START_ID, UNKNOWN, UNKNOWN_ID
+from heedful.core.validation import parse_json
 from heedful.data.normalization import WHITE_SPACE, normalization_of, normalized, without_strip
 from heedful.data.padding import Padding, padded_batch
 from heedful.data.vocabulary_training import (
@@ -20,9 +23,6 @@ from heedful.data.vocabulary_training import (
     with_special,
     wordpiece,
 )  # fmt: skip
-from heedful.errors import InputError, library_errors_reported
-from heedful.special_tokens import END_ID, MASK, PAD_ID, SPECIAL, START_ID, UNKNOWN, UNKNOWN_ID
-from heedful.validation import parse_json
 
 KINDS, BYTE_LEVEL = ("bpe", "wordpiece", "unigram", "word", "char"), ("bpe", "unigram")
 _SPACE, _SPACES = "\u0120", "\u0120\u2581"  # how byte-level tokens spell a space, and how SentencePiece does too

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from heedful.core.special_tokens import MASK, SPECIAL, UNKNOWN
 from heedful.data.normalization import prepend_normalizer
-from heedful.special_tokens import MASK, SPECIAL, UNKNOWN
 
 OF_BERT = {"[START]": "[CLS]", "[END]": "[SEP]"}
 

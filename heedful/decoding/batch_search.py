@@ -13,6 +13,8 @@ import numpy as np
 
 from heedful import backend
 from heedful.config import DecodeConfig
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.examples import source_ids
 from heedful.data.lengths import next_power_of_two, round_up, run_by_length
 from heedful.data.ragged import Ragged
@@ -23,8 +25,6 @@ from heedful.decoding.constraints import TokenConstraints
 from heedful.decoding.search import advance, first_state, new_setup, search, unfinished
 from heedful.decoding.shared_state import SharedState
 from heedful.decoding.strategies import Greedy, Number, Sampling, from_settings
-from heedful.errors import InputError
-from heedful.special_tokens import END_ID, START_ID
 
 SENTENCES_PER_SLOT = 4  # maximum sentences per slot in one call: with more, slots are idle less often at its end
 LEAST_LENGTH_RATIO = 2 / 3  # minimum ratio of shortest to longest source in a call, unless few sentences are left

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.config import DecodeConfig
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-from heedful.special_tokens import END_ID
 
 
 class Candidate(NamedTuple):

@@ -17,6 +17,7 @@ from keras.tree import map_structure
 
 from heedful import backend
 from heedful.config import DecodeConfig
+from heedful.core.special_tokens import START_ID
 from heedful.data.examples import source_ids
 from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
@@ -24,7 +25,6 @@ from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import Candidate, until_end
 from heedful.decoding.search import LoopState, advance, first_state, new_setup, unfinished
 from heedful.decoding.shared_state import SharedState
-from heedful.special_tokens import START_ID
 
 SOURCE_LENGTH = 32  # tokens of a source, the end token included, in a slot
 EXTRA = 16  # tokens that a result may have beyond the length of a source

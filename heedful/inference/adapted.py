@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from heedful import backend
-from heedful.adapters import Adapter, merged
-from heedful.errors import InputError
-from heedful.storage import name_in_model
+from heedful.core.errors import InputError
+from heedful.core.storage import name_in_model
+from heedful.runs.adapters import Adapter, merged
 
 
 class AdapterSwitch:

@@ -4,14 +4,14 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from heedful.config import OF_SOURCE, DecodeConfig
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END, START_ID
+from heedful.core.validation import require_text, require_texts
 from heedful.decoding.prompt_search import PromptSearch
 from heedful.decoding.shared_state import SharedState
-from heedful.errors import InputError
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts
 from heedful.inference.token_stream import new_text
 from heedful.models.precisions import Precisions
-from heedful.special_tokens import END, START_ID
-from heedful.validation import require_text, require_texts
 
 DEFAULT_LENGTH = 200  # tokens to write by default
 ROUNDS = 1 << 32  # random stream of a text: its number in the lower 32 bits, the round in the upper 32

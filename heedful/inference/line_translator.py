@@ -4,11 +4,11 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from heedful.config import DecodeConfig
+from heedful.core.errors import InputError
+from heedful.core.line_stream import line_batches
+from heedful.core.validation import require_texts
 from heedful.data.normalization import is_blank
-from heedful.errors import InputError
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts, warn_of_other_forms
-from heedful.line_stream import line_batches
-from heedful.validation import require_texts
 
 WINDOW = 50  # batches read ahead, so that sentences of similar length can be decoded together
 

@@ -7,13 +7,13 @@ from keras import ops
 
 from heedful import backend
 from heedful.config import DecodeConfig
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, MASK, START_ID
+from heedful.core.validation import require_text
 from heedful.data.lengths import round_up
-from heedful.errors import InputError
 from heedful.inference.batching import STEP
 from heedful.inference.predictor import FilledText, Predictor, ScoredToken, TooLong, Warn
 from heedful.inference.text_embedder import TextEmbedder
-from heedful.special_tokens import END_ID, MASK, START_ID
-from heedful.validation import require_text
 
 NO_HEAD = (
     "This model was imported without a head that predicts masked tokens: it embeds texts (heedful embed) and starts "

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heedful.config import DecodeConfig
+from heedful.core.errors import InputError, InputWarning, counted
+from heedful.core.validation import require_texts
 from heedful.data.normalization import normalized
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError, InputWarning, counted
-from heedful.validation import require_texts
 
 Warn = Callable[[str], Any]
 

@@ -7,11 +7,11 @@ import numpy as np
 from keras import ops
 
 from heedful import backend
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.encoded import EncodedPairs, Filtered
 from heedful.data.examples import teacher_forcing_batch
 from heedful.data.lengths import cut, round_up, run_by_length
 from heedful.data.ragged import Ragged
-from heedful.special_tokens import END_ID, START_ID
 
 STEP = 8  # lengths are rounded up to multiples of this
 

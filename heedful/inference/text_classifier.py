@@ -6,11 +6,11 @@ import numpy as np
 from keras import ops
 
 from heedful.config import DecodeConfig
-from heedful.errors import InputError
+from heedful.core.errors import InputError
+from heedful.core.line_stream import line_batches
+from heedful.core.validation import require_text, require_texts
 from heedful.inference.batching import BatchedProgram
 from heedful.inference.predictor import Predictor, ScoredLabel, Warn, WordEffect, as_array
-from heedful.line_stream import line_batches
-from heedful.validation import require_text, require_texts
 
 WINDOW = 1024  # texts classified together
 DECIDED = 0.5  # probability from which on a text has a label, if it may have several

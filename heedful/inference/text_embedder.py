@@ -10,12 +10,12 @@ import numpy as np
 from keras import ops
 
 from heedful.config import DecodeConfig
-from heedful.errors import InputError
+from heedful.core.errors import InputError
+from heedful.core.line_stream import line_batches
+from heedful.core.validation import require_texts
 from heedful.inference.batching import BatchedProgram
 from heedful.inference.predictor import Predictor, Warn, as_array
-from heedful.line_stream import line_batches
 from heedful.models.masked_lm import POOLINGS
-from heedful.validation import require_texts
 
 WINDOW = 1024  # texts read at a time
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.adapters import Adapter, read_adapter_of
 from heedful.config import DecodeConfig
+from heedful.core.errors import InputError, counted
+from heedful.core.special_tokens import END_ID
+from heedful.core.validation import require_text, require_texts
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import require_room
 from heedful.decoding.shared_state import SharedState
-from heedful.errors import InputError, counted
 from heedful.inference.adapted import AdaptedSearch, AdapterSwitch
 from heedful.inference.line_translator import LineTranslator
 from heedful.inference.predictor import Alternative, Warn
@@ -19,8 +20,7 @@ from heedful.inference.scoring import Scorer
 from heedful.inference.token_stream import new_text
 from heedful.models.ensemble import Ensemble
 from heedful.models.precisions import Precisions
-from heedful.special_tokens import END_ID
-from heedful.validation import require_text, require_texts
+from heedful.runs.adapters import Adapter, read_adapter_of
 
 
 class Translator(LineTranslator):

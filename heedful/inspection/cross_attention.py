@@ -11,10 +11,10 @@ import numpy as np
 from keras import ops
 
 from heedful import backend
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.lengths import round_up
 from heedful.data.padding import padded_batch
 from heedful.layers import Trace
-from heedful.special_tokens import END_ID, START_ID
 
 STEP = 16  # lengths are rounded up to multiples of this, so that few programs are compiled
 

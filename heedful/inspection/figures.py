@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from heedful import backend
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 from heedful.inspection.style import DIVERGING, SEQUENTIAL, name_ticks, panels, plot_lines, save, styled
 
 # Training curves: for each panel, log keys with their labels and scale factors.

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from heedful import backend
-from heedful.errors import InputError
-from heedful.evaluation import TokenScores
-from heedful.progress import progress_bar
-from heedful.run import HEADS, Run
-from heedful.storage import write_text
+from heedful.core.errors import InputError
+from heedful.core.progress import progress_bar
+from heedful.core.storage import write_text
+from heedful.runs.run import HEADS, Run
+from heedful.training.evaluation import TokenScores
 
 TOKENS = 20_000  # of the validation text that are read for each head, by default
 

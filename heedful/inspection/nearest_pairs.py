@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from heedful.core.errors import InputError
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 from heedful.inspection.run_text import text_to_show
-from heedful.run import Run
+from heedful.runs.run import Run
 
 PAIRS = 500_000  # of a training text that are indexed, the first ones
 SATURATION, LENGTH_SHARE = 1.2, 0.75  # k1 and b of BM25

@@ -3,9 +3,9 @@
 import numpy as np
 
 from heedful import backend
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 from heedful.layers import sinusoid
-from heedful.weights import weights_by_name
+from heedful.runs.weights import weights_by_name
 
 POSITIONS = 128
 LEARNED = "positions/embeddings"  # suffix of the name of a learned table

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from heedful.errors import InputError
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from heedful.inspection.reading import Reader
 from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
-from heedful.special_tokens import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 
 DEFAULT_TOKENS = 40  # that are written after a prompt
 

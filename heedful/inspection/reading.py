@@ -12,10 +12,10 @@ import numpy as np
 from keras import ops
 
 from heedful import backend
-from heedful.errors import InputError
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, PAD_ID
 from heedful.inspection.head_importance import attention_layers
 from heedful.layers.trace import Trace, path_in_model
-from heedful.special_tokens import END_ID, PAD_ID
 
 Head = tuple[str, int, int]  # kind (`encoder`, `decoder`, `cross`), layer, head, counted from 0
 SHORTEST = 16  # length to which shorter texts are padded

@@ -4,11 +4,11 @@ import contextlib
 import os
 from pathlib import Path
 
-from heedful.cache import cache_folder
 from heedful.config import PARTS
+from heedful.core.cache import cache_folder
+from heedful.core.errors import InputError
 from heedful.data.corpus import Corpus, matching
-from heedful.errors import InputError
-from heedful.run import Run
+from heedful.runs.run import Run
 
 
 def text_to_show(run: Run) -> dict[str, Corpus]:

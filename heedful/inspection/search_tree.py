@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.config import DecodeConfig
+from heedful.core.special_tokens import END_ID
 from heedful.decoding.strategies import length_divisor
 from heedful.inspection.reading import Head, Reader, Variant
-from heedful.special_tokens import END_ID
 
 IMPOSSIBLE = -1e9
 

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from heedful.storage import write_atomically
+from heedful.core.storage import write_atomically
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # distinct for colour-blind readers (Okabe and Ito 2008)
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"

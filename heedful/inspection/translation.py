@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from heedful import backend
-from heedful.errors import InputError
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.inference.predictor import ScoredToken
 from heedful.layers import Trace
 from heedful.models.ensemble import Ensemble
-from heedful.special_tokens import END_ID, START_ID
 
 KINDS = ("encoder self", "decoder self", "cross")
 PATHS = {

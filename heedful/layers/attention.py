@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from heedful import backend
-from heedful.architecture import choices
+from heedful.config.architecture import choices
 from heedful.layers import masks
 from heedful.layers.cache import KeyValueCache, PrefixedCache
 from heedful.layers.dropout import Dropout

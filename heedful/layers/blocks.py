@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from heedful.architecture import BlockOptions
+from heedful.config.architecture import BlockOptions
 from heedful.layers.attention import MultiHeadAttention
 from heedful.layers.cache import KeyValueCache
 from heedful.layers.feed_forward import FeedForward
@@ -29,7 +29,7 @@ class EncoderBlock(SameShape):
     """Self-attention and feed-forward, each inside a residual connection (Vaswani et al. 2017, section 3.1).
 
     Args:
-        d_model, num_heads, d_ff: sizes, see `heedful.architecture.BlockOptions`.
+        d_model, num_heads, d_ff: sizes, see `heedful.config.architecture.BlockOptions`.
         causal: whether self-attention hides the tokens after each position.
         rotary: whether self-attention has rotary positions, see `MultiHeadAttention`.
         options: the other fields of `BlockOptions`: `num_kv_heads`, `head_dim`, `attention_projections`, `activation`,

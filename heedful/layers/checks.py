@@ -6,7 +6,7 @@ Axes: B batch, T length.
 import numpy as np
 
 from heedful import backend
-from heedful.special_tokens import PAD_ID
+from heedful.core.special_tokens import PAD_ID
 
 
 def check_ids(ids, words: int, name: str = "ids", *, causal: bool = False) -> None:

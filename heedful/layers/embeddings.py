@@ -9,9 +9,9 @@ import keras
 from keras import ops
 
 from heedful import backend
+from heedful.core.special_tokens import PAD_ID
 from heedful.layers.checks import check_ids
 from heedful.layers.rounding import RoundedKernel, rounds
-from heedful.special_tokens import PAD_ID
 
 NEVER_WRITTEN = -1e9  # bias of a token that must never be generated, such as padding in an imported model
 

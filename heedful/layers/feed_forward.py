@@ -6,7 +6,7 @@ Axes: B batch, T length, D d_model, F d_ff.
 import keras
 
 from heedful import backend
-from heedful.architecture import choices
+from heedful.config.architecture import choices
 from heedful.layers.dropout import Dropout
 from heedful.layers.projection import Projection
 from heedful.layers.same_shape import SameShape

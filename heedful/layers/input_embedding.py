@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from heedful.architecture import choices
+from heedful.config.architecture import choices
 from heedful.layers.dropout import Dropout
 from heedful.layers.norms import Norm
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions

@@ -7,8 +7,8 @@ Axes: B batch, T length, V vocabulary.
 import keras
 from keras import ops
 
+from heedful.core.special_tokens import PAD_ID
 from heedful.layers.same_shape import SameShape
-from heedful.special_tokens import PAD_ID
 
 
 @keras.saving.register_keras_serializable("heedful")

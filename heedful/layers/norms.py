@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import keras
 
 from heedful import backend
-from heedful.architecture import choices
+from heedful.config.architecture import choices
 
 KINDS = choices("norm")
 EPSILON = 1e-6  # Keras' default of 1e-3 changes outputs noticeably; reference implementations use 1e-6 or 1e-5

@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from heedful import backend
-from heedful.architecture import Architecture, from_format_1
+from heedful.config.architecture import Architecture, from_format_1
 from heedful.layers import masks
 from heedful.layers.checks import check_ids
 from heedful.layers.embeddings import TokenEmbedding

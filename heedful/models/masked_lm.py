@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from heedful.core.special_tokens import PAD_ID
 from heedful.layers import masks
 from heedful.layers.blocks import EncoderBlock, Stack
 from heedful.layers.convolution import Convolutions
@@ -18,7 +19,6 @@ from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.mask_layers import PaddingMask
 from heedful.layers.projection import Projection
 from heedful.models.base import Base
-from heedful.special_tokens import PAD_ID
 
 POOLINGS = ("first", "mean")
 

@@ -3,9 +3,9 @@
 import threading
 
 from heedful import backend
+from heedful.core.storage import name_in_model
 from heedful.layers.rounding import RoundingPolicy, rounded_values
 from heedful.models.ensemble import Ensemble
-from heedful.storage import name_in_model
 
 
 def in_precision(model, precision: str):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from heedful.core.special_tokens import PAD_ID
 from heedful.layers import masks
 from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Stack
 from heedful.layers.checks import check_ids
@@ -16,7 +17,6 @@ from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.mask_layers import PaddingMask
 from heedful.layers.trace import Trace, path_in_model
 from heedful.models.base import Base, DecodeStep
-from heedful.special_tokens import PAD_ID
 
 
 class Memory(NamedTuple):

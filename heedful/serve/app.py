@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 from heedful.serve import deepl, libretranslate, openai, pages
 from heedful.serve.monitoring import Monitor
 from heedful.serve.requests import Refused, warnings_of

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heedful import backend
+from heedful.core.errors import InputError
 from heedful.decoding.slot_search import SOURCE_LENGTH, SlotSearch
-from heedful.errors import InputError
 from heedful.inference.predictor import ScoredText, discard_warning
 
 STEPS, STREAM_STEPS = 8, 2  # decode steps between two checks of the queue; fewer for streams

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 from heedful.inference.predictor import ScoredText
 from heedful.serve.requests import (
     ANY,

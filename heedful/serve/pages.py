@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from heedful.errors import InputError
-from heedful.page.document import build_document, build_index
-from heedful.run import Run
+from heedful.core.errors import InputError
+from heedful.inspection.page.document import build_document, build_index
+from heedful.runs.run import Run
+from heedful.runs.training_log import LOG, PROGRESS, LogTail
 from heedful.serve import questions
 from heedful.serve.questions import PageModels
 from heedful.serve.requests import Refused
 from heedful.serve.service import Service
-from heedful.training_log import LOG, PROGRESS, LogTail
 
 POLL, HEARTBEAT = 1.0, 15.0  # seconds between two looks at the logs; between two signs of life
 LOGS = {"log": LOG, "progress": PROGRESS}  # the names in a page, and the files

@@ -1,4 +1,4 @@
-"""heedful's own interface: what a served page asks about a run (`heedful.page.model.PageModel`).
+"""heedful's own interface: what a served page asks about a run (`heedful.inspection.page.model.PageModel`).
 
 `POST /api/runs/NAME/QUESTION` with JSON: `look`, `score`, `write` (a stream of lines, each of them JSON) and `nearest`.
 """
@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from heedful.errors import InputError
-from heedful.page.model import PageModel
-from heedful.run import Run
+from heedful.core.errors import InputError
+from heedful.inspection.page.model import PageModel
+from heedful.runs.run import Run
 from heedful.serve.requests import ANY, RETRY_AFTER, TEXT, WHOLE, Field, Refused, read_fields
 from heedful.serve.service import Served, Service
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect, Request
 
-from heedful.errors import counted
+from heedful.core.errors import counted
 
 BODY_SECONDS = 10.0  # within which a whole body must arrive
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"

@@ -14,8 +14,8 @@ from typing import Any
 import uvicorn
 
 from heedful.config import DecodeConfig
-from heedful.errors import InputError
-from heedful.run import Run
+from heedful.core.errors import InputError
+from heedful.runs.run import Run
 from heedful.serve.app import build_app
 from heedful.serve.engine import Engine
 from heedful.serve.requests import Limits
@@ -82,7 +82,7 @@ def load_service(
 
 def _predictor(run, decode, engine):
     if engine == "ctranslate2" and run.task.translates:
-        from heedful.export.ctranslate2_search import ctranslate2_translator
+        from heedful.interop.export.ctranslate2_search import ctranslate2_translator
 
         return ctranslate2_translator(run, decode)
     return run.task.predictor([run], decode)

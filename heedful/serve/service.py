@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from heedful.config import Config
-from heedful.errors import InputError
+from heedful.core.errors import InputError
 from heedful.inference.text_embedder import TextEmbedder
-from heedful.run import Run
+from heedful.runs.run import Run
 from heedful.serve.engine import Busy, Engine, following
 from heedful.serve.requests import RETRY_AFTER, Limits, Refused
 from heedful.tasks.task import Task

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heedful.adapters import FILE as ADAPTER
-from heedful.adapters import read_adapter, write_adapter
-from heedful.scores.calibration import best_temperature
-from heedful.storage import read_checked, read_checksum, write_text
+from heedful.core.storage import read_checked, read_checksum, write_text
+from heedful.core.validation import read_json
+from heedful.runs.adapters import FILE as ADAPTER
+from heedful.runs.adapters import read_adapter, write_adapter
+from heedful.runs.scores.calibration import best_temperature
 from heedful.tasks.task import Report
-from heedful.validation import read_json
 
 if TYPE_CHECKING:
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 FILE = "calibration.json"  # in a run folder
 OUTPUT = "output_projection/"  # prefix of the weights that compute the logits

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.config import Config, DataConfig, DecodeConfig
+from heedful.core.errors import InputError, counted
+from heedful.core.storage import warn_if_forbidden
 from heedful.data.corpus import Corpus
 from heedful.data.examples import Examples, plan_pieces
 from heedful.data.labels import (
@@ -22,19 +24,17 @@ from heedful.data.labels import (
 )  # fmt: skip
 from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError, counted
-from heedful.storage import warn_if_forbidden
+from heedful.runs.training_log import Sample
 from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import random_text, require_three_tokens
 from heedful.tasks.start import require_known_labels, starting_point, tokenizer_config
 from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Task, Validator
-from heedful.training_log import Sample
 
 if TYPE_CHECKING:
     import keras
 
     from heedful.inference.predictor import Predictor
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 SAMPLES = 3  # texts shown at a validation
 EXPECTED = 5  # expected texts of a class from which on their absence is no chance
@@ -130,10 +130,10 @@ class Classify(Task):
 
     def evaluate(self, run: "Run", corpus: Corpus, predictor: Any = None) -> dict[str, Any]:
         """As `Task.evaluate`; also draw the confusion matrix to figures/confusion.png."""
-        from heedful.evaluation import class_scores, label_set_scores
         from heedful.inspection.figures import draw_confusion
-        from heedful.scores.calibration import calibration_error
-        from heedful.scores.provenance import save_scores
+        from heedful.runs.scores.calibration import calibration_error
+        from heedful.runs.scores.provenance import save_scores
+        from heedful.training.evaluation import class_scores, label_set_scores
 
         classifier: Any = predictor or self.predictor([run])
         labels, several = classifier.labels, classifier.several_labels
@@ -200,8 +200,8 @@ class ClassValidator(Validator):
     """Measures loss and accuracy on a corpus, and classifies its first texts; its predictor is a `TextClassifier`."""
 
     def __init__(self, run: "Run", model: "keras.Model", corpus: Corpus, scored: Examples):
-        from heedful.evaluation import TokenScores
         from heedful.inference.text_classifier import TextClassifier
+        from heedful.training.evaluation import TokenScores
 
         self.predictor = TextClassifier(model, run.tokenizer, run.config.data.labels, run.config.data.max_tokens)
         self._token_scores = TokenScores(model, scored)

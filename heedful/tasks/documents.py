@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from heedful.cache import encoded_folder
 from heedful.config import Config
+from heedful.core.cache import encoded_folder
 from heedful.data.corpus import Corpus
 from heedful.data.documents import EncodedTexts, encode_texts, read_documents
 from heedful.data.tokenizer import Tokenizer
 from heedful.tasks.task import Corpora, Task
 
 if TYPE_CHECKING:
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 
 class DocumentsTask(Task):

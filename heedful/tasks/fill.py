@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.config import Config, DecodeConfig
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, FIRST_ID, MASK, START_ID
 from heedful.data.corpus import Corpus
 from heedful.data.documents import EncodedTexts, encode_texts
 from heedful.data.examples import Examples, plan_pieces
 from heedful.data.masking import MaskedExamples, in_pieces
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-from heedful.special_tokens import END_ID, FIRST_ID, MASK, START_ID
 from heedful.tasks.documents import DocumentsTask, encoded, first_line, text_tokenizer
 from heedful.tasks.start import starting_point
 from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Validator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import keras
 
     from heedful.inference.predictor import Predictor
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 # The masking of validation and test text depends on the seed and the batches, so these are the same for all runs.
 SCORED = {"seed": 0, "batch_tokens": SCORED_TOKENS, "max_shapes": 4}
@@ -85,9 +85,9 @@ class Fill(DocumentsTask):
         return TokenValidator(MaskFiller(model, run.tokenizer), scored["valid"])
 
     def evaluate(self, run: "Run", corpus: Corpus, predictor: Any = None) -> dict[str, Any]:
-        from heedful.evaluation import TokenScores
         from heedful.inference.mask_filler import NO_HEAD
-        from heedful.scores.provenance import save_scores
+        from heedful.runs.scores.provenance import save_scores
+        from heedful.training.evaluation import TokenScores
 
         if run.config.model.untrained_head:
             raise InputError(NO_HEAD)
@@ -130,7 +130,7 @@ class TokenValidator(Validator):
     """
 
     def __init__(self, predictor: "Predictor", scored: Examples):
-        from heedful.evaluation import TokenScores
+        from heedful.training.evaluation import TokenScores
 
         self.predictor = predictor
         self._token_scores = TokenScores(predictor.model, scored)

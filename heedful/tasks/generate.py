@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.config import Config, DecodeConfig
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, FIRST_ID
 from heedful.data.corpus import Corpus
 from heedful.data.documents import EncodedTexts, encode_texts
 from heedful.data.examples import Examples
 from heedful.data.language import PackedDocuments, Windows, as_stream
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-from heedful.special_tokens import END_ID, FIRST_ID
+from heedful.runs.training_log import Sample
 from heedful.tasks.documents import DocumentsTask, encoded, first_line, text_tokenizer
 from heedful.tasks.start import starting_point
 from heedful.tasks.task import Corpora, Probe, Report, Validator
 from heedful.tasks.translate import not_next
-from heedful.training_log import Sample
 
 if TYPE_CHECKING:
     import keras
 
     from heedful.inference.predictor import Predictor
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 SAMPLE_TOKENS = 200  # length of the sample text of a validation
 PROMPT_WORDS = 6  # of an example
@@ -81,7 +81,7 @@ class Generate(DocumentsTask):
         return GenerationValidator(run, model, encoded(run, corpora["valid"]), scored["valid"])
 
     def evaluate(self, run: "Run", corpus: Corpus, predictor: Any = None) -> dict[str, Any]:
-        from heedful.scores.provenance import save_scores
+        from heedful.runs.scores.provenance import save_scores
 
         texts = encode_texts(corpus, run.tokenizer)
         model = (predictor or self.predictor([run])).model
@@ -183,7 +183,7 @@ class TextScores:
     """
 
     def __init__(self, model: "keras.Model", texts: EncodedTexts, examples: Examples, tokenizer: Tokenizer):
-        from heedful.evaluation import TokenScores
+        from heedful.training.evaluation import TokenScores
 
         self.text_bytes = texts.text_bytes
         self.keeps_text = tokenizer.keeps_text and not np.any(np.asarray(texts.ids.flat) == tokenizer.unknown_id)

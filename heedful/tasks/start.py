@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.config import Config, TokenizerConfig
 from heedful.config.train import FINE_TUNING_RATE
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_task
+from heedful.core.storage import name_in_model, read_checked
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-from heedful.new_tokens import former_ids, grown_tables
-from heedful.plugins import find_task
-from heedful.storage import name_in_model, read_checked
-from heedful.weights import load_matching, load_weights
+from heedful.runs.weights import load_matching, load_weights
+from heedful.tasks.new_tokens import former_ids, grown_tables
 
 if TYPE_CHECKING:
     import keras
 
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 # A training that starts from all weights of a trained model keeps these settings of its own ...
 OWN = ("dropout", "attention_dropout", "feed_forward_dropout", "untrained_head")
@@ -56,7 +56,7 @@ def starting_point(config: Config) -> Start:
     Raises:
         InputError: there is no such run, or it is of another task, which is not `fill` or gives this one no encoder.
     """
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
     before = Run.open(config.train.init_from)
     whole = before.config.task == config.task
@@ -107,7 +107,7 @@ def initialise(model: "keras.Model", config: Config, report: Callable[[str], Any
     Returns:
         The fingerprint of the run's weights, or an empty text if only an encoder comes from there.
     """
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
     before, task = Run.open(config.train.init_from), find_task(config.task)
     path = before.weights_path()

@@ -10,7 +10,7 @@ from heedful.config import DecodeConfig
 if TYPE_CHECKING:
     import keras
 
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 
 class Probe:

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from heedful.config import Config, DataConfig
 from heedful.config.data import BUILT_IN
-from heedful.errors import InputError
-from heedful.texts.registry import find
+from heedful.config.named_texts import find
+from heedful.core.errors import InputError
 
 
 class TaskConfig:

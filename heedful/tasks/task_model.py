@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import keras
 
     from heedful.inference.predictor import Predictor
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 
 class Validator:
@@ -57,7 +57,7 @@ class TaskModel:
     hub_task: ClassVar[str] = "other"
     """The name of the task on the Hugging Face hub, and of the pipeline of `transformers`."""
     page: ClassVar[str | None] = None
-    """The kind of network by which `heedful page` computes: a name in page/web/engine/networks.js. None: no page."""
+    """The kind of network by which `heedful page` computes: in `web/engine/networks.js`. None: no page."""
 
     def build_model(self, run: "Run", **options) -> "keras.Model":
         """Return a fresh model for a run; `options` are `name`, `dtype` and those of its architecture."""

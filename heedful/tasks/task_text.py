@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from heedful.config import PARTS, Config
+from heedful.core.errors import InputError
 from heedful.data.corpus import Corpus, hold_out, resolve_all
 from heedful.data.examples import Examples
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 
 if TYPE_CHECKING:
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 Report = Callable[[str], Any]
 Corpora = Mapping[str, Corpus]  # by part: train, valid, test

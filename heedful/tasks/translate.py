@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.cache import encoded_folder
 from heedful.config import PARTS, Config, DataConfig, DecodeConfig
 from heedful.config.data import BUILT_IN
+from heedful.core.cache import encoded_folder
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import END_ID, FIRST_ID, START_ID
 from heedful.data.corpus import Corpus, resolve_pairs, with_references
 from heedful.data.encoded import encode
 from heedful.data.examples import Examples
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-from heedful.special_tokens import END_ID, FIRST_ID, START_ID
+from heedful.runs.training_log import Sample
 from heedful.tasks.start import starting_point
 from heedful.tasks.task import Corpora, Probe, Report, Task, Validator
 from heedful.tasks.translation_data import corpora, examples_of, fresh_puzzles, scored_pairs, train_tokenizers
 from heedful.tasks.translation_scores import bleu_tokenizer_of, fitting_selection, translate_and_score
-from heedful.training_log import Sample
 
 if TYPE_CHECKING:
     import keras
 
     from heedful.inference.predictor import Predictor
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 SAMPLES = 3  # translations shown at a validation
 
@@ -157,9 +157,9 @@ class Translate(Task):
             bleu, chrf, exact, seconds and tokens per second of decoding, signatures, a 95 % interval; loss, perplexity
             and accuracy in the training precision, whatever that of decoding; and the provenance of the scores.
         """
-        from heedful.evaluation import TokenScores
-        from heedful.scores.metrics import text_counts
-        from heedful.scores.provenance import save_scores
+        from heedful.runs.scores.metrics import text_counts
+        from heedful.runs.scores.provenance import save_scores
+        from heedful.training.evaluation import TokenScores
 
         translator: Any = predictor or self.predictor([run])
         rows = list(corpus)  # source, reference, further references
@@ -243,9 +243,9 @@ class TranslationValidator(Validator):
     """Measures the loss on a corpus, and decodes the first of its sentences."""
 
     def __init__(self, run: "Run", model: "keras.Model", corpus: Corpus, scored: Examples):
-        from heedful.evaluation import TokenScores
         from heedful.inference.translator import Translator
         from heedful.inspection.cross_attention import CrossAttention
+        from heedful.training.evaluation import TokenScores
 
         self.predictor = Translator(model, run.source_tokenizer, run.target_tokenizer, run.config.decode)
         self._pairs = list(itertools.islice(corpus, run.config.train.validate_sentences))

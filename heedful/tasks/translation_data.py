@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heedful.config import Config
+from heedful.core.errors import InputError
 from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import EncodedPairs, encode
@@ -18,11 +19,10 @@ from heedful.data.packing import pack
 from heedful.data.phrasebook import phrasebook
 from heedful.data.puzzles import draw_reverse_pairs, reverse_pairs
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 from heedful.tasks.task import SCORED_TOKENS
 
 if TYPE_CHECKING:
-    from heedful.run import Run
+    from heedful.runs.run import Run
 
 # Cost of compiling one shape, in tokens that could be trained on in that time: about 7 seconds at 7,000 tokens/s.
 COMPILE_TOKENS = 50_000

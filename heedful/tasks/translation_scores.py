@@ -11,14 +11,14 @@ from heedful.tasks.task import Report
 
 def bleu_tokenizer_of(config: Config, references: Sequence[str]) -> str:
     """Return the tokenizer for the BLEU of a run."""
-    from heedful.scores.bleu_tokenizer import bleu_tokenizer
+    from heedful.runs.scores.bleu_tokenizer import bleu_tokenizer
 
     return bleu_tokenizer(references, config.data.bleu_tokenizer, config.data.target_language)
 
 
 def fitting_selection(config: Config, valid: Corpus) -> str:
     """Return the score that selects the best state: "chrf" where BLEU says little about the validation text."""
-    from heedful.scores.bleu_tokenizer import are_short, is_without_spaces
+    from heedful.runs.scores.bleu_tokenizer import are_short, is_without_spaces
 
     references = [target for _, target in itertools.islice(valid, config.train.validate_sentences)]
     tokenizer = bleu_tokenizer_of(config, references)
@@ -33,7 +33,7 @@ def translate_and_score(
     `warn` is called with a message for each source that exceeds the model's maximum length; `options` are those of
     `score_text`.
     """
-    from heedful.evaluation import score_text
+    from heedful.training.evaluation import score_text
 
     translations = translator.translate([source for source, _ in pairs], warn)
     references = [translator.target_tokenizer.normalized(reference) for _, reference in pairs]

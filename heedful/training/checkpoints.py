@@ -10,9 +10,9 @@ import keras
 import numpy as np
 
 from heedful import backend
-from heedful.errors import InputError
-from heedful.run import Run
-from heedful.storage import name_in_model
+from heedful.core.errors import InputError
+from heedful.core.storage import name_in_model
+from heedful.runs.run import Run
 
 
 class Checkpoints:

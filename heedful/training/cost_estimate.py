@@ -13,9 +13,9 @@ import keras
 import numpy as np
 
 from heedful import backend
+from heedful.core.errors import InputError
 from heedful.data.examples import Examples
-from heedful.errors import InputError
-from heedful.run import Run
+from heedful.runs.run import Run
 from heedful.training.machine import memory_limit, peak_memory
 from heedful.training.objective import Objective, training_objective, with_update_tokens
 

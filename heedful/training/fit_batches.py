@@ -11,12 +11,12 @@ import keras
 import numpy as np
 
 from heedful import backend
+from heedful.core.errors import InputError
 from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import encode
 from heedful.data.examples import Examples, TranslationExamples
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 
 NOT_INPUTS = ("labels", "weights")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 
-from heedful.storage import name_in_model
+from heedful.core.storage import name_in_model
 
 
 class FlopCounter:

@@ -9,9 +9,9 @@ import keras
 from keras import ops
 
 from heedful import backend
+from heedful.core.special_tokens import PAD_ID
 from heedful.data.lengths import round_up
 from heedful.layers.embeddings import writable
-from heedful.special_tokens import PAD_ID
 
 CHUNK = 256  # tokens whose logits fit into a CPU's caches, see docs/performance.md
 ACCELERATED_CHUNK = 4096  # on an accelerator, where small products one after the other leave most of it idle

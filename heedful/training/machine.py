@@ -9,7 +9,8 @@ from pathlib import Path
 
 from keras import ops
 
-from heedful import backend, memory
+from heedful import backend
+from heedful.core import memory
 
 # Peak dense TFLOP/s of well-known GPUs: bfloat16 (V100, T4: float16), and float32 as JAX and TensorFlow multiply it by
 # default (TF32 where supported). From the vendors' data sheets, without sparsity.

@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 
 from heedful import backend
 from heedful.config import TrainConfig
+from heedful.core.progress import note, progress_bar
 from heedful.data.examples import Examples
-from heedful.progress import note, progress_bar
 from heedful.training.flops import FlopCounter
 from heedful.training.machine import peak_memory, product_rate
 

@@ -6,7 +6,7 @@ Axes: B batch, T length, V vocabulary.
 import keras
 from keras import ops
 
-from heedful.special_tokens import PAD_ID
+from heedful.core.special_tokens import PAD_ID
 from heedful.training.loss import label_weights, token_losses
 
 

@@ -12,7 +12,7 @@ from keras import ops
 
 from heedful import backend
 from heedful.config import TrainConfig
-from heedful.freezing import rate_factors
+from heedful.training.freezing import rate_factors
 from heedful.training.loss import label_set_crossentropy, projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
 from heedful.training.optimizer import Schedule, training_optimizer, training_schedule

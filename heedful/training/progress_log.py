@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from heedful import backend
-from heedful.training_log import PROGRESS, TrainingLog
+from heedful.runs.training_log import PROGRESS, TrainingLog
 
 INTERVAL = 2.0  # seconds between lines
 SHARE = 0.005  # of the time, at most, that measuring the gradient may take

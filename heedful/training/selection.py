@@ -7,12 +7,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from heedful.adapters import FILE as ADAPTER
-from heedful.adapters import adapted_layers, adapter_of, write_adapter
-from heedful.run import WEIGHTS, Run
-from heedful.storage import read_checked
+from heedful.core.storage import read_checked
+from heedful.runs.adapters import FILE as ADAPTER
+from heedful.runs.adapters import adapted_layers, adapter_of, write_adapter
+from heedful.runs.run import WEIGHTS, Run
+from heedful.runs.weights import load_weights
 from heedful.training.checkpoints import Checkpoints
-from heedful.weights import load_weights
 
 GENERAL = "general_"  # prefix of the scores on general text
 FLAT = 3  # validations with the same score after which it is called flat

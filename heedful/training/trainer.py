@@ -11,9 +11,10 @@ import keras
 import numpy as np
 
 from heedful import backend
+from heedful.core.errors import InputError
 from heedful.data.examples import Examples
-from heedful.errors import InputError
-from heedful.run import Run
+from heedful.runs.run import Run
+from heedful.runs.weights import weights_by_name
 from heedful.training.checkpoints import Checkpoints
 from heedful.training.meter import Meter
 from heedful.training.monitor import Monitor
@@ -23,7 +24,6 @@ from heedful.training.selection import Selection
 from heedful.training.signals import Interrupted, Signals
 from heedful.training.tensorboard import TensorBoardWriter
 from heedful.training.updates import Updates
-from heedful.weights import weights_by_name
 
 
 class Trainer:

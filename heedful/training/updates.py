@@ -9,8 +9,8 @@ import numpy as np
 
 from heedful import backend
 from heedful.config import TrainConfig
+from heedful.core.errors import InputError
 from heedful.data.examples import Examples
-from heedful.errors import InputError
 from heedful.training.ahead import prepared_ahead
 from heedful.training.objective import WHOLE, training_objective, with_update_tokens
 from heedful.training.pace import Pace

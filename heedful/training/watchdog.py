@@ -7,8 +7,8 @@ import time
 import keras
 
 from heedful import backend
-from heedful.errors import LOST
-from heedful.progress import note
+from heedful.core.errors import LOST
+from heedful.core.progress import note
 
 
 class Watchdog(keras.callbacks.Callback):

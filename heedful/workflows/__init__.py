@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from heedful import backend, settings
-from heedful.config import Config
-from heedful.errors import InputError
-from heedful.run import Run
+from heedful import backend
+from heedful.config import Config, settings
+from heedful.core.errors import InputError
+from heedful.runs.run import Run
 from heedful.workflows.folder import require_free
 from heedful.workflows.time_plan import continued_within_minutes
 from heedful.workflows.training import Training

@@ -5,8 +5,8 @@ from importlib.metadata import version
 from typing import Any
 
 from heedful import __version__, backend
-from heedful.errors import InputError
-from heedful.run import Run
+from heedful.core.errors import InputError
+from heedful.runs.run import Run
 
 
 def require_agreement(asked: dict[str, Any]) -> None:

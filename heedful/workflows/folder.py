@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from heedful.adapters import FILE as ADAPTER
-from heedful.errors import InputError
-from heedful.run import CONFIG, ORIGINS, WEIGHTS, refuse_links
-from heedful.training_log import JSON_LOGS, SAMPLES
+from heedful.core.errors import InputError
+from heedful.runs.adapters import FILE as ADAPTER
+from heedful.runs.run import CONFIG, ORIGINS, WEIGHTS, refuse_links
+from heedful.runs.training_log import JSON_LOGS, SAMPLES
 
 EXAMINATION = "examination.txt"
 # Files that a training writes to its run folder, and may delete there.

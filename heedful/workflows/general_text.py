@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.data.examples import Examples
 from heedful.data.mixture import MixedExamples
-from heedful.run import Run
+from heedful.runs.run import Run
 from heedful.tasks.task import Corpora, Report, Validator
 from heedful.training.selection import GENERAL
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from heedful import backend
-from heedful.memory import keep_freed_memory
-from heedful.run import Run
+from heedful.core.memory import keep_freed_memory
+from heedful.runs.run import Run
 from heedful.training.machine import memory_limit
 from heedful.workflows.training import Training
 

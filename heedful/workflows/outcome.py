@@ -2,9 +2,9 @@
 
 import math
 
+from heedful.core.errors import InputError, counted
 from heedful.data.examples import Examples
-from heedful.errors import InputError, counted
-from heedful.run import Run
+from heedful.runs.run import Run
 from heedful.tasks.task import Report
 from heedful.training.constant_guess import constant_loss, sampled
 

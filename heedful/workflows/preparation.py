@@ -9,13 +9,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from heedful import backend, settings
-from heedful.config import Config
+from heedful import backend
+from heedful.config import Config, settings
+from heedful.config.settings import COMMAND_LINE
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_task
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-from heedful.plugins import find_task
-from heedful.run import Run
-from heedful.settings import COMMAND_LINE
+from heedful.runs.run import Run
 from heedful.training.cost_estimate import FIRST, Trial, largest_batch
 from heedful.workflows.weighted_text import files_by_weight
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from heedful import backend
 from heedful.config import Config
+from heedful.core.errors import InputError
+from heedful.core.progress import note
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
-from heedful.progress import note
-from heedful.run import Run
+from heedful.runs.run import Run
 from heedful.training.signals import Signals
 from heedful.training.updates import Updates
 from heedful.workflows.agreement import require_agreement

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heedful.config import Config
-from heedful.errors import InputError, counted
+from heedful.core.errors import InputError, counted
 from heedful.training.cost_estimate import update_costs
 from heedful.training.pace import SHARE, updates_within
 

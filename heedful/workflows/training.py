@@ -8,28 +8,28 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful import backend, settings
-from heedful.config import Config
-from heedful.doctor.examination import examine
-from heedful.doctor.rows import Rows
-from heedful.errors import InputError, counted
-from heedful.freezing import matching_weights, prepare_weights, rate_factors
+from heedful import backend
+from heedful.config import Config, settings
+from heedful.core.errors import InputError, counted
+from heedful.core.storage import locked, name_in_model, read_checked, write_text
+from heedful.data.doctor.examination import examine
+from heedful.data.doctor.rows import Rows
 from heedful.inspection.figures import draw_curves
-from heedful.run import CONFIG, WEIGHTS, Run
-from heedful.selfcheck.check import require
-from heedful.storage import locked, name_in_model, read_checked, write_text
+from heedful.runs.run import CONFIG, WEIGHTS, Run
+from heedful.runs.weights import load_weights
 from heedful.tasks.start import initialise
 from heedful.tasks.task import Validator
 from heedful.training.cost_estimate import CostEstimate, estimate_cost
+from heedful.training.freezing import matching_weights, prepare_weights, rate_factors
 from heedful.training.signals import Interrupted
 from heedful.training.trainer import Trainer
 from heedful.training.updates import require_rows
-from heedful.weights import load_weights
 from heedful.workflows.agreement import begin_together
 from heedful.workflows.folder import EXAMINATION, require_free, written
 from heedful.workflows.general_text import GeneralText
 from heedful.workflows.outcome import require_success
 from heedful.workflows.preparation import complete, origins_of_prepared
+from heedful.workflows.selfcheck.check import require
 from heedful.workflows.time_plan import fit_into_minutes
 from heedful.workflows.weighted_text import weighted_examples
 

@@ -4,12 +4,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from heedful.config import Config
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_task
 from heedful.data.corpus import Corpus
 from heedful.data.examples import Examples
 from heedful.data.mixture import MixedExamples
-from heedful.errors import InputError
-from heedful.plugins import find_task
-from heedful.run import Run
+from heedful.runs.run import Run
 from heedful.tasks.task import Corpora, Report
 
 

@@ -316,7 +316,7 @@ def dropout_is_never_off(monkeypatch):
 @fault("saving")
 def biases_are_not_loaded(monkeypatch):
     """A loaded model keeps the biases of its initialization."""
-    from heedful import weights
+    from heedful.runs import weights
 
     wrap(
         monkeypatch, weights, "_assign",

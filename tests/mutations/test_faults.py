@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 from heedful.config import Config
-from heedful.plugins import find_task
-from heedful.run import Run
-from heedful.selfcheck.check import CHECKS, check
-from heedful.settings import override
+from heedful.config.settings import override
+from heedful.core.plugins import find_task
+from heedful.runs.run import Run
 from heedful.workflows import Training
+from heedful.workflows.selfcheck.check import CHECKS, check
 from tests.mutations.faults import FAULTS
 
 pytestmark = pytest.mark.any_backend

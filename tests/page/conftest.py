@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from heedful.page.document import build_document
+from heedful.inspection.page.document import build_document
 
 READY = '[data-ready="true"]'  # set when everything about the text is computed
 

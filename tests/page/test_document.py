@@ -10,12 +10,12 @@ import pytest
 
 import heedful
 from heedful.cli import main
-from heedful.errors import InputError
-from heedful.page import kernel
-from heedful.page.contents import contents_of, thinned
-from heedful.page.document import WEB, as_json, build_document, engine_text
-from heedful.page.packing import pack, rounded
-from heedful.run import Run
+from heedful.core.errors import InputError
+from heedful.inspection.page import kernel
+from heedful.inspection.page.contents import contents_of, thinned
+from heedful.inspection.page.document import WEB, as_json, build_document, engine_text
+from heedful.inspection.page.packing import pack, rounded
+from heedful.runs.run import Run
 from tests.page.conftest import READY, page_of
 
 pytestmark = pytest.mark.any_backend

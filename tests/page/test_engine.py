@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 
 from heedful import CausalLM, Classifier, MaskedLM, Transformer, backend
-from heedful.architecture import Architecture, choices
 from heedful.config import DecodeConfig
+from heedful.config.architecture import Architecture, choices
 from heedful.config.model import ModelConfig
+from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
-from heedful.engines import PAGE
 from heedful.inference.generator import Generator
+from heedful.inspection.page.contents import Contents
+from heedful.inspection.page.packing import pack
 from heedful.inspection.readers import reader_of
 from heedful.inspection.reading import Variant
 from heedful.inspection.search_tree import TreeSearch
+from heedful.interop.engines import PAGE
 from heedful.layers import Trace
-from heedful.page.contents import Contents
-from heedful.page.packing import pack
-from heedful.special_tokens import END_ID, START_ID
-from heedful.weights import weights_by_name
+from heedful.runs.weights import weights_by_name
 from tests.conftest import fast
 from tests.page.conftest import page_of, write_document
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from heedful import load
-from heedful.errors import InputError
-from heedful.page.contents import contents_of
-from heedful.pretrained import import_model
-from heedful.run import Run
+from heedful.core.errors import InputError
+from heedful.inspection.page.contents import contents_of
+from heedful.interop.pretrained import import_model
+from heedful.runs.run import Run
 from tests.conftest import fast
 from tests.page.conftest import page_of, write_document
 from tests.page.test_engine import TEXTS, WRITE

@@ -10,7 +10,7 @@ import pytest
 from heedful import workflows
 from heedful.cli import main
 from heedful.config import Config
-from heedful.run import Run
+from heedful.runs.run import Run
 from tests.conftest import quiet
 from tests.page.conftest import READY, page_of
 

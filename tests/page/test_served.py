@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from heedful.core.errors import InputError
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import InputError
 from heedful.inspection.nearest_pairs import NearestPairs
-from heedful.page.contents import contents_of
-from heedful.page.document import build_document
-from heedful.page.model import PageModel
-from heedful.run import Run
+from heedful.inspection.page.contents import contents_of
+from heedful.inspection.page.document import build_document
+from heedful.inspection.page.model import PageModel
+from heedful.runs.run import Run
 from heedful.serve import pages
 from heedful.serve.server import Options, load_service
 from tests.conftest import quiet

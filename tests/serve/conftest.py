@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from heedful.cli import main
-from heedful.run import Run
+from heedful.runs.run import Run
 from heedful.serve.app import build_app
 from heedful.serve.requests import Limits
 from heedful.serve.server import LOCAL, Options, _Server, load_service, uvicorn_config

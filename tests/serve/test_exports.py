@@ -7,7 +7,7 @@ import pytest
 
 from heedful import load
 from heedful.cli import main
-from heedful.run import Run
+from heedful.runs.run import Run
 from heedful.serve.server import Options, load_service
 from tests.conftest import PAIRS, quiet
 from tests.serve.conftest import LIMITS, running

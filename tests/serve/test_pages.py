@@ -6,10 +6,10 @@ import time
 import httpx
 import pytest
 
-from heedful.run import Run
+from heedful.core.special_tokens import END_ID
+from heedful.runs.run import Run
 from heedful.serve import pages
 from heedful.serve.questions import WAITING
-from heedful.special_tokens import END_ID
 from tests.serve.conftest import running
 
 pytestmark = pytest.mark.any_backend

@@ -11,10 +11,10 @@ from heedful.data.corpus import Corpus, fingerprint_files, resolve_all
 from heedful.data.text_files import read_lines
 from heedful.data.encoded import Ragged
 from heedful.data.examples import PlannedExamples, enclosed, plan_pieces
-from heedful.special_tokens import END_ID, START_ID
-from heedful.errors import InputError
+from heedful.core.special_tokens import END_ID, START_ID
+from heedful.core.errors import InputError
 from heedful.inference.predictor import Predictor
-from heedful.scores.metrics import Metric
+from heedful.runs.scores.metrics import Metric
 from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import TokenValidator, random_text
 from heedful.tasks.task import SCORED_TOKENS, Task
@@ -63,7 +63,7 @@ class Tag(Task):
 
     def evaluate(self, run, corpus, predictor=None):
         from heedful import backend
-        from heedful.scores.provenance import save_scores
+        from heedful.runs.scores.provenance import save_scores
 
         model, right, words = (predictor or self.predictor([run])).model, [], []
         for batch in examples(run, corpus, SCORED_TOKENS, 3).one_pass():

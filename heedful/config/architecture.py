@@ -1,0 +1,109 @@
+"""The architecture of a Transformer: every option of a model, declared once, without Keras."""
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+FORMAT_1 = {"norm": "norm_position", "norm_kind": "norm"}  # arguments of heedful 0.1.0, and their current names
+
+
+def from_format_1(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a model, with names from heedful 0.1.0 replaced by the current ones."""
+    if "norm_kind" not in arguments and arguments.get("norm") not in ("post", "pre"):
+        return arguments
+    return {FORMAT_1.get(name, name): value for name, value in arguments.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockOptions:
+    """The options of a block: keyword arguments of `EncoderBlock` and `DecoderBlock`.
+
+    Sections are those of "Attention Is All You Need" (Vaswani et al. 2017) unless another paper is named.
+    """
+
+    d_model: int = 512
+    """Width of every vector between the blocks (section 3.1)."""
+    num_heads: int = 8
+    """Attention heads; must divide d_model unless head_dim is set (section 3.2.2)."""
+    head_dim: int | None = None
+    """Size of each attention head, key_dim in Keras (section 3.2.2). None: d_model / num_heads."""
+    d_ff: int = 2048
+    """Inner width of the feed-forward networks (section 3.3)."""
+    num_kv_heads: int | None = None
+    """Key and value heads; must divide num_heads. Fewer heads make the key/value cache smaller (Ainslie et al. 2023).
+    None: as many as num_heads."""
+    attention_projections: Literal["all", "input", "output", "none"] = "all"
+    """Linear projections of attention: all (section 3.2.2); for comparison, input, only those of query, key and value;
+    output, only the one of the result; or none."""
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = "relu"
+    """Nonlinearity of the feed-forward networks, and of the head that predicts masked tokens: relu (section 3.3), gelu
+    (BERT), gelu_tanh (GPT-2), silu (Marian), or a gated form, geglu or swiglu (Shazeer 2020)."""
+    norm_position: Literal["post", "pre"] = "post"
+    """Where norms are applied: to the sum after each residual connection (post, section 3.1), or to the input of each
+    sublayer (pre, Xiong et al. 2020), which trains without a long warm-up."""
+    norm: Literal["layer", "rms"] = "layer"
+    """Kind of norm: layer (Ba et al. 2016), or rms, which does not centre and has no bias (Zhang and Sennrich 2019)."""
+    norm_epsilon: float = 1e-6
+    """Constant added to the variance in a norm, before its square root."""
+    bias: bool = True
+    """Whether projections and layer norms have a bias; the head on top of an encoder always has one."""
+    rotary_base: float = 10000.0
+    """Base of the wavelengths of rotary positions (Su et al. 2021, section 3.2.2); models for long texts have a larger
+    one."""
+    dropout: float = 0.1
+    """Dropout rate of the embeddings and of each sublayer's output (section 5.4)."""
+    attention_dropout: float = 0.0
+    """Dropout rate of the attention weights."""
+    feed_forward_dropout: float = 0.0
+    """Dropout rate inside the feed-forward networks, after their nonlinearity."""
+
+    def __post_init__(self) -> None:
+        for name in typing.get_type_hints(type(self)):
+            allowed = choices(name, type(self))
+            if allowed and getattr(self, name) not in allowed:
+                raise ValueError(f"Unknown {name} {getattr(self, name)!r}: choose one of {', '.join(allowed)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture(BlockOptions):
+    """The options of a model: keyword arguments of `Transformer`, `CausalLM`, `MaskedLM` and `Classifier`.
+
+    They are the keys of a recipe's section [model].
+    """
+
+    num_layers: int = 6
+    """Number of blocks, per side in an encoder-decoder (section 3.1)."""
+    causal_mask: bool = True
+    """Whether training hides the tokens after each position of a decoder (section 3.2.3). Without it a model learns to
+    copy the answer, and then writes nonsense; for comparison only."""
+    positions: Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none"] = "sinusoidal"
+    """Position encoding: sinusoidal, sines and cosines interleaved (section 3.5) or concatenated
+    (TensorFlow tutorial); learned (Gehring et al. 2017); rotary (Su et al. 2021); none, which leaves an encoder a bag
+    of words."""
+    embedding_norm: bool = False
+    """Whether embeddings are normalised before the first block, as in BERT (Devlin et al. 2019)."""
+    embedding_scale: bool = True
+    """Whether embeddings are multiplied by sqrt(d_model) (section 3.4)."""
+    embedding_std: float | None = None
+    """Standard deviation of the entries of a new embedding table. A small one (0.02 in BERT) keeps words that the
+    training text has only once or twice from adding noise. None: 1 / sqrt(d_model)."""
+    tie: Literal["none", "inputs", "target", "all"] = "target"
+    """Weight tying (section 3.4). target: the (target) embedding is also the output projection. inputs: it is also the
+    source embedding, and the output projection has its own table. all: one table for all three. The last two require
+    one joint vocabulary."""
+    output_bias: bool = False
+    """Whether logits have a learned bias per vocabulary entry, as in BERT and Marian."""
+    max_length: int = 256
+    """Maximum text length in tokens; limits learned positions and generation."""
+
+    def block_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of each block."""
+        options = {one.name: getattr(self, one.name) for one in dataclasses.fields(BlockOptions)}
+        return options | {"rotary": self.positions == "rotary"}
+
+
+def choices(name: str, kind: type = Architecture) -> tuple[str, ...]:
+    """Return the allowed values of an option; none if it is not one of several words."""
+    hint = typing.get_type_hints(kind)[name]
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()

@@ -1,0 +1,253 @@
+"""Settings on the command line (`--section.key value`), checked like the keys of a recipe, and their description."""
+
+import argparse
+import ast
+import dataclasses
+import difflib
+import functools
+import inspect
+import tomllib
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from heedful.config import SET_BY_SIZE, Config, read_recipe
+from heedful.config.format_1 import RENAMED
+from heedful.core.errors import InputError
+from heedful.core.validation import from_dict
+
+COMMAND_LINE = "command line"  # the origin of a setting
+# Settings of a recipe that a setting on the command line replaces: they belong to the recipe's own value.
+REPLACED = {
+    "model.size": tuple(f"model.{name}" for name in SET_BY_SIZE),
+    "data.corpus": tuple(f"data.{name}" for name in ("train", "valid", "test", "origin", "general", "general_valid")),
+    "data.batch_tokens": ("data.batch_sentences",),  # which would be used instead
+}
+
+
+def override(config: Config, arguments: Sequence[str]) -> Config:
+    """Return a config with `--section.key value` arguments applied, checked like the keys of a recipe.
+
+    Raises:
+        InputError: an unknown key, a value of the wrong type or out of range, or a flag without a value.
+    """
+    return _overridden(_lists(dataclasses.asdict(config)), arguments)
+
+
+def of_recipe(path: str | Path, arguments: Sequence[str]) -> Config:
+    """Return the config of a recipe with arguments applied as in `override`, before dependent settings are derived.
+
+    Raises:
+        InputError: as in `override`, or the recipe itself is invalid.
+    """
+    config = Config.from_toml(path)  # so that an error in the recipe itself names the recipe
+    return _overridden(read_recipe(path), arguments) if arguments else config
+
+
+def _overridden(table: dict[str, Any], arguments: Sequence[str]) -> Config:
+    given = list(_pairs(arguments))
+    for name in _replaced(table, given):
+        section, _, key = name.partition(".")
+        table[section] = {other: value for other, value in table[section].items() if other != key}
+    for flag, text in given:
+        *sections, key = flag.removeprefix("--").split(".")
+        kind: Any = Config
+        place = table
+        for section in sections:
+            kind = typing.get_type_hints(kind).get(section)
+            if not dataclasses.is_dataclass(kind):
+                near = difflib.get_close_matches(flag.removeprefix("--"), meanings(), 1)
+                advice = f"did you mean --{near[0]}?" if near else f"the sections are {', '.join(_sections())}."
+                raise InputError(f"Unknown setting {flag}; {advice}")
+            place = place.setdefault(section, {})
+        if (name := flag.removeprefix("--")) in RENAMED:
+            raise InputError(f"{flag} is now called --{RENAMED[name]}.")
+        place[key] = _value(text, typing.get_type_hints(kind).get(key))
+    return Config.from_table(table, "command line")
+
+
+def _replaced(table: Mapping[str, Any], given: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the full names of the settings in a recipe's table that given (flag, text) pairs replace."""
+    names = {flag.removeprefix("--"): text for flag, text in given}
+    if names.get("data.corpus") == table.get("data", {}).get("corpus", "files"):
+        del names["data.corpus"]  # it is that of the recipe
+    written = {f"{section}.{key}" for section, keys in table.items() if isinstance(keys, dict) for key in keys}
+    return [name for given_name in names for name in REPLACED.get(given_name, ()) if name in written - names.keys()]
+
+
+def given_names(arguments: Sequence[str]) -> list[str]:
+    """Return the full names of the settings in arguments as in `override`."""
+    return [flag.removeprefix("--") for flag, _ in _pairs(arguments)]
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """Return all settings of a config by their full names."""
+    found: dict[str, Any] = {}
+    for section, values in dataclasses.asdict(config).items():
+        if isinstance(values, dict):
+            found |= {f"{section}.{name}": value for name, value in values.items()}
+        else:
+            found[section] = values
+    return found
+
+
+def changed(old: Config, new: Config) -> list[str]:
+    """Return the full names of the settings in which two configs differ."""
+    before = flat(old)
+    return [name for name, value in flat(new).items() if before[name] != value]
+
+
+def origins(recipe: str | Path | None, arguments: Sequence[str]) -> dict[str, str]:
+    """Return where settings come from, by full name: the recipe at a path, or arguments as in `override`.
+
+    Sizes that neither sets come from `model.size`. Settings that are not in the result have their defaults.
+    """
+    found: dict[str, str] = {}
+    pairs = list(_pairs(arguments))
+    if recipe:
+        table = read_recipe(recipe)
+        for section, values in table.items():
+            names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
+            found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
+        for name in _replaced(table, pairs):
+            del found[name]
+    given = dict.fromkeys((flag.removeprefix("--") for flag, _ in pairs), COMMAND_LINE)
+    sizes = REPLACED["model.size"]
+    found |= given
+    if recipe or "model.size" in given:
+        came = f"model.size, {found.get('model.size', 'the default')}"
+        found = dict.fromkeys(sizes, came) | found
+    return found
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the arguments of a command into its options and its settings (`--section.key value`, `--name value`)."""
+    own: list[str] = []
+    overrides: list[str] = []
+    wants_value = False
+    for argument in arguments:
+        flag, together, _ = argument.partition("=")
+        if flag.startswith("--"):  # never the value of the previous flag
+            is_setting = "." in flag or flag == "--name"
+            (overrides if is_setting else own).append(argument)
+            wants_value = is_setting and not together
+        else:
+            (overrides if wants_value else own).append(argument)
+            wants_value = False
+    return own, overrides
+
+
+def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of flag and value; raise `InputError` if either is missing."""
+    words = iter(arguments)
+    for word in words:
+        flag, together, value = word.partition("=")
+        if not flag.startswith("--"):
+            raise InputError(f"Unexpected argument {word!r}.")
+        if not together:
+            value = next(words, "--")
+            if value.startswith("--"):
+                raise InputError(f"{flag} needs a value; write one that begins with two dashes as {flag}=VALUE.")
+        yield flag, value
+
+
+def _value(text: str, kind: Any) -> Any:
+    """Parse a TOML value. Anything else is a string, and so is a number where `kind` expects strings."""
+    try:
+        value = tomllib.loads(f"x = {text}")["x"]
+    except (ValueError, RecursionError):  # not TOML, or too many digits or brackets for Python
+        return text
+    wants_text = kind is str or (typing.get_origin(kind) is tuple and typing.get_args(kind)[0] is str)
+    return text if wants_text and not isinstance(value, (str, list)) else value
+
+
+def _lists(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _lists(value) if isinstance(value, dict) else list(value) if isinstance(value, tuple) else value
+        for key, value in table.items()
+    }
+
+
+def _sections() -> list[str]:
+    return [item.name for item in dataclasses.fields(Config) if dataclasses.is_dataclass(item.type)]
+
+
+def describe() -> Iterator[str]:
+    """Yield a line for each setting: name, type, default, meaning."""
+    for name, (kind, default, text) in meanings().items():
+        if name == "task":
+            continue  # only a recipe sets it: other settings depend on it
+        yield f"  --{name:30s} {kind} (default {default!r})" + (f"  {text}" if text else "")
+
+
+def meanings() -> dict[str, list[Any]]:
+    """Return type, default and meaning of every setting by its full name: `task`, `train.learning_rate`, ..."""
+    whole = {name: rest for name, *rest in _fields_of(Config, Config) if name in ("task", "name")}
+    return whole | {f"{section}.{name}": rest for section in _sections() for name, *rest in _fields(section)}
+
+
+def add_options(parser: argparse.ArgumentParser, section: str, without: Sequence[str] = ()) -> None:
+    """Add an option to a parser for each setting of a section, except `without`: `beam_size` becomes `--beam-size`."""
+    group = parser.add_argument_group(f"override the run's [{section}] settings for this call")
+    for name, kind, _, text in _fields(section):
+        if name in without:
+            continue
+        # `--sample` and `--no-sample`, since the run may have set either.
+        options = {"action": argparse.BooleanOptionalAction} if kind == "bool" else {"metavar": "VALUE"}
+        flag = f"--{name.replace('_', '-')}"
+        group.add_argument(flag, dest=f"{section}.{name}", help=(text or kind).replace("%", "%%"), **options)
+
+
+def given_options(config: Config, section: str, options: argparse.Namespace, **uses: bool) -> Any:
+    """Return a section of a config, updated with the given options of `add_options` and checked.
+
+    `uses` are further arguments of `DecodeConfig.refuse_idle`.
+
+    Raises:
+        InputError: a value of the wrong type or out of range, or values that contradict each other.
+    """
+    old = getattr(config, section)
+    kinds = typing.get_type_hints(type(old))
+    given = {
+        name: value if isinstance(value, bool) else _value(value, kinds[name])
+        for name in kinds
+        if (value := getattr(options, f"{section}.{name}", None)) is not None
+    }
+    chosen = from_dict(type(old), _lists(dataclasses.asdict(old) | given), "command line")
+    if section == "decode":
+        chosen.refuse_idle(given, **uses)
+    return chosen
+
+
+def _fields(section: str) -> Iterator[tuple[str, str, Any, str]]:
+    kind = typing.get_type_hints(Config)[section]
+    return _fields_of(kind, kind())
+
+
+def _fields_of(kind_of_section: type, defaults: Any) -> Iterator[tuple[str, str, Any, str]]:
+    """Yield name, type, default and meaning (the docstring under the field) of a section's settings."""
+    meanings = _texts_of(kind_of_section)
+    for item in dataclasses.fields(kind_of_section):
+        annotation, text = meanings[item.name]
+        yield item.name, annotation.replace("Literal", ""), getattr(defaults, item.name, None), text
+
+
+def _texts_of(kind_of_section: type) -> dict[str, tuple[str, str]]:
+    """Return annotation and docstring of each field of a dataclass, including inherited ones."""
+    found: dict[str, tuple[str, str]] = {}
+    for kind in reversed(kind_of_section.__mro__[:-1]):
+        body = _classes_in(inspect.getsourcefile(kind))[kind.__name__].body
+        for node, following in zip(body, [*body[1:], None], strict=True):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                text = found.get(node.target.id, ("", ""))[1]  # a redeclared field keeps its docstring
+                if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                    text = " ".join(str(following.value.value).split())
+                found[node.target.id] = ast.unparse(node.annotation), text
+    return found
+
+
+@functools.cache
+def _classes_in(path: str) -> dict[str, ast.ClassDef]:
+    source = Path(path).read_text(encoding="utf-8")
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}

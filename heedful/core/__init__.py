@@ -1,0 +1,1 @@
+"""What all of heedful builds on: errors, checked input, files, progress, plug-ins."""

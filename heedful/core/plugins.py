@@ -1,0 +1,67 @@
+"""Tasks and metrics: those of heedful, and those that other packages add through entry points."""
+
+import functools
+import importlib.metadata
+
+from heedful.core.errors import InputError
+
+TASKS, METRICS = "heedful.tasks", "heedful.metrics"  # groups of entry points
+BUILT_IN = {
+    TASKS: {
+        "translate": "heedful.tasks.translate:Translate",
+        "generate": "heedful.tasks.generate:Generate",
+        "fill": "heedful.tasks.fill:Fill",
+        "classify": "heedful.tasks.classify:Classify",
+    },
+    METRICS: {
+        "bleu": "heedful.runs.scores.metrics:BLEU",
+        "chrf": "heedful.runs.scores.metrics:CHRF",
+        "accuracy": "heedful.runs.scores.metrics:ACCURACY",
+        "loss": "heedful.runs.scores.metrics:LOSS",
+        "bits_per_byte": "heedful.runs.scores.metrics:BITS_PER_BYTE",
+    },
+}
+
+
+@functools.cache
+def _entry_points(group):
+    """Return the entry points of a group by name; packages cannot override heedful's own names."""
+    own = {name: importlib.metadata.EntryPoint(name, value, group) for name, value in BUILT_IN[group].items()}
+    added = {point.name: point for point in importlib.metadata.entry_points(group=group)}
+    return own | {name: point for name, point in sorted(added.items()) if name not in own}
+
+
+def _find(group, kind, name):
+    points = _entry_points(group)
+    if name not in points:
+        raise InputError(f"There is no {kind} {name!r}: choose one of {', '.join(points)}.")
+    try:
+        return points[name].load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"The {kind} {name!r} ({points[name].value}) cannot be imported: {error}.") from error
+
+
+def task_names() -> tuple[str, ...]:
+    """Return the names of all tasks, those of heedful first; none of them is imported."""
+    return tuple(_entry_points(TASKS))
+
+
+@functools.cache
+def find_task(name: str):
+    """Return the `Task` with a name.
+
+    Raises:
+        InputError: no task has this name, or its package cannot be imported.
+    """
+    return _find(TASKS, "task", name)()
+
+
+def metric_names() -> tuple[str, ...]:
+    """Return the names of all metrics, those of heedful first; none of them is imported."""
+    return tuple(_entry_points(METRICS))
+
+
+@functools.cache
+def find_metric(name: str):
+    """Return the `Metric` with a name; errors as in `find_task`."""
+    return _find(METRICS, "metric", name)

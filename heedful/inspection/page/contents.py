@@ -1,0 +1,163 @@
+"""A run as a page needs it: its description as JSON, and its weights as packed bytes."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from heedful.core.errors import InputError
+from heedful.core.special_tokens import MASK
+from heedful.core.storage import read_with_checksum
+from heedful.decoding.candidates import forbidden_ids
+from heedful.inspection.page.packing import WeightType, pack
+from heedful.inspection.page.rounding import largest_difference
+from heedful.inspection.page.sentences import example_texts, scored_sentences
+from heedful.interop.engines import PAGE
+from heedful.runs.run import Run
+from heedful.runs.scores.provenance import read as read_scores
+from heedful.runs.training_log import PROGRESS
+from heedful.runs.weights import count_elements
+
+FORMAT = 1  # of the description
+LARGE = 15_000_000  # parameters above which float16 makes a page slow to open
+EARLIER_BYTES = 16_000_000  # of the earlier checkpoints in a page, by default
+POINTS = 400  # of a curve
+SHOWN_SCORES = ("data", "bleu", "chrf", "exact", "loss", "perplexity", "accuracy", "macro_f1", "bits_per_byte")
+
+
+class Contents(NamedTuple):
+    """A run for a page."""
+
+    description: dict[str, Any]
+    weights: list[bytes]
+    """For each checkpoint, the best one last."""
+
+
+def contents_of(
+    run: Run, kind: WeightType | None = None, examples: Sequence[str] = (), checkpoints: int | None = None
+) -> Contents:
+    """Return the contents of a page about a run.
+
+    Args:
+        run: a trained `Run` of a task with a `page`.
+        kind: type of the weights; None: float16, or int8 for a large model. Earlier checkpoints are always int8.
+        examples: texts to begin with; by default some of the run's own.
+        checkpoints: number of earlier checkpoints; None: as many as fit in `EARLIER_BYTES`.
+
+    Raises:
+        InputError: the task has no page, or the run has no weights or damaged ones.
+    """
+    path = require_page(run)
+    weights = read_with_checksum(path)[0]
+    parameters = count_elements(path)
+    kind = kind or ("int8" if parameters > LARGE else "float16")
+    most = EARLIER_BYTES // max(parameters, 1) if checkpoints is None else checkpoints
+    earlier = earlier_checkpoints(run, most)
+    arrays = [one.read() for one in earlier]
+    packed = [pack({name: one[name] for name in weights}, "int8") for one in arrays] + [pack(weights, kind)]
+    description = describe(run, [one.update for one in earlier], examples)
+    description |= {
+        "type": kind, "difference": largest_difference(run, weights, kind, description["examples"]),
+        "tensors": [table for _, table in packed],
+    }  # fmt: skip
+    return Contents(description, [content for content, _ in packed])
+
+
+def require_page(run: Run) -> Path:
+    """Return the path of a run's weights; `InputError` if it has none, or if a page can show nothing of it."""
+    if run.task.page is None:
+        raise InputError(f"There is no page for runs of task {run.config.task!r}, such as {run.path}.")
+    if run.config.model.untrained_head:
+        raise InputError(f"{run.path} was imported without a head: it predicts nothing that a page could show.")
+    if run.config.data.several_labels:
+        raise InputError(f"{run.path} gives a text several labels; a page shows classifiers with one.")
+    PAGE.require(run.config.model)
+    path = run.weights_path()
+    run.refuse_larger_than(path)
+    return path
+
+
+def describe(run: Run, earlier: Sequence[int] = (), examples: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the description of a run, without weights.
+
+    Args:
+        run: see `require_page`.
+        earlier: updates of the earlier checkpoints that the page has.
+        examples: texts to begin with; by default some of the run's own.
+    """
+    return {
+        "format": FORMAT, "name": run.path.resolve().name, "task": run.task.page,
+        "model": dataclasses.asdict(run.config.model), "decode": dataclasses.asdict(run.config.decode),
+        "parameters": count_elements(run.weights_path()), "checkpoints": [*earlier, best_update(run)],
+        "examples": list(examples) or example_texts(run), "type": "float32", "difference": 0.0,
+    } | _of_task(run) | _of_training(run)  # fmt: skip
+
+
+def _of_task(run):
+    """Return what depends on the task: tokenizers, labels, special tokens."""
+    if any(tokenizer.prefix_ids for tokenizer in run.tokenizers()):
+        raise InputError(f"The texts of {run.path} begin with a token of their own, which a page does not add.")
+    tokenizers = [json.loads(tokenizer.to_json()) for tokenizer in run.tokenizers()]
+    sides = dict(zip(("source", "target"), tokenizers, strict=False))
+    if sides.get("target") == sides["source"]:
+        del sides["target"]
+    return {
+        "tokenizers": sides,
+        "forbidden": list(forbidden_ids(run.config.decode, run.target_tokenizer)),
+        "starts": run.task.starts_texts(run.config),
+        "mask": run.tokenizer.lookup(MASK),
+        "labels": list(run.config.data.labels),
+    }
+
+
+def _of_training(run):
+    """Return the curves and scores of a run, and the sentences of its test text."""
+    return {
+        "log": run.log.read(), "progress": thinned(run.log.read(PROGRESS), POINTS),
+        "scores": [{name: one[name] for name in SHOWN_SCORES if name in one} for one in read_scores(run)],
+        "sentences": scored_sentences(run), "importance": run.head_importance(),
+    }  # fmt: skip
+
+
+def thinned(entries: Sequence[Any], most: int) -> list[Any]:
+    """Return at most `most` entries, evenly spaced, the first and the last among them."""
+    if len(entries) <= most:
+        return list(entries)
+    return [entries[index] for index in np.linspace(0, len(entries) - 1, most).round().astype(int)]
+
+
+def best_update(run: Run) -> int:
+    """Return the update of a run's weights."""
+    paths = run.checkpoints.paths()
+    if paths:
+        return run.checkpoints.read(paths[-1])[1]["best_update"]
+    log = run.log.read()
+    return log[-1]["update"] if log else 0
+
+
+class EarlierCheckpoint(NamedTuple):
+    """Weights from before the best update."""
+
+    update: int
+    read: Callable[[], dict[str, np.ndarray]]
+
+
+def earlier_checkpoints(run: Run, most: int) -> list[EarlierCheckpoint]:
+    """Return at most `most` earlier states, oldest first: snapshots, and the last checkpoints."""
+    found = {int(path.stem): functools.partial(run.snapshots.read, path) for path in run.snapshots.paths()}
+    for path in run.checkpoints.paths():
+        found.setdefault(int(path.stem), functools.partial(_weights_of_state, run, path))
+    best = best_update(run)
+    updates = [update for update in sorted(found) if update != best]
+    chosen = thinned(updates, most) if most > 1 else updates[:most]
+    return [EarlierCheckpoint(update, found[update]) for update in chosen]
+
+
+def _weights_of_state(run, path):
+    """Return the weights in a checkpoint by the names of weight files: their own without kind and number."""
+    arrays = run.checkpoints.read(path)[0]
+    return {name.split("/", 2)[2]: array for name, array in arrays.items() if name.startswith("model/")}

@@ -1,0 +1,1 @@
+"""Models of other libraries: what each can compute, import and export."""

@@ -1,0 +1,172 @@
+"""Export of a trained run to CTranslate2, with CTranslate2's own specification classes.
+
+Axes: S positions, D d_model, V vocabulary.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+from heedful import backend
+from heedful.interop.engines import CTRANSLATE2
+from heedful.interop.export.ctranslate2_search import ctranslate2, ctranslate2_translator
+from heedful.interop.export.folders import ORIGIN, PARITY, replacing, write_origin
+from heedful.interop.export.formats import Engine, Format
+from heedful.interop.export.plain_search import plain_search
+from heedful.layers import sinusoid
+from heedful.layers.feed_forward import is_gated
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+# Our activations by the names of CTranslate2, which has a gate of its own.
+ACTIVATIONS = {
+    "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "geglu": "GELU", "swiglu": "SWISH",
+}  # fmt: skip
+
+
+def export(run: "Run", folder: str | Path, quantization: str = "float32") -> Path:
+    """Write a `Run` as a CTranslate2 model into `folder`.
+
+    Raises:
+        InputError: CTranslate2 is not installed, cannot express an option of the model, or does not know the
+            quantization; or the folder holds something else.
+    """
+    FORMAT.require_quantization(quantization)
+    with replacing(Path(folder), FORMAT.files, "part") as aside:
+        write(run, aside, quantization)
+    return Path(folder)
+
+
+def write(run: "Run", folder: Path, quantization: str) -> None:
+    """Write a `Run` as a CTranslate2 model into a folder, see `export`."""
+    specification = specify(run, ctranslate2())
+    specification.validate()
+    specification.optimize(quantization=None if quantization == "float32" else quantization)
+    specification.save(str(folder))
+    write_origin(folder, run)
+
+
+def specify(run: "Run", engine):
+    """Return the `TransformerSpec` of a run's trained model, vocabularies included."""
+    specs = engine.specs
+    config = run.config.model
+    CTRANSLATE2.require(config)
+    model = run.load_model()
+    options = {
+        "pre_norm": config.norm_position == "pre",
+        "activation": getattr(specs.common_spec.Activation, ACTIVATIONS[config.activation]),
+        "ffn_glu": is_gated(config.activation),
+        "rms_norm": config.norm == "rms",
+        "layernorm_embedding": config.embedding_norm,
+        "num_heads_kv": config.num_kv_heads if config.num_kv_heads not in (None, config.num_heads) else None,
+    }
+    if config.positions == "rotary":
+        options |= {"rotary_dim": 0, "rotary_interleave": False, "rotary_base": config.rotary_base}
+    sizes = config.num_layers, config.num_heads
+    specification = specs.TransformerSpec(
+        specs.transformer_spec.TransformerEncoderSpec(*sizes, **options),
+        specs.transformer_spec.TransformerDecoderSpec(*sizes, **options),
+    )
+    _fill_side(specification.encoder, model, "source")
+    _fill_side(specification.decoder, model, "target")
+    specification.encoder.embeddings[0].weight = _array(model.source_embedding.embeddings)
+    specification.decoder.embeddings.weight = _array(model.target_embedding.embeddings)
+    specification.decoder.projection.weight = _array(model.output_projection.embeddings)
+    if model.output_projection.bias is not None:
+        specification.decoder.projection.bias = _array(model.output_projection.bias)
+    specification.encoder.scale_embeddings = specification.decoder.scale_embeddings = config.embedding_scale
+    for spec, block in zip(specification.encoder.layer, model.encoder.blocks, strict=True):
+        _fill_block(spec, block)
+    for spec, block in zip(specification.decoder.layer, model.decoder.blocks, strict=True):
+        _fill_block(spec, block)
+        attention = block.cross_attention
+        projections = attention.query_projection, attention.key_value_projection, attention.output_projection
+        for linear, projection in zip(spec.attention.linear, projections, strict=True):
+            _fill_linear(linear, projection)
+        _fill_norm(spec.attention.layer_norm, block.cross_residual.norm)
+    for tokenizer, register in (
+        (run.source_tokenizer, specification.register_source_vocabulary),
+        (run.target_tokenizer, specification.register_target_vocabulary),
+    ):
+        register([tokenizer.lookup(i) for i in range(len(tokenizer))])
+    tokens = {"unk_token": "[UNK]", "bos_token": "[START]", "eos_token": "[END]", "decoder_start_token": "[START]"}
+    for name, value in (tokens | {"add_source_eos": True, "layer_norm_epsilon": config.norm_epsilon}).items():
+        setattr(specification.config, name, value)
+    return specification
+
+
+def _fill_side(spec, model, side):
+    text_input = getattr(model, f"{side}_input")
+    if (positions := text_input.positions) is not None:
+        length = model.max_length + 1
+        learned = getattr(positions, "embeddings", None)
+        if learned is not None:
+            table = _array(learned)
+        else:
+            table = np.asarray(backend.to_numpy(sinusoid(np.arange(length), model.d_model, positions.concatenated)))
+        spec.position_encodings.encodings = table
+    if text_input.norm is not None:
+        _fill_norm(spec.layernorm_embedding, text_input.norm)
+    stack = model.encoder if side == "source" else model.decoder
+    if stack.final_norm is not None:
+        _fill_norm(spec.layer_norm, stack.final_norm)
+
+
+def _fill_block(spec, block):
+    attention = block.attention
+    projections = attention.joint_projection, attention.output_projection
+    for linear, projection in zip(spec.self_attention.linear, projections, strict=True):
+        _fill_linear(linear, projection)
+    _fill_norm(spec.self_attention.layer_norm, block.attention_residual.norm)
+    _fill_linear(spec.ffn.linear_0, block.feed_forward.inner)
+    _fill_linear(spec.ffn.linear_1, block.feed_forward.outer)
+    if block.feed_forward.gate:
+        _fill_linear(spec.ffn.linear_0_noact, block.feed_forward.gate)
+    _fill_norm(spec.ffn.layer_norm, block.feed_forward_residual.norm)
+
+
+def _fill_linear(spec, projection):
+    spec.weight = np.ascontiguousarray(_array(projection.kernel).T)
+    if projection.use_bias:
+        spec.bias = _array(projection.bias)
+
+
+def _fill_norm(spec, norm):
+    if isinstance(norm, keras.layers.RMSNormalization):
+        spec.gamma = _array(norm.scale)
+        return
+    spec.gamma = _array(norm.gamma)
+    spec.beta = _array(norm.beta) if norm.center else np.zeros_like(spec.gamma)
+
+
+def _array(variable):
+    return np.asarray(backend.to_numpy(variable), np.float32)
+
+
+class CTranslate2Engine(Engine):
+    """An export to CTranslate2, opened for a comparison."""
+
+    beam_sizes = (1, 4)
+
+    def __init__(self, run: "Run", folder: Path, quantization: str = "float32"):
+        self.run, self.folder = run, folder
+        self.size = (folder / "model.bin").stat().st_size
+
+    def write(self, texts, max_tokens, beam_size):
+        """Return translations of texts with their scores."""
+        translator = ctranslate2_translator(self.run, plain_search(self.run, beam_size), self.folder)
+        return [(best.text, best.score) for best, *_ in translator.n_best(texts)]
+
+
+FORMAT = Format(
+    library="CTranslate2",
+    require=ctranslate2,
+    files=("model.bin", "config.json", ORIGIN, PARITY, "*_vocabulary.json"),
+    quantizations=("float32", "int8", "int8_float32", "int16", "float16", "bfloat16"),
+    write=write,
+    open=CTranslate2Engine,
+    task="translate",
+)

@@ -1,0 +1,144 @@
+"""Search with CTranslate2, with the interface of `BatchSearch`."""
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heedful import backend
+from heedful.config import DecodeConfig
+from heedful.core.errors import InputError
+from heedful.decoding.candidates import Candidate, forbidden_ids, require_room
+from heedful.inference.line_translator import LineTranslator
+from heedful.interop.export.folders import exported_weights
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+EXPORTED = "ctranslate2"  # subfolder of a run for the exported model
+
+
+def ctranslate2_translator(run: "Run", decode: DecodeConfig | None = None, folder: Path | None = None, **options):
+    """Return a `LineTranslator` of a `Run` that searches with CTranslate2; for `options` see `CTranslate2Search`."""
+    folder = folder or run.path / EXPORTED
+
+    def new_decoder(decode, scored):
+        return CTranslate2Search(run, folder, decode, scored, **options)
+
+    decode = decode or run.config.decode
+    return LineTranslator(new_decoder, run.source_tokenizer, run.target_tokenizer, decode, run.config.model.max_length)
+
+
+def ctranslate2():
+    """Return the `ctranslate2` module.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise InputError("CTranslate2 is not installed: pip install 'heedful[ctranslate2]'.") from error
+    return ctranslate2
+
+
+class CTranslate2Search:
+    """Searches with CTranslate2 in an exported model, with the interface of `BatchSearch` except for `limits`.
+
+    CTranslate2 has one length limit for a whole batch; greedy search without scores cuts its results to each sentence's
+    own. It has its own stopping rule for beams, and does not count the end token when it chooses among results of
+    different lengths: with a length penalty, a few translations therefore differ from heedful's. Scores are converted
+    to heedful's normalisation, except that a coverage penalty is normalised too, and that an empty result of a beam has
+    a score of minus infinity.
+
+    Args:
+        run: the `Run` that was exported; its tokenizers map ids to tokens.
+        folder: the exported model.
+        decode: a `DecodeConfig`.
+        scored: whether scores are requested.
+        compute_type: as CTranslate2 names it; `default` keeps the type of the weights.
+        threads: (workers, threads per worker); by default one worker per core.
+
+    Raises:
+        InputError: there is no exported model, it has other weights than the run, or CTranslate2 does not support a
+            setting.
+    """
+
+    def __init__(
+        self, run: "Run", folder: Path, decode: DecodeConfig, scored: bool = False, compute_type="default", threads=None
+    ):
+        engine = ctranslate2()
+        if not (Path(folder) / "model.bin").is_file():
+            raise InputError(
+                f"{folder} holds no CTranslate2 model: create one with heedful export {run.path} --to ctranslate2."
+            )
+        if exported_weights(folder) != run.weights_fingerprint():
+            raise InputError(
+                f"{folder} was exported from other weights than those of {run.path}: export again with "
+                f"heedful export {run.path} --to ctranslate2."
+            )
+        missing = [f"decode.{name} = {value!r}" for name, value in decode.lacking("ctranslate2", scored).items()]
+        missing = [name for name in missing if name != "decode.precision = 'float32'"]
+        if decode.sample and decode.top_k == 1 and decode.n_best > 1:
+            missing.append("decode.top_k = 1 with n_best above 1")
+        if missing:
+            advice = " Export with --quantization instead." if "precision" in missing[0] else ""
+            raise InputError(
+                f"CTranslate2 does not support {missing[0]}: leave it out, or use heedful's own engine.{advice}"
+            )
+        forbidden_ids(decode, run.target_tokenizer)  # raise our own error rather than CTranslate2's
+        self.run, self.decode, self.scored = run, decode, scored
+        # With several workers, the order of the random draws would not be deterministic.
+        workers, each = threads or (1 if decode.sample else backend.cores(), 1)
+        self._new_translator = functools.partial(
+            engine.Translator, str(folder), device="cpu", inter_threads=workers, intra_threads=each,
+            compute_type=compute_type,
+        )  # fmt: skip
+        # A translator takes its seed at its first draw and keeps it: each sampling call creates a new one.
+        self.translator = None if decode.sample else self._new_translator()
+
+    def __call__(self, sources, numbers=None, prefixes=None):
+        """Continue every source, as `BatchSearch` does, but samples depend on the seed and the first number."""
+        if not sources:
+            return []
+        decode, tokenizer = self.decode, self.run.target_tokenizer
+        if prefixes is None and tokenizer.prefix_ids:
+            prefixes = [tokenizer.prefix_ids] * len(sources)
+        limits = [decode.length_limit(len(ids), self.run.config.model.max_length) for ids in sources]
+        for index, limit in enumerate(limits):
+            require_room(prefixes[index] if prefixes else [], limit, numbers[index] if numbers else None)
+        # In greedy search, scores cost a pass over the vocabulary at each step; our own search skips it too.
+        scored = self.scored or decode.beam_size > 1 or decode.sample
+        options = decode.called_in("ctranslate2") | {
+            "length_penalty": decode.length_penalty if decode.beam_size > 1 else 0.0,
+            "suppress_sequences": [[token] for token in decode.forbidden] or None,
+            "min_decoding_length": min(decode.min_length, max(limits)),
+            "max_decoding_length": max(limits),
+            "max_input_length": 0,
+            "return_scores": scored,
+        }
+        if decode.sample:
+            entropy = [decode.seed, numbers[0] if numbers else 0]
+            ctranslate2().set_random_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+            options["sampling_topk"] = min(decode.top_k, len(tokenizer))
+        if prefixes:
+            options["target_prefix"] = [[tokenizer.lookup(token) for token in prefix] for prefix in prefixes]
+        spelled = [[self.run.source_tokenizer.lookup(token) for token in ids] for ids in sources]
+        found = (self.translator or self._new_translator()).translate_batch(spelled, **options)
+        return [self._candidates(result, own, max(limits)) for result, own in zip(found, limits, strict=True)]
+
+    def _candidates(self, result, own_limit, limit):
+        """Return the `Candidate`s of a result of up to `limit` tokens, best first; greedy ones end at `own_limit`."""
+        texts = [[self.run.target_tokenizer.lookup(token) for token in tokens] for tokens in result.hypotheses]
+        if not result.scores:
+            return [Candidate(ids[:own_limit], 0.0) for ids in texts]
+        pairs = zip(texts, result.scores, strict=True)
+        found = [Candidate(ids, self._normalised(score, len(ids), limit)) for ids, score in pairs]
+        return sorted(found, key=lambda candidate: -candidate.score)
+
+    def _normalised(self, score, length, limit):
+        """Return a score normalised by the length with the end token, if any, which CTranslate2 leaves out."""
+        divided_by = length if self.decode.beam_size > 1 else 1
+        whole = length + (length < limit)
+        return score * (divided_by / whole) ** self.decode.length_penalty if divided_by else score

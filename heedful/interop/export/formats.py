@@ -1,0 +1,71 @@
+"""The forms in which runs are exported."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.core.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from heedful.runs.run import Run
+
+FORMATS = ("ctranslate2", "huggingface", "onnx")  # modules of this package, each with its `FORMAT`
+
+
+class Engine:
+    """An export, opened by the library that computes it. Translators and language models write, encoders have outputs.
+
+    Attributes:
+        beam_sizes: of the searches that are compared; 1 is greedy search.
+        size: bytes of the weights.
+    """
+
+    beam_sizes: Sequence[int] = (1,)
+    size: int
+
+    def write(self, texts: Sequence[str], max_tokens: int, beam_size: int) -> Sequence[tuple[str, float | None]]:
+        """Return translations of sources or continuations of prompts, with their scores if the engine has any."""
+        raise NotImplementedError
+
+    def outputs(self, text: str) -> "tuple[np.ndarray, np.ndarray]":
+        """Return the ids (1, T) of a text, and what the model computes from them: logits, or vectors without a head."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A form in which runs are exported.
+
+    Attributes:
+        library: the name of what computes an export, for messages.
+        require: imports the library; raises `InputError` if it is not installed.
+        files: shell patterns of the names that an export has.
+        quantizations: the types that weights may have, `float32` first.
+        write: writes a run into a folder, with a quantization; an export in float32 there is replaced or completed.
+        open: opens such an export for a comparison.
+        task: the only task of which it exports runs, if there is only one.
+    """
+
+    library: str
+    require: Callable[[], Any]
+    files: tuple[str, ...]
+    quantizations: tuple[str, ...]
+    write: "Callable[[Run, Path, str], Any]"
+    open: "Callable[[Run, Path, str], Engine]"
+    task: str | None = None
+
+    def require_quantization(self, quantization: str) -> None:
+        """Raise `InputError` for a quantization that this format does not have."""
+        if quantization not in self.quantizations:
+            *others, last = self.quantizations
+            known = f"{', '.join(others)} or {last}" if others else last
+            raise InputError(f"Exports for {self.library} have --quantization {known}, not {quantization!r}.")
+
+
+def format_named(name: str) -> Format:
+    """Return one of `FORMATS`."""
+    return importlib.import_module(f"heedful.interop.export.{name}").FORMAT

@@ -1,5 +1,0 @@
-"""Import of pretrained models, mainly from folders in the Hugging Face layout."""
-
-from heedful.pretrained.importing import import_model
-
-__all__ = ["import_model"]

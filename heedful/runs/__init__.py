@@ -1,0 +1,1 @@
+"""Run folders: config, tokenizers, weights, checkpoints, logs and scores."""

@@ -1,0 +1,206 @@
+"""Comparisons of runs, with one row for all that differ only in seed, and significance tests."""
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heedful.config import DecodeConfig
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_metric
+from heedful.runs.run import Run
+from heedful.runs.scores.metrics import MIN_UNITS, bounds, p_value, sample_scores
+from heedful.runs.scores.provenance import counts_of, is_comparable, read
+
+MUST_AGREE = ("signatures", "decode", "examples")  # in all scores that are compared
+
+
+@dataclass(frozen=True)
+class Row:
+    """The results of one system: runs that differ only in their seed.
+
+    Args:
+        name: path of its first run, then " and N more".
+        seeds: one per run.
+        score: the mean over the runs.
+        deviation: standard deviation over the runs, or None for a single one.
+        interval: 95 % bootstrap interval over the text; None for too few units.
+        difference: from the first system; None for that one.
+        p: p-value of the difference; None if units are too few or samples cannot be paired.
+    """
+
+    name: str
+    seeds: tuple
+    score: float
+    deviation: float | None
+    interval: tuple | None
+    difference: float | None = None
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows; `units` counts the sentences or batches scored."""
+
+    metric: str
+    data: str
+    units: int
+    rows: list
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields as a dict."""
+        return dataclasses.asdict(self)
+
+    def lines(self) -> list[str]:
+        """Return the comparison as the lines of a table."""
+        digits = find_metric(self.metric).digits
+        table = [["run", "seeds", self.metric, "95 %", "difference", "p"]]
+        for row in self.rows:
+            spread = f" ± {row.deviation:.{digits}f}" if row.deviation is not None else ""
+            table.append(
+                [
+                    row.name,
+                    " ".join(map(str, row.seeds)),
+                    f"{row.score:.{digits}f}{spread}",
+                    f"{row.interval[0]:.{digits}f} to {row.interval[1]:.{digits}f}" if row.interval else "few units",
+                    "" if row.difference is None else f"{row.difference:+.{digits}f}",
+                    "" if row.p is None else f"{row.p:.3f}",
+                ]
+            )
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        body = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+        return [f"{self.data}: {self.units:,} units", *body]
+
+
+def compare(runs: Sequence[Run], metric: str | None = None) -> "Comparison":
+    """Compare the newest scores of runs on a text that all of them were scored on.
+
+    All runs share the same samples of the text (paired bootstrap, Koehn 2004); a system's score on a sample is the mean
+    over its runs. So p accounts for the sampling of the text, not for the seeds. Losses of different batches (other
+    tokens, other lengths) cannot be paired and have no p.
+
+    Args:
+        runs: `Run`s.
+        metric: name of a metric; None: the default of the task.
+
+    Raises:
+        InputError: the runs are not comparable: different tasks, no common text, other decoding settings, ...
+    """
+    tasks = {run.config.task for run in runs}
+    if len(tasks) > 1:
+        raise InputError(f"Runs of different tasks cannot be compared: {', '.join(sorted(tasks))}.")
+    chosen = _on_common_text(runs)
+    usual = runs[0].task.compared_by
+    metric = metric or next((name for name in usual if all(name in scores for scores in chosen)), usual[0])
+    _require_same_settings(runs, chosen, metric)
+    units = [_counts(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
+    by_batch = metric in ("loss", "bits_per_byte")
+    if not by_batch and len({len(counts) for counts in units}) > 1:
+        units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
+        raise InputError(f"The numbers of scored texts differ ({units_differ}): evaluate the runs again.")
+    enough = min(map(len, units)) >= MIN_UNITS
+    value = find_metric(metric).score
+    rows, first = [], None
+    for members in _systems(runs):
+        each = [value(units[i].sum(0)) for i in members]
+        sampled = np.mean([sample_scores(metric, units[i]) for i in members], 0)
+        score = statistics.fmean(each)
+        more = f" and {len(members) - 1} more" if len(members) > 1 else ""
+        row = Row(
+            f"{runs[members[0]].path}{more}", tuple(runs[i].config.train.seed for i in members), score,
+            statistics.stdev(each) if len(each) > 1 else None, bounds(sampled) if enough else None,
+        )  # fmt: skip
+        if first is None:
+            first = score, sampled
+        else:
+            difference = score - first[0]
+            paired = enough and (not by_batch or all(_same_pieces(units[0], units[i]) for i in members))
+            p = p_value(difference, sampled - first[1]) if paired else None
+            row = dataclasses.replace(row, difference=difference, p=p)
+        rows.append(row)
+    return Comparison(metric, chosen[0]["data"], len(units[0]), rows)
+
+
+def _same_pieces(one, other):
+    """Return whether the batches of two losses agree in number and in their token counts."""
+    return np.array_equal(one[:, 1], other[:, 1])
+
+
+def _on_common_text(runs):
+    """Return each run's newest scores on the first run's latest common text."""
+    by_text = []
+    for run in runs:
+        now = run.weights_fingerprint()
+        found: dict[str, Any] = {}
+        for scores in read(run):
+            if is_comparable(scores) and scores.get("weights_fingerprint") == now:
+                found.pop(scores["data_fingerprint"], None)  # so the newest is last
+                found[scores["data_fingerprint"]] = scores
+        if not found:
+            raise InputError(f"{run.path} has no scores of its current weights: heedful evaluate {run.path}")
+        by_text.append(found)
+    common = [text for text in by_text[0] if all(text in found for found in by_text[1:])]
+    if not common:
+        texts = "; ".join(
+            f"{run.path}: {', '.join(scores['data'] for scores in found.values())}"
+            for run, found in zip(runs, by_text, strict=True)
+        )
+        raise InputError(f"The runs were not scored on the same text ({texts}).")
+    return [found[common[-1]] for found in by_text]
+
+
+def _require_same_settings(runs, chosen, metric):
+    chosen = [_with_defaults(scores) for scores in chosen]
+    by_token = metric == "loss" or runs[0].task.scored_by_token
+    agree = [*MUST_AGREE, *(["tokenizer_fingerprints"] if by_token else [])]
+    for run, scores in zip(runs, chosen, strict=True):
+        for name in agree:
+            one, other = chosen[0].get(name), scores.get(name)
+            if name == "signatures" and isinstance(one, dict) and isinstance(other, dict):  # metrics that both have
+                one, other = ({key: each[key] for key in one.keys() & other.keys()} for each in (one, other))
+            if one != other:
+                where = name
+                if isinstance(one, dict) and isinstance(other, dict):
+                    key = next(key for key in one | other if one.get(key) != other.get(key))
+                    where, one, other = f"{name}.{key}", one.get(key), other.get(key)
+                if name == "tokenizer_fingerprints":
+                    raise InputError(
+                        f"{runs[0].path} and {run.path} have different tokenizers; scores are not comparable."
+                    )
+                raise InputError(
+                    f"{runs[0].path} and {run.path} were not scored alike: {where} is {one!r} and {other!r}. "
+                    "Evaluate one of them again."
+                )
+
+
+def _with_defaults(scores):
+    """Return scores with defaults for decoding settings that are newer, and with the precision they were decoded in."""
+    if not isinstance(scores.get("decode"), dict):
+        return scores
+    decode = dataclasses.asdict(DecodeConfig()) | scores["decode"]
+    if decode["precision"] == "as_trained":
+        decode["precision"] = scores.get("precision", "float32")
+    return scores | {"decode": decode}
+
+
+def _counts(run, scores, metric):
+    found = counts_of(run, scores)
+    if metric not in found:
+        raise InputError(f"{run.path} was scored by {', '.join(found)}, not by {metric!r}.")
+    units = found[metric]
+    if units.ndim != 2 or units.shape[1] != find_metric(metric).num_counts or not len(units):
+        raise InputError(f"{run.path}: the counts of {metric!r} have the wrong shape {units.shape}.")
+    return units
+
+
+def _systems(runs):
+    """Return the indices of runs, grouped by config without name and seed."""
+    systems: dict[Any, list[int]] = {}
+    for number, run in enumerate(runs):
+        config = run.task.plan_updates(run.config, run.config)
+        train = dataclasses.replace(config.train, seed=0)
+        systems.setdefault(dataclasses.replace(config, name="", train=train), []).append(number)
+    return list(systems.values())

@@ -53,10 +53,13 @@ from heedful.backend.threads import at_most_devices, inference_devices, spread, 
 
 Tensor = Any
 """A tensor of the backend, or what it converts to one; backends have no type in common."""
+Shape = Any
+"""The shape of a tensor, in which an axis may be None, or a structure of shapes."""
 
 __all__ = [
     "NAME",
     "STOP_WISHES",
+    "Shape",
     "Tensor",
     "abandon",
     "abandoned_on_error",

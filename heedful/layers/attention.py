@@ -3,10 +3,13 @@
 Axes: B batch, T query length, S key length, N query heads, K key heads (K divides N), H head size, D d_model.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Shape, Tensor
 from heedful.config.architecture import choices
 from heedful.layers import masks
 from heedful.layers.cache import KeyValueCache, PrefixedCache
@@ -15,11 +18,12 @@ from heedful.layers.positions import rotate
 from heedful.layers.projection import Projection
 from heedful.layers.same_shape import SameShape
 from heedful.layers.softmax import softmax
+from heedful.layers.trace import Trace
 
 PROJECTIONS = choices("attention_projections")
 
 
-def attention_weights(query, keys, visible=None):
+def attention_weights(query: Tensor, keys: Tensor, visible: Tensor | None = None) -> Tensor:
     """Return the attention weights softmax(q k / sqrt(H)) of queries over keys (Vaswani et al. 2017, section 3.2.1).
 
     Args:
@@ -82,7 +86,7 @@ class MultiHeadAttention(SameShape):
         dropout: float = 0.0,
         bias: bool = True,
         projections: str = "all",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads or num_heads
@@ -103,7 +107,7 @@ class MultiHeadAttention(SameShape):
             self.output_projection = self._dense(d_model, "output")
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
-    def _check(self, head_dim):
+    def _check(self, head_dim: int | None) -> None:
         """Raise `ValueError` if the arguments contradict each other."""
         if self.projections not in PROJECTIONS:
             raise ValueError(f"Unknown projections {self.projections!r}: choose one of {', '.join(PROJECTIONS)}.")
@@ -123,7 +127,7 @@ class MultiHeadAttention(SameShape):
         if self.projections in ("output", "none") and self.num_kv_heads != self.num_heads:
             raise ValueError("Fewer key/value heads than query heads need projections of keys and values.")
 
-    def build(self, queries_shape=None, memory_shape=None):
+    def build(self, queries_shape: Shape | None = None, memory_shape: Shape | None = None) -> None:
         for projection in (self.query_projection, self.key_value_projection, self.joint_projection):
             if projection is not None:
                 projection.build((None, None, self.d_model))
@@ -132,18 +136,18 @@ class MultiHeadAttention(SameShape):
 
     def call(
         self,
-        queries,
-        memory=None,
-        visible=None,
-        cache=None,
-        place=0,
-        positions=None,
-        trace=None,
-        mask=None,
-        queries_mask=None,
-        memory_mask=None,
-        values=None,
-    ):
+        queries: Tensor,
+        memory: Tensor | None = None,
+        visible: Tensor | None = None,
+        cache: Any = None,
+        place: Any = 0,
+        positions: Tensor | None = None,
+        trace: Trace | None = None,
+        mask: Tensor | None = None,
+        queries_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        values: Tensor | None = None,
+    ) -> Any:
         """Attend from `queries` to themselves, or to `memory` in cross-attention.
 
         Args:
@@ -189,13 +193,15 @@ class MultiHeadAttention(SameShape):
             attended = self.output_projection(attended)
         return attended if cache is None else (attended, cache)
 
-    def _sizes(self, queries, memory, cache):
+    def _sizes(self, queries: Tensor, memory: Tensor, cache: Any) -> tuple[Any, ...]:
         """Return the axes (B, N, T, S) of the attention weights; None where one is not known."""
         read = memory if self.cross else queries if cache is None else cache
         length = read.length if isinstance(read, (KeyValueCache, PrefixedCache)) else read.shape[1]
         return queries.shape[0], self.num_heads, queries.shape[1], length
 
-    def _visible(self, visible, keras_mask, queries, memory, cache, place):
+    def _visible(
+        self, visible: Tensor, keras_mask: Tensor, queries: Tensor, memory: Tensor, cache: Any, place: Tensor
+    ) -> Tensor | None:
         """Return the visible keys: `visible` if given, otherwise from the Keras mask and `causal`; None for all."""
         if visible is not None:
             return masks.checked(visible, self._sizes(queries, memory, cache))
@@ -208,7 +214,7 @@ class MultiHeadAttention(SameShape):
             visible = causal if visible is None else ops.logical_and(visible, causal)
         return visible
 
-    def _check_inputs(self, memory, values):
+    def _check_inputs(self, memory: Tensor, values: Tensor) -> None:
         """Raise `ValueError` if inputs are missing or would not be read."""
         if self.cross and memory is None:
             raise ValueError("Cross-attention needs a memory to attend to.")
@@ -217,11 +223,11 @@ class MultiHeadAttention(SameShape):
         if values is not None and isinstance(memory, KeyValueCache):
             raise ValueError("A cache of the memory has its values already.")
 
-    def project_memory(self, memory):
+    def project_memory(self, memory: Tensor) -> KeyValueCache:
         """Return the `KeyValueCache` of `memory` (B, S, D), which all later queries reuse."""
         return KeyValueCache.of(*self._keys_and_values(memory))
 
-    def _keys_and_values(self, memory, values=None):
+    def _keys_and_values(self, memory: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return keys of `memory` and values of `values` or `memory`, each (B, S, K, H), of (B, S, D)."""
         if self.key_value_projection is None:
             keys = self._split(memory, self.num_kv_heads)
@@ -229,14 +235,14 @@ class MultiHeadAttention(SameShape):
         keys, own = self._split_pair(self.key_value_projection(memory))
         return keys, own if values is None else self._split_pair(self.key_value_projection(values))[1]
 
-    def empty_cache(self, batch_size, length):
+    def empty_cache(self, batch_size: int, length: int) -> KeyValueCache:
         """Return a cache of zeros for the keys and values of `length` positions."""
         keys, values = (self.head_dim, length), (length, self.head_dim)
         return KeyValueCache(
             *(ops.zeros((batch_size * self.num_kv_heads, *shape), self.compute_dtype) for shape in (keys, values))
         )
 
-    def _project(self, queries, memory, others, positions):
+    def _project(self, queries: Tensor, memory: Tensor, others: Tensor, positions: Tensor) -> tuple[Tensor, Any]:
         """Return query (B, T, N, H) and (keys, values), each (B, S, K, H), or None if `memory` is a cache."""
         if self.cross:
             projected = queries if self.query_projection is None else self.query_projection(queries)
@@ -253,13 +259,15 @@ class MultiHeadAttention(SameShape):
             keys, values = self._split_pair(joint[..., self.query_width :])
         return self._rotated(query, keys, values, positions)
 
-    def _rotated(self, query, keys, values, positions):
+    def _rotated(
+        self, query: Tensor, keys: Tensor, values: Tensor, positions: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         if self.rotary:
             positions = ops.arange(ops.shape(query)[1]) if positions is None else positions
             query, keys = (rotate(part, positions, self.rotary_base) for part in (query, keys))
         return query, (keys, values)
 
-    def _attend(self, query, keys, values, visible, trace):
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, trace: Trace | None) -> Tensor:
         if trace is None and self.dropout.rate == 0:
             return backend.attend(query, keys, values, visible)
         weights = attention_weights(query, keys, visible)
@@ -270,20 +278,20 @@ class MultiHeadAttention(SameShape):
         weights = self.dropout(ops.cast(weights, values.dtype))
         return ops.einsum("bnts,bsnh->btnh", weights, values)
 
-    def _dense(self, units, name, like=None):
+    def _dense(self, units: int, name: str, like: int | None = None) -> Projection:
         # The Glorot bound of a separate projection with `like` outputs, although several are fused.
         scale = (self.d_model + units) / (self.d_model + (like or units))
         initializer = keras.initializers.VarianceScaling(scale, mode="fan_avg", distribution="uniform")
         options = {"use_bias": self.bias, "kernel_initializer": initializer, "dtype": self.dtype_policy}
         return Projection(units, name=name, **options)
 
-    def _split(self, x, heads):
+    def _split(self, x: Tensor, heads: int) -> Tensor:
         return ops.reshape(x, (-1, ops.shape(x)[1], heads, self.head_dim))
 
-    def _split_pair(self, pair):
+    def _split_pair(self, pair: Tensor) -> tuple[Tensor, ...]:
         return tuple(self._split(half, self.num_kv_heads) for half in ops.split(pair, 2, axis=-1))  # each (B, S, K, H)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "d_model": self.d_model, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads,
             "head_dim": self.head_dim, "cross": self.cross, "causal": self.causal, "rotary": self.rotary,

@@ -8,20 +8,21 @@ from typing import Any, NamedTuple
 
 import keras
 
+from heedful.backend import Shape, Tensor
 from heedful.config.architecture import BlockOptions
 from heedful.layers.attention import MultiHeadAttention
-from heedful.layers.cache import KeyValueCache
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.norms import Norm
 from heedful.layers.residual import Residual
 from heedful.layers.same_shape import SameShape
+from heedful.layers.trace import Trace
 
 
 class DecoderCache(NamedTuple):
     """The cache of a decoder block: keys and values of the target so far, and of the memory."""
 
-    past: KeyValueCache
-    memory: KeyValueCache
+    past: Any
+    memory: Any
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -38,7 +39,7 @@ class EncoderBlock(SameShape):
     """
 
     def __init__(
-        self, d_model: int, num_heads: int, d_ff: int, *, causal: bool = False, rotary: bool = False, **options
+        self, d_model: int, num_heads: int, d_ff: int, *, causal: bool = False, rotary: bool = False, **options: Any
     ):
         names = {one.name for one in dataclasses.fields(BlockOptions)} & options.keys()
         block_options = {name: options.pop(name) for name in names}
@@ -56,11 +57,19 @@ class EncoderBlock(SameShape):
         )  # fmt: skip
         self.feed_forward_residual = self._residual("feed_forward_residual")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         for part in (self.attention, self.attention_residual, self.feed_forward, self.feed_forward_residual):
             part.build((None, None, self.d_model))
 
-    def call(self, x, visible=None, cache=None, place=0, positions=None, trace=None):
+    def call(
+        self,
+        x: Tensor,
+        visible: Tensor | None = None,
+        cache: Any = None,
+        place: Tensor = 0,
+        positions: Tensor | None = None,
+        trace: Trace | None = None,
+    ) -> Any:
         """Map `x` (B, T, D) to (B, T, D). For the other arguments see `MultiHeadAttention`.
 
         Returns:
@@ -70,14 +79,16 @@ class EncoderBlock(SameShape):
         x = self._feed_forward(x, trace)
         return x if cache is None else (x, cache)
 
-    def _attend(self, x, visible, cache, place, positions, trace):
+    def _attend(
+        self, x: Tensor, visible: Tensor, cache: Any, place: Tensor, positions: Tensor, trace: Trace | None
+    ) -> tuple[Tensor, Any]:
         """Apply self-attention with its residual connection; return x and the updated cache (None without a cache)."""
         residual, options = self.attention_residual, {"place": place, "positions": positions, "trace": trace}
         attended = self.attention(residual.before(x), visible=visible, cache=cache, **options)
         attended, cache = (attended, None) if cache is None else attended
         return residual.after(x, attended), cache
 
-    def _feed_forward(self, x, trace):
+    def _feed_forward(self, x: Tensor, trace: Trace | None) -> Tensor:
         """Apply the feed-forward network with its residual connection."""
         residual = self.feed_forward_residual
         x = residual.after(x, self.feed_forward(residual.before(x)))
@@ -85,7 +96,7 @@ class EncoderBlock(SameShape):
             trace.record("output", self, x)
         return x
 
-    def _attention(self, name, **kind):
+    def _attention(self, name: str, **kind: Any) -> MultiHeadAttention:
         """Return attention with the options of the block; `kind`: whether it is causal, cross-attention, rotary."""
         block = self.options
         return MultiHeadAttention(
@@ -94,7 +105,7 @@ class EncoderBlock(SameShape):
             dtype=self.dtype_policy, **kind,
         )  # fmt: skip
 
-    def _residual(self, name):
+    def _residual(self, name: str) -> Residual:
         block = self.options
         return Residual(
             norm_position=block.norm_position, dropout=block.dropout, norm=block.norm, norm_epsilon=block.norm_epsilon,
@@ -106,7 +117,7 @@ class EncoderBlock(SameShape):
         """The keyword arguments of the constructor, without those of every Keras layer."""
         return dataclasses.asdict(self.options) | {"causal": self.causal, "rotary": self.rotary}
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | self.arguments
 
 
@@ -114,19 +125,27 @@ class EncoderBlock(SameShape):
 class DecoderBlock(EncoderBlock):
     """An encoder block with cross-attention between its two sublayers. For the arguments see `EncoderBlock`."""
 
-    def __init__(self, d_model: int, num_heads: int, d_ff: int, **kwargs):
+    def __init__(self, d_model: int, num_heads: int, d_ff: int, **kwargs: Any):
         super().__init__(d_model, num_heads, d_ff, **kwargs)
         self.cross_attention = self._attention("cross_attention", cross=True)
         self.cross_residual = self._residual("cross_attention_residual")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         super().build(input_shape)
         self.cross_attention.build()
         self.cross_residual.build((None, None, self.d_model))
 
     def call(  # type: ignore[override]
-        self, x, memory=None, visible=None, memory_visible=None, cache=None, place=0, positions=None, trace=None
-    ):
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        visible: Tensor | None = None,
+        memory_visible: Tensor | None = None,
+        cache: Any = None,
+        place: Tensor = 0,
+        positions: Tensor | None = None,
+        trace: Trace | None = None,
+    ) -> Any:
         """Map `x` (B, T, D) and `memory` (B, S, D) to (B, T, D); with `cache`, return (output, updated cache)."""
         past, memory = (None, memory) if cache is None else cache
         x, past = self._attend(x, visible, past, place, positions, trace)
@@ -146,7 +165,7 @@ class Stack(keras.layers.Layer):
         options: keyword arguments of each block.
     """
 
-    def __init__(self, block, num_layers: int, options, **kwargs):
+    def __init__(self, block: type["EncoderBlock"], num_layers: int, options: dict[str, Any], **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
         if num_layers < 1:
@@ -157,13 +176,23 @@ class Stack(keras.layers.Layer):
         new_norm = Norm(first.norm, first.norm_epsilon, first.bias)
         self.final_norm = new_norm("final_norm", self.dtype_policy) if first.norm_position == "pre" else None
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         for block in self.blocks:
             block.build((None, None, self.blocks[0].d_model))
         if self.final_norm:
             self.final_norm.build((None, None, self.blocks[0].d_model))
 
-    def call(self, x, visible=None, memory=None, memory_visible=None, caches=None, place=0, positions=None, trace=None):
+    def call(
+        self,
+        x: Tensor,
+        visible: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_visible: Tensor | None = None,
+        caches: Any = None,
+        place: Tensor = 0,
+        positions: Tensor | None = None,
+        trace: Trace | None = None,
+    ) -> Any:
         """Apply all blocks to `x` (B, T, D).
 
         Args:
@@ -187,13 +216,13 @@ class Stack(keras.layers.Layer):
             following.append(cache)
         return self._normalised(x), following
 
-    def compute_output_shape(self, input_shape, *others):
+    def compute_output_shape(self, input_shape: Shape, *others: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         block = keras.saving.get_registered_name(type(self.blocks[0]))
         own = {"block": block, "num_layers": len(self.blocks), "options": self.blocks[0].arguments}
         return super().get_config() | own
 
-    def _normalised(self, x):
+    def _normalised(self, x: Tensor) -> Tensor:
         return self.final_norm(x) if self.final_norm else x

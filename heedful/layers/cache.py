@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.layers.softmax import softmax
 
 
@@ -21,7 +22,7 @@ class KeyValueCache(NamedTuple):
     values: Any
 
     @classmethod
-    def of(cls, keys, values):
+    def of(cls, keys: Tensor, values: Tensor) -> "KeyValueCache":
         """Create a cache of keys and values (B, S, K, H)."""
         length, size = keys.shape[1], keys.shape[3]
         return cls(
@@ -30,11 +31,11 @@ class KeyValueCache(NamedTuple):
         )
 
     @property
-    def length(self):
+    def length(self) -> int:
         """Number of positions S."""
         return self.values.shape[1]
 
-    def write(self, place, keys, values):
+    def write(self, place: Tensor, keys: Tensor, values: Tensor) -> "KeyValueCache":
         """Return the cache with keys and values (B, T, K, H) stored at `place` onwards."""
         new = KeyValueCache.of(keys, values)
         return KeyValueCache(
@@ -42,7 +43,7 @@ class KeyValueCache(NamedTuple):
             ops.slice_update(self.values, (0, place, 0), new.values),
         )
 
-    def attend(self, query, key_heads, visible=None):
+    def attend(self, query: Tensor, key_heads: int, visible: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the attention output (B, T, N, H) for `query`, and the weights (B, N, T, S).
 
         Args:
@@ -53,7 +54,7 @@ class KeyValueCache(NamedTuple):
         weights = softmax(self.scores(query, key_heads), visible)
         return self.mix(weights, key_heads), weights
 
-    def scores(self, query, key_heads):
+    def scores(self, query: Tensor, key_heads: int) -> Tensor:
         """Return the float32 scores (B, N, T, S) of the keys for `query` (B, T, N, H).
 
         The N / K queries that share a key head are rows of one matrix product; keys are never repeated.
@@ -63,7 +64,7 @@ class KeyValueCache(NamedTuple):
         scores = ops.matmul(query * size**-0.5, self.keys)  # (B K, N / K x T, S)
         return ops.cast(ops.reshape(scores, (-1, heads, length, self.keys.shape[-1])), "float32")
 
-    def mix(self, weights, key_heads):
+    def mix(self, weights: Tensor, key_heads: int) -> Tensor:
         """Return the sums (B, T, N, H) of the values, weighted by `weights` (B, N, T, S)."""
         heads, length, source_length = weights.shape[1:]
         read = ops.cast(weights, self.values.dtype)
@@ -82,15 +83,15 @@ class PrefixedCache(NamedTuple):
     past: KeyValueCache
 
     @property
-    def length(self):
+    def length(self) -> int:
         """Number of positions of both parts."""
         return self.prompt.length + self.past.length
 
-    def write(self, place, keys, values):
+    def write(self, place: Tensor, keys: Tensor, values: Tensor) -> "PrefixedCache":
         """Return the cache with keys and values (B, T, K, H) stored in `past`, at `place` onwards."""
         return self._replace(past=self.past.write(place, keys, values))
 
-    def attend(self, query, key_heads, visible=None):
+    def attend(self, query: Tensor, key_heads: int, visible: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Attend to both parts; see `KeyValueCache.attend`."""
         weights = softmax(ops.concatenate([part.scores(query, key_heads) for part in self], axis=-1), visible)
         length = self.prompt.values.shape[1]

@@ -6,10 +6,11 @@ Axes: B batch, T length.
 import numpy as np
 
 from heedful import backend
+from heedful.backend import Tensor
 from heedful.core.special_tokens import PAD_ID
 
 
-def check_ids(ids, words: int, name: str = "ids", *, causal: bool = False) -> None:
+def check_ids(ids: Tensor, words: int, name: str = "ids", *, causal: bool = False) -> None:
     """Raise `ValueError` if ids (B, T) are not those of a vocabulary, or begin with padding that nothing would hide.
 
     Inside compiled computations ids have no values, and nothing is checked; nor for tensors of PyTorch, which checks

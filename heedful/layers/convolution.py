@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from heedful.backend import Shape, Tensor
 from heedful.layers.projection import Projection
 from heedful.layers.same_shape import SameShape
 
@@ -25,7 +26,7 @@ class Convolutions(SameShape):
         widths: the number of positions W that each convolution reads.
     """
 
-    def __init__(self, d_model: int, widths: Sequence[int], **kwargs):
+    def __init__(self, d_model: int, widths: Sequence[int], **kwargs: Any):
         super().__init__(**kwargs)
         self.d_model, self.widths = d_model, tuple(widths)
         self.projections = [
@@ -33,12 +34,12 @@ class Convolutions(SameShape):
             for width in self.widths
         ]
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         for width, projection in zip(self.widths, self.projections, strict=True):
             projection.build((None, None, width * self.d_model))
         self.built = True
 
-    def call(self, x, real):
+    def call(self, x: Tensor, real: Tensor) -> Tensor:
         """Map x (B, T, D) to (B, T, D); `real` (B, T) is True at tokens, False at padding."""
         length = ops.shape(x)[1]
         masked = x * ops.cast(real, x.dtype)[..., None]

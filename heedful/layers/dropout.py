@@ -2,11 +2,13 @@
 
 import math
 import random
+from typing import Any
 
 import keras
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Shape, Tensor
 
 LARGEST = 2**31  # elements of the largest array in which each gets a hash of its own
 
@@ -24,7 +26,7 @@ class Dropout(keras.layers.Layer):
         seed: from 0 to 2^31 - 1; None: drawn from the process's generator (see `backend.set_seed`).
     """
 
-    def __init__(self, rate: float, seed: int | None = None, **kwargs):
+    def __init__(self, rate: float, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
             raise ValueError(f"rate ({rate}) must be at least 0 and less than 1.")
@@ -34,34 +36,34 @@ class Dropout(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.built = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Do nothing; Keras records the shape for `summary`."""
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         if not training or not self.rate:
             return inputs
         kept = draws(ops.shape(inputs), self.seed_generator.next()) >= round(self.rate * (2**32 - 1)) - 2**31
         # Scaling last puts the select last in the gradient, which XLA then computes once for all its consumers
         return ops.where(kept, inputs, ops.zeros_like(inputs)) * (1 / (1 - self.rate))
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         """Save the call count too, so that a loaded model continues the same random sequence."""
         super().save_own_variables(store)
         if self.rate:
             store["seed_state"] = ops.convert_to_numpy(self.seed_generator.state)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         if self.rate and "seed_state" in store:  # heedful 0.1.0 did not save it
             self.seed_generator.state.assign(store["seed_state"])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"rate": self.rate, "seed": self.seed}
 
 
-def draws(shape, state):
+def draws(shape: Shape, state: Tensor) -> Tensor:
     """Return uniform random int32 numbers of a given shape, from a state (2,): a seed and a call count.
 
     Each index is hashed by two multiplications and xor-shifts (Wellons' `lowbias32`, 2018). The state enters before
@@ -78,19 +80,19 @@ def draws(shape, state):
     return _hash(places + before + first, between)
 
 
-def _hash(numbers, between=0):
+def _hash(numbers: Tensor, between: Tensor = 0) -> Tensor:
     numbers = _folded(numbers, 16) * _signed(0x7FEB352D)
     numbers = ops.bitwise_xor(numbers, between)
     numbers = _folded(numbers, 15) * _signed(0x846CA68B)
     return _folded(numbers, 16)
 
 
-def _folded(numbers, places):
+def _folded(numbers: Tensor, places: int) -> Tensor:
     """Return numbers ^ (numbers >> places) with a logical shift; in int32, since few backends multiply uint32."""
     shifted = ops.bitwise_and(ops.right_shift(numbers, places), 2 ** (32 - places) - 1)
     return ops.bitwise_xor(numbers, shifted)
 
 
-def _signed(number):
+def _signed(number: int) -> int:
     """Reinterpret an unsigned 32-bit integer as a signed one."""
     return (number + 2**31) % 2**32 - 2**31

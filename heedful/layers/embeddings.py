@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Shape, Tensor
 from heedful.core.special_tokens import PAD_ID
 from heedful.layers.checks import check_ids
 from heedful.layers.rounding import RoundedKernel, rounds
@@ -45,8 +46,8 @@ class TokenEmbedding(keras.layers.Embedding):
         bias: bool = False,
         mask_zero: bool = False,
         std: float | None = None,
-        embeddings_initializer=None,
-        **kwargs,
+        embeddings_initializer: Any = None,
+        **kwargs: Any,
     ):
         if std is not None and embeddings_initializer is not None:
             raise ValueError("A new table has either a std or an embeddings_initializer.")
@@ -59,7 +60,7 @@ class TokenEmbedding(keras.layers.Embedding):
         self.bias: Any = None
         self.rounded: RoundedKernel | None = None
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         if self.built:
             return
         rank, self.lora_rank = self.lora_rank, None  # enabled below: with the bias before it, as by `enable_lora` later
@@ -71,7 +72,7 @@ class TokenEmbedding(keras.layers.Embedding):
         if rank:
             self.enable_lora(rank, self.lora_alpha)
 
-    def call(self, ids):
+    def call(self, ids: Tensor) -> Tensor:
         """Embed ids (B, T) as (B, T, D).
 
         Raises:
@@ -82,10 +83,10 @@ class TokenEmbedding(keras.layers.Embedding):
         vectors = ops.cast(backend.look_up(self.embeddings, ids), self.compute_dtype)
         return vectors * ops.cast(self.d_model**0.5, vectors.dtype) if self.scale else vectors
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return ops.not_equal(inputs, PAD_ID) if self.mask_zero else previous_mask
 
-    def project(self, features):
+    def project(self, features: Tensor) -> Tensor:
         """Return the logits (B, T, V) of features (B, T, D)."""
         if self.rounded is not None:
             flat = self.rounded.multiply(ops.reshape(features, (-1, self.d_model)))
@@ -95,7 +96,7 @@ class TokenEmbedding(keras.layers.Embedding):
             logits = ops.matmul(features, ops.transpose(table))
         return logits if self.bias is None else logits + ops.cast(self.bias, logits.dtype)
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         """Save table and bias; Keras' `Embedding` would save the table alone. LoRA is merged into it, as there."""
         if not self.lora_enabled:
             keras.layers.Layer.save_own_variables(self, store)
@@ -103,7 +104,7 @@ class TokenEmbedding(keras.layers.Embedding):
         for place, array in enumerate((self.embeddings, *([] if self.bias is None else [self.bias]))):
             store[str(place)] = array
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         if not self.lora_enabled:
             keras.layers.Layer.load_own_variables(self, store)
             return
@@ -112,7 +113,7 @@ class TokenEmbedding(keras.layers.Embedding):
         self.lora_embeddings_b.assign(ops.zeros(self.lora_embeddings_b.shape))  # it is in the table; with the other
         # factor zero too, as Keras sets it, neither would have a gradient
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         for name in ("input_dim", "output_dim", "quantization_config"):
             del config[name]
@@ -124,6 +125,6 @@ class TokenEmbedding(keras.layers.Embedding):
         }  # fmt: skip
 
 
-def writable(biases):
+def writable(biases: Any) -> Any:
     """Return a mask (..., V) of the tokens that may be generated, given their biases or logits (..., V)."""
     return biases > NEVER_WRITTEN / 2

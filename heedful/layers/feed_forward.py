@@ -3,9 +3,12 @@
 Axes: B batch, T length, D d_model, F d_ff.
 """
 
+from typing import Any
+
 import keras
 
 from heedful import backend
+from heedful.backend import Shape, Tensor
 from heedful.config.architecture import choices
 from heedful.layers.dropout import Dropout
 from heedful.layers.projection import Projection
@@ -14,12 +17,12 @@ from heedful.layers.same_shape import SameShape
 ACTIVATIONS = choices("activation")
 
 
-def gelu_tanh(x):
+def gelu_tanh(x: Tensor) -> Tensor:
     """Return the Gaussian error linear unit of `x`, by its approximation with tanh (Hendrycks and Gimpel 2016)."""
     return keras.activations.gelu(x, approximate=True)
 
 
-def activation_function(activation: str):
+def activation_function(activation: str) -> Any:
     """Return the nonlinearity of an activation: a function, or a name that Keras knows.
 
     A gated form has the nonlinearity of its ungated half.
@@ -47,7 +50,7 @@ class FeedForward(SameShape):
     """
 
     def __init__(
-        self, d_model: int, d_ff: int, activation: str = "relu", bias: bool = True, dropout: float = 0.0, **kwargs
+        self, d_model: int, d_ff: int, activation: str = "relu", bias: bool = True, dropout: float = 0.0, **kwargs: Any
     ):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
@@ -61,19 +64,19 @@ class FeedForward(SameShape):
         self.outer = Projection(d_model, name="outer", **options)
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         self.inner.build((None, None, self.d_model))
         if self.gate:
             self.gate.build((None, None, self.d_model))
         self.outer.build((None, None, self.d_ff))
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         """Map (B, T, D) to (B, T, D)."""
         inner = self.inner(x)  # (B, T, F)
         if self.gate:
             inner = inner * self.gate(x)
         return self.outer(self.dropout(inner) if self.dropout else inner)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         own = {"d_model": self.d_model, "d_ff": self.d_ff, "activation": self.activation, "bias": self.bias}
         return super().get_config() | own | {"dropout": self.rate}

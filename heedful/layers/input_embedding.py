@@ -4,12 +4,14 @@ Axes: B batch, T length, D d_model.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import keras
 
+from heedful.backend import Shape, Tensor
 from heedful.config.architecture import choices
 from heedful.layers.dropout import Dropout
+from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.norms import Norm
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 
@@ -31,12 +33,12 @@ class InputEmbedding(keras.layers.Layer):
 
     def __init__(
         self,
-        embedding,
+        embedding: TokenEmbedding,
         positions: str = "sinusoidal",
         max_length: int = 256,
         dropout: float = 0.0,
-        new_norm=None,
-        **kwargs,
+        new_norm: Norm | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if positions not in POSITIONS:
@@ -54,24 +56,24 @@ class InputEmbedding(keras.layers.Layer):
         self.norm = new_norm("norm", policy) if new_norm else None
         self.dropout = Dropout(dropout, name="dropout", dtype=policy)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         if not self.embedding.built:
             self.embedding.build((None, None))
         for part in (self.positions, self.norm):
             if part is not None and not part.built:
                 part.build((None, None, self.embedding.d_model))
 
-    def call(self, ids, positions=None, training=None):
+    def call(self, ids: Tensor, positions: Tensor | None = None, training: bool | None = None) -> Tensor:
         """Map ids (B, T) at `positions`, (T,) or (B, T), to (B, T, D); the positions are 0 to T - 1 if not given."""
         x = self.embedding(ids)
         if self.positions is not None:
             x = self.positions(x, positions=positions)
         return self.dropout(self.norm(x) if self.norm else x, training=training)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape, self.embedding.d_model)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Return the arguments; layers created from them do not share their embedding tables."""
         return super().get_config() | self.arguments | {
             "embedding": keras.saving.serialize_keras_object(self.embedding),
@@ -79,7 +81,7 @@ class InputEmbedding(keras.layers.Layer):
         }  # fmt: skip
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         embedding = keras.saving.deserialize_keras_object(config["embedding"])
         norm = config["new_norm"] and Norm(**config["new_norm"])
         return cls(**config | {"embedding": embedding, "new_norm": norm})

@@ -4,9 +4,12 @@ Attention reads the mask of its input. Keras' own losses and metrics read the ma
 Axes: B batch, T length, V vocabulary.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from heedful.backend import Shape, Tensor
 from heedful.core.special_tokens import PAD_ID
 from heedful.layers.same_shape import SameShape
 
@@ -20,20 +23,20 @@ class PaddingMask(keras.layers.Layer):
     without asking the model for its mask.
     """
 
-    def __init__(self, **options):
+    def __init__(self, **options: Any):
         super().__init__(**options)
         self.built = True  # without weights; otherwise each `fit` traces the model to build this layer
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Do nothing; Keras records the shape for `summary`."""
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape[0] if isinstance(input_shape[0], (list, tuple)) else input_shape
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         return inputs[0] if isinstance(inputs, (list, tuple)) else ops.copy(inputs)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return ops.not_equal(inputs[1] if isinstance(inputs, (list, tuple)) else inputs, PAD_ID)
 
 
@@ -46,14 +49,14 @@ class CausalMask(SameShape):
     its input, or attach a `PaddingMask` to the logits.
     """
 
-    def __init__(self, **options):
+    def __init__(self, **options: Any):
         super().__init__(**options)
         self.built = True
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         return ops.copy(inputs)  # a copy, because Keras keeps a mask that a tensor already has
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         rows = inputs if len(inputs.shape) == 2 else inputs[..., 0]  # (B, T)
         places = ops.cumsum(ops.ones_like(rows, "int32"), axis=1)  # of unknown length in a functional model
         causal = places[:, None, :] <= places[:, :, None]

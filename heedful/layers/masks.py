@@ -3,13 +3,17 @@
 Axes: B batch, T query length, S key length. `valid` (B, S) is True at real tokens, False at padding.
 """
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
+
+from heedful.backend import Tensor
 
 MEANING = "True where a query may attend to a key, False where it must not"
 
 
-def padding(valid):
+def padding(valid: Tensor) -> Tensor:
     """Hide padded keys: (B, S) -> (B, 1, 1, S). Keys may also depend on the query: (B, T, S) -> (B, 1, T, S).
 
     A row without any valid key may attend everywhere: its output is unused, but a softmax over no keys would be NaN.
@@ -23,7 +27,7 @@ def padding(valid):
     return visible[:, None, None, :] if len(visible.shape) == 2 else visible[:, None]
 
 
-def same_segment(segments, key_segments=None):
+def same_segment(segments: Tensor, key_segments: Tensor | None = None) -> Tensor:
     """Hide keys of other segments: segment numbers of the queries (B, T) and of the keys (B, S) -> (B, 1, T, S).
 
     Without `key_segments` the keys have the segments of the queries.
@@ -35,7 +39,7 @@ def same_segment(segments, key_segments=None):
     return ops.equal(segments[:, :, None], key_segments[:, None, :])[:, None]
 
 
-def causal(query_positions, key_positions):
+def causal(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     """Hide keys that come after the query: (T,), (S,) -> (1, 1, T, S).
 
     >>> ops.convert_to_numpy(causal(ops.arange(2), ops.arange(3)))[0, 0].tolist()
@@ -44,7 +48,7 @@ def causal(query_positions, key_positions):
     return (key_positions[None, :] <= query_positions[:, None])[None, None]
 
 
-def checked(visible, sizes):
+def checked(visible: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return an attention mask with the axes (B, N, T, S), each of which may have size 1.
 
     Args:

@@ -4,10 +4,12 @@ Axes: B batch, T length, D d_model.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 
 from heedful import backend
+from heedful.backend import Tensor
 from heedful.config.architecture import choices
 
 KINDS = choices("norm")
@@ -18,7 +20,7 @@ EPSILON = 1e-6  # Keras' default of 1e-3 changes outputs noticeably; reference i
 class LayerNorm(keras.layers.LayerNormalization):
     """Keras' layer over the last axis, computed by `backend.layer_norm`."""
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         normal = backend.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
         return keras.ops.cast(normal, self.compute_dtype)
 
@@ -37,11 +39,11 @@ class Norm:
     epsilon: float = EPSILON
     bias: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"Unknown kind of norm {self.kind!r}: choose one of {', '.join(KINDS)}.")
 
-    def __call__(self, name, dtype=None):
+    def __call__(self, name: str, dtype: Any = None) -> keras.Layer:
         """Return a new layer."""
         if self.kind == "rms":
             layer = keras.layers.RMSNormalization(epsilon=self.epsilon, name=name, dtype=dtype)

@@ -3,14 +3,17 @@
 Axes: B batch, T length, N heads, H head size, D d_model.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Shape, Tensor
 from heedful.layers.same_shape import SameShape
 
 
-def sinusoid(positions, d_model: int, concatenated: bool = False):
+def sinusoid(positions: Tensor, d_model: int, concatenated: bool = False) -> Tensor:
     """Return the sinusoidal encoding of `positions` (..., T) as float32 (..., T, D) (Vaswani et al. 2017, section 3.5).
 
     Dimension pair i has the wavelength 2 pi 10000^(2i / d_model). The paper interleaves sine and cosine;
@@ -25,7 +28,7 @@ def sinusoid(positions, d_model: int, concatenated: bool = False):
     return ops.reshape(ops.stack([sines, cosines], axis=-1), (*ops.shape(positions), d_model))
 
 
-def rotate(x, positions, base: float = 10000.0):
+def rotate(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
     """Rotate each pair of dimensions of `x` (B, T, N, H) by an angle that grows with its position (Su et al. 2021).
 
     Positions enter the dot product of two rotated vectors only through their distance. Dimension i is paired with
@@ -43,18 +46,18 @@ def rotate(x, positions, base: float = 10000.0):
 class SinusoidalPositions(SameShape):
     """Add the sinusoidal encoding of each position to its vector; texts may have any length."""
 
-    def __init__(self, d_model: int, concatenated: bool = False, **kwargs):
+    def __init__(self, d_model: int, concatenated: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         if d_model % 2:
             raise ValueError(f"Sinusoidal positions come in pairs: d_model ({d_model}) must be even.")
         self.d_model, self.concatenated, self.supports_masking = d_model, concatenated, True
 
-    def call(self, x, positions=None):
+    def call(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """Add to `x` (B, T, D) the encodings of `positions`, (T,) or (B, T); 0 to T - 1 if none are given."""
         positions = ops.arange(ops.shape(x)[1]) if positions is None else positions
         return x + ops.cast(sinusoid(positions, self.d_model, self.concatenated), x.dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"d_model": self.d_model, "concatenated": self.concatenated}
 
 
@@ -62,15 +65,15 @@ class SinusoidalPositions(SameShape):
 class LearnedPositions(keras.layers.Layer):
     """Add a learned vector for each position up to `max_length` (Gehring et al. 2017, section 3.1)."""
 
-    def __init__(self, d_model: int, max_length: int, **kwargs):
+    def __init__(self, d_model: int, max_length: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.d_model, self.max_length, self.supports_masking = d_model, max_length, True
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         initializer = keras.initializers.RandomNormal(stddev=0.02)  # small initial values, as in BERT and GPT-2
         self.embeddings = self.add_weight((self.max_length, self.d_model), initializer, name="embeddings")
 
-    def call(self, x, positions=None):
+    def call(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """Add to `x` (B, T, D) the vectors of `positions`, (T,) or (B, T); 0 to T - 1 if none are given."""
         length = ops.shape(x)[1]
         if positions is None:
@@ -82,9 +85,9 @@ class LearnedPositions(keras.layers.Layer):
             positions = ops.arange(length)
         return x + ops.cast(backend.look_up(self.embeddings, positions), x.dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Return the input shape; Keras on PyTorch would try a length that may exceed `max_length`."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"d_model": self.d_model, "max_length": self.max_length}

@@ -3,10 +3,13 @@
 Axes: B batch, T length, D input width, U units.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Shape, Tensor
 from heedful.layers.rounding import RoundedKernel, rounds
 
 
@@ -20,7 +23,7 @@ class Projection(keras.layers.Dense):
 
     rounded = None  # the `RoundedKernel` that replaces the kernel under a `RoundingPolicy`
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if not rounds(self):
             super().build(input_shape)
             return
@@ -28,7 +31,7 @@ class Projection(keras.layers.Dense):
         self.bias = self.add_weight((self.units,), "zeros", trainable=False, name="bias") if self.use_bias else None
         self.built = True
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         shape = ops.shape(inputs)
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
         if self.rounded is None:
@@ -38,14 +41,14 @@ class Projection(keras.layers.Dense):
             flat = flat if self.bias is None else flat + self.bias
         return ops.reshape(self.activation(flat), (*shape[:-1], self.units))
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         """Save the weights; `Dense` would look for its own kernel, which a rounded layer lacks."""
         if self.rounded is None:
             super().save_own_variables(store)
         else:
             keras.layers.Layer.save_own_variables(self, store)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         if self.rounded is None:
             super().load_own_variables(store)
         else:

@@ -3,11 +3,12 @@
 Axes: B batch, T length, S memory length, N heads, D d_model.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 
 from heedful import backend
+from heedful.backend import Shape, Tensor
 from heedful.config.architecture import choices
 from heedful.layers.attention import MultiHeadAttention
 from heedful.layers.dropout import Dropout
@@ -43,7 +44,7 @@ class Residual(SameShape):
         norm: str = "layer",
         norm_epsilon: float = EPSILON,
         bias: bool = True,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if norm_position not in NORM_POSITIONS:
@@ -60,42 +61,42 @@ class Residual(SameShape):
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         several = not isinstance(input_shape[-1], int)  # a shape for each input
         if self.sublayer is not None and not self.sublayer.built:
             self.sublayer.build(*input_shape) if several else self.sublayer.build(input_shape)
         if not self.norm.built:  # as when a reader has called it by itself
             self.norm.build(input_shape[0] if several else input_shape)
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         """Apply the sublayer to `x` (B, T, D), or to the list [x, memory, ...], with residual connection and norm."""
         if self.sublayer is None:
             raise ValueError("A Residual without a sublayer cannot be called; use its `before` and `after`.")
         x, *others = inputs if isinstance(inputs, (list, tuple)) else [inputs]
         return self.after(x, self.sublayer(self.before(x), *others))
 
-    def compute_output_shape(self, input_shape, *others):
+    def compute_output_shape(self, input_shape: Shape, *others: Shape) -> Shape:
         return input_shape if isinstance(input_shape[-1], int) else input_shape[0]
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         """Return the mask of `x`."""
         return previous_mask[0] if isinstance(inputs, (list, tuple)) and previous_mask else previous_mask
 
-    def before(self, x):
+    def before(self, x: Tensor) -> Tensor:
         """Return the input of the sublayer for `x` (B, T, D): norm(x), or x."""
         return self.norm(x) if self.pre else x
 
-    def after(self, x, change):
+    def after(self, x: Tensor, change: Tensor) -> Tensor:
         """Return x + change, or norm(x + change), for the sublayer's output `change`; all (B, T, D)."""
         x = x + self.dropout(change)
         return x if self.pre else self.norm(x)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         sublayer = self.sublayer and keras.saving.serialize_keras_object(self.sublayer)
         return super().get_config() | {"sublayer": sublayer} | self.arguments
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         sublayer = config.get("sublayer")  # missing in models of heedful 0.1.0
         return cls(**config | {"sublayer": sublayer and keras.saving.deserialize_keras_object(sublayer)})
 
@@ -124,7 +125,7 @@ class AttentionSublayer(SameShape):
         norm_epsilon: float = EPSILON,
         keep_weights: bool = False,
         attention: dict[str, Any] | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.arguments = {
@@ -139,13 +140,13 @@ class AttentionSublayer(SameShape):
             None, norm_position, dropout, norm_epsilon=norm_epsilon, name="residual", dtype=self.dtype_policy
         )
 
-    def build(self, *shapes):
+    def build(self, *shapes: Shape) -> None:
         if not self.attention.built:
             self.attention.build()
         if not self.residual.built:
             self.residual.build((None, None, self.attention.d_model))
 
-    def _attend(self, x, **options):
+    def _attend(self, x: Tensor, **options: Any) -> Tensor:
         trace = Trace() if self.keep_weights else None
         attended = self.attention(self.residual.before(x), trace=trace, **options)
         if trace is not None:
@@ -153,7 +154,7 @@ class AttentionSublayer(SameShape):
             self.last_attention_weights = weights if backend.has_values(weights) else None
         return self.residual.after(x, attended)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | self.arguments
 
 
@@ -161,7 +162,7 @@ class AttentionSublayer(SameShape):
 class SelfAttention(AttentionSublayer):
     """Self-attention with its residual connection and norm; arguments as in `AttentionSublayer`."""
 
-    def call(self, x, visible=None):
+    def call(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
         """Map `x` (B, T, D) to (B, T, D); for `visible` and Keras masks see `MultiHeadAttention`."""
         return self._attend(x, visible=visible)
 
@@ -179,6 +180,6 @@ class CrossAttention(AttentionSublayer):
 
     own_options = {"cross": True}
 
-    def call(self, x, memory, visible=None):
+    def call(self, x: Tensor, memory: Tensor, visible: Tensor | None = None) -> Tensor:
         """Let `x` (B, T, D) attend to `memory` (B, S, D); for `visible` and masks see `MultiHeadAttention`."""
         return self._attend(x, memory=memory, visible=visible)

@@ -3,11 +3,14 @@
 Axes: M rows, D input width, U units.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Tensor
 
 PRECISIONS = ("bfloat16", "int8")
 _MOST = 127  # largest int8 magnitude, symmetric around zero
@@ -28,7 +31,7 @@ class RoundingPolicy(keras.DTypePolicy):
         super().__init__("float32")
         self.precision = precision
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"precision": self.precision}
 
 
@@ -41,14 +44,14 @@ class RoundedKernel:
         name: name of the kernel that is rounded.
     """
 
-    def __init__(self, layer, shape, name: str = "kernel"):
+    def __init__(self, layer: keras.Layer, shape: tuple[int, ...], name: str = "kernel"):
         precision = layer.dtype_policy.precision
         self.values = layer.add_weight(shape, "zeros", precision, trainable=False, name=f"{name}_rounded")
         self.scales = None
         if precision == "int8":
             self.scales = layer.add_weight(shape[1:], "ones", trainable=False, name=f"{name}_scales")
 
-    def multiply(self, x):
+    def multiply(self, x: Tensor) -> Tensor:
         """Return x (M, D) times the kernel: float32 (M, U)."""
         kernel = ops.convert_to_tensor(self.values)
         if self.scales is None:
@@ -59,12 +62,12 @@ class RoundedKernel:
         return ops.cast(sums, "float32") * scales * self.scales
 
 
-def rounds(layer):
+def rounds(layer: keras.Layer) -> bool:
     """Return whether a layer stores the weights of its matrix products rounded."""
     return isinstance(layer.dtype_policy, RoundingPolicy)
 
 
-def rounded_values(kernel, precision: str):
+def rounded_values(kernel: np.ndarray, precision: str) -> dict[str, np.ndarray]:
     """Return the weights of a `RoundedKernel` for a float32 kernel (D, U), by the suffixes of their names."""
     if precision == "bfloat16":
         return {"rounded": kernel}  # assigning rounds it

@@ -2,10 +2,12 @@
 
 from keras import ops
 
+from heedful.backend import Tensor
+
 HIDDEN = -1e30  # score of a hidden key: its weight is exactly 0
 
 
-def softmax(scores, visible=None):
+def softmax(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     """Turn float32 scores (..., S) into weights that sum to 1; a weight that is not `visible` is exactly 0."""
     if visible is not None:
         scores = ops.where(visible, scores, HIDDEN)

@@ -5,7 +5,8 @@ Axes: B batch, K hypotheses, S source length, D d_model, V vocabulary.
 
 import dataclasses
 import json
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import h5py
 import keras
@@ -13,6 +14,7 @@ import numpy as np
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Shape, Tensor
 from heedful.config.architecture import Architecture, from_format_1
 from heedful.layers import masks
 from heedful.layers.checks import check_ids
@@ -38,18 +40,26 @@ class Base(SameShape, keras.Model):
         architecture: keyword arguments, see `Architecture`.
     """
 
-    def __init__(self, sizes, *, name: str | None = None, dtype=None, trainable=True, **architecture):
+    def __init__(
+        self,
+        sizes: dict[str, Any],
+        *,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
+        **architecture: Any,
+    ):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
         self.sizes, self.architecture = sizes, Architecture(**architecture)
         self.d_model, self.num_layers = self.architecture.d_model, self.architecture.num_layers
         self.max_length = self.architecture.max_length
 
     @property
-    def parts(self):
+    def parts(self) -> list[keras.Layer]:
         """All layers with weights, in order of creation."""
         raise NotImplementedError
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Create all weights; called by the constructor."""
         for part in self.parts:
             if not part.built:
@@ -58,41 +68,42 @@ class Base(SameShape, keras.Model):
         self.built = True
 
     @property
-    def arguments(self):
+    def arguments(self) -> dict[str, Any]:
         """The keyword arguments of the constructor, without name and dtype."""
         return self.sizes | dataclasses.asdict(self.architecture)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | self.arguments
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Create a model from what `get_config` returned, in this version or in heedful 0.1.0."""
         return cls(**from_format_1(config))
 
-    def build_from_config(self, config: dict[str, Any]):
+    def build_from_config(self, config: dict[str, Any]) -> None:
         """Do nothing: the constructor has built everything."""
 
-    def named(self, inputs):
+    def named(self, inputs: Any) -> dict[str, Tensor]:
         """Return the inputs of a call by their names: ids alone are `{"ids": ids}`."""
         return inputs if isinstance(inputs, dict) else {"ids": inputs}
 
-    def read_ids(self, inputs):
+    def read_ids(self, inputs: Any) -> Tensor | None:
         """Return the input ids (B, T) that the logits belong to; None if the logits belong to whole texts."""
-        return
+        return None
 
-    def check(self, inputs):
+    def check(self, inputs: Any) -> None:
         """Raise `ValueError` if inputs whose values are known hold ids that the model cannot read, see `check_ids`."""
         check_ids(self.named(inputs).get("ids"), self.sizes["vocab_size"])
 
-    def compute_output_shape(self, input_shape, *others):
-        return (*self.read_ids(input_shape), self.output_projection.vocab_size)
+    def compute_output_shape(self, input_shape: Any, *others: Shape) -> Shape:
+        ids: Any = self.read_ids(input_shape)
+        return (*ids, self.output_projection.vocab_size)
 
-    def __call__(self, inputs, *arguments, **options):
+    def __call__(self, inputs: Any, *arguments: Any, **options: Any) -> Any:
         self.check(inputs)
         return super().__call__(inputs, *arguments, **options)
 
-    def fit(self, x=None, y=None, *arguments, **options):
+    def fit(self, x: Any = None, y: Any = None, *arguments: Any, **options: Any) -> keras.callbacks.History:
         """Train as `keras.Model.fit` does, after a check of ids in arrays, or in the first batch of a `PyDataset`.
 
         Raises:
@@ -107,29 +118,36 @@ class Base(SameShape, keras.Model):
         self._check_arrays(first)
         return super().fit(_with_int32(x), _with_int32(y), *arguments, **options)
 
-    def evaluate(self, x=None, y=None, *arguments, **options):
+    def evaluate(self, x: Any = None, y: Any = None, *arguments: Any, **options: Any) -> Any:
         self._check_arrays(x)
         return super().evaluate(_with_int32(x), _with_int32(y), *arguments, **options)
 
-    def predict(self, x, *arguments, **options):
+    def predict(self, x: Any, *arguments: Any, **options: Any) -> Any:
         self._check_arrays(x)
         return super().predict(x, *arguments, **options)
 
-    def _check_arrays(self, x):
+    def _check_arrays(self, x: Any) -> None:
         if isinstance(x, (dict, list, tuple)) or hasattr(x, "shape"):
             self.check(x)
 
-    def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **options):
+    def export(
+        self,
+        filepath: Any,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **options: Any,
+    ) -> Any:
         """Export the model as `keras.Model.export` does, by default with int32 inputs of any batch size and length."""
         signature = self.input_signature if input_signature is None else input_signature
         return super().export(filepath, format, verbose, signature, **options)
 
     @property
-    def input_signature(self):
+    def input_signature(self) -> list[keras.InputSpec]:
         """The inputs that `export` declares: ids (B, T)."""
         return [keras.InputSpec(shape=(None, None), dtype="int32", name="ids")]
 
-    def save(self, filepath, *arguments, **options):
+    def save(self, filepath: str | Path, *arguments: Any, **options: Any) -> None:
         """Save the model as `keras.Model.save` does, in a whole `.h5` by the name under which Keras finds its class."""
         super().save(filepath, *arguments, **options)
         if str(filepath).endswith((".h5", ".hdf5")):
@@ -139,13 +157,13 @@ class Base(SameShape, keras.Model):
                 }
                 file.attrs["model_config"] = json.dumps(named).encode()
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Tensor | None = None) -> dict[str, Any]:
         """Compute the compiled metrics without padding: on JAX the gradient removes the mask from the logits."""
         ids = self.read_ids(x)
         masked = y_pred if ids is None else self.attach_mask((y_pred, ids))
         return super().compute_metrics(x, y, masked, sample_weight)
 
-    def causal_mask(self, ids):
+    def causal_mask(self, ids: Tensor) -> Tensor:
         """Return the mask (1, 1, T, T) that hides the tokens after each of ids (B, T); all visible if there is none."""
         length = ops.shape(ids)[1]
         places = ops.cumsum(ops.ones_like(ids[0])) if length is None else ops.arange(length)  # None: symbolic
@@ -153,11 +171,11 @@ class Base(SameShape, keras.Model):
         return visible if self.architecture.causal_mask else ops.ones_like(visible)
 
     @property
-    def new_norm(self):
+    def new_norm(self) -> Norm:
         """The `Norm` that creates every norm of the model."""
         return Norm(self.architecture.norm, self.architecture.norm_epsilon, self.architecture.bias)
 
-    def new_tables(self, vocab_size: int):
+    def new_tables(self, vocab_size: int) -> tuple[TokenEmbedding, TokenEmbedding]:
         """Return the embedding of one vocabulary and its output projection: one `TokenEmbedding` if tied, or two."""
         chosen = self.architecture
         options = {"scale": chosen.embedding_scale, "std": chosen.embedding_std, "dtype": self.dtype_policy}
@@ -168,7 +186,7 @@ class Base(SameShape, keras.Model):
         projection = TokenEmbedding(vocab_size, self.d_model, name="output_projection", **projects)
         return TokenEmbedding(vocab_size, self.d_model, name="embedding", **options), projection
 
-    def input_options(self):
+    def input_options(self) -> dict[str, Any]:
         """Return the keyword arguments of each `InputEmbedding`."""
         chosen = self.architecture
         return {
@@ -177,7 +195,7 @@ class Base(SameShape, keras.Model):
         }  # fmt: skip
 
 
-def _with_int32(data):
+def _with_int32(data: Any) -> Any:
     """Return arrays, or structures of them, with int32 instead of int64 on JAX, which has no int64 and warns of it."""
     if backend.NAME != "jax" or not (isinstance(data, (dict, list, tuple)) or hasattr(data, "dtype")):
         return data

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.core.special_tokens import PAD_ID
 from heedful.layers import masks
 from heedful.layers.blocks import EncoderBlock, Stack
@@ -15,6 +16,7 @@ from heedful.layers.cache import PrefixedCache
 from heedful.layers.checks import check_ids
 from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.mask_layers import PaddingMask
+from heedful.layers.trace import Trace
 from heedful.models.base import Base, DecodeStep
 
 
@@ -40,7 +42,7 @@ class CausalLM(Base):
             projection.
     """
 
-    def __init__(self, vocab_size: int, **architecture):
+    def __init__(self, vocab_size: int, **architecture: Any):
         super().__init__({"vocab_size": vocab_size}, **architecture)
         self.vocab_size = vocab_size
         policy = self.dtype_policy
@@ -53,20 +55,20 @@ class CausalLM(Base):
         self.build()
 
     @property
-    def parts(self):
+    def parts(self) -> list[keras.Layer]:
         return [self.embedding, self.output_projection, self.text_input, self.decoder]
 
-    def read_ids(self, inputs):
+    def read_ids(self, inputs: Any) -> Tensor | None:
         return self.named(inputs)["ids"]
 
-    def check(self, inputs):
+    def check(self, inputs: Any) -> None:
         check_ids(self.read_ids(inputs), self.vocab_size, causal=True)
 
-    def call(self, inputs, training=None, trace=None):
+    def call(self, inputs: Any, training: bool | None = None, trace: Trace | None = None) -> Tensor:
         """Return the logits (B, T, V) of the token after each position."""
         return self.attach_mask((self.project(self.features(inputs, training, trace)), self.read_ids(inputs)))
 
-    def features(self, inputs, training=None, trace=None):
+    def features(self, inputs: Any, training: bool | None = None, trace: Trace | None = None) -> Tensor:
         """Return the last block's output (B, T, D), from which `project` computes logits."""
         inputs = self.named(inputs)
         ids, segments, positions = inputs["ids"], inputs.get("segments"), inputs.get("positions")
@@ -76,11 +78,11 @@ class CausalLM(Base):
         x = self.text_input(ids, positions=positions, training=training)
         return self.decoder(x, visible=visible, positions=positions, training=training, trace=trace)
 
-    def project(self, features):
+    def project(self, features: Tensor) -> Tensor:
         """Return the logits (B, T, V) of features (B, T, D)."""
         return self.output_projection.project(features)
 
-    def prefill(self, prompts):
+    def prefill(self, prompts: Tensor) -> Prompt:
         """Prefill prompts (B, S), padded with 0; return their `Prompt`. A prompt may be empty."""
         length = prompts.shape[1]
         real = ops.not_equal(prompts, PAD_ID)
@@ -90,11 +92,21 @@ class CausalLM(Base):
         _, caches = self.decoder(self.text_input(prompts), visible=visible, caches=caches, positions=places)
         return Prompt(real[:, None, None, :], ops.sum(ops.cast(real, "int32"), axis=1), caches)
 
-    def empty_cache(self, batch_size, places):
+    def empty_cache(self, batch_size: int, places: int) -> Any:
         """Return empty caches for `places` tokens of each text, one for each block."""
         return [block.attention.empty_cache(batch_size, places) for block in self.decoder.blocks]
 
-    def decode_step(self, ids, memory, past, *, place, positions, visible, attention=False):
+    def decode_step(
+        self,
+        ids: Tensor,
+        memory: Any,
+        past: Any,
+        *,
+        place: Tensor,
+        positions: Tensor,
+        visible: Tensor,
+        attention: bool = False,
+    ) -> DecodeStep:
         """Run one decode step for K continuations of each prompt.
 
         For arguments and results see `Transformer.decode_step`. `positions` count from the end of the prompt, and

@@ -3,11 +3,13 @@
 Axes: B batch, T length, M masked places of a text, D d_model, V vocabulary, C classes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from heedful.backend import Shape, Tensor
 from heedful.core.special_tokens import PAD_ID
 from heedful.layers import masks
 from heedful.layers.blocks import EncoderBlock, Stack
@@ -18,6 +20,7 @@ from heedful.layers.feed_forward import activation_function
 from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.mask_layers import PaddingMask
 from heedful.layers.projection import Projection
+from heedful.layers.trace import Trace
 from heedful.models.base import Base
 
 POOLINGS = ("first", "mean")
@@ -32,13 +35,13 @@ class TextEncoder(Base):
         architecture: keyword arguments, see `Architecture`.
     """
 
-    def __init__(self, vocab_size: int, more_sizes=(), **architecture):
-        super().__init__({"vocab_size": vocab_size, **dict(more_sizes)}, **architecture)
+    def __init__(self, vocab_size: int, more_sizes: Mapping[str, Any] | None = None, **architecture: Any):
+        super().__init__({"vocab_size": vocab_size, **(more_sizes or {})}, **architecture)
         self.vocab_size = vocab_size
         self.convolutions: Convolutions | None = None  # over the input of the first block; not a class attribute, which
         # would hide the layer on torch
 
-    def _assemble(self, embedding):
+    def _assemble(self, embedding: TokenEmbedding) -> None:
         policy = self.dtype_policy
         self.embedding = embedding
         self.text_input = InputEmbedding(embedding, name="text_input", **self.input_options())
@@ -46,10 +49,10 @@ class TextEncoder(Base):
         self.encoder = Stack(EncoderBlock, self.num_layers, blocks, name="encoder", dtype=policy)
 
     @property
-    def parts(self):
+    def parts(self) -> list[keras.Layer]:
         return [self.embedding, self.text_input, self.encoder]
 
-    def encode(self, ids, training=None, trace=None):
+    def encode(self, ids: Tensor, training: bool | None = None, trace: Trace | None = None) -> Tensor:
         """Encode ids (B, T), 0 at padding, as vectors (B, T, D)."""
         training = training if self.encoder.trainable else False  # a frozen encoder has no dropout
         visible = masks.padding(ops.not_equal(ids, PAD_ID))
@@ -58,7 +61,7 @@ class TextEncoder(Base):
             x = self.convolutions(x, ops.not_equal(ids, PAD_ID))
         return self.encoder(x, visible=visible, training=training, trace=trace)
 
-    def pool(self, ids, vectors, pooling: str):
+    def pool(self, ids: Tensor, vectors: Tensor, pooling: str) -> Tensor:
         """Pool the token vectors (B, T, D) of each text into one (B, D): the `first` one, or the `mean`."""
         if pooling == "first":
             return vectors[:, 0]
@@ -79,7 +82,7 @@ class MaskedLM(TextEncoder):
     mask. A projection with activation and a norm precede the output projection, as in BERT.
     """
 
-    def __init__(self, vocab_size: int, **architecture):
+    def __init__(self, vocab_size: int, **architecture: Any):
         super().__init__(vocab_size, **architecture)
         policy = self.dtype_policy
         embedding, self.output_projection = self.new_tables(vocab_size)
@@ -92,18 +95,18 @@ class MaskedLM(TextEncoder):
         self.build()
 
     @property
-    def parts(self):
+    def parts(self) -> list[keras.Layer]:
         return [*super().parts, self.transform, self.transform_norm, self.output_projection]
 
-    def read_ids(self, inputs):
+    def read_ids(self, inputs: Any) -> Tensor | None:
         return self.named(inputs)["ids"]
 
-    def call(self, inputs, training=None, trace=None):
+    def call(self, inputs: Any, training: bool | None = None, trace: Trace | None = None) -> Tensor:
         """Return the logits (B, T, V) of the token at each position."""
         ids = self.read_ids(inputs)
         return self.attach_mask((self.project(self.features(ids, training, trace)), ids))
 
-    def features(self, inputs, training=None, trace=None):
+    def features(self, inputs: Any, training: bool | None = None, trace: Trace | None = None) -> Tensor:
         """Return the input of `project`: (B, T, D), or (B, M, D) at `places` (B, M) if those are given."""
         inputs = self.named(inputs)
         vectors = self.encode(inputs["ids"], training, trace)
@@ -111,7 +114,7 @@ class MaskedLM(TextEncoder):
             vectors = ops.take_along_axis(vectors, inputs["places"][..., None], axis=1)
         return self.transform_norm(self.transform(vectors))
 
-    def project(self, features):
+    def project(self, features: Tensor) -> Tensor:
         """Return the logits (B, T, V) of features (B, T, D)."""
         return self.output_projection.project(features)
 
@@ -140,10 +143,10 @@ class Classifier(TextEncoder):
         pooler_activation: str = "tanh",
         convolutions: Sequence[int] = (),
         several_labels: bool = False,
-        **architecture,
+        **architecture: Any,
     ):
         architecture |= {"output_bias": False}  # for a vocabulary; the class projection has its own bias
-        sizes = {"num_classes": num_classes, "pooling": pooling, "pooler_activation": pooler_activation}
+        sizes: dict[str, Any] = {"num_classes": num_classes, "pooling": pooling, "pooler_activation": pooler_activation}
         if convolutions:
             sizes["convolutions"] = tuple(convolutions)
         if several_labels:
@@ -167,18 +170,18 @@ class Classifier(TextEncoder):
         self.build()
 
     @property
-    def parts(self):
+    def parts(self) -> list[keras.Layer]:
         optional = [part for part in (self.convolutions, self.pooler) if part]
         return [*super().parts, *optional, self.output_projection]
 
-    def compute_output_shape(self, input_shape, *others):
+    def compute_output_shape(self, input_shape: Shape, *others: Shape) -> Shape:
         return (self.named(input_shape)["ids"][0], self.num_classes)
 
-    def call(self, inputs, training=None, trace=None):
+    def call(self, inputs: Any, training: bool | None = None, trace: Trace | None = None) -> Tensor:
         """Return the logits (B, C) of each text's class."""
         return self.output_projection.project(self.features(inputs, training, trace))[:, 0]
 
-    def features(self, inputs, training=None, trace=None):
+    def features(self, inputs: Any, training: bool | None = None, trace: Trace | None = None) -> Tensor:
         """Return one vector per text (B, 1, D), from which `output_projection` computes logits."""
         ids = self.named(inputs)["ids"]
         pooled = self.pool(ids, self.encode(ids, training, trace), self.pooling)[:, None]

@@ -1,6 +1,9 @@
 """Copies of a trained model with matrix products in another precision."""
 
 import threading
+from typing import Any
+
+import keras
 
 from heedful import backend
 from heedful.core.storage import name_in_model
@@ -8,7 +11,7 @@ from heedful.layers.rounding import RoundingPolicy, rounded_values
 from heedful.models.ensemble import Ensemble
 
 
-def in_precision(model, precision: str):
+def in_precision(model: Any, precision: str) -> Any:
     """Return a copy of a model whose matrix products are in `precision`; it cannot be trained.
 
     Everything else is float32 in the copy. A model that already has this precision is returned as is.
@@ -41,10 +44,11 @@ class Precisions:
         model: see `in_precision`. After further training call `refresh` to update the copies.
     """
 
-    def __init__(self, model):
-        self._model, self._copies, self._lock = model, {}, threading.Lock()
+    def __init__(self, model: Any):
+        self._model, self._lock = model, threading.Lock()
+        self._copies: dict[str, Any] = {}
 
-    def __getitem__(self, precision: str):
+    def __getitem__(self, precision: str) -> Any:
         with self._lock:
             if precision not in self._copies:
                 self._copies[precision] = in_precision(self._model, precision)
@@ -57,7 +61,7 @@ class Precisions:
                 _update(copy, self._model)
 
 
-def _update(copy, model):
+def _update(copy: Any, model: Any) -> None:
     """Copy the weights of a model to its copy, which may be the model itself."""
     if isinstance(model, Ensemble):
         for one, other in zip(copy.models, model.models, strict=True):
@@ -66,7 +70,7 @@ def _update(copy, model):
         _copy_weights(copy, model)
 
 
-def _copy_weights(copy, model):
+def _copy_weights(copy: keras.Model, model: keras.Model) -> None:
     """Copy the weights of a single model, rounded where the copy stores them rounded."""
     weights = {name_in_model(variable): variable for variable in model.variables}
     for variable in copy.variables:

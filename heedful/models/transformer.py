@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.core.special_tokens import PAD_ID
 from heedful.layers import masks
 from heedful.layers.blocks import DecoderBlock, DecoderCache, EncoderBlock, Stack
@@ -43,7 +44,7 @@ class Transformer(Base):
         architecture: keyword arguments, see `Architecture`: `num_layers`, `d_model`, `num_heads`, `d_ff`, ...
     """
 
-    def __init__(self, source_vocab_size: int, target_vocab_size: int, **architecture):
+    def __init__(self, source_vocab_size: int, target_vocab_size: int, **architecture: Any):
         super().__init__(
             {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}, **architecture
         )
@@ -56,7 +57,7 @@ class Transformer(Base):
                 f"{target_vocab_size} entries: use a joint tokenizer or tie='target'."
             )
 
-        def new_table(size, name: str, **more):
+        def new_table(size: int, name: str, **more: Any) -> TokenEmbedding:
             options = {"scale": chosen.embedding_scale, "std": chosen.embedding_std, "dtype": policy} | more
             return TokenEmbedding(size, self.d_model, name=name, **options)
 
@@ -79,28 +80,28 @@ class Transformer(Base):
         self.build()
 
     @property
-    def parts(self):
+    def parts(self) -> list[keras.Layer]:
         tables = self.source_embedding, self.target_embedding, self.output_projection
         return [*tables, self.source_input, self.target_input, self.encoder, self.decoder]
 
-    def read_ids(self, inputs):
+    def read_ids(self, inputs: Any) -> Tensor | None:
         return _unpack(inputs)[1]
 
-    def check(self, inputs):
+    def check(self, inputs: Any) -> None:
         source, target = _unpack(inputs)
         check_ids(source, self.source_vocab_size, "source ids")
         check_ids(target, self.target_vocab_size, "target ids", causal=True)
 
     @property
-    def input_signature(self):
+    def input_signature(self) -> list[Any]:
         return [{side: keras.InputSpec(shape=(None, None), dtype="int32", name=side) for side in ("source", "target")}]
 
-    def call(self, inputs, training=None, trace=None):
+    def call(self, inputs: Any, training: bool | None = None, trace: Trace | None = None) -> Tensor:
         """Return the logits (B, T, V) of the token after each target position."""
         logits = self.project(self.features(inputs, training, trace))
         return self.attach_mask((logits, _unpack(inputs)[1]))
 
-    def features(self, inputs, training=None, trace=None):
+    def features(self, inputs: Any, training: bool | None = None, trace: Trace | None = None) -> Tensor:
         """Return the decoder's output (B, T, D), from which `project` computes logits."""
         # Pass `training` to the outermost layers explicitly. On JAX `fit` runs `call` without the Keras call context
         # from which layers would otherwise take it, and dropout would silently be off.
@@ -111,11 +112,18 @@ class Transformer(Base):
             memory_visible = masks.same_segment(target_packing.segments, source_packing.segments)
         return self.decode(target, memory, memory_visible, training, trace, *target_packing)
 
-    def project(self, features):
+    def project(self, features: Tensor) -> Tensor:
         """Return the logits (B, T, V) of features (B, T, D)."""
         return self.output_projection.project(features)
 
-    def encode(self, source, training=None, trace=None, segments=None, positions=None):
+    def encode(
+        self,
+        source: Tensor,
+        training: bool | None = None,
+        trace: Trace | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
         """Encode source ids (B, S); return the memory (B, S, D) and its mask (B, 1, 1 or S, S)."""
         training = training if self.encoder.trainable else False  # a frozen encoder has no dropout
         visible = masks.padding(ops.not_equal(source, PAD_ID)) if segments is None else masks.same_segment(segments)
@@ -123,7 +131,16 @@ class Transformer(Base):
         memory = self.encoder(x, visible=visible, positions=positions, training=training, trace=trace)
         return memory, visible
 
-    def decode(self, target, memory, memory_visible, training=None, trace=None, segments=None, positions=None):
+    def decode(
+        self,
+        target: Tensor,
+        memory: Any,
+        memory_visible: Tensor,
+        training: bool | None = None,
+        trace: Trace | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
         """Decode target ids (B, T) with a causal mask; return features (B, T, D)."""
         x = self.target_input(target, positions=positions, training=training)
         visible = self.causal_mask(target)
@@ -137,16 +154,26 @@ class Transformer(Base):
         for part in (self.source_embedding, self.source_input, self.encoder):
             part.trainable = False
 
-    def prefill(self, source):
+    def prefill(self, source: Tensor) -> Any:
         """Encode source ids (B, S) for generation; return their `Memory`."""
         memory, visible = self.encode(source)
         return Memory(visible, [block.cross_attention.project_memory(memory) for block in self.decoder.blocks])
 
-    def empty_cache(self, batch_size, places):
+    def empty_cache(self, batch_size: int, places: int) -> Any:
         """Return empty caches for `places` tokens of each sentence, one for each decoder block."""
         return [block.attention.empty_cache(batch_size, places) for block in self.decoder.blocks]
 
-    def decode_step(self, ids, memory, past, *, place, positions, visible, attention=False):
+    def decode_step(
+        self,
+        ids: Tensor,
+        memory: Any,
+        past: Any,
+        *,
+        place: Tensor,
+        positions: Tensor,
+        visible: Tensor,
+        attention: bool = False,
+    ) -> DecodeStep:
         """Run one decode step: read one id of each of K hypotheses per sentence, and score the next tokens.
 
         The K hypotheses of a sentence are K queries that share its memory and its cache. `visible` selects the cached
@@ -184,14 +211,14 @@ class Packing(NamedTuple):
     positions: Any = None
 
 
-def _packing(inputs, side):
+def _packing(inputs: Any, side: str) -> Packing:
     """Return the `Packing` of a side."""
     if not isinstance(inputs, dict) or f"{side}_segments" not in inputs:
         return Packing()
     return Packing(inputs[f"{side}_segments"], inputs[f"{side}_positions"])
 
 
-def _unpack(inputs):
+def _unpack(inputs: Any) -> tuple[Tensor, Tensor]:
     if isinstance(inputs, dict):
         return inputs["source"], inputs["target"]
     source, target = inputs

@@ -6,12 +6,13 @@ Axes: W sentences of one call of the search, S source length, K hypotheses, P re
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from heedful import backend
+from heedful.backend import Tensor
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import END_ID, START_ID
@@ -22,7 +23,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.beam_search import BeamSearch
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room, until_end
 from heedful.decoding.constraints import TokenConstraints
-from heedful.decoding.search import advance, first_state, new_setup, search, unfinished
+from heedful.decoding.search import LoopState, Setup, advance, first_state, new_setup, search, unfinished
 from heedful.decoding.shared_state import SharedState
 from heedful.decoding.strategies import Greedy, Number, Sampling, from_settings
 
@@ -125,11 +126,11 @@ class BatchSearch:
         """Return the maximum result length for a source of `length` tokens."""
         return self.decode.length_limit(length, self.model.max_length)
 
-    def _query(self, ids, number, prefix, limit=None):
+    def _query(self, ids: list[int], number: int, prefix: list[int], limit: int | None = None) -> "_Query":
         most = self.length_limit(len(ids))
         return _Query(ids, number, prefix, most if limit is None else min(most, limit))
 
-    def _run_all(self, queries, whole=False):
+    def _run_all(self, queries: "Sequence[_Query]", whole: bool = False) -> list[Any]:
         """Return the candidates of each query, or None if it needs more tokens than expected."""
         workers, slots = 1 if self.brief else backend.workers(), self.decode.batch_size
         # The parts do not depend on the number of devices: in bfloat16 a result may depend on its part.
@@ -140,7 +141,7 @@ class BatchSearch:
         least = most if self.brief else slots
         return run_by_length(lengths, lambda order: _parts(order, lengths, most, least), run, workers)
 
-    def _run(self, queries, chosen, whole):
+    def _run(self, queries: "Sequence[_Query]", chosen: Sequence[int], whole: bool) -> list[Any]:
         """Return the candidates of the chosen queries, at the expected capacity or, with `whole`, the largest."""
         queries = [queries[index] for index in chosen]
         arguments, capacity = self._arguments(queries, whole, SENTENCES_PER_SLOT * self.decode.batch_size)
@@ -153,7 +154,7 @@ class BatchSearch:
             for row in range(len(queries))
         ]
 
-    def _arguments(self, queries, whole, slots):
+    def _arguments(self, queries: "Sequence[_Query]", whole: bool, slots: int) -> tuple[dict[str, Any], int]:
         """Return the arguments of the compiled search by name, and its capacity."""
         count = next_power_of_two(len(queries), slots)
         lengths = np.array([len(query.source) for query in queries])
@@ -176,72 +177,74 @@ class BatchSearch:
             arguments["numbers"] = self._numbers()
         return arguments, capacity
 
-    def _varied(self):
+    def _varied(self) -> list[bool]:
         """Return for each of `VARYING` whether this search uses it with another value than its default."""
         used = self.decode.in_use(self.scored)
         return [used.get(one.name, one.default) != one.default for one in VARYING]
 
-    def _numbers(self):
+    def _numbers(self) -> np.ndarray:
         """Return the settings `VARYING` and their inverses as an input of the program: (2, N)."""
         values = np.array([max(getattr(self.decode, one.name), LEAST_NUMBER) for one in VARYING], np.float32)
         return np.stack([values, 1 / values])
 
-    def _read(self, queries, rows):
+    def _read(self, queries: "Sequence[_Query]", rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the argument of `prefill` (W, S), and the first input token of each sentence (W,)."""
         longest = round_up(max(len(query.source) for query in queries) + 1, STEP, self.model.max_length)
         sources = Ragged.of([query.source for query in queries])
         return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
 
-    def _capacity(self, read, limit):
+    def _capacity(self, read: int, limit: int) -> int:
         """Return the capacity for inputs of `read` tokens and results of up to `limit` tokens."""
         return min(round_up(read * self.shared.length_ratio + 4, STEP), limit)
 
-    def _program(self, kind, capacity, arguments):
+    def _program(self, kind: str, capacity: int, arguments: Mapping[str, Any]) -> Callable[..., Any]:
         """Return a compiled program: `search`, or for streaming `begin` and `advance`, one step."""
         names, shapes = tuple(arguments), tuple(array.shape for array in arguments.values())
         settings = _program_settings(self.decode), self.forbidden, self.scored, self.brief
         key = kind, self.model, settings, capacity, names, shapes
 
-        def create():
+        def create() -> Callable[..., Any]:
             functions = {"search": self._search, "begin": self._begin, "advance": self._advance}
             function = functools.partial(functions[kind], capacity, names)
             return backend.compiled(function, self.model, loop=True, brief=self.brief)
 
         return self.shared.programs.get(key, create)
 
-    def _search(self, capacity, names, *values):
+    def _search(self, capacity: int, names: tuple[str, ...], *values: Any) -> tuple[Any, ...]:
         given = dict(zip(names, values, strict=True))
         inputs, slots = (given["source"], given["first"], given["limits"]), self.decode.batch_size
         strategy, constraints = self._strategy(given), self._constraints(given)
         return tuple(search(self.model, *inputs, strategy, constraints, slots=slots, capacity=capacity))
 
-    def _begin(self, capacity, names, *values):
+    def _begin(self, capacity: int, names: tuple[str, ...], *values: Any) -> LoopState:
         given = dict(zip(names, values, strict=True))
         return first_state(self._setup(self.model.prefill(given["source"]), capacity, given))
 
-    def _advance(self, capacity, names, state, *values):
+    def _advance(
+        self, capacity: int, names: tuple[str, ...], state: LoopState, *values: Any
+    ) -> tuple[LoopState, Tensor, Tensor]:
         setup = self._setup(state.memory, capacity, dict(zip(names, values, strict=True)))
         state = advance(setup, state)
         return state, state.hypotheses.last[0, 0], unfinished(setup, state)
 
-    def _setup(self, memory, capacity, given):
+    def _setup(self, memory: Any, capacity: int, given: Mapping[str, Any]) -> Setup:
         strategy, constraints = self._strategy(given), self._constraints(given)
         return new_setup(self.model, memory, given["first"], given["limits"], strategy, constraints, capacity=capacity)
 
-    def _settings(self, given):
+    def _settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings by name; each of `VARYING` is a `Number`, or None at its default."""
         settings = {one.name: getattr(self.decode, one.name) for one in dataclasses.fields(self.decode)}
         for index, (one, varied) in enumerate(zip(VARYING, self._varied(), strict=True)):
             settings[one.name] = Number(given["numbers"][0, index], given["numbers"][1, index]) if varied else None
         return settings
 
-    def _constraints(self, given):
+    def _constraints(self, given: Mapping[str, Any]) -> TokenConstraints:
         return from_settings(
             TokenConstraints, self._settings(given), end_id=END_ID, forbidden=self.forbidden,
             min_lengths=given.get("min_lengths"), prefix=given.get("prefix"),
         )  # fmt: skip
 
-    def _strategy(self, given):
+    def _strategy(self, given: Mapping[str, Any]) -> Any:
         decode, settings = self.decode, self._settings(given) | {"end_id": END_ID}
         if decode.sample:
             return from_settings(Sampling, settings, scored=True, numbers=given["randoms"], width=decode.n_best)
@@ -249,7 +252,7 @@ class BatchSearch:
             return from_settings(Greedy, settings, scored=self.scored)
         return from_settings(BeamSearch, settings, width=decode.beam_size, kept=decode.n_best)
 
-    def _randoms(self, queries, count, capacity):
+    def _randoms(self, queries: "Sequence[_Query]", count: int, capacity: int) -> np.ndarray:
         """Return a uniform random number for each token that may be drawn: (W + 1, K, C).
 
         They depend only on the seed and the sentence number, which key a counter-based generator.
@@ -271,13 +274,13 @@ class _Query(NamedTuple):
     limit: int
 
 
-def _program_settings(decode):
+def _program_settings(decode: DecodeConfig) -> tuple[Any, ...]:
     """Return what a search is compiled for: the values of settings, but of `VARYING` only which have another value."""
     values = {one.name: getattr(decode, one.name) for one in dataclasses.fields(decode) if one.name not in FREE}
     return tuple((values | {one.name: values[one.name] != one.default for one in VARYING}).items())
 
 
-def _parts(order, lengths, most, least):
+def _parts(order: Sequence[int], lengths: Sequence[int], most: int, least: int) -> Iterator[Any]:
     """Cut indices, longest source first, into parts of up to `most`, or at least `least` where lengths differ."""
     start = 0
     while start < len(order):

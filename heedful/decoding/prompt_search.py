@@ -1,6 +1,9 @@
 """A search for language models: prompts in, continuations out."""
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from heedful.config import DecodeConfig
 from heedful.data.lengths import round_up
@@ -32,10 +35,10 @@ class PromptSearch(BatchSearch):
         """Return the maximum number of tokens after a prompt of `length` tokens; the last one is never read back."""
         return min(self.decode.max_length, self.model.max_length - length + 1)
 
-    def _read(self, queries, rows):
+    def _read(self, queries: Sequence[Any], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         longest = min(round_up(max(len(query.source) for query in queries), STEP), self.model.max_length)
         before = Ragged.of([query.source[:-1] for query in queries])
         return before.padded(rows, longest), padded([query.source[-1] for query in queries], len(rows))
 
-    def _capacity(self, read, limit):
+    def _capacity(self, read: int, limit: int) -> int:
         return round_up(limit, 2 * STEP)

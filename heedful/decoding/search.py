@@ -193,10 +193,10 @@ def results(setup: Setup, state: LoopState) -> SearchResults:
     return SearchResults(ops.where(within, found.tokens[:count], 0), found.scores[:count], found.complete[:count])
 
 
-def _replace_done(setup, state, done):
+def _replace_done(setup: Setup, state: LoopState, done: Tensor) -> LoopState:
     """Store the results of the `done` sentences (B,), and give their slots to waiting ones."""
 
-    def replace_first(state, done):
+    def replace_first(state: LoopState, done: Tensor) -> tuple[LoopState, Tensor]:
         slot = ops.cast(ops.argmax(ops.cast(done, "int32")), "int32")
         state = _admit(setup, _store(setup, state, slot), slot)
         return state, ops.logical_and(done, ops.not_equal(ops.arange(setup.slots, dtype="int32"), slot))
@@ -204,7 +204,7 @@ def _replace_done(setup, state, done):
     return ops.while_loop(lambda state, done: ops.any(done), replace_first, (state, done))[0]
 
 
-def _store(setup, state, slot):
+def _store(setup: Setup, state: LoopState, slot: Tensor) -> LoopState:
     """Store the results of the sentence in a slot."""
     number = ops.take(state.sentence, slot[None], axis=0)[0]
     hypotheses = map_structure(lambda x: ops.take(x, slot[None], axis=0), state.hypotheses)
@@ -216,7 +216,7 @@ def _store(setup, state, slot):
     return state._replace(found=map_structure(lambda x, row: _set_row(x, number, row), state.found, result))
 
 
-def _admit(setup, state, slot):
+def _admit(setup: Setup, state: LoopState, slot: Tensor) -> LoopState:
     """Give a slot to the next waiting sentence, if any."""
     following = ops.minimum(state.waiting, setup.count)
     state = state._replace(
@@ -234,7 +234,7 @@ def _admit(setup, state, slot):
     )
 
 
-def _visible(ancestors, in_time):
+def _visible(ancestors: Tensor, in_time: Tensor) -> Tensor:
     """Return the mask (B, 1, K, C x K) of the cached tokens that each hypothesis sees; K tokens share a place.
 
     Args:
@@ -249,12 +249,12 @@ def _visible(ancestors, in_time):
     return ops.reshape(visible, (-1, 1, width, capacity * width))
 
 
-def _reading(hypotheses, ids):
+def _reading(hypotheses: Any, ids: Tensor) -> Any:
     """Return hypotheses with `ids` (B,) as their next input tokens."""
     return hypotheses._replace(last=ops.broadcast_to(ids[:, None], ops.shape(hypotheses.last)))
 
 
-def _refilled(x, slot, slots, all_rows, number):
+def _refilled(x: Tensor, slot: Tensor, slots: int, all_rows: Tensor, number: Tensor) -> Tensor:
     """Return `x` with sentence `number` of `all_rows` in one of its `slots`; a sentence may have several rows."""
     each = x.shape[0] // slots
     other_axes = [0] * (len(x.shape) - 1)
@@ -262,6 +262,6 @@ def _refilled(x, slot, slots, all_rows, number):
     return ops.slice_update(x, (slot * each, *other_axes), rows)
 
 
-def _set_row(x, index, row):
+def _set_row(x: Tensor, index: Tensor, row: Tensor) -> Tensor:
     """Return `x` with `row` (1, ...) at `index` of its first axis."""
     return ops.slice_update(x, (index, *[0] * (len(x.shape) - 1)), ops.cast(row, x.dtype))

@@ -8,7 +8,7 @@ Axes: A admitted sentences, B slots, S source length, C capacity in tokens, P re
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from keras import ops
 from keras.tree import map_structure
 
 from heedful import backend
+from heedful.backend import Tensor
 from heedful.config import DecodeConfig
 from heedful.core.special_tokens import START_ID
 from heedful.data.examples import source_ids
@@ -23,7 +24,7 @@ from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import Candidate, until_end
-from heedful.decoding.search import LoopState, advance, first_state, new_setup, unfinished
+from heedful.decoding.search import LoopState, Setup, advance, first_state, new_setup, unfinished
 from heedful.decoding.shared_state import SharedState
 
 SOURCE_LENGTH = 32  # tokens of a source, the end token included, in a slot
@@ -78,7 +79,7 @@ class SlotSearch:
         for start in range(0, len(by_length), ADMITTED[-1]):
             self._admit_part(dict(by_length[start : start + ADMITTED[-1]]))
 
-    def _admit_part(self, sentences):
+    def _admit_part(self, sentences: Mapping[Any, list[int]]) -> None:
         """Admit up to `ADMITTED[-1]` sentences of similar length."""
         sources, decode = list(sentences.values()), self.search.decode
         chosen = [slot for slot, ticket in enumerate(self.tickets) if ticket is None][: len(sources)]
@@ -139,11 +140,11 @@ class SlotSearch:
             self.run(1, self.slots)
             self.tickets = [None] * self.slots
 
-    def _lengths(self):
+    def _lengths(self) -> list[int]:
         """Return the lengths of sources for which admission is compiled, shortest first."""
         return sorted({(self.source_length + 1) // 2, self.source_length})
 
-    def _program(self, kind, size=()):
+    def _program(self, kind: str, size: tuple[int, ...] = ()) -> Callable[..., Any]:
         """Return a compiled program: `begin`, `admit` (`size`: sentences and their length), or `segment`."""
         key = "slots", kind, size, self.slots, self.source_length, self.search.decode, self.model
         function = getattr(self, f"_{kind}")
@@ -151,7 +152,9 @@ class SlotSearch:
             key, lambda: backend.compiled(function, self.model, loop=kind == "segment", overwrite=kind != "begin")
         )
 
-    def _setup(self, memory, limits=None, least=None, numbers=None):
+    def _setup(
+        self, memory: Any, limits: Tensor | None = None, least: Tensor | None = None, numbers: Tensor | None = None
+    ) -> Setup:
         limits = ops.zeros((self.slots,), "int32") if limits is None else limits
         numbers = self.search._numbers() if numbers is None else numbers  # unused, where no token is chosen
         given = {"min_lengths": least, "randoms": None, "numbers": numbers}
@@ -159,12 +162,12 @@ class SlotSearch:
         first = ops.full((self.slots,), START_ID, "int32")
         return new_setup(self.model, memory, first, limits, strategy, constraints, capacity=self.capacity, ring=True)
 
-    def _begin(self, source):
+    def _begin(self, source: Tensor) -> LoopState:
         """Return a state without sentences; `source` is nothing but padding."""
         setup = self._setup(self.model.prefill(source))
         return first_state(setup)._replace(sentence=ops.full((self.slots,), self.slots, "int32"))
 
-    def _admit(self, state: LoopState, source, places):
+    def _admit(self, state: LoopState, source: Tensor, places: Tensor) -> LoopState:
         """Write new sentences (A, S) into the slots `places` (A,)."""
         places = ops.convert_to_tensor(places)
         memory = self.model.prefill(source)
@@ -172,13 +175,13 @@ class SlotSearch:
         setup = self._setup(state.memory)
         fresh = setup.fresh._replace(last=ops.full_like(setup.fresh.last, START_ID))
 
-        def written(old, new):
+        def written(old: Tensor, new: Tensor) -> Tensor:
             """Return `old`, in which the slots have the rows of `new`; a sentence may have several rows."""
             each = old.shape[0] // self.slots
             rows = ops.reshape(places[:, None] * each + ops.arange(each, dtype="int32"), (-1, 1))
             return ops.scatter_update(old, rows, ops.cast(new, old.dtype))
 
-        def fresh_rows(old, new):
+        def fresh_rows(old: Tensor, new: Tensor) -> Tensor:
             return written(old, ops.repeat(new, places.shape[0], axis=0))
 
         return state._replace(
@@ -188,14 +191,23 @@ class SlotSearch:
             hypotheses=map_structure(fresh_rows, state.hypotheses, fresh),
         )
 
-    def _segment(self, state: LoopState, limits, least, active, steps, enough, numbers):
+    def _segment(
+        self,
+        state: LoopState,
+        limits: Tensor,
+        least: Tensor,
+        active: Tensor,
+        steps: Tensor,
+        enough: Tensor,
+        numbers: Tensor,
+    ) -> tuple[LoopState, Tensor, Any]:
         """Advance all slots; return the state, the sentence of each slot (B,), and the results (B, P, C)."""
         limits, least, active, numbers = (ops.convert_to_tensor(array) for array in (limits, least, active, numbers))
         setup = self._setup(state.memory, limits, least, numbers)
         state = state._replace(sentence=ops.where(active, state.sentence, self.slots))
         end, begun = state.clock + steps, ops.sum(ops.cast(active, "int32"))
 
-        def goes_on(state):
+        def goes_on(state: LoopState) -> Tensor:
             finished = begun - ops.sum(ops.cast(state.sentence < self.slots, "int32"))
             return ops.logical_and(ops.logical_and(unfinished(setup, state), state.clock < end), finished < enough)
 
@@ -205,7 +217,7 @@ class SlotSearch:
         return state, state.sentence, (tokens, state.found.scores[: self.slots], state.found.complete[: self.slots])
 
 
-def _padded(array, shape):
+def _padded(array: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return an array, padded with zeros along all axes but the first to a larger shape."""
     missing = [(0, wanted - size) for size, wanted in zip(array.shape[1:], shape[1:], strict=True)]
     return ops.pad(array, [(0, 0), *missing]) if any(after for _, after in missing) else array

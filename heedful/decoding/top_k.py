@@ -7,6 +7,8 @@ groups first.
 Axes: V vocabulary, G groups, M members of a group.
 """
 
+from typing import Any
+
 from keras import ops
 
 from heedful import backend
@@ -60,7 +62,7 @@ def log_normaliser(logits: Tensor) -> Tensor:
     return top[..., 0] + ops.log(ops.sum(ops.concatenate([sums, ops.exp(rest - top)], axis=-1), axis=-1))
 
 
-def _grouped(scores):
+def _grouped(scores: Tensor) -> Any:
     """Split (..., V) into a table (..., M, G), with entry m x G + g at (m, g), and a rest of fewer than M entries."""
     size = scores.shape[-1]
     groups = size // MEMBERS

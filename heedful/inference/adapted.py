@@ -53,7 +53,7 @@ class AdapterSwitch:
                 self._assign(name)
             yield
 
-    def _assign(self, name):
+    def _assign(self, name: str) -> None:
         adapter = self.adapters.get(name)
         values: Mapping[str, np.ndarray] = merged(self._base, adapter, name) if adapter else self._base
         for own_name, variable in self._variables.items():
@@ -71,17 +71,17 @@ class AdaptedSearch:
         adapter: name of the adapter; empty: the base.
     """
 
-    def __init__(self, search, switch: AdapterSwitch, adapter: str):
+    def __init__(self, search: Any, switch: AdapterSwitch, adapter: str):
         self._search, self._switch, self._adapter = search, switch, adapter
         self.decode, self.model, self.forbidden = search.decode, search.model, search.forbidden
         self.length_limit = search.length_limit
 
-    def __call__(self, *arguments, **options):
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Search as the original does."""
         with self._switch.applied(self._adapter):
             return self._search(*arguments, **options)
 
-    def stream(self, *arguments):
+    def stream(self, *arguments: Any) -> Iterator[int]:
         """Yield ids as the original does; other threads may use other adapters between two of them."""
         steps = iter(self._search.stream(*arguments))
         while True:

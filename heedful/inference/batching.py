@@ -3,13 +3,16 @@
 Axes: B texts of a batch, T length with start and end token.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from heedful import backend
 from heedful.data.examples import enclosed
 from heedful.data.lengths import cut, next_power_of_two, round_up, run_by_length
 from heedful.data.ragged import Ragged
-from heedful.inference.predictor import warn_of_cut_texts
+from heedful.inference.predictor import Warn, warn_of_cut_texts
 
 STEP = 8  # lengths are rounded up to multiples of this
 
@@ -24,11 +27,11 @@ class BatchedProgram:
         batch_size: B.
     """
 
-    def __init__(self, function, model, length, batch_size=64):
+    def __init__(self, function: Callable[..., Any], model: Any, length: int, batch_size: int = 64):
         self.length, self.batch_size = length, batch_size
         self._program = backend.compiled(function, model)
 
-    def __call__(self, texts, warn=None):
+    def __call__(self, texts: Sequence[list[int]], warn: Warn | None = None) -> list[Any]:
         """Return one row for each list of ids in `texts`; `warn` as in `warn_of_cut_texts`."""
         most = self.length - 2
         messages = [
@@ -39,7 +42,7 @@ class BatchedProgram:
         warn_of_cut_texts(messages, warn)
         texts = [ids[:most] for ids in texts]
 
-        def run(chosen):
+        def run(chosen: Sequence[int]) -> np.ndarray:
             size = next_power_of_two(len(chosen), self.batch_size)
             length = round_up(len(texts[chosen[0]]) + 2, STEP, self.length)
             rows = np.where(np.arange(size) < len(chosen), np.arange(size), -1)

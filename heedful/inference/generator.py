@@ -1,17 +1,20 @@
 """Text generation: a language model with its tokenizer."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from heedful.config import OF_SOURCE, DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import END, START_ID
 from heedful.core.validation import require_text, require_texts
+from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.prompt_search import PromptSearch
 from heedful.decoding.shared_state import SharedState
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts
 from heedful.inference.token_stream import new_text
 from heedful.models.precisions import Precisions
+from heedful.runs.run import Run
 
 DEFAULT_LENGTH = 200  # tokens to write by default
 ROUNDS = 1 << 32  # random stream of a text: its number in the lower 32 bits, the round in the upper 32
@@ -30,12 +33,12 @@ class Generator(Predictor):
         starts: whether the model was trained on documents that begin with the start token.
     """
 
-    def __init__(self, model, tokenizer, decode: DecodeConfig | None = None, starts: bool = False):
+    def __init__(self, model: Any, tokenizer: Tokenizer, decode: DecodeConfig | None = None, starts: bool = False):
         self.model, self.tokenizer, self.decode, self.starts = model, tokenizer, decode or DecodeConfig(), starts
         self._precisions, self._shared = Precisions(model), SharedState()
 
     @classmethod
-    def from_run(cls, run, decode: DecodeConfig | None = None) -> "Generator":
+    def from_run(cls, run: Run, decode: DecodeConfig | None = None) -> "Generator":
         """Load the model of a `Run`; `decode` replaces the settings of the run."""
         starts = run.config.data.packing == "documents"
         return cls(run.load_model(), run.tokenizer, decode or run.config.decode, starts)
@@ -43,7 +46,7 @@ class Generator(Predictor):
     def refresh(self) -> None:
         self._precisions.refresh()
 
-    def generate(self, prompts, warn: Warn | None = None, **options):
+    def generate(self, prompts: str | Iterable[str], warn: Warn | None = None, **options: Any) -> Any:
         """Continue a prompt, or each prompt of a list; return prompt and continuation.
 
         Args:
@@ -55,12 +58,14 @@ class Generator(Predictor):
             return self.candidates([prompts], warn, **options)[0][0].text
         return [candidates[0].text for candidates in self.candidates(prompts, warn, **options)]
 
-    def predict_stream(self, texts, warn: Warn | None = None, scored: bool = False, **options):
+    def predict_stream(
+        self, texts: Iterable[str], warn: Warn | None = None, scored: bool = False, **options: Any
+    ) -> Iterator[list[ScoredText]]:
         """Yield the `n_best` texts of each prompt, see `candidates`. All prompts are read before the first text."""
         yield from self.candidates(texts, warn, scored, **options)
 
     def candidates(
-        self, prompts: Iterable[str], warn: Warn | None = None, scored: bool = False, **options
+        self, prompts: Iterable[str], warn: Warn | None = None, scored: bool = False, **options: Any
     ) -> list[list[ScoredText]]:
         """Return for each prompt its `n_best` texts, best first.
 
@@ -87,7 +92,7 @@ class Generator(Predictor):
             for prompt, text in zip(prompts, texts, strict=True)
         ]
 
-    def stream_tokens(self, prompt: str, warn: Warn | None = None, **options) -> Iterator[str]:
+    def stream_tokens(self, prompt: str, warn: Warn | None = None, **options: Any) -> Iterator[str]:
         """Yield the continuation of one prompt piece by piece, each as soon as its token is chosen.
 
         Args:
@@ -100,7 +105,7 @@ class Generator(Predictor):
         if ids:
             yield from new_text(self.tokenizer, self._stream_ids(_Text(1, ids), decode), ids)
 
-    def _stream_ids(self, text, decode):
+    def _stream_ids(self, text: "_Text", decode: DecodeConfig) -> Iterator[int]:
         round_number = 0
         while not text.ended:
             source, amount = self._round(text, decode, round_number)
@@ -112,10 +117,10 @@ class Generator(Predictor):
             text.add([(ids, 0.0)], amount, decode.max_length)
             round_number += 1
 
-    def _search(self, decode, scored):
+    def _search(self, decode: DecodeConfig, scored: bool) -> PromptSearch:
         return PromptSearch(self._precisions[decode.precision], decode, self.tokenizer, scored, self._shared)
 
-    def _for_call(self, options):
+    def _for_call(self, options: Mapping[str, Any]) -> DecodeConfig:
         """Return the settings with `options` for one call, as a language model uses them."""
         decode = self.decode.for_call(**options)
         asked = {name: name in options for name in OF_SOURCE} | {"coverage_penalty": decode.coverage_penalty > 0}
@@ -125,7 +130,7 @@ class Generator(Predictor):
             decode = dataclasses.replace(decode, length_penalty=0.0)
         return dataclasses.replace(decode, max_length=decode.max_length or max(DEFAULT_LENGTH, decode.min_length))
 
-    def _require_context(self, decode, longest):
+    def _require_context(self, decode: DecodeConfig, longest: int) -> None:
         """Raise `InputError` if the `longest` text exceeds the context and a setting does not work in rounds."""
         at_once = {"n_best": decode.n_best > 1, "no_repeat_ngram": decode.no_repeat_ngram > 0,
                    "repetition_penalty": decode.repetition_penalty != 1}  # fmt: skip
@@ -136,13 +141,13 @@ class Generator(Predictor):
                 f"they have up to {longest}."
             )
 
-    def _round(self, text, decode, round_number):
+    def _round(self, text: "_Text", decode: DecodeConfig, round_number: int) -> tuple[list[int], int]:
         """Return the input of a round, and the maximum number of tokens to generate."""
         context = self.model.max_length
         source = text.prompt[-context:] if round_number == 0 else text.whole[-(context - context // 2) :]
         return source, min(decode.max_length - len(text.ids), context - len(source) + 1)
 
-    def _write_round(self, texts, decode, scored, round_number):
+    def _write_round(self, texts: Sequence["_Text"], decode: DecodeConfig, scored: bool, round_number: int) -> None:
         """Generate until each of these texts has ended or its context is full."""
         rounds = [self._round(text, decode, round_number) for text in texts]
         groups: dict[DecodeConfig, list[int]] = {}
@@ -157,7 +162,7 @@ class Generator(Predictor):
             for index, candidates in zip(chosen, found, strict=True):
                 texts[index].add(candidates, rounds[index][1], decode.max_length)
 
-    def _read(self, prompt, number, warn):
+    def _read(self, prompt: str, number: int, warn: Warn | None) -> list[int]:
         ids = self.tokenizer.encode(prompt)
         if not ids and not self.starts:
             if warn is None:
@@ -173,7 +178,7 @@ class Generator(Predictor):
             warn_of_cut_texts([message], warn)
         return ids
 
-    def _following(self, prompt, ids):
+    def _following(self, prompt: list[int], ids: list[int]) -> str:
         """Return the text of `ids` as it follows the prompt, with the space between them if there is one."""
         before = self.tokenizer.decode(prompt)
         whole = self.tokenizer.decode([*prompt, *ids])
@@ -183,16 +188,18 @@ class Generator(Predictor):
 class _Text:
     """A prompt and its continuation so far."""
 
-    def __init__(self, number, prompt):
+    def __init__(self, number: int, prompt: list[int]):
         self.number, self.prompt = number, prompt
-        self.ids, self.score, self.candidates, self.ended = [], 0.0, [], False
+        self.ids: list[int] = []
+        self.candidates: list[tuple[list[int], float]] = []
+        self.score, self.ended = 0.0, False
 
     @property
-    def whole(self):
+    def whole(self) -> list[int]:
         """Prompt and text."""
         return [*self.prompt, *self.ids]
 
-    def add(self, candidates, amount, most):
+    def add(self, candidates: Sequence[Any], amount: int, most: int) -> None:
         """Append the results of a round of up to `amount` tokens; the continuation may have `most` in all."""
         ids, score = candidates[0]
         self.candidates = [(self.ids + more, self.score + more_score) for more, more_score in candidates]
@@ -200,7 +207,7 @@ class _Text:
         self.ids, self.score = self.ids + ids, self.score + score
 
 
-def _round_settings(text, decode, amount, **more):
+def _round_settings(text: _Text, decode: DecodeConfig, amount: int, **more: Any) -> DecodeConfig:
     """Return the settings of a round of up to `amount` tokens."""
     # A text must not end in a round that cannot take it beyond its minimum length.
     ends = len(text.ids) + amount > decode.min_length

@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.line_stream import line_batches
 from heedful.core.validation import require_texts
 from heedful.data.normalization import is_blank
+from heedful.data.tokenizer import Tokenizer
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts, warn_of_other_forms
 
 WINDOW = 50  # batches read ahead, so that sentences of similar length can be decoded together
@@ -24,12 +26,19 @@ class LineTranslator(Predictor):
         max_length: maximum source length in tokens, end token included.
     """
 
-    def __init__(self, new_search: Callable, source_tokenizer, target_tokenizer, decode: DecodeConfig, max_length: int):
+    def __init__(
+        self,
+        new_search: Callable,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        decode: DecodeConfig,
+        max_length: int,
+    ):
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.decode, self.max_length = decode, max_length
         self._new_search = new_search
 
-    def translate(self, lines, warn: Warn | None = None, **options):
+    def translate(self, lines: str | Iterable[str], warn: Warn | None = None, **options: Any) -> Any:
         """Translate a text, or a list of lines.
 
         Args:
@@ -42,23 +51,23 @@ class LineTranslator(Predictor):
             return next(self.stream([lines], warn, **options))
         return list(self.stream(lines, warn, **options))
 
-    def stream(self, lines: Iterable[str], warn: Warn | None = None, **options) -> Iterator[str]:
+    def stream(self, lines: Iterable[str], warn: Warn | None = None, **options: Any) -> Iterator[str]:
         """Yield a translation for each line, in order; some batches are read ahead."""
         for candidates in self.predict_stream(lines, warn, **options):
             yield candidates[0].text
 
-    def n_best(self, lines: Iterable[str], warn: Warn | None = None, **options) -> list[list[ScoredText]]:
+    def n_best(self, lines: Iterable[str], warn: Warn | None = None, **options: Any) -> list[list[ScoredText]]:
         """Return for each line its `n_best` translations with scores, best first; only one for an empty line."""
         return self.predict(lines, warn, scored=True, **options)
 
     def predict_stream(
         self,
-        texts,
+        texts: Iterable[str],
         warn: Warn | None = None,
         scored: bool = False,
         prefixes: Iterable[str] | None = None,
         first: int = 1,
-        **options,
+        **options: Any,
     ) -> Iterator[list[ScoredText]]:
         """Yield for each line its `n_best` translations, best first.
 
@@ -88,11 +97,13 @@ class LineTranslator(Predictor):
         if given and warn and next(prefixes, None) is not None:
             warn(f"there are more prefixes than lines ({first - began}).")
 
-    def decode_ids(self, sources: list[list[int]], **options) -> list[list[int]]:
+    def decode_ids(self, sources: list[list[int]], **options: Any) -> list[list[int]]:
         """Translate lists of source ids, without end tokens, to lists of target ids."""
         return [candidates[0].ids for candidates in self.search_with(**options)(sources)]
 
-    def _translate_window(self, search, lines, prefixes, first, warn):
+    def _translate_window(
+        self, search: Any, lines: Sequence[str], prefixes: Sequence[str], first: int, warn: Warn | None
+    ) -> list[list[ScoredText]]:
         sources = self.read(lines, first, warn)
         waiting = [index for index, ids in enumerate(sources) if ids]
         given = [prefixes[index] for index in waiting]
@@ -124,11 +135,11 @@ class LineTranslator(Predictor):
             sources[index] = sources[index][:most]
         return sources
 
-    def search_with(self, scored: bool = False, **options):
+    def search_with(self, scored: bool = False, **options: Any) -> Any:
         """Return the search for some settings; `scored`: whether greedy search computes scores too."""
         return self._new_search(self.decode.for_call(**options), scored)
 
-    def _encode_prefixes(self, prefixes):
+    def _encode_prefixes(self, prefixes: Sequence[str]) -> list[list[int]]:
         """Return the ids of prefixes, without trailing white space if the next token includes it."""
         carried = self.target_tokenizer.carries_spaces
         found = self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)

@@ -1,6 +1,7 @@
 """Mask filling: a masked language model with its tokenizer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -11,9 +12,11 @@ from heedful.core.errors import InputError
 from heedful.core.special_tokens import END_ID, MASK, START_ID
 from heedful.core.validation import require_text
 from heedful.data.lengths import round_up
+from heedful.data.tokenizer import Tokenizer
 from heedful.inference.batching import STEP
 from heedful.inference.predictor import FilledText, Predictor, ScoredToken, TooLong, Warn
 from heedful.inference.text_embedder import TextEmbedder
+from heedful.runs.run import Run
 
 NO_HEAD = (
     "This model was imported without a head that predicts masked tokens: it embeds texts (heedful embed) and starts "
@@ -31,17 +34,21 @@ class MaskFiller(Predictor):
         embedder: computes vectors of texts; None: by the mean of all token vectors.
     """
 
-    def __init__(self, model, tokenizer, untrained_head: bool = False, embedder: TextEmbedder | None = None):
+    def __init__(
+        self, model: Any, tokenizer: Tokenizer, untrained_head: bool = False, embedder: TextEmbedder | None = None
+    ):
         self.model, self.tokenizer, self.untrained_head = model, tokenizer, untrained_head
         self.embedder = embedder or TextEmbedder(model, tokenizer)
         self._program = backend.compiled(lambda ids: ops.softmax(ops.cast(model(ids), "float32")), model)
 
     @classmethod
-    def from_run(cls, run, decode: DecodeConfig | None = None) -> "MaskFiller":
+    def from_run(cls, run: Run, decode: DecodeConfig | None = None) -> "MaskFiller":
         model = run.load_model()
         return cls(model, run.tokenizer, run.config.model.untrained_head, TextEmbedder.for_model(model, run))
 
-    def predict_stream(self, texts, warn: Warn | None = None, count: int = 5, **options) -> Iterator[FilledText]:
+    def predict_stream(
+        self, texts: Iterable[str], warn: Warn | None = None, count: int = 5, **options: Any
+    ) -> Iterator[FilledText]:
         """Yield the `FilledText` of each text. With `warn` a text that cannot be filled is returned as is."""
         for number, text in enumerate(texts, start=1):
             try:
@@ -85,15 +92,17 @@ class MaskFiller(Predictor):
             pairs = zip(names, best, strict=True)
             candidates.append([ScoredToken(name, float(probabilities[gap, index])) for name, index in pairs])
             within = self.tokenizer.within
-            continues = within and names[0].startswith(within)
-            filled = (filled.rstrip() + names[0].removeprefix(within) if continues else filled + names[0]) + part
+            if within and names[0].startswith(within):  # it continues a word
+                filled = filled.rstrip() + names[0].removeprefix(within) + part
+            else:
+                filled = filled + names[0] + part
         return FilledText(filled, candidates)
 
-    def embed(self, texts, pooling: str | None = None, warn: Warn | None = None) -> np.ndarray:
+    def embed(self, texts: Iterable[str], pooling: str | None = None, warn: Warn | None = None) -> np.ndarray:
         """Return a vector for each text (N, D); see `TextEmbedder`."""
         return self.embedder.embed(texts, pooling, warn)
 
-    def _encode(self, parts):
+    def _encode(self, parts: list[str]) -> tuple[list[int], list[int]]:
         """Return the ids of a text with masks between its parts, and the positions of the masks."""
         pieces = self.tokenizer.encode_batch(parts)
         ids, gaps = [START_ID, *pieces[0]], []
@@ -105,7 +114,7 @@ class MaskFiller(Predictor):
             raise TooLong(f"The text has {len(ids)} tokens; the model reads up to {self.model.max_length}.")
         return ids, gaps
 
-    def _probabilities(self, ids):
+    def _probabilities(self, ids: list[int]) -> np.ndarray:
         """Return the probabilities (T, V) at each position; 0 for special tokens, which fill no gap."""
         padded = np.zeros((1, round_up(len(ids), STEP, self.model.max_length)), np.int32)
         padded[0, : len(ids)] = ids

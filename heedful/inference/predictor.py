@@ -11,6 +11,7 @@ from heedful.core.errors import InputError, InputWarning, counted
 from heedful.core.validation import require_texts
 from heedful.data.normalization import normalized
 from heedful.data.tokenizer import Tokenizer
+from heedful.runs.run import Run
 
 Warn = Callable[[str], Any]
 
@@ -75,11 +76,11 @@ class Predictor:
     model: Any
 
     @classmethod
-    def from_run(cls, run, decode: DecodeConfig | None = None) -> "Predictor":
+    def from_run(cls, run: Run, decode: DecodeConfig | None = None) -> "Predictor":
         """Load the model of a `Run`; `decode` replaces its settings, for a predictor that generates text."""
         raise NotImplementedError
 
-    def predict(self, texts: Iterable[str], warn: Warn | None = None, **options) -> list[Any]:
+    def predict(self, texts: Iterable[str], warn: Warn | None = None, **options: Any) -> list[Any]:
         """Return the result for each text.
 
         Args:
@@ -92,7 +93,7 @@ class Predictor:
         """
         return list(self.predict_stream(require_texts(texts), warn, **options))
 
-    def predict_stream(self, texts: Iterable[str], warn: Warn | None = None, **options) -> Iterator[Any]:
+    def predict_stream(self, texts: Iterable[str], warn: Warn | None = None, **options: Any) -> Iterator[Any]:
         """Yield the result for each text as soon as it is available. Arguments and errors as in `predict`."""
         raise NotImplementedError
 

@@ -3,10 +3,14 @@
 Axes: B batch, S source length, T target length, V vocabulary.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Tensor
 from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.encoded import EncodedPairs, Filtered
 from heedful.data.examples import teacher_forcing_batch
@@ -24,15 +28,15 @@ class Scorer:
         batch_size: pairs scored together.
     """
 
-    def __init__(self, model, batch_size: int = 64):
+    def __init__(self, model: Any, batch_size: int = 64):
         self.batch_size, self.max_length = batch_size, model.max_length
 
-        def log_probabilities(source, target, labels):
+        def log_probabilities(source: Tensor, target: Tensor, labels: Tensor) -> Tensor:
             logits = ops.cast(model((source, target)), "float32")
             chosen = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
             return chosen - ops.logsumexp(logits, axis=-1)
 
-        def next_token(source, target, place):
+        def next_token(source: Tensor, target: Tensor, place: Tensor) -> Tensor:
             logits = ops.cast(model((source, target)), "float32")[0]
             return ops.log_softmax(ops.take(logits, place, axis=0))
 
@@ -46,15 +50,17 @@ class Scorer:
             sources, targets: lists of ids, without start and end tokens.
         """
 
-        def run(chosen):
+        def run(chosen: Sequence[int]) -> list[np.ndarray]:
             pairs = EncodedPairs(
                 Ragged.of([sources[i] for i in chosen]), Ragged.of([targets[i] for i in chosen]),
                 Filtered(len(chosen), 0, 0),
             )  # fmt: skip
             rows = np.full(self.batch_size, -1)
             rows[: len(chosen)] = np.arange(len(chosen))
-            longest = [int(side.lengths.max()) + 1 for side in (pairs.source, pairs.target)]
-            batch = teacher_forcing_batch(pairs, rows, tuple(map(self._rounded, longest)))
+            source_length, target_length = (
+                self._rounded(int(side.lengths.max()) + 1) for side in (pairs.source, pairs.target)
+            )
+            batch = teacher_forcing_batch(pairs, rows, (source_length, target_length))
             scores = backend.to_numpy(self._program(batch["source"], batch["target"], batch["labels"]))
             return [np.asarray(scores[row, : len(targets[index]) + 1]) for row, index in enumerate(chosen)]
 
@@ -70,5 +76,5 @@ class Scorer:
             arrays.append(array)
         return np.asarray(backend.to_numpy(self._next_token(*arrays, np.array(len(begun), np.int32))))
 
-    def _rounded(self, length):
+    def _rounded(self, length: int) -> int:
         return round_up(length, STEP, self.max_length)

@@ -1,6 +1,7 @@
 """Text classification: a classifier with its tokenizer and labels."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -9,8 +10,10 @@ from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.line_stream import line_batches
 from heedful.core.validation import require_text, require_texts
+from heedful.data.tokenizer import Tokenizer
 from heedful.inference.batching import BatchedProgram
 from heedful.inference.predictor import Predictor, ScoredLabel, Warn, WordEffect, as_array
+from heedful.runs.run import Run
 
 WINDOW = 1024  # texts classified together
 DECIDED = 0.5  # probability from which on a text has a label, if it may have several
@@ -26,16 +29,18 @@ class TextClassifier(Predictor):
         length: maximum text length in tokens, start and end token included.
     """
 
-    def __init__(self, model, tokenizer, labels: Iterable[str], length: int):
+    def __init__(self, model: Any, tokenizer: Tokenizer, labels: Iterable[str], length: int):
         self.model, self.tokenizer, self.labels, self.length = model, tokenizer, tuple(labels), length
         self.several_labels = model.several_labels
         self._program = BatchedProgram(lambda ids: ops.cast(model(ids), "float32"), model, length)
 
     @classmethod
-    def from_run(cls, run, decode: DecodeConfig | None = None) -> "TextClassifier":
+    def from_run(cls, run: Run, decode: DecodeConfig | None = None) -> "TextClassifier":
         return cls(run.load_model(), run.tokenizer, run.config.data.labels, run.config.data.max_tokens)
 
-    def predict_stream(self, texts, warn: Warn | None = None, **options) -> Iterator[ScoredLabel | list[ScoredLabel]]:
+    def predict_stream(
+        self, texts: Iterable[str], warn: Warn | None = None, **options: Any
+    ) -> Iterator[ScoredLabel | list[ScoredLabel]]:
         """Yield the `ScoredLabel` of each text; if texts have several labels, a list of them, most likely first."""
         for window in line_batches(iter(texts), WINDOW):
             for row in self.probabilities(window, warn):
@@ -61,7 +66,7 @@ class TextClassifier(Predictor):
         exponentials = np.exp(logits - logits.max(-1, keepdims=True, initial=-np.inf))
         return exponentials / exponentials.sum(-1, keepdims=True)
 
-    def classify(self, texts, warn: Warn | None = None):
+    def classify(self, texts: Iterable[str], warn: Warn | None = None) -> list[str]:
         """Return the result of a text, see `predict_stream`, or a list of them for a list of texts."""
         return self.predict([texts], warn)[0] if isinstance(texts, str) else self.predict(texts, warn)
 

@@ -41,7 +41,7 @@ class TextGenerator(keras.callbacks.Callback):
         self.every, self.report, self.settings = every, report, settings
         self._predictor: Generator | Translator | None = None
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if (epoch + 1) % self.every:
             return
         if self._predictor is None:
@@ -52,7 +52,7 @@ class TextGenerator(keras.callbacks.Callback):
             arrow = "" if isinstance(self._predictor, Generator) else f"{text}  ->  "
             self.report(f"epoch {epoch + 1}: {arrow}{written}")
 
-    def _new_predictor(self):
+    def _new_predictor(self) -> Any:
         if hasattr(self.model, "encoder"):
             return Translator(self.model, *self.tokenizers, DecodeConfig(**self.settings))
         sampling = {"sample": True, "top_k": 10, "max_length": 40} | self.settings

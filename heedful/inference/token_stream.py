@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from heedful.data.tokenizer import Tokenizer
+
 HALF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
-def new_text(tokenizer, ids: Iterable[int], before: Sequence[int] = ()) -> Iterator[str]:
+def new_text(tokenizer: Tokenizer, ids: Iterable[int], before: Sequence[int] = ()) -> Iterator[str]:
     """Yield the text that each id adds; a character that spans several tokens is yielded with the last one.
 
     Args:

@@ -1,8 +1,9 @@
 """Translation with a trained model: translations, scores of given ones, and alternatives."""
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from heedful.config import DecodeConfig
 from heedful.core.errors import InputError, counted
 from heedful.core.special_tokens import END_ID
 from heedful.core.validation import require_text, require_texts
+from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import require_room
 from heedful.decoding.shared_state import SharedState
@@ -21,6 +23,7 @@ from heedful.inference.token_stream import new_text
 from heedful.models.ensemble import Ensemble
 from heedful.models.precisions import Precisions
 from heedful.runs.adapters import Adapter, read_adapter_of
+from heedful.runs.run import Run
 
 
 class Translator(LineTranslator):
@@ -34,12 +37,12 @@ class Translator(LineTranslator):
     """
 
     def __init__(
-        self, model, source_tokenizer, target_tokenizer, decode: DecodeConfig | None = None,
+        self, model: Any, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, decode: DecodeConfig | None = None,
         adapters: Mapping[str, Adapter] | None = None,
     ):  # fmt: skip
         precisions, shared = Precisions(model), SharedState()
 
-        def new_search(decode, scored):
+        def new_search(decode: DecodeConfig, scored: bool) -> Any:
             return BatchSearch(precisions[decode.precision], decode, target_tokenizer, scored, shared)
 
         super().__init__(new_search, source_tokenizer, target_tokenizer, decode or DecodeConfig(), model.max_length)
@@ -48,7 +51,7 @@ class Translator(LineTranslator):
         self._switch = AdapterSwitch(model, adapters or {}, precisions.refresh)
 
     @property
-    def decoding_model(self):
+    def decoding_model(self) -> Any:
         """The model in the precision of the settings."""
         return self._precisions[self.decode.precision]
 
@@ -57,7 +60,7 @@ class Translator(LineTranslator):
 
     @classmethod
     def from_run(
-        cls, run, decode: DecodeConfig | None = None, adapters: Mapping[str, str | Path] | None = None
+        cls, run: Run, decode: DecodeConfig | None = None, adapters: Mapping[str, str | Path] | None = None
     ) -> "Translator":
         """Load the model of a `Run`; `decode` replaces the settings of the run.
 
@@ -73,7 +76,7 @@ class Translator(LineTranslator):
 
     @classmethod
     def from_runs(
-        cls, runs, decode: DecodeConfig | None = None, adapters: Mapping[str, str | Path] | None = None
+        cls, runs: Sequence[Run], decode: DecodeConfig | None = None, adapters: Mapping[str, str | Path] | None = None
     ) -> "Translator":
         """Load the models of one or several runs; several form an ensemble, which takes no adapters."""
         first = runs[0]
@@ -88,7 +91,7 @@ class Translator(LineTranslator):
         loaded = {name: read_adapter_of(path, base, first.path) for name, path in (adapters or {}).items()}
         return cls(model, first.source_tokenizer, first.target_tokenizer, decode or first.config.decode, loaded)
 
-    def search_with(self, scored: bool = False, adapter: str = "", **options):
+    def search_with(self, scored: bool = False, adapter: str = "", **options: Any) -> Any:
         """As `LineTranslator.search_with`, with the weights of an adapter."""
         search = super().search_with(scored, **options)
         return AdaptedSearch(search, self._switch, adapter) if adapter or self._switch.adapters else search
@@ -114,7 +117,7 @@ class Translator(LineTranslator):
             return self._scorer(self.decoding_model)(sources, targets)
 
     def alternatives(
-        self, line: str, prefix: str = "", count: int = 5, warn: Warn | None = None, adapter: str = "", **options
+        self, line: str, prefix: str = "", count: int = 5, warn: Warn | None = None, adapter: str = "", **options: Any
     ) -> list[Alternative]:
         """Return the most likely tokens after `prefix` in the translation of `line`, and how each continues.
 
@@ -145,7 +148,7 @@ class Translator(LineTranslator):
             for piece, token, text in zip(pieces, best, texts, strict=True)
         ]
 
-    def stream_tokens(self, line: str, warn: Warn | None = None, prefix: str = "", **options) -> Iterator[str]:
+    def stream_tokens(self, line: str, warn: Warn | None = None, prefix: str = "", **options: Any) -> Iterator[str]:
         """Yield the translation of one line piece by piece, each as soon as its token is chosen.
 
         Args:

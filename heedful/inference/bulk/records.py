@@ -107,7 +107,7 @@ class Records:
         return result
 
     @contextlib.contextmanager
-    def writer(self, path: Path):
+    def writer(self, path: Path) -> Iterator[Any]:
         """Open a file for results; yield a function that writes one, as `result` returned it."""
         # A field that is not translated may hold a lone surrogate, which JSON can only escape.
         with path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
@@ -195,7 +195,7 @@ class ParquetRecords(Records):
         return record.content, result
 
     @contextlib.contextmanager
-    def writer(self, path: Path):
+    def writer(self, path: Path) -> Iterator[Any]:
         import pyarrow
         import pyarrow.parquet as parquet
 
@@ -207,14 +207,14 @@ class ParquetRecords(Records):
         rows: list[tuple[Any, str]] = []
         with parquet.ParquetWriter(path, added) as file:
 
-            def flush():
+            def flush() -> None:
                 if rows:
                     table = pyarrow.Table.from_batches([row for row, _ in rows]).select(kept)
                     results = pyarrow.array([result for _, result in rows], pyarrow.string())
                     file.write_table(table.append_column(self.into, results).cast(added))
                     rows.clear()
 
-            def write(row):
+            def write(row: tuple[Any, str]) -> None:
                 rows.append(row)
                 if len(rows) >= ROWS:
                     flush()

@@ -7,7 +7,7 @@ together with the same other lines as without shares, and the gathered result is
 import contextlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +50,7 @@ class Share(NamedTuple):
         first, last = ((number * windows // self.total) * window for number in (self.number - 1, self.number))
         return min(first, count), min(last, count)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.number}/{self.total}"
 
 
@@ -123,19 +123,19 @@ class Bulk:
                 parts[0].parent.rmdir()
         return count
 
-    def _wanted(self, share, start, stop):
+    def _wanted(self, share: Share, start: int, stop: int) -> dict[str, Any]:
         """Return what the manifest of a finished share says."""
         return {
             "share": str(share), "start": start, "stop": stop, "made_with": self.made_with,
             "input": self.records.fingerprint(start, stop),
         }  # fmt: skip
 
-    def _paths(self, share):
+    def _paths(self, share: Share) -> tuple[Path, Path]:
         folder = self.out.with_name(f"{self.out.name}.shares")
         stem = f"{share.number:05d}-of-{share.total:05d}"
         return folder / f"{stem}{self.out.suffix}", folder / f"{stem}.json"
 
-    def _finished(self, path, manifest, wanted):
+    def _finished(self, path: Path, manifest: Path, wanted: Mapping[str, Any]) -> bool:
         """Return whether a share is finished, and fits."""
         if not (manifest.is_file() and path.is_file()):
             return False
@@ -143,11 +143,11 @@ class Bulk:
         fits = isinstance(found, dict) and {name: found.get(name) for name in wanted} == wanted
         return fits and found.get("output") == file_hash(path)
 
-    def _write(self, path, start, stop, translate):
+    def _write(self, path: Path, start: int, stop: int, translate: Callable[..., Any]) -> None:
         """Translate the records from `start` to `stop` into a file that exists only when all are written."""
         kept: deque[Any] = deque()  # records that are read ahead
 
-        def texts():
+        def texts() -> Iterator[str]:
             for record in self.records.read(start, stop):
                 kept.append(record)
                 yield record.text

@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heedful.core import keras_registry
 
@@ -74,7 +74,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
     if name in _PACKAGES:
@@ -82,5 +82,5 @@ def __getattr__(name):
     raise AttributeError(f"module 'heedful' has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

@@ -141,6 +141,25 @@ def test_every_module_has_a_docstring():
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
 
 
+def public_functions(node, inside=False):
+    """Yield the public functions of a module or class, and its special methods."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
+            yield from public_functions(child, inside=True)
+        elif isinstance(child, ast.FunctionDef) and not re.match("_[^_]", child.name):
+            yield child, inside
+
+
+def test_public_functions_are_annotated():
+    for path in PACKAGE.rglob("*.py"):
+        for function, is_method in public_functions(ast.parse(path.read_text(encoding="utf-8"))):
+            arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+            arguments += filter(None, (function.args.vararg, function.args.kwarg))
+            bare = [each.arg for each in arguments if each.annotation is None]
+            assert not set(bare) - ({"self", "cls"} if is_method else set()), f"{path}: {function.name}"
+            assert function.returns or function.name == "__init__", f"{path}: {function.name}"
+
+
 def test_lazy_imports_and_imports_for_editors_match_all():
     """The lazily imported names, those for editors, and `__all__` are the same, and all can be imported."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ from typing import Literal
 import keras
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.backend.devices import NAME, has_fused_attention, jax_on_cpu
 
 if NAME == "jax":
@@ -18,7 +19,7 @@ elif NAME == "torch":
 LARGEST_FUSED_HEAD = 128  # head size that cuDNN's attention accepts on every GPU that has it
 
 
-def attend(query, keys, values, visible=None):
+def attend(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None = None) -> Tensor:
     """Return scaled dot-product attention (Vaswani et al. 2017, section 3.2.1).
 
     GPUs, torch and TensorFlow use the function of the library, with a fused kernel if available. JAX on a CPU uses a
@@ -65,7 +66,7 @@ def _fits_cudnn(query, keys, visible):
     return sixteen_bits and size % 8 == 0 and size <= LARGEST_FUSED_HEAD and even and has_fused_attention()
 
 
-def layer_norm(x, gain, shift, epsilon):
+def layer_norm(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
     """Normalise each vector of x (B, T, D) to mean 0 and variance 1, then scale and shift it (Ba et al. 2016).
 
     Means are computed in at least float32. JAX on a CPU uses a custom gradient, as in `attend`.
@@ -91,6 +92,6 @@ def layer_norm(x, gain, shift, epsilon):
     return ops.cast(normal, keras.backend.standardize_dtype(x.dtype))
 
 
-def relu(x):
+def relu(x: Tensor) -> Tensor:
     """Return max(x, 0). JAX on a CPU uses a custom gradient, as in `attend`."""
     return xla_gradients.relu(x) if jax_on_cpu() else ops.relu(x)

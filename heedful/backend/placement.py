@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.backend.devices import NAME, device, device_count, jax_on_cpu
 from heedful.backend.processes import process_count
 from heedful.backend.threads import forget_copies
@@ -83,7 +84,7 @@ def distribute(variables: Iterable[keras.Variable]) -> None:
             variable.assign(_distributed(variable.value))
 
 
-def keep_distribution(values):
+def keep_distribution(values: Any) -> Any:
     """Return a nested structure of arrays that a compiled program computes, on the devices as `distribute` does it."""
     if not _used:
         return values
@@ -152,7 +153,7 @@ def place(batch: dict[str, np.ndarray], whole: Sequence[str], wish: bool = False
 
 def sum_over_devices(
     function: Callable[[Mapping[str, Any]], Any], model: keras.Model, batch: Mapping[str, Any], whole: Sequence[str]
-):
+) -> Any:
     """Return `function(batch)`, an array of sums over the rows of a batch; each device sums over its own rows.
 
     Rows of zeros are appended to what the devices cannot divide. The gradient is summed over the devices too.
@@ -235,7 +236,7 @@ def _divisible(array):
     return pad(array, [(0, missing)] + [(0, 0)] * (len(array.shape) - 1)) if missing else array
 
 
-def first_place(shape: Sequence[int]):
+def first_place(shape: Sequence[int]) -> Any:
     """Return the place of the first element of an array of a given shape in the array of all devices, by rows."""
     if not _inside.get():
         return 0
@@ -251,7 +252,7 @@ def device_summary(count: int = 0) -> str:
     return f"devices: {used} of {seen} used{processes} ({device()}), backend {NAME}"
 
 
-def feed(batches, example):
+def feed(batches: Iterable[Any], example: Any) -> Any:
     """Return the iterator `batches` in a form that `fit` accepts; its items are dicts of arrays like `example`.
 
     TensorFlow infers shapes from the first two batches and refuses a third that differs, so every axis is declared as
@@ -265,12 +266,12 @@ def feed(batches, example):
     return tensorflow.data.Dataset.from_generator(lambda: batches, output_signature=signature)
 
 
-def to_numpy(array) -> np.ndarray:
+def to_numpy(array: Tensor) -> np.ndarray:
     """Return an array or variable of the backend as a NumPy array."""
     return ops.convert_to_numpy(array.value if isinstance(array, keras.Variable) else array)
 
 
-def has_values(array) -> bool:
+def has_values(array: Tensor) -> bool:
     """Return whether an array holds numbers; False inside a compiled or symbolic computation."""
     if NAME == "jax":
         import jax

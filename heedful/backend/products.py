@@ -6,6 +6,7 @@ Axes: M rows, D input width, U units.
 import keras
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.backend.devices import NAME, jax_on_cpu, parallel_programs
 
 if NAME == "jax":
@@ -16,7 +17,7 @@ elif NAME == "tensorflow":
 LARGE_KERNEL = 1 << 18  # weights; from this size on, the product with a single row is split over the cores
 
 
-def affine(x, kernel, bias=None):
+def affine(x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x (M, D) times kernel (D, U), plus bias (U,) if given; all of one dtype.
 
     JAX on a CPU multiplies bfloat16 as described in `xla_products`. There XLA multiplies a single row on one core,
@@ -32,7 +33,7 @@ def affine(x, kernel, bias=None):
     return product if bias is None else product + bias
 
 
-def look_up(table, ids):
+def look_up(table: Tensor, ids: Tensor) -> Tensor:
     """Return the rows `ids` (B, T) of a table (V, D): (B, T, D). The gradient of the table is one array.
 
     TensorFlow would return it as `IndexedSlices`, in which a repeated id has several rows. Keras optimizers do not sum
@@ -51,7 +52,7 @@ def _with_dense_gradient(table):
     return identity(table)
 
 
-def multiply(x, y):
+def multiply(x: Tensor, y: Tensor) -> Tensor:
     """Return x (M, D) times y (D, U) in a wider dtype: float32 for bfloat16, int32 for int8.
 
     On other backends than JAX int8 is multiplied as float32, which is exact for D up to 1,040, and bfloat16
@@ -64,7 +65,7 @@ def multiply(x, y):
     return ops.cast(ops.matmul(x, y), "float32")
 
 
-def multiply_transposed(x, y):
+def multiply_transposed(x: Tensor, y: Tensor) -> Tensor:
     """Return x (M, D) transposed, times y (M, U): float32 (D, U)."""
     if NAME == "jax":
         return xla_products.multiply_transposed(x, y)

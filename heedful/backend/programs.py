@@ -6,10 +6,13 @@ import os
 import random
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.backend.devices import NAME, jax_on_cpu
 from heedful.backend.threads import weights_here
 from heedful.core import memory
@@ -38,7 +41,9 @@ if NAME == "jax":
     jax.monitoring.register_event_duration_secs_listener(_after_compiling)
 
 
-def compiled(function, model, loop=False, brief=False, overwrite=False):
+def compiled(
+    function: Callable[..., Any], model: Any, loop: bool = False, brief: bool = False, overwrite: bool = False
+) -> Callable[..., Any]:
     """Return `function` compiled for the backend. It may read all weights of `model`; its arguments are arrays.
 
     JAX receives the current weights at each call and compiles a program for each new shape of the arguments.
@@ -84,7 +89,7 @@ def set_seed(seed: int | None) -> None:
         keras.utils.set_random_seed(seed)
 
 
-def finish(loss, began):
+def finish(loss: Tensor, began: float) -> float:
     """Wait until an update is done and its memory is free; return its loss. `began` is its start (`time.monotonic`).
 
     XLA frees the memory of an update shortly after its results are ready. An update that begins earlier allocates more
@@ -96,7 +101,7 @@ def finish(loss, began):
     return loss
 
 
-def scan(function, carry, inputs, length):
+def scan(function: Callable[..., Any], carry: Any, inputs: Any, length: int) -> Any:
     """Fold `function(carry, items) -> (carry, output)` over the first axis of `inputs`; stack the outputs.
 
     JAX compiles one loop. Other backends run a Python loop: Keras' scan for TensorFlow assumes that outputs have the
@@ -111,7 +116,7 @@ def scan(function, carry, inputs, length):
     return carry, ops.stack(outputs)
 
 
-def fusion_barrier(values):
+def fusion_barrier(values: Any) -> Any:
     """Return `values`, one or several tensors, through a barrier that XLA does not fuse across."""
     if NAME != "jax":
         return values
@@ -150,7 +155,7 @@ def _keep_in(folder):
 
 
 @contextlib.contextmanager
-def full_float32_products():
+def full_float32_products() -> Iterator[None]:
     """Multiply float32 in full precision inside this context; GPUs may use TF32 by default."""
     if jax_on_cpu():  # it always does, and JAX would compile everything once more for the context
         yield

@@ -12,11 +12,13 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from heedful.backend import Tensor
+
 HIDDEN = -1e30  # the score of a hidden key: its weight is exactly 0
 
 
 @jax.custom_vjp
-def attend(query, keys, values, visible):
+def attend(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
     """Return values (B, S, K, H) averaged by attention: (B, T, N, H). See `backend.attend`."""
     return _attend(query, keys, values, visible)[0]
 
@@ -80,7 +82,7 @@ def _grouped(weights, kv_heads):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def layer_norm(x, gain, shift, epsilon):
+def layer_norm(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor:
     """Return x (B, T, D) normalised; see `backend.layer_norm`."""
     return _layer_norm(x, gain, shift, epsilon)[0]
 
@@ -114,7 +116,7 @@ layer_norm.defvjp(_layer_norm, _layer_norm_backward)
 
 
 @jax.custom_vjp
-def relu(x):
+def relu(x: Tensor) -> Tensor:
     """Return max(x, 0)."""
     return _relu(x)[0]
 

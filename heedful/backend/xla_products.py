@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 
+from heedful.backend import Tensor
 from heedful.backend.devices import jax_on_cpu
 
 # For a single int8 row XLA generates code; for more it calls its library, which is faster for four rows than that code
@@ -20,7 +21,7 @@ ROW_MAJOR = Layout((0, 1))
 
 
 @jax.custom_vjp
-def affine(x, kernel, bias):
+def affine(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     """Return x (M, D) times kernel (D, U) plus bias (U,) if given; all in bfloat16."""
     product = multiply(x, kernel)
     return (product if bias is None else product + bias).astype(x.dtype)
@@ -43,7 +44,7 @@ affine.defvjp(_forward, _backward)
 
 
 @jax.jit  # compiled as one program, even when called eagerly
-def multiply(x, y):
+def multiply(x: Tensor, y: Tensor) -> Tensor:
     """Return x (M, D) times y (D, U): float32 for bfloat16, int32 for int8."""
     rows = x.shape[0]
     if x.dtype == "int8" and rows < MIN_INT8_ROWS and jax_on_cpu():
@@ -51,14 +52,14 @@ def multiply(x, y):
     return _dot(x, y, 1, 0)[:rows]
 
 
-def multiply_transposed(x, y):
+def multiply_transposed(x: Tensor, y: Tensor) -> Tensor:
     """Return x (M, D) transposed, times y (M, U): float32 (D, U)."""
     if jax_on_cpu():
         return _dot(with_layout_constraint(x.T, ROW_MAJOR), y, 1, 0)
     return _dot(x, y, 0, 0)
 
 
-def split_product(x, kernel, parts):
+def split_product(x: Tensor, kernel: Tensor, parts: int) -> Tensor:
     """Return a row x (1, D) times kernel (D, U), split along D into `parts` that are multiplied in parallel."""
     depth, units = kernel.shape
     shares = x.reshape(parts, 1, -1), kernel.reshape(parts, depth // parts, units)

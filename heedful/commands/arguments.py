@@ -3,8 +3,9 @@
 import argparse
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 TEXTS: dict[str, Any] = {
     "nargs": "*", "default": [], "type": Path, "metavar": "FILE",
@@ -63,7 +64,7 @@ class CommandParser(argparse.ArgumentParser):
 
     _intermixed = False
 
-    def parse_known_args(self, args=None, namespace=None):
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         if self._intermixed:
             return super().parse_known_args(args, namespace)
         self.usage = self._usage()
@@ -75,7 +76,7 @@ class CommandParser(argparse.ArgumentParser):
         finally:
             self._intermixed = False
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         """Print the usage and an error, with the nearest option to one that does not exist."""
         wrong = re.search(r"unrecognized arguments: (--[\w.-]+)", message)
         if wrong:

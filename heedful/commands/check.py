@@ -1,19 +1,20 @@
 """heedful check: check that a run reads, writes and learns correctly."""
 
+import argparse
 import json
 import time
 
 from heedful.commands.arguments import add_json, add_run
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     add_json(parser)
     parser.epilog = "Exit code 1 if a check fails. Training runs the same checks before its first update (train.check)."
 
 
-def run(options):
+def run(options: argparse.Namespace) -> int:
     """Run the command; return 1 if a check has failed."""
     from heedful.commands.terminal import report_progress
     from heedful.runs.run import WEIGHTS, Run

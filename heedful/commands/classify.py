@@ -1,12 +1,14 @@
 """heedful classify: write a class for each line."""
 
+import argparse
 import json
 import sys
+from typing import Any
 
 from heedful.commands.arguments import TEXTS, add_adapter, add_run
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     add_adapter(parser)
@@ -24,7 +26,7 @@ def add_arguments(parser):
     )  # fmt: skip
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal
@@ -56,14 +58,14 @@ def run(options):
     terminal.warn_of_cut_lines(len(cut))
 
 
-def names_of(labels):
+def names_of(labels: Any) -> str:
     """Return the names of scored labels as in the training text: separated by commas, or a dash."""
     from heedful.data.labels import NO_LABEL
 
     return ",".join(label for label, _ in labels) or NO_LABEL
 
 
-def effects(classifier, text, labels):
+def effects(classifier: Any, text: str, labels: Any) -> str:
     """Return the words of a text with their effect on the first of the labels, the strongest first."""
     found = classifier.explain(text, labels[0].label if labels else None)
     found.sort(key=lambda effect: -abs(effect.effect))

@@ -1,5 +1,6 @@
 """heedful compare: compare the scores of runs."""
 
+import argparse
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from heedful.commands.arguments import add_json
 from heedful.core.plugins import metric_names
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument("--metric", help=f"{', '.join(metric_names())} (default: that of the task)")
@@ -18,7 +19,7 @@ def add_arguments(parser):
     )
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful.core.errors import InputError
     from heedful.core.plugins import find_metric

@@ -1,7 +1,9 @@
 """heedful data get: download a named text."""
 
+import argparse
 
-def add_arguments(parser):
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("name", help="see `heedful data list`; also opus:..., hf:... and sacrebleu:...")
     parser.add_argument("--accept-licence", action="store_true", help="consent to a licence that asks for it")
@@ -11,7 +13,7 @@ def add_arguments(parser):
     )
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful.commands.terminal import print_line
     from heedful.core.progress import note, progress_bar

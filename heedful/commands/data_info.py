@@ -1,12 +1,14 @@
 """heedful data info: show what a named text is."""
 
+import argparse
 
-def add_arguments(parser):
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("name", help="see `heedful data list`")
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful.commands.terminal import print_line
     from heedful.config.named_texts import find

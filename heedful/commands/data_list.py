@@ -1,7 +1,9 @@
 """heedful data list: list the texts that can be downloaded by name."""
 
+import argparse
 
-def add_arguments(parser):
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.epilog = (
         "Use a name as data.corpus of a recipe, after `heedful data get NAME`. These have names too: every corpus of "
@@ -10,7 +12,7 @@ def add_arguments(parser):
     )
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful.commands.terminal import print_line
     from heedful.config.named_texts import registry

@@ -1,18 +1,20 @@
 """heedful diff: list the settings in which two runs or recipes differ."""
 
+import argparse
+
 from heedful.commands.explain import read_config
 from heedful.commands.terminal import print_line
 from heedful.config import settings
 from heedful.core.plugins import find_task
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("first", help="a run folder or a recipe")
     parser.add_argument("second", help="another one")
 
 
-def run(options):
+def run(options: argparse.Namespace) -> int:
     """Run the command."""
     configs = map(read_config, (options.first, options.second))
     first, second = (settings.flat(find_task(config.task).plan_updates(config, config)) for config in configs)

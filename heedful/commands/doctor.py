@@ -1,5 +1,6 @@
 """heedful doctor: examine text."""
 
+import argparse
 import functools
 import json
 from pathlib import Path
@@ -8,7 +9,7 @@ from heedful.commands.arguments import add_json
 from heedful.core.errors import counted
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
         "text", nargs="+",
@@ -23,7 +24,7 @@ def add_arguments(parser):
     parser.epilog = "Exit code 1 if training would refuse the text. Training runs the same examination (train.examine)."
 
 
-def run(options):
+def run(options: argparse.Namespace) -> int:
     """Run the command; return 1 if training would refuse the text."""
     from heedful.commands.terminal import print_line, report_progress, warn
     from heedful.core.errors import InputError

@@ -1,11 +1,12 @@
 """heedful embed: write a vector for each line."""
 
+import argparse
 import sys
 
 from heedful.commands.arguments import TEXTS, add_adapter, add_run
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser, "a run of task fill")
     add_adapter(parser)
@@ -16,7 +17,7 @@ def add_arguments(parser):
     )  # fmt: skip
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal

@@ -1,12 +1,16 @@
 """heedful evaluate: score a run of any task."""
 
+import argparse
 import json
+from collections.abc import Sequence
+from typing import Any
 
 from heedful.commands.arguments import add_json, add_run
 from heedful.config import settings
+from heedful.data.corpus import Corpus
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     parser.add_argument(
@@ -22,7 +26,7 @@ def add_arguments(parser):
     settings.add_options(parser, "decode", without=("n_best",))
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal
@@ -54,7 +58,7 @@ def run(options):
     print(task.describe(scores))
 
 
-def test_corpus(run, files):
+def test_corpus(run: Any, files: Sequence[str]) -> Corpus:
     """Return the text in `files`, as the run's task reads it, or the test text of the run."""
     from heedful.core.errors import InputError
 

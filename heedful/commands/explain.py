@@ -1,19 +1,20 @@
 """heedful explain: explain a setting, and show where the value in a run came from."""
 
+import argparse
 import difflib
 from pathlib import Path
 
 from heedful.commands.terminal import print_line
-from heedful.config import settings
+from heedful.config import Config, settings
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("setting", help="SECTION.KEY, or a section for all of its settings")
     parser.add_argument("where", nargs="?", help="a run folder or a recipe, whose value is shown too")
 
 
-def run(options):
+def run(options: argparse.Namespace) -> int:
     """Run the command."""
     from heedful.core.errors import InputError
 
@@ -46,13 +47,12 @@ def _values(where):
     return values, settings.origins(find_recipe(where), [])
 
 
-def read_config(name):
+def read_config(name: str) -> Config:
     """Return the config of a run folder, a recipe file, or a recipe that comes with the package.
 
     Raises:
         InputError: there is none of that name.
     """
-    from heedful.config import Config
     from heedful.config.recipes import find_recipe
     from heedful.runs.run import CONFIG
 

@@ -1,5 +1,6 @@
 """heedful export: write a run for another engine, and compare its results with ours."""
 
+import argparse
 import itertools
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from heedful.commands.arguments import add_run, count
 from heedful.interop.export.formats import FORMATS
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     parser.add_argument("--to", choices=FORMATS, required=True)
@@ -24,7 +25,7 @@ def add_arguments(parser):
     parser.add_argument("--sentences", type=count, default=500, help="how many of them (default: 500)")
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal

@@ -1,5 +1,6 @@
 """heedful fill: predict the token at each [MASK] of a text."""
 
+import argparse
 import json
 import sys
 from collections.abc import Iterable
@@ -7,7 +8,7 @@ from collections.abc import Iterable
 from heedful.commands.arguments import add_adapter, add_json, add_run, count
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     add_adapter(parser)
@@ -16,7 +17,7 @@ def add_arguments(parser):
     add_json(parser, "print JSON for machines, one line for each text")
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal

@@ -1,10 +1,12 @@
 """heedful generate: continue prompts with a language model."""
 
+import argparse
+
 from heedful.commands.arguments import add_adapter, add_run
 from heedful.config import OF_SOURCE, settings
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     add_adapter(parser)
@@ -18,7 +20,7 @@ def add_arguments(parser):
     settings.add_options(parser, "decode", without=OF_SOURCE)
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal

@@ -1,9 +1,10 @@
 """heedful import: create a run from a pretrained model."""
 
+import argparse
 from pathlib import Path
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
         "source",
@@ -24,7 +25,7 @@ def add_arguments(parser):
         )  # fmt: skip
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful.commands.terminal import print_line
     from heedful.interop.pretrained import import_model

@@ -1,5 +1,6 @@
 """heedful inspect: draw attention maps, the positional encoding, the learning rate; measure heads."""
 
+import argparse
 from pathlib import Path
 
 from heedful.commands.arguments import add_run, count
@@ -7,7 +8,7 @@ from heedful.commands.arguments import add_run, count
 KINDS = ("encoder self", "decoder self", "cross")
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     parser.add_argument("sentence", nargs="?", help="a source sentence")
@@ -24,7 +25,7 @@ def add_arguments(parser):
     parser.add_argument("--out", type=Path, help="folder for the figures (default: RUN/figures)")
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful.core.errors import InputError
     from heedful.inspection import figures

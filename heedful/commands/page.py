@@ -1,11 +1,12 @@
 """heedful page: write one HTML file that looks into a run."""
 
+import argparse
 from pathlib import Path
 
 from heedful.commands.arguments import add_text, whole_number
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("out", nargs="?", type=Path, metavar="OUT.html", help="the file (default: RUN/page.html)")
@@ -24,7 +25,7 @@ def add_arguments(parser):
     add_text(parser)
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal

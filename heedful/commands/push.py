@@ -1,11 +1,12 @@
 """heedful push: upload an export in the Hugging Face layout to the hub."""
 
+import argparse
 from pathlib import Path
 
 from heedful.commands.arguments import add_run
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     parser.add_argument("name", help="OWNER/NAME of the model on the hub; it is created if it does not exist")
@@ -14,7 +15,7 @@ def add_arguments(parser):
     parser.add_argument("--message", default="Upload by heedful", help="of the commit")
 
 
-def run(options):
+def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful.commands.terminal import print_line, report_progress
     from heedful.interop.export.hub import push

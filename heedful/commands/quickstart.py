@@ -1,5 +1,6 @@
 """heedful quickstart: train on the phrasebook, translate, draw attention."""
 
+import argparse
 import sys
 import time
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 SENTENCE = "Os meninos felizes não comeram o bolo da avó."
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
         "--run", type=Path, default=Path("runs/quickstart"), help="run folder (an earlier quickstart is overwritten)"
@@ -15,7 +16,7 @@ def add_arguments(parser):
     parser.add_argument("--force", action="store_true", help="overwrite files of the same names that belong to no run")
 
 
-def run(options):
+def run(options: argparse.Namespace) -> int:
     """Run the command."""
     from heedful import workflows
     from heedful.commands.terminal import report_progress

@@ -11,7 +11,7 @@ from heedful.core.errors import InputError, counted
 NEEDED = ("starlette", "uvicorn", "prometheus_client")
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, of any task")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
@@ -42,7 +42,7 @@ def _pair(text):
     return found[1], found[2]
 
 
-def run(options):
+def run(options: argparse.Namespace) -> int:
     """Run the command."""
     from heedful.commands.terminal import print_line
 

@@ -3,6 +3,8 @@
 import os
 import stat
 import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from heedful.core.errors import InputError, counted
 from heedful.core.line_stream import LineStream
@@ -14,7 +16,7 @@ from heedful.data.text_files import decoded, read_lines, without_ends
 STANDARD_INPUT = "standard input"
 
 
-def read(files):
+def read(files: Sequence[Path]) -> Iterator[str]:
     """Return an iterator of the lines of files, or of standard input if there are none.
 
     Relative paths are looked up in the working directory and in HEEDFUL_DATA.
@@ -45,12 +47,12 @@ def _lines(file):
     return decoded(without_ends(file, STANDARD_INPUT), STANDARD_INPUT)
 
 
-def print_line(text):
+def print_line(text: str) -> None:
     """Print a text on standard output, and flush it."""
     print(text, flush=True)
 
 
-def report_progress(text):
+def report_progress(text: str) -> None:
     """Report progress on standard output; if that is closed, the work continues."""
     try:
         print_line(text)
@@ -59,12 +61,12 @@ def report_progress(text):
         warn("standard output is closed; the work continues.")
 
 
-def report_written(path, text):
+def report_written(path: Path, text: str) -> None:
     """Report what was written to a file; on standard error if the file is a pipe or a device, perhaps this output."""
     (report_progress if is_replaceable(path) else note)(text)
 
 
-def note_idle_devices():
+def note_idle_devices() -> None:
     """Report unused devices on standard error."""
     from heedful import backend  # imported here because it loads Keras, which some commands do not need
 
@@ -72,12 +74,12 @@ def note_idle_devices():
         note(f"heedful: {backend.device_summary(1)}")
 
 
-def warn(text):
+def warn(text: str) -> None:
     """Warn the user, on standard error."""
     note(f"heedful: warning: {text}")
 
 
-def warn_of_cut_lines(count):
+def warn_of_cut_lines(count: int) -> None:
     """Warn that the model has read only the beginning of `count` lines."""
     if count:
         warn(f"{counted(count, 'line')} with more tokens than the model reads: only the beginning was read.")

@@ -1,9 +1,12 @@
 """heedful train: train a run from a recipe, or resume one."""
 
+import argparse
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from heedful.config import settings
 from heedful.config.recipes import find_recipe, recipe_names
@@ -15,7 +18,7 @@ LATER = 60  # seconds after train.stall_minutes until a process without heartbea
 NEVER = 7 * 24 * 3600  # seconds for train.stall_minutes = 0
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("recipe", nargs="?", help=f"a TOML file, or one of {', '.join(recipe_names())}")
     parser.add_argument("--run", type=Path, help="run folder (default: runs/NAME)")
@@ -40,7 +43,7 @@ def add_arguments(parser):
     parser.epilog = f"{listing}\n\ntasks (the key `task` of a recipe): {', '.join(task_names())}"
 
 
-def run(options):
+def run(options: argparse.Namespace) -> int:
     """Run the command."""
     if bool(options.recipe) == bool(options.resume):
         raise InputError("Name a recipe to train, or a run folder after --resume.")
@@ -132,7 +135,7 @@ def _join(options, config, lead):
     return train_together(asked, lead, f"{_resume_command(options)} {option}")
 
 
-def stoppable(work, folder):
+def stoppable(work: Callable[[], Any], folder: Path) -> int:
     """Call `work`, which trains; return 0, or after a signal the exit code that shells expect."""
     from heedful.core.progress import note
     from heedful.runs.checkpoint_files import CheckpointFiles

@@ -5,6 +5,7 @@ import dataclasses
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from heedful.commands.arguments import TEXTS, add_adapter, add_run, count
 from heedful.config import settings
@@ -13,7 +14,7 @@ from heedful.core.errors import InputError, counted
 ENGINES = ("heedful", "ctranslate2")
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     add_adapter(parser)
@@ -44,7 +45,7 @@ def add_arguments(parser):
     settings.add_options(parser, "decode")
 
 
-def run(options):
+def run(options: argparse.Namespace) -> int:
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal
@@ -77,7 +78,7 @@ def run(options):
     return 0
 
 
-def share(text):
+def share(text: str) -> Any:
     """Parse the argument of --share."""
     from heedful.inference.bulk.shares import Share
 
@@ -87,7 +88,7 @@ def share(text):
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def translate_file(options):
+def translate_file(options: argparse.Namespace) -> int:
     """Translate a whole file, or one of its shares, or gather its shares."""
     from heedful import backend
     from heedful.commands import terminal

@@ -6,6 +6,7 @@ its classes on first use, so each name stands in Keras' registry for a class tha
 
 import importlib
 import sys
+from typing import Any
 
 MODULES = {
     "heedful.layers.attention": ("MultiHeadAttention",),
@@ -35,10 +36,10 @@ class Awaited:
     def __init__(self, module: str, name: str):
         self.module, self.name = module, name
 
-    def __call__(self, *arguments, **options):
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
         return getattr(importlib.import_module(self.module), self.name)(*arguments, **options)
 
-    def from_config(self, config):
+    def from_config(self, config: Any) -> Any:
         """Return an instance of the class, as Keras calls it."""
         return getattr(importlib.import_module(self.module), self.name).from_config(config)
 

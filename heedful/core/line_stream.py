@@ -53,10 +53,10 @@ class LineStream:
         except Exception as error:  # noqa: BLE001 - raised again by __next__
             self._queue.put((_END, error))
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return self
 
-    def __next__(self):
+    def __next__(self) -> str:
         while not self.arrived(POLL):
             pass  # Python handles a Ctrl-C between two waits, not within one that has just begun
         item, error = self._next.pop()

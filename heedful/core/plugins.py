@@ -2,6 +2,7 @@
 
 import functools
 import importlib.metadata
+from typing import Any
 
 from heedful.core.errors import InputError
 
@@ -47,7 +48,7 @@ def task_names() -> tuple[str, ...]:
 
 
 @functools.cache
-def find_task(name: str):
+def find_task(name: str) -> Any:
     """Return the `Task` with a name.
 
     Raises:
@@ -62,6 +63,6 @@ def metric_names() -> tuple[str, ...]:
 
 
 @functools.cache
-def find_metric(name: str):
+def find_metric(name: str) -> Any:
     """Return the `Metric` with a name; errors as in `find_task`."""
     return _find(METRICS, "metric", name)

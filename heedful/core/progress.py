@@ -2,12 +2,13 @@
 
 import os
 import sys
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
 
-def progress_bar(*columns) -> Progress:
+def progress_bar(*columns: Any) -> Progress:
     """Return a rich `Progress` context manager; it shows nothing if standard error is not a terminal.
 
     While it is open, rich shows printed text above the bar. Standard output is redirected to it only if it is a

@@ -8,8 +8,9 @@ import json
 import os
 import socket
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -109,7 +110,7 @@ def shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
 
 
 @contextlib.contextmanager
-def warn_if_forbidden(what: str):
+def warn_if_forbidden(what: str) -> Iterator[None]:
     """Warn with the text `what` instead of failing if writing is not permitted, such as in another user's run."""
     try:
         yield
@@ -120,7 +121,7 @@ def warn_if_forbidden(what: str):
 
 
 @contextlib.contextmanager
-def locked(folder: str | Path, wait: bool = False):
+def locked(folder: str | Path, wait: bool = False) -> Iterator[None]:
     """Lock `folder` against other processes inside this context; a killed process leaves no lock.
 
     Args:
@@ -236,6 +237,6 @@ def checksum(arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> str:
     return digest.hexdigest()
 
 
-def name_in_model(variable) -> str:
+def name_in_model(variable: Any) -> str:
     """Return the path of a Keras variable inside its model, the name under which its value is saved."""
     return variable.path.split("/", 1)[1]

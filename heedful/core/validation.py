@@ -6,6 +6,7 @@ import json
 import math
 import types
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,7 +48,7 @@ def parse_json(text: str, origin: object) -> Any:
         raise InputError(f"{origin} is not valid JSON: {error}.") from error
 
 
-def from_dict(cls, table: Any, origin: str, section: str = ""):
+def from_dict(cls: type, table: Any, origin: str, section: str = "") -> Any:
     """Create a dataclass from a dict, checking every key and type; messages name `origin` and `section`."""
     where = f"{origin}, section [{section}]" if section else origin
     if not isinstance(table, dict):
@@ -109,7 +110,7 @@ _TYPE_NAMES: dict[Any, str] = {
 }
 
 
-def require_texts(texts):
+def require_texts(texts: Iterable[str]) -> Iterable[str]:
     """Return an iterable of strings; refuse a single string, which is an iterable of its characters.
 
     Raises:
@@ -131,21 +132,21 @@ def require_text(text: str) -> str:
     return text
 
 
-def positive(config, *names: str) -> None:
+def positive(config: Any, *names: str) -> None:
     """Refuse a config unless each of its settings `names` is above 0."""
     for name in names:
         if not getattr(config, name) > 0:
             raise InputError(f"{name} ({getattr(config, name)}) must be greater than 0.")
 
 
-def at_least(config, bound: float, *names: str) -> None:
+def at_least(config: Any, bound: float, *names: str) -> None:
     """Refuse a config unless each of its settings `names` is `bound` or more."""
     for name in names:
         if not getattr(config, name) >= bound:
             raise InputError(f"{name} ({getattr(config, name)}) must be at least {bound}.")
 
 
-def at_most(config, **bounds: float) -> None:
+def at_most(config: Any, **bounds: float) -> None:
     """Refuse a config if a setting is above its bound, which no machine could handle. None is allowed."""
     for name, bound in bounds.items():
         value = getattr(config, name)
@@ -153,7 +154,7 @@ def at_most(config, **bounds: float) -> None:
             raise InputError(f"{name} ({value}) must be at most {bound}.")
 
 
-def fraction(config, *names: str) -> None:
+def fraction(config: Any, *names: str) -> None:
     """Refuse a config unless each of its settings `names` is at least 0 and less than 1."""
     for name in names:
         if not 0 <= getattr(config, name) < 1:

@@ -7,6 +7,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,7 @@ class BatchPlan:
                 rows[: len(chosen)] = chosen
                 yield shape, rows
 
-    def __str__(self):
+    def __str__(self) -> str:
         tokens, two_sided = self.target_lengths.sum() / self.batches_per_epoch, self.source_lengths.any()
         target = "target " if two_sided else ""
         lines = [
@@ -157,7 +158,9 @@ class BatchPlan:
         return random_numbers(self.seed, PAIRS, index, pass_number).permutation(self.shapes[index].rows)
 
 
-def cut_into_buckets(source_lengths: np.ndarray, target_lengths: np.ndarray, max_shapes: int, shape_price: float = 0):
+def cut_into_buckets(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, max_shapes: int, shape_price: float = 0
+) -> Any:
     """Cut the plane of (source length, target length) into at most `max_shapes` buckets with the least padding.
 
     Dynamic programming cuts the plane into bands of target lengths, and each band into ranges of source lengths; among

@@ -62,7 +62,7 @@ class EncodedTexts:
     text_bytes: int
     empty: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         dropped = f" ({self.empty:,} empty ones left out)" if self.empty else ""
         documents = f"{len(self.ids):,} document" + "s" * (len(self.ids) != 1)
         return f"{documents}{dropped}, {len(self.ids.flat):,} tokens, {self.text_bytes:,} bytes"

@@ -22,7 +22,7 @@ class Filtered:
     too_long: int
     empty: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         total = self.kept + self.too_long + self.empty
         dropped = self.too_long + self.empty
         text = f"{self.kept:,} of {total:,} pairs kept"

@@ -120,7 +120,7 @@ class PlannedExamples:
     def batches_per_epoch(self) -> float:
         return self.plan.batches_per_epoch
 
-    def __str__(self):
+    def __str__(self) -> str:
         return str(self.plan)
 
 
@@ -168,7 +168,7 @@ class PackedPairs(PlannedExamples):
         batch["target"][labels == 0] = 0
         return batch | {"labels": labels, "weights": (labels != 0).astype(np.float32)}
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{len(self.pairs.source):,} pairs in {len(self.rows):,} rows\n{self.plan}"
 
 

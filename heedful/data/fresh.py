@@ -63,5 +63,5 @@ class FreshPairs:
     def batches_per_epoch(self) -> float:
         return self._batches_per_epoch
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"fresh pairs in every batch: {self.sentences:,} of {self.length} tokens"

@@ -69,7 +69,7 @@ class Windows:
         """Number of batches per epoch."""
         return self.windows / self.rows
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"windows of {self.length:,} tokens, {self.rows:,} a batch, {self.batches_per_epoch:,.1f} batches an epoch"
         )
@@ -145,7 +145,7 @@ class PackedDocuments:
         """Number of batches in which every row is seen once."""
         return len(self.packed) / self.rows
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"{len(self.pieces):,} pieces packed into rows of {self.length:,} tokens, {1 - self.filled:.1%} padding, "
             f"{self.rows:,} rows a batch, {self.batches_per_epoch:,.1f} batches an epoch"

@@ -54,7 +54,7 @@ class MaskedExamples(PlannedExamples):
         self.mask_id, self.vocab_size = tokenizer.mask_id, len(tokenizer)
         self.begins_word = np.asarray(tokenizer.begins_word()) if whole_words else None
 
-    def __str__(self):
+    def __str__(self) -> str:
         kind = "tokens" if self.begins_word is None else "words"
         return f"{self.plan}\n{self.share:.0%} of the {kind} to predict"
 

@@ -67,5 +67,5 @@ class MixedExamples:
             return self.own.batches_per_epoch + self.other.batches_per_epoch
         return self.own.batches_per_epoch / (1 - self.share)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.own}\n{self.name}, {self.share:.0%} of the batches: {self.other}"

@@ -9,7 +9,7 @@ import numpy as np
 BATCHES, PAIRS, WINDOWS, PACKED_ROWS, TRAINING_MASKS, SCORING_MASKS = range(6)
 
 
-def random_numbers(seed: int, stream: int, *which) -> np.random.Generator:
+def random_numbers(seed: int, stream: int, *which: int) -> np.random.Generator:
     """Return the random generator for one part of a stream; `which` selects it, for example by batch number."""
     return np.random.default_rng((seed, stream, *which))
 

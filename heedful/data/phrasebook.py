@@ -8,6 +8,7 @@ belongs to one part of the corpus only, and some word pairs occur only in the pa
 import hashlib
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from heedful.data.phrasebook_words import (
     LASTING,
@@ -42,16 +43,16 @@ class Phrase:
     bonds: set = field(default_factory=set)  # pairs of words that this phrase combines
 
     @property
-    def many(self):
+    def many(self) -> bool:
         """Whether the phrase is plural."""
         return self.person == "eles"
 
-    def form(self, forms):
+    def form(self, forms: Any) -> str:
         """Return the one of four forms (masculine, feminine, and their plurals) that agrees with the phrase."""
         return forms[2 * self.many + (self.gender == "f")]
 
     @property
-    def article(self):
+    def article(self) -> Any:
         """The definite article in Portuguese."""
         return self.form("o a os as".split())
 
@@ -63,17 +64,17 @@ class Grammar:
         chance: a `random.Random`.
     """
 
-    def __init__(self, chance):
+    def __init__(self, chance: random.Random):
         self.chance = chance
 
-    def sentence(self):
+    def sentence(self) -> Any:
         """Return (Portuguese, English, bonds)."""
         kinds = [self.statement, self.copula, self.question, self.who_question, self.where_question]
         write = self.chance.choices(kinds, weights=(60, 18, 12, 5, 5))[0]
         source, target, bonds = write()
         return source[0].upper() + source[1:], target[0].upper() + target[1:], bonds
 
-    def statement(self):
+    def statement(self) -> Any:
         """Somebody does something: *A menina leu a carta no jardim.*"""
         verb = self.chance.choice(VERBS)
         subject = self.subject(verb)
@@ -96,7 +97,7 @@ class Grammar:
             source = f"{subject.source} {source}"
         return f"{source}.", f"{subject.target} {target}.", bonds
 
-    def copula(self):
+    def copula(self) -> Any:
         """A subject with a predicate adjective: *A minha irmã estava cansada.*"""
         if self._maybe(0.2):
             name, gender = self.chance.choice(NAMES)
@@ -114,7 +115,7 @@ class Grammar:
         source = f"{subject.source} {no}{conjugate(infinitive, tense)[subject.person]} {subject.form(row)}"
         return f"{source}.", f"{subject.target} {be}{no_en} {row.english}.", subject.bonds
 
-    def question(self):
+    def question(self) -> Any:
         """Does somebody do something: *Você perdeu a chave?*"""
         verb = self.chance.choice(VERBS)
         subject = self.subject(verb)
@@ -126,7 +127,7 @@ class Grammar:
             source, target = f"{source} ontem", f"{target} yesterday"
         return f"{source}?", f"{target}?", subject.bonds | thing.bonds
 
-    def who_question(self):
+    def who_question(self) -> Any:
         """Who does something: *Quem comeu o bolo?*"""
         verb = self.chance.choice(VERBS)
         thing = self.object(verb)
@@ -135,19 +136,19 @@ class Grammar:
         source = f"quem {conjugate(verb.infinitive, tense)['ele']} {thing.source}"
         return f"{source}?", f"who {english} {thing.target}?", thing.bonds
 
-    def where_question(self):
+    def where_question(self) -> Any:
         """Where is something: *Onde está a minha chave?*"""
         thing = self.noun_phrase(self.chance.choice(nouns("person,animal,thing,text")), definite=True)
         source = f"onde {conjugate('estar', 'present')[thing.person]} {thing.source}"
         return f"{source}?", f"where {'are' if thing.many else 'is'} {thing.target}?", thing.bonds
 
-    def tense(self, verb):
+    def tense(self, verb: Any) -> str:
         if verb.infinitive in LASTING:
             return self.chance.choice(["present", "past"])
         tenses = {"present": 30, "past": 38, "going": 14, "future": 12, "habit": 6}
         return self.chance.choices(list(tenses), list(tenses.values()))[0]
 
-    def subject(self, verb):
+    def subject(self, verb: Any) -> Any:
         """Return a subject of the verb: a pronoun, a name, or a noun phrase."""
         human = verb.subjects == "person"
         draw = self.chance.random()
@@ -159,13 +160,14 @@ class Grammar:
             return Phrase(name, name, gender=gender)
         return self.noun_phrase(self.chance.choice(nouns(verb.subjects)), relative=0.12 if human else 0)
 
-    def object(self, verb):
+    def object(self, verb: Any) -> Any:
         """Return an object of the verb, with the bond between the verb and the noun."""
-        phrase = self.noun_phrase(self.chance.choice(nouns(verb.objects)), relative=0.08)
-        phrase.bonds.add((verb.infinitive, phrase.noun.singular))
+        noun = self.chance.choice(nouns(verb.objects))
+        phrase = self.noun_phrase(noun, relative=0.08)
+        phrase.bonds.add((verb.infinitive, noun.singular))
         return phrase
 
-    def place(self, verb):
+    def place(self, verb: Any) -> Any:
         """Return a place where the verb happens: *no jardim*."""
         noun = self.chance.choice(nouns(verb.places))
         phrase = self.noun_phrase(noun, plain=True, adjective=0.2)
@@ -173,7 +175,9 @@ class Grammar:
         phrase.source, phrase.target = f"n{phrase.source}", f"{preposition} {phrase.target}"
         return phrase
 
-    def noun_phrase(self, noun, plain=False, definite=False, adjective=0.3, relative=0.0):
+    def noun_phrase(
+        self, noun: Any, plain: bool = False, definite: bool = False, adjective: float = 0.3, relative: float = 0.0
+    ) -> Phrase:
         """Return a determiner and a noun, at random with an adjective, an owner or a relative clause.
 
         Args:
@@ -204,7 +208,7 @@ class Grammar:
                 self.relate(phrase)
         return phrase
 
-    def determiner(self, noun, many, mass, definite):
+    def determiner(self, noun: Any, many: bool, mass: bool, definite: bool) -> Any:
         """Return a kind of determiner: `the`, `a`, `number`, `this`, `that`, `my`, `our`, or "" for none."""
         if goes_with(noun, "relative"):
             return self.chance.choice(["my", "my", "our"])
@@ -231,14 +235,14 @@ class Grammar:
         english = {"this": ("this", "these"), "that": ("that", "those")}.get(choice, (choice, choice))[phrase.many]
         return (phrase.form(forms[choice].split()) if choice else ""), english
 
-    def own(self, phrase, target):
+    def own(self, phrase: Phrase, target: Any) -> Any:
         """Add an owner: *a casa do médico*, the doctor's house."""
         noun = self.chance.choice(nouns("person"))
         owner = Phrase("", "", gender=noun.gender)
         phrase.source += f" d{owner.article} {noun.singular}"
         phrase.target = f"the {noun.english}'s {target}"
 
-    def relate(self, phrase):
+    def relate(self, phrase: Phrase) -> Any:
         """Add a relative clause whose subject is the phrase: *que comprou o livro*."""
         verb = self.chance.choice([verb for verb in VERBS if verb.subjects == "person"])
         thing = self.object(verb)
@@ -246,7 +250,7 @@ class Grammar:
         phrase.target += f" who {verb.past} {thing.target}"
         phrase.bonds |= thing.bonds
 
-    def verb(self, verb, subject, tense, negative):
+    def verb(self, verb: Any, subject: Phrase, tense: str, negative: bool) -> Any:
         """Return the conjugated verb in both languages."""
         be = {"I": "am", "it": "is"}.get(subject.english, "are")
         no, no_en = ("não ", " not") if negative else ("", "")
@@ -263,7 +267,7 @@ class Grammar:
         present = verb.third if subject.english == "it" else verb.base
         return form, verb.past if tense == "past" else present
 
-    def helper(self, tense, subject):
+    def helper(self, tense: str, subject: Phrase) -> Any:
         """Return the English auxiliary of questions and negations."""
         return {"past": "did", "future": "will"}.get(tense, "does" if subject.english == "it" else "do")
 
@@ -271,7 +275,7 @@ class Grammar:
         return self.chance.random() < probability
 
 
-def part_of(source, bonds):
+def part_of(source: str, bonds: Any) -> str:
     """Return the part that a sentence belongs to: `train`, `valid`, `test`, or `unseen`.
 
     About one in twenty word pairs (noun and adjective, verb and object) occurs only in `unseen`. A hash of the sentence
@@ -287,7 +291,7 @@ def _hash(text):
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-def phrasebook(part, count, seed=0) -> list[tuple[str, str]]:
+def phrasebook(part: str, count: int, seed: int = 0) -> list[tuple[str, str]]:
     """Return `count` distinct (Portuguese, English) pairs of a part: `train`, `valid`, `test` or `unseen`."""
     grammar = Grammar(random.Random(f"{seed}/{part}"))
     pairs: dict[str, str] = {}

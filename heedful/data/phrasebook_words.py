@@ -5,7 +5,7 @@ that sentences say what people say: one reads a letter in the garden, and nobody
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Noun(NamedTuple):
@@ -160,7 +160,7 @@ TIMES = {
 }
 
 
-def conjugate(infinitive, tense):
+def conjugate(infinitive: str, tense: str) -> Any:
     """Return the forms of eu, ele, nós, eles; tenses are `present`, `past`, `habit` (imperfect) and `future`."""
     if (infinitive, tense) in _IRREGULAR:
         return dict(zip(PERSONS, _IRREGULAR[infinitive, tense].split(), strict=True))
@@ -181,19 +181,19 @@ _PERSONS = {"adult", "child", "relative"}
 
 
 @functools.cache
-def goes_with(noun, allowed):
+def goes_with(noun: Any, allowed: Any) -> Any:
     """Return whether a noun is in a comma-separated list of kinds and nouns."""
     names = {noun.singular, noun.kind} | ({"person"} if noun.kind in _PERSONS else set())
     return not names.isdisjoint(allowed.split(","))
 
 
 @functools.cache
-def nouns(allowed):
+def nouns(allowed: Any) -> Any:
     """Return the nouns in a comma-separated list of kinds and nouns."""
     return [noun for noun in NOUNS if goes_with(noun, allowed)]
 
 
 @functools.cache
-def adjectives(noun):
+def adjectives(noun: Any) -> Any:
     """Return the adjectives that go with a noun."""
     return [row for row in ADJECTIVES if goes_with(noun, row.nouns)]

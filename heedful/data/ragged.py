@@ -22,7 +22,7 @@ class Ragged:
         self.flat, self.offsets = flat, offsets
 
     @classmethod
-    def of(cls, sequences: Iterable[Sequence[int]]) -> "Ragged":
+    def of(cls, sequences: Iterable[Sequence[int] | np.ndarray]) -> "Ragged":
         """Concatenate id sequences."""
         sequences = list(sequences)
         offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in sequences], dtype=np.int64)])
@@ -49,10 +49,10 @@ class Ragged:
             found[start : start + PIECE] = np.diff(self.offsets[start : start + PIECE + 1])
         return found
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> np.ndarray:
         return np.asarray(self.flat[self.offsets[index] : self.offsets[index + 1]])
 
     def padded(self, rows: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
@@ -78,7 +78,7 @@ class RaggedWriter:
         self._offsets.write(np.zeros(1, np.int64).tobytes())
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._flat.close()
         self._offsets.close()
 

@@ -21,7 +21,7 @@ MANIFEST = "manifest.json"
 NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
-def kept_in_cache(parts, cache: Path | None, write: Callable[[Path], Any], read: Callable[..., Any]) -> Any:
+def kept_in_cache(parts: Any, cache: Path | None, write: Callable[[Path], Any], read: Callable[..., Any]) -> Any:
     """Return what `read` loads from a folder that `write` has filled; reuse a cached folder that is intact.
 
     A damaged folder is reported in a warning and made anew. If the cache cannot be written, a warning says so, and

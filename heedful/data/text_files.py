@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from heedful.core.errors import InputError
 
@@ -39,7 +39,7 @@ def uncompressed_name(path: str | Path) -> str:
     return name.removesuffix(Path(name).suffix) if Path(name).suffix in OPENERS else name
 
 
-def open_for_writing(path: Path):
+def open_for_writing(path: Path) -> TextIO:
     """Open a text file for writing, compressed by the end of its name; non-UTF-8 bytes are written as they were."""
     opener = OPENERS.get(path.suffix, open)
     return opener(path, "wt", encoding="utf-8", errors="surrogateescape", newline="\n")

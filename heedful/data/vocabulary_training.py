@@ -3,7 +3,8 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
@@ -31,7 +32,9 @@ class SplitLines:
             yield from self._tokens.split(line)
 
 
-def untrained(kind, lowercase, options, lines, clean_up_spaces, normalize):
+def untrained(
+    kind: str, lowercase: bool, options: Any, lines: Iterable[str], clean_up_spaces: bool, normalize: str
+) -> Any:
     """Return a tokenizer of a kind, and its trainer.
 
     Args:
@@ -62,7 +65,7 @@ def _unigram(lowercase, options):
     return inner, trainers.UnigramTrainer(unk_token=UNKNOWN, initial_alphabet=_alphabet(), **options)
 
 
-def wordpiece(lowercase, clean_up_spaces=True):
+def wordpiece(lowercase: bool, clean_up_spaces: bool = True) -> Any:
     inner = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=lowercase)
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -90,7 +93,7 @@ def _wordpiece_trainer(inner, lines, options):
     return trainers.WordPieceTrainer(**options | alphabet | {"special_tokens": special})
 
 
-def with_special(inner, special):
+def with_special(inner: Any, special: Sequence[str]) -> Any:
     """Return a tokenizer in which only these tokens are special."""
     data = json.loads(inner.to_str())
     data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] in special]
@@ -122,7 +125,7 @@ def _byte_level(inner, lowercase):
     return inner
 
 
-def read_with_space(inner):
+def read_with_space(inner: Any) -> None:
     """Make a byte-level tokenizer add a space before each text, and remove it from decoded text."""
     before = [inner.normalizer] if inner.normalizer else []
     inner.normalizer = normalizers.Sequence([*before, normalizers.Prepend(" ")])

@@ -106,7 +106,7 @@ class Translator(LineTranslator):
         Raises:
             InputError: the numbers of lines and references differ, or a reference is too long for the model.
         """
-        sources = self.read(require_texts(lines), 1, warn)
+        sources = self.read(list(require_texts(lines)), 1, warn)
         targets = self.target_tokenizer.encode_batch(require_texts(references))
         if len(sources) != len(targets):
             raise InputError(f"{counted(len(sources), 'line')} came with {counted(len(targets), 'reference')}.")

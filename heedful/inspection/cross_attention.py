@@ -26,7 +26,7 @@ class CrossAttention:
         model: a `Transformer`.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: Any):
         self.max_length = model.max_length
         paths = [f"decoder/block_{layer}/cross_attention" for layer in range(model.num_layers)]
 

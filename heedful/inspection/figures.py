@@ -24,7 +24,9 @@ FROM_ZERO = ("loss (nats per token)", "speed (tokens/s)")
 MOST_NAMED = 40  # most classes drawn with names and numbers; more would take minutes
 
 
-def draw_attention(path: str | Path, inspection, kind: str = "cross", layer: int = 1, head: int | None = None) -> Path:
+def draw_attention(
+    path: str | Path, inspection: Any, kind: str = "cross", layer: int = 1, head: int | None = None
+) -> Path:
     """Draw the attention of a `TranslationInspection`: all heads of a layer, or one, counted from 1."""
     weights, rows, columns = inspection.heads(kind, layer)
     heads = list(range(len(weights))) if head is None else [head - 1]
@@ -54,7 +56,7 @@ def draw_positions(path: str | Path, encoding: np.ndarray) -> Path:
         return save(figure, path)
 
 
-def draw_schedule(path: str | Path, schedule, updates: int) -> Path:
+def draw_schedule(path: str | Path, schedule: Any, updates: int) -> Path:
     """Draw the learning rate over the updates."""
     at = np.unique(np.linspace(0, updates - 1, 500).astype(int))
     rates = [float(backend.to_numpy(schedule(int(step) * schedule.micro_batches))) for step in at]
@@ -72,7 +74,7 @@ def draw_curves(path: str | Path, log: Sequence[dict[str, Any]]) -> Path:
         return save(curves(log), path)
 
 
-def curves(log: Sequence[dict[str, Any]]):
+def curves(log: Sequence[dict[str, Any]]) -> Any:
     """Return a figure of the training curves in the log entries of a run, with a panel for each unit."""
     shown = {title: lines for title, lines in CURVES.items() if any(name in entry for entry in log for name in lines)}
     figure, axes = panels(len(shown), 2, (5.2, 3.9))

@@ -59,7 +59,7 @@ def measure_heads(run: Run, tokens: int = TOKENS) -> dict[str, Any]:
     return result
 
 
-def attention_layers(model) -> dict[str, list[Any]]:
+def attention_layers(model: Any) -> dict[str, list[Any]]:
     """Return the attention layers of a model by kind: `encoder`, `decoder`, `cross`; of those that it has."""
     stacks = {name: getattr(model, name).blocks for name in ("encoder", "decoder") if hasattr(model, name)}
     found = {name: [block.attention for block in blocks] for name, blocks in stacks.items()}

@@ -5,13 +5,14 @@ import numpy as np
 from heedful import backend
 from heedful.core.errors import InputError
 from heedful.layers import sinusoid
+from heedful.runs.run import Run
 from heedful.runs.weights import weights_by_name
 
 POSITIONS = 128
 LEARNED = "positions/embeddings"  # suffix of the name of a learned table
 
 
-def position_encoding(run) -> np.ndarray:
+def position_encoding(run: Run) -> np.ndarray:
     """Return the encoding (positions, d_model) that the model of a run adds to its first 128 tokens.
 
     Raises:

@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from heedful import backend
+from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import END_ID, PAD_ID
 from heedful.inspection.head_importance import attention_layers
@@ -60,7 +61,7 @@ class Reader:
     forbidden: tuple[int, ...] = ()
     """Ids that are never a rival of a target."""
 
-    def __init__(self, model, starts: bool = True, mask: int | None = None):
+    def __init__(self, model: Any, starts: bool = True, mask: int | None = None):
         self.model, self.starts, self.mask = model, starts, mask
         self.layers = attention_layers(model)
         self._heads = {
@@ -103,7 +104,7 @@ class Reader:
         length = len(self.inputs(variant)["ids"])
         return dict.fromkeys(self.layers, (length, length))
 
-    def written_limit(self, source: Sequence[int], decode) -> int:
+    def written_limit(self, source: Sequence[int], decode: DecodeConfig) -> int:
         """Return how many tokens may be written for a source; 0: the model does not write."""
         return 0
 

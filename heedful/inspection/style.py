@@ -3,7 +3,7 @@
 import contextlib
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def styled() -> Iterator[None]:
         yield
 
 
-def panels(count: int, across: int, size: tuple[float, float]):
+def panels(count: int, across: int, size: tuple[float, float]) -> tuple[Figure, Any]:
     """Return a figure with `count` axes of a size in inches, at most `across` in a row, and the axes."""
     across = min(max(count, 1), across)
     down = max(math.ceil(count / across), 1)
@@ -43,7 +43,15 @@ def panels(count: int, across: int, size: tuple[float, float]):
     return figure, axes[:count]
 
 
-def plot_lines(axis, lines, title="", xlabel="update", ylabel="", from_zero=False, marker=None) -> None:
+def plot_lines(
+    axis: Any,
+    lines: Any,
+    title: str = "",
+    xlabel: str = "update",
+    ylabel: str = "",
+    from_zero: bool = False,
+    marker: str | None = None,
+) -> None:
     """Draw lines on an axis.
 
     Args:
@@ -64,7 +72,7 @@ def plot_lines(axis, lines, title="", xlabel="update", ylabel="", from_zero=Fals
         axis.legend()
 
 
-def name_ticks(axis, rows, columns, size=TOKEN_SIZE) -> None:
+def name_ticks(axis: Any, rows: Sequence[str], columns: Sequence[str], size: float = TOKEN_SIZE) -> None:
     """Label the rows and columns of an image."""
     axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=size, parse_math=False)
     axis.set_yticks(range(len(rows)), rows, fontsize=size, parse_math=False)

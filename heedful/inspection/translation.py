@@ -44,7 +44,7 @@ class TranslationInspection:
     """Weights (L, N, T, S) by kind: `encoder self`, `decoder self`, `cross`."""
 
     @classmethod
-    def of(cls, translator, source: str, target: str | None = None) -> "TranslationInspection":
+    def of(cls, translator: Any, source: str, target: str | None = None) -> "TranslationInspection":
         """Inspect one sentence.
 
         Args:

@@ -87,7 +87,7 @@ def adapted_layers(model: "keras.Model") -> dict[str, Any]:
     return {name: layer for layer in layers for name in _matrices(layer)}
 
 
-def parts_of(layer) -> tuple[Any, Any]:
+def parts_of(layer: Any) -> tuple[Any, Any]:
     """Return the variables A and B of a layer with an adapter."""
     [kind] = [kind for kind in KINDS if hasattr(layer, f"{MARK}{kind}_a")]
     return getattr(layer, f"{MARK}{kind}_a"), getattr(layer, f"{MARK}{kind}_b")

@@ -61,7 +61,7 @@ class Run:
         self._loaded: str | None = None  # the fingerprint of the weights that were loaded last
 
     @property
-    def task(self):
+    def task(self) -> Any:
         """The `Task` of the run."""
         return find_task(self.config.task)
 
@@ -163,12 +163,12 @@ class Run:
             raise InputError(f"{self.path} has no {WEIGHTS} yet: train it first, or resume with --resume {self.path}.")
         return plain_file(self.path, WEIGHTS)
 
-    def build_model(self):
+    def build_model(self) -> Any:
         """Return the run's model with fresh weights, in the precision of its config."""
         options = self.config.model.keywords() | {"name": "transformer", "dtype": self.config.train.policy}
         return self.task.build_model(self, **options)
 
-    def load_model(self):
+    def load_model(self) -> Any:
         """Return the trained model.
 
         Raises:
@@ -195,7 +195,7 @@ class Run:
         write_atomically(self.path / WEIGHTS, with_checksum(values, {"format": "1"}))
         self._loaded = None
 
-    def save_model(self, model) -> None:
+    def save_model(self, model: Any) -> None:
         """Write the weights of a model to `model.safetensors`."""
         self.save_weights(weights_by_name(model))
 

@@ -6,6 +6,7 @@ The name of a weight is its path inside the model, such as `encoder/block_0/self
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from heedful.core.storage import name_in_model, shapes
 from heedful.runs.adapters import adapted_layers, adapter_of, is_adapter_weight, merged, parts_of
 
 
-def weights_by_name(model) -> dict[str, np.ndarray]:
+def weights_by_name(model: Any) -> dict[str, np.ndarray]:
     """Return the weights of a model as float32 arrays by name, with adapters merged into their matrices."""
     from heedful import backend  # imported here because it loads Keras, which some commands do not need
 
@@ -25,7 +26,7 @@ def weights_by_name(model) -> dict[str, np.ndarray]:
     return merged(arrays, adapter_of(model, ""), "the model") if adapted_layers(model) else arrays
 
 
-def load_weights(model, arrays: Mapping[str, np.ndarray], origin: object) -> None:
+def load_weights(model: Any, arrays: Mapping[str, np.ndarray], origin: object) -> None:
     """Assign arrays by name to the weights of a model; adapters then start at zero again.
 
     Raises:
@@ -43,7 +44,7 @@ def load_weights(model, arrays: Mapping[str, np.ndarray], origin: object) -> Non
         b.assign(np.zeros(b.shape, np.float32))
 
 
-def load_matching(model, arrays: Mapping[str, np.ndarray], origin: object, prefixes: tuple[str, ...]) -> int:
+def load_matching(model: Any, arrays: Mapping[str, np.ndarray], origin: object, prefixes: tuple[str, ...]) -> int:
     """Assign the arrays whose names begin with one of `prefixes`; return their number.
 
     Raises:

@@ -63,7 +63,7 @@ class Engine:
             they are sampled, several are wanted, or each begins with a token of its own.
     """
 
-    def __init__(self, predictor, limit: int = 1024, slots: int = 48, in_slots: bool = False):
+    def __init__(self, predictor: Any, limit: int = 1024, slots: int = 48, in_slots: bool = False):
         self.predictor, self.limit, self.slots = predictor, limit, slots
         self.in_slots = in_slots and _fits_slots(predictor)
         self.pending = 0  # texts that were accepted and not answered yet
@@ -294,7 +294,7 @@ def _fail(future, error):
         future.set_exception(error)
 
 
-def following(tokenizer, send: Callable[[str], Any]) -> Callable[[list[int]], Any]:
+def following(tokenizer: Any, send: Callable[[str], Any]) -> Callable[[list[int]], Any]:
     """Return a function that receives the ids written so far, and passes on the text that is new."""
     shown = ""
 

@@ -110,7 +110,7 @@ class Classify(Task):
     def scored_examples(self, run: "Run", corpora: Corpora, part: str) -> Examples:
         return _examples(run, corpora[part], min(run.config.data.batch_tokens, SCORED_TOKENS), 3)
 
-    def build_model(self, run: "Run", **options) -> "keras.Model":
+    def build_model(self, run: "Run", **options: Any) -> "keras.Model":
         from heedful.models import Classifier
 
         config = run.config

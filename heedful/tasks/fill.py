@@ -67,7 +67,7 @@ class Fill(DocumentsTask):
     def scored_examples(self, run: "Run", corpora: Corpora, part: str) -> Examples:
         return masked(run, encoded(run, corpora[part]), **SCORED)
 
-    def build_model(self, run: "Run", **options) -> "keras.Model":
+    def build_model(self, run: "Run", **options: Any) -> "keras.Model":
         from heedful.models import MaskedLM
 
         return MaskedLM(len(run.tokenizer), **options)
@@ -156,7 +156,7 @@ def random_text(run: "Run", random: np.random.Generator, rows: int, length: int)
     return np.concatenate([begin, ids[:, 2:], end], axis=1)
 
 
-def masked(run: "Run", texts: EncodedTexts, *, seed: int, **batches) -> Examples:
+def masked(run: "Run", texts: EncodedTexts, *, seed: int, **batches: Any) -> Examples:
     """Return encoded texts as masked examples by a run's config; `batches` are options of `plan_pieces`."""
     data = run.config.data
     pieces = in_pieces(texts.ids, data.max_tokens)

@@ -65,7 +65,7 @@ class Generate(DocumentsTask):
     def scored_examples(self, run: "Run", corpora: Corpora, part: str) -> Examples:
         return examples_of(run.config, encoded(run, corpora[part]))
 
-    def build_model(self, run: "Run", **options) -> "keras.Model":
+    def build_model(self, run: "Run", **options: Any) -> "keras.Model":
         from heedful.models import CausalLM
 
         return CausalLM(len(run.tokenizer), **options)

@@ -59,7 +59,7 @@ class TaskModel:
     page: ClassVar[str | None] = None
     """The kind of network by which `heedful page` computes: in `web/engine/networks.js`. None: no page."""
 
-    def build_model(self, run: "Run", **options) -> "keras.Model":
+    def build_model(self, run: "Run", **options: Any) -> "keras.Model":
         """Return a fresh model for a run; `options` are `name`, `dtype` and those of its architecture."""
         raise NotImplementedError
 

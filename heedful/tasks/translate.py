@@ -132,7 +132,7 @@ class Translate(Task):
     def scored_examples(self, run: "Run", corpora: Corpora, part: str) -> Examples:
         return scored_pairs(run, corpora[part], encoded_folder())
 
-    def build_model(self, run: "Run", **options) -> "keras.Model":
+    def build_model(self, run: "Run", **options: Any) -> "keras.Model":
         from heedful.models import Transformer
 
         return Transformer(len(run.source_tokenizer), len(run.target_tokenizer), **options)

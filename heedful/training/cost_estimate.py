@@ -43,7 +43,7 @@ class CostEstimate:
     rate: float
     memory: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         epoch = f"{self.epoch:.3g} s" if self.epoch < 600 else f"{self.epoch / 60:.0f} min"
         return (
             f"compiling {self.compiling:.0f} s once, then {epoch} an epoch ({self.rate:,.0f} tokens/s), "

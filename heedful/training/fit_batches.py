@@ -49,20 +49,20 @@ class FitBatches(keras.utils.PyDataset):
         self._scored = list(examples.one_pass()) if one_pass else None
         self._count = len(self._scored) if self._scored is not None else max(1, round(examples.batches_per_epoch))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         if not 0 <= index < self._count:
             raise IndexError(index)
         if self._scored is not None:
             return self._parts(self._scored[index])
         return self._parts(self.examples.batch(self.epoch * self._count + index))
 
-    def on_epoch_end(self):
+    def on_epoch_end(self) -> None:
         self.epoch += 1
 
-    def as_dataset(self):
+    def as_dataset(self) -> Any:
         """Return the batches as a `tf.data.Dataset`, whose arrays may have other lengths in each batch."""
         import tensorflow
 

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Tensor
 from heedful.core.special_tokens import PAD_ID
 from heedful.data.lengths import round_up
 from heedful.layers.embeddings import writable
@@ -43,16 +44,16 @@ class TokenCrossentropy(keras.losses.Loss):
         label_smoothing: float = 0.0,
         name: str = "token_crossentropy",
         ignored_label: int | None = PAD_ID,
-        **kwargs,
+        **kwargs: Any,
     ):
         kwargs.setdefault("reduction", "mean_with_sample_weight")
         super().__init__(name=name, **kwargs)
         self.label_smoothing, self.ignored_label = label_smoothing, ignored_label
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Tensor:
         return super().__call__(y_true, y_pred, label_weights(y_true, sample_weight, self.ignored_label))
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each token (B, T) from targets (B, T) and logits (B, T, V)."""
         logits = ops.cast(y_pred, "float32")
         nll, uniform = token_losses(logits, ops.cast(y_true, "int32"))
@@ -62,7 +63,7 @@ class TokenCrossentropy(keras.losses.Loss):
         return super().get_config() | {"label_smoothing": self.label_smoothing, "ignored_label": self.ignored_label}
 
 
-def label_weights(labels, sample_weight, ignored_label: int | None):
+def label_weights(labels: Tensor, sample_weight: Tensor, ignored_label: int | None) -> Tensor:
     """Return weights (B, T) that are 0 where a label (B, T) is `ignored_label`; `sample_weight` if that is None.
 
     On JAX the logits that reach a metric in `fit` have lost their Keras mask, so the labels must say what is padding.
@@ -80,7 +81,7 @@ def label_weights(labels, sample_weight, ignored_label: int | None):
     return counts * ops.reshape(weights, (*ops.shape(weights), *[1] * missing))
 
 
-def token_losses(logits, targets):
+def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
     """Return, for logits (..., V) and integer targets (...), two losses in nats (...).
 
     The first is the negative log-likelihood of the target; the second the cross-entropy against a uniform
@@ -97,7 +98,7 @@ def _mean_of(logits, chosen):
     return ops.sum(ops.where(chosen, logits, 0.0), axis=-1) / ops.maximum(count, 1.0)
 
 
-def tokens_per_chunk(words, tokens=None):
+def tokens_per_chunk(words: int, tokens: int | None = None) -> int:
     """Return how many of `tokens` tokens `projected_crossentropy` processes at once, for that many words.
 
     On an accelerator the chunks are equally large, so that the last one is not mostly padding.
@@ -108,7 +109,15 @@ def tokens_per_chunk(words, tokens=None):
     return CHUNK if words <= LARGE else CHUNK // 2
 
 
-def projected_crossentropy(features, table, targets, weights, label_smoothing: float = 0.0, chunk=None, bias=None):
+def projected_crossentropy(
+    features: Tensor,
+    table: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    label_smoothing: float = 0.0,
+    chunk: int | None = None,
+    bias: Tensor | None = None,
+) -> Any:
     """Project features onto the vocabulary and sum the cross-entropy, without materializing all logits.
 
     Equivalent to a projection and `TokenCrossentropy`, but logits exist for one chunk of tokens at a time, and the
@@ -149,7 +158,7 @@ def projected_crossentropy(features, table, targets, weights, label_smoothing: f
     return _summed(targets, weights, chunks, label_smoothing, chosen)(features, table)
 
 
-def label_set_crossentropy(logits, labels, weights, label_smoothing: float = 0.0):
+def label_set_crossentropy(logits: Tensor, labels: Tensor, weights: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Sum the cross-entropy of texts that have each of C labels or not, decided by a sigmoid each.
 
     Args:

@@ -46,7 +46,7 @@ class Meter:
         self.task: Any = None
 
     @contextlib.contextmanager
-    def shown(self, update):
+    def shown(self, update: int) -> Any:
         """Show progress on standard error, starting at `update`: a bar on a terminal, else occasional lines."""
         self._last_note = time.monotonic()
         with self.bar:

@@ -3,9 +3,12 @@
 Axes: B batch, T length, V vocabulary.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.core.special_tokens import PAD_ID
 from heedful.training.loss import label_weights, token_losses
 
@@ -17,32 +20,32 @@ class TokenMean(keras.metrics.Metric):
         ignored_label: the label of padding, which does not count; None: every label counts.
     """
 
-    def __init__(self, name="token_mean", ignored_label: int | None = PAD_ID, **kwargs):
+    def __init__(self, name: str = "token_mean", ignored_label: int | None = PAD_ID, **kwargs: Any):
         super().__init__(name=name, **kwargs)
         self.ignored_label = ignored_label
         self.total = self.add_variable((), "zeros", name="total")
         self.weight = self.add_variable((), "zeros", name="weight")
 
-    def add(self, total, weight):
+    def add(self, total: Tensor, weight: Tensor) -> None:
         """Add a `total` that was summed over `weight` tokens."""
         self.total.assign_add(ops.cast(total, self.dtype))
         self.weight.assign_add(ops.cast(weight, self.dtype))
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Count targets (B, T) against logits (B, T, V): weighted by `sample_weight` (B, T) and the logits' mask."""
         sample_weight = label_weights(y_true, sample_weight, self.ignored_label)
         for add_to, of_token in ((self.total, self.values), (self.weight, _ones)):
             add_to.assign_add(_MaskedSum(of_token)(y_true, y_pred, sample_weight))
 
-    def values(self, targets, logits):
+    def values(self, targets: Tensor, logits: Tensor) -> Any:
         """Return the quantity for each token (B, T)."""
         raise NotImplementedError(f"{type(self).__name__} must say what it measures.")
 
-    def result(self):
+    def result(self) -> Tensor:
         """Return sum / weight, 0 before the first token."""
         return ops.divide_no_nan(self.total, self.weight)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"ignored_label": self.ignored_label}
 
 
@@ -69,10 +72,10 @@ def _ones(targets, logits):
 class TokenAccuracy(TokenMean):
     """Share of tokens whose most likely prediction is correct. For `metrics=` or `weighted_metrics=`."""
 
-    def __init__(self, name="accuracy", **kwargs):
+    def __init__(self, name: str = "accuracy", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def values(self, targets, logits):
+    def values(self, targets: Tensor, logits: Tensor) -> Any:
         return ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), targets), self.dtype)
 
 
@@ -80,11 +83,11 @@ class TokenAccuracy(TokenMean):
 class Perplexity(TokenMean):
     """exp(mean negative log-likelihood of a token), without label smoothing. For `metrics=` or `weighted_metrics=`."""
 
-    def __init__(self, name="perplexity", **kwargs):
+    def __init__(self, name: str = "perplexity", **kwargs: Any):
         super().__init__(name=name, **kwargs)
 
-    def values(self, targets, logits):
+    def values(self, targets: Tensor, logits: Tensor) -> Any:
         return token_losses(logits, targets)[0]
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.exp(ops.minimum(super().result(), 88.0))  # beyond this, exp overflows float32

@@ -3,10 +3,13 @@
 import math
 import signal
 import time
+from typing import Any
 
 import keras
 
 from heedful import backend
+from heedful.training.meter import Meter
+from heedful.training.signals import Signals
 
 
 class Monitor(keras.callbacks.Callback):
@@ -16,7 +19,7 @@ class Monitor(keras.callbacks.Callback):
     the update `goal`, since a training that is resumed from it would skip the validation that follows.
     """
 
-    def __init__(self, trainer, goal, meter, signals, deadline, log=None):
+    def __init__(self, trainer: Any, goal: int, meter: Meter, signals: Signals, deadline: float, log: Any = None):
         super().__init__()
         self.trainer, self.goal, self.meter, self.signals = trainer, goal, meter, signals
         self.deadline, self.log = deadline, log
@@ -30,11 +33,11 @@ class Monitor(keras.callbacks.Callback):
         """Return whether a signal has come or the deadline has passed."""
         return self.signals.asked is not None or time.monotonic() > self.deadline
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self.waiting and self.meter.is_new(self.number):  # its compilation is not their time
             self._wait()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.waiting.append(self.number)
         self.latest = logs or {}
         self.number += 1

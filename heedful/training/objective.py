@@ -4,13 +4,14 @@ Axes: B batch, T target length, D d_model, V vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
 from keras import ops
 
 from heedful import backend
+from heedful.backend import Tensor
 from heedful.config import TrainConfig
 from heedful.training.freezing import rate_factors
 from heedful.training.loss import label_set_crossentropy, projected_crossentropy
@@ -20,7 +21,7 @@ from heedful.training.optimizer import Schedule, training_optimizer, training_sc
 WHOLE = ("update_tokens",)  # arrays of a batch without rows
 
 
-def batch_sums(model: keras.Model, batch, label_smoothing: float = 0.0, training=False):
+def batch_sums(model: keras.Model, batch: Any, label_smoothing: float = 0.0, training: bool | None = False) -> Any:
     """Return the four sums (4,) of `projected_crossentropy` for a model's predictions on a labelled batch.
 
     If texts have several labels, they are those of `label_set_crossentropy`.
@@ -58,10 +59,10 @@ class Objective(keras.Model):
         self.accuracy, self.perplexity = TokenAccuracy(), Perplexity()
         self.built = True
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         """Nothing to do: the model is built already."""
 
-    def call(self, batch, training=None):
+    def call(self, batch: Any, training: bool | None = None) -> Any:
         """Return the four sums of `projected_crossentropy` (4,), and that of wishes if the batch has any (5,)."""
 
         def sums(batch):
@@ -71,7 +72,9 @@ class Objective(keras.Model):
 
         return backend.sum_over_devices(sums, self.model, batch, whole=WHOLE)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Tensor:
         """Return the loss whose gradient is used for the update, and update the metrics."""
         smoothed, nll, right, tokens = (y_pred[i] for i in range(4))
         self.loss_mean.add(nll, tokens)
@@ -80,25 +83,25 @@ class Objective(keras.Model):
         self.accuracy.add(right, tokens)
         return self.micro_batches * smoothed / ops.cast(x["update_tokens"][0], "float32")
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         found = self.get_metrics_result()
         return found | {backend.STOP_WISHES: y_pred[4]} if backend.STOP_WISHES in x else found
 
-    def train_step(self, *arguments):
+    def train_step(self, *arguments: Any) -> Any:
         """Compute one batch; see `keras.Model.train_step`. On JAX the new state stays where the old one was."""
         return backend.keep_distribution(super().train_step(*arguments))
 
-    def reset_metrics(self):
+    def reset_metrics(self) -> None:
         """Set the metrics to zero, on every device that trains."""
         super().reset_metrics()
         backend.distribute(variable for metric in self.metrics for variable in metric.variables)
 
-    def get_metrics_result(self):
+    def get_metrics_result(self) -> dict[str, Any]:
         """Return means over all tokens since the last reset."""
         return {metric.name: metric.result() for metric in self.metrics}
 
     @property
-    def metrics(self):
+    def metrics(self) -> list[Any]:
         return [self.loss_mean, self.smoothed_loss, self.accuracy, self.perplexity]
 
     def get_config(self) -> dict[str, Any]:
@@ -106,7 +109,7 @@ class Objective(keras.Model):
         return {"model": model, "label_smoothing": self.label_smoothing, "micro_batches": self.micro_batches}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**config | {"model": keras.saving.deserialize_keras_object(config["model"])})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from heedful.backend import Tensor
 from heedful.config import TrainConfig
 from heedful.training.pace import Pace
 
@@ -50,7 +51,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         self.updates, self.final, self.micro_batches = updates, final, micro_batches
         self._pace: tuple[keras.Variable, ...] = ()  # since, place, step
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         """Return the learning rate of the update after `step` earlier ones."""
         return self.rate_at(self.place(step))
 
@@ -114,9 +115,16 @@ def training_optimizer(
 
 
 def adam(
-    schedule, clip_norm=None, micro_batches: int = 1, weight_decay=0.0, beta_2=0.98, *, beta_1=0.9, epsilon=1e-9,
-    rate_factors=None,
-):  # fmt: skip
+    schedule: Any,
+    clip_norm: float | None = None,
+    micro_batches: int = 1,
+    weight_decay: float = 0.0,
+    beta_2: float = 0.98,
+    *,
+    beta_1: float = 0.9,
+    epsilon: float = 1e-9,
+    rate_factors: Any = None,
+) -> Any:
     """Return Adam with the paper's betas and epsilon (section 5.3).
 
     Args:
@@ -141,7 +149,7 @@ def adam(
 class MatrixDecayAdamW(keras.optimizers.AdamW):
     """AdamW that decays matrices only, not biases and norms, even after saving and loading."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "scale"])
 
@@ -156,11 +164,11 @@ class FactoredAdamW(MatrixDecayAdamW):
         options: those of Adam.
     """
 
-    def __init__(self, *args, rate_factors: Mapping[str, float], decay: float = 0.0, **options):
+    def __init__(self, *args: Any, rate_factors: Mapping[str, float], decay: float = 0.0, **options: Any):
         super().__init__(*args, **options | {"weight_decay": 0.0})  # Keras would decay all weights at one rate
         self.rate_factors, self.decay = dict(rate_factors), decay
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
         rate = ops.cast(learning_rate, variable.dtype) * self.rate_factors.get(variable.path, 1.0)
         if self.decay and self._use_weight_decay(variable):
             variable.assign(variable - variable * rate * self.decay)

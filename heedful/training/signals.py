@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+from typing import Self
 
 
 class Interrupted(Exception):
@@ -15,9 +16,9 @@ class Interrupted(Exception):
 class Signals:
     """A context that records the first Ctrl-C or SIGTERM in `received`; a second one raises `KeyboardInterrupt`."""
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.received = None
-        self.elsewhere = None  # a signal that another of several processes received
+        self.elsewhere: int | None = None  # a signal that another of several processes received
         self._before = {}
         for number in (signal.SIGINT, signal.SIGTERM):
             # Handlers can be set in the main thread only; in other threads the existing ones stay.
@@ -30,7 +31,7 @@ class Signals:
         """The signal that asks to stop, received here or in another process; None: there is none."""
         return self.received or self.elsewhere
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from typing import Any
 
 import keras
 
@@ -34,10 +35,10 @@ class Watchdog(keras.callbacks.Callback):
             threading.Thread(target=self._watch, daemon=True).start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._last = time.monotonic()
 
     def _watch(self):

@@ -19,7 +19,7 @@ WRITTEN = (
 BEGUN = {ORIGINS, WEIGHTS, "tokenizer.json", "source.tokenizer.json", "target.tokenizer.json"}
 
 
-def written(folder):
+def written(folder: Path) -> list[Path]:
     """Return the files in a folder that a training writes, the config first: a folder without it is no run."""
     return [path for pattern in WRITTEN for path in folder.glob(pattern) if path.is_file()]
 

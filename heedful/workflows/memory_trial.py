@@ -14,7 +14,7 @@ from heedful.training.machine import memory_limit
 from heedful.workflows.training import Training
 
 
-def main(path: str | Path):
+def main(path: str | Path) -> None:
     """Try updates of a run; print the fields of a `Trial` as JSON."""
     keep_freed_memory()
     if backend.device() != "cpu" and backend.device_memory() is None:

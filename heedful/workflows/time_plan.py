@@ -18,7 +18,7 @@ FEWEST = 10  # updates that are worth a training
 REPEATED = 0.05  # of the minutes: a validation that takes less is timed twice
 
 
-def fit_into_minutes(training) -> Config:
+def fit_into_minutes(training: Any) -> Config:
     """Return the config of a training with as many updates as fit into `train.minutes`, but no more than it asks for.
 
     Updates and validations are timed on a throwaway model, and this time counts towards the minutes. A warm-up longer

@@ -77,7 +77,7 @@ class Training:
         self.config = self.run.config = self.task.plan_updates(config, self.config)
 
     @property
-    def frozen(self):
+    def frozen(self) -> tuple[str, ...]:
         """Name prefixes of the frozen weights."""
         parts = tuple(own for _, own in self.task.starts_from) if self.config.train.freeze else ()
         patterns = self.config.train.freeze_weights

@@ -5,6 +5,7 @@ Axes: N pairs of lines, W words used per line.
 
 import collections
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class Associations:
         source, target: lines to learn from, N of each.
     """
 
-    def __init__(self, source, target):
+    def __init__(self, source: Sequence[str], target: Sequence[str]):
         self._vocabularies = [_Vocabulary(side) for side in (source, target)]
         self._count = len(source)
         self._together = np.zeros(1 << BITS, np.float32)
@@ -49,7 +50,7 @@ class Associations:
         self._fits = _Judge(scores, ours)
         self._unrelated = _Judge(*self._scores(words[0], unrelated, 0 * own))
 
-    def evidence(self, source, target, own):
+    def evidence(self, source: Sequence[str], target: Sequence[str], own: np.ndarray) -> np.ndarray:
         """Return the evidence against each pair of lines (N,), in nats.
 
         It is the log-likelihood ratio of its score, unrelated lines to true pairs.
@@ -62,7 +63,7 @@ class Associations:
         scores, words = self._scores(source, target, own)
         return np.where(words > 0, np.clip(self._unrelated(scores, words) - self._fits(scores, words), -MOST, MOST), 0)
 
-    def lateness(self, source, target):
+    def lateness(self, source: Sequence[str], target: Sequence[str]) -> int | None:
         """Return by how many lines the target of a stretch lags (negative: leads); None if no shift explains it.
 
         Args:
@@ -166,7 +167,7 @@ class _Judge:
         return -0.5 * z**2 - np.log(self._spread[groups])
 
 
-def stretches(evidence):
+def stretches(evidence: np.ndarray) -> np.ndarray:
     """Return which lines are in misaligned stretches (N,): the most likely sequence of two states (Viterbi 1967).
 
     Args:

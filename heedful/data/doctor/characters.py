@@ -4,6 +4,7 @@ Axes: N lines, K kinds of characters.
 """
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -59,7 +60,7 @@ _UNSEEN = re.compile(
 _SEPARATORS = "".join(filter(_UNSEEN.match, "\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"))
 
 
-def code_points(lines):
+def code_points(lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the code points of all lines, each line followed by a line feed, and the line number of each."""
     text = "".join(f"{line}\n" for line in lines)
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -67,7 +68,7 @@ def code_points(lines):
     return codes, np.cumsum(ends) - ends
 
 
-def count_kinds(lines):
+def count_kinds(lines: Sequence[str]) -> np.ndarray:
     """Return how many characters of each of `CHARACTERS` each line has: (N, K)."""
     codes, numbers = code_points(lines)
     kinds = _KIND_OF[np.searchsorted(_STARTS, codes, "right") - 1]
@@ -75,7 +76,7 @@ def count_kinds(lines):
     return np.bincount(numbers * width + kinds, minlength=len(lines) * width).reshape(-1, width)
 
 
-def without_unseen(line):
+def without_unseen(line: str) -> str:
     """Return a line without control, invisible and private-use characters.
 
     Those that separate words, such as a line separator, are replaced by a space.
@@ -83,7 +84,7 @@ def without_unseen(line):
     return _UNSEEN.sub(lambda found: " " if found[0].isspace() else "", line.strip(_SEPARATORS))
 
 
-def has_markup(line):
+def has_markup(line: str) -> bool:
     """Return whether a line has tags or character references of HTML or XML.
 
     >>> has_markup("a <b>bold</b> word"), has_markup("rock &amp; roll"), has_markup("a < b > c"), has_markup("<3")
@@ -92,7 +93,7 @@ def has_markup(line):
     return ("<" in line or "&" in line) and bool(_MARKUP.search(line))
 
 
-def fix_mojibake(line):
+def fix_mojibake(line: str) -> str:
     """Return a line in which UTF-8 that was read as Windows-1252 is restored; other lines are unchanged."""
     return _NOT_ASCII.sub(_read_again, line) if _MANGLED.search(line) else line
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from heedful.core.errors import InputError
 from heedful.data.doctor.characters import fix_mojibake, without_unseen
+from heedful.data.doctor.examination import Examination
 from heedful.data.doctor.findings import KEPT
+from heedful.data.doctor.rows import Rows
 from heedful.data.normalization import normalized
 from heedful.data.text_files import open_for_writing
 
@@ -21,7 +23,7 @@ MENDS: dict[str, Callable[[str], str]] = {
 KEEP, REPAIR, REMOVE = "kept", "repaired", "removed"
 
 
-def clean(text, examination, folder):
+def clean(text: Rows, examination: Examination, folder: str | Path) -> tuple[int, int, int]:
     """Write copies of a text's files in which faulty rows are repaired, or removed if that is not possible.
 
     Args:

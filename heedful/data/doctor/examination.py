@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from heedful.data.doctor.alignment import stretches
 from heedful.data.doctor.characters import CHARACTERS, count_kinds, fix_mojibake, has_markup
 from heedful.data.doctor.findings import KINDS, SHOWN, Finding, runs
 from heedful.data.doctor.repeats import normal_form
-from heedful.data.doctor.rows import is_complete
+from heedful.data.doctor.rows import Rows, is_complete
 from heedful.data.doctor.seen import Seen
 from heedful.data.doctor.usual import Usual
 from heedful.data.doctor.vocabulary import fits
@@ -44,11 +45,11 @@ class Examination:
     vocabularies: list = field(default_factory=list)
     seconds: float = 0.0
 
-    def found(self, kind):
+    def found(self, kind: str) -> np.ndarray:
         """Return the indices of the rows of a kind (R,)."""
         return next((finding.rows for finding in self.findings if finding.kind == kind), np.zeros(0, np.int64))
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         """Return the results as a dictionary, for JSON output."""
         return {
             "text": self.name,
@@ -59,7 +60,7 @@ class Examination:
             "seconds": round(self.seconds, 2),
         }
 
-    def lines(self):
+    def lines(self) -> list[str]:
         """Return the results as lines of a report."""
         scripts = "; ".join(f"{side} in {' and '.join(names) or 'no script'}" for side, names in self.scripts.items())
         head = f"{self.name}: {counted(self.rows, 'row')}, {scripts}, examined in {self.seconds:.1f} s"
@@ -67,14 +68,19 @@ class Examination:
         nothing = "nothing found" if self.rows else "nothing to train on"
         return [head, *(found or [nothing]), *map(str, self.vocabularies)]
 
-    def summary(self):
+    def summary(self) -> str:
         """Return the number of findings of each kind as one line."""
         counts = ", ".join(f"{finding.kind} {len(finding.rows):,}" for finding in self.findings)
         unfit = "".join(f"; {fit}" for fit in self.vocabularies if not fit.fits)
         return f"{counted(self.rows, 'row')} examined in {self.seconds:.1f} s: {counts or 'nothing found'}{unfit}"
 
 
-def examine(text, others=None, tokenizers=(), progress=None):
+def examine(
+    text: Rows,
+    others: Mapping[str, Rows] | None = None,
+    tokenizers: Sequence[Any] = (),
+    progress: Callable[[int, int], Any] | None = None,
+) -> Examination:
     """Examine a text and return an `Examination`.
 
     Args:
@@ -98,7 +104,7 @@ def examine(text, others=None, tokenizers=(), progress=None):
     rows_of["language"] = np.setdiff1d(rows_of["language"], np.union1d(rows_of["script"], rows_of["untranslated"]))
     rows_of["length"] = np.setdiff1d(rows_of["length"], np.union1d(explained, rows_of["misaligned"]))
     findings = _tell(text, usual, rows_of, repeats, seen)
-    vocabularies = fits({"train": text} | others, tokenizers) if tokenizers else []
+    vocabularies = fits({"train": text, **others}, tokenizers) if tokenizers else []
     return Examination(text.name, total, usual.scripts, findings, vocabularies, time.monotonic() - began)
 
 

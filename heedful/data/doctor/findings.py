@@ -1,6 +1,7 @@
 """The kinds of faults that the doctor can find, their meaning, and advice on them."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class Finding:
     notes: dict = field(default_factory=dict)
     examples: dict = field(default_factory=dict)
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         """Return the finding as a dictionary, for JSON output; line numbers start at 1."""
         return {
             "kind": self.kind,
@@ -81,7 +82,7 @@ class Finding:
             "examples": {str(row + 1): list(texts) for row, texts in self.examples.items()},
         }
 
-    def lines(self, total):
+    def lines(self, total: int) -> list[str]:
         """Return the finding as lines of a report; `total` is the number of rows in the text."""
         kind = KINDS[self.kind]
         count = len(self.rows)
@@ -93,7 +94,7 @@ class Finding:
         return rows
 
 
-def runs(rows):
+def runs(rows: np.ndarray) -> list[tuple[int, int]]:
     """Return (first, last) of each consecutive stretch of sorted numbers (R,)."""
     breaks = np.flatnonzero(np.diff(rows) > 1)
     starts, ends = np.append(0, breaks + 1), np.append(breaks, -1)

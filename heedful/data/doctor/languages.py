@@ -3,6 +3,9 @@
 Axes: N lines.
 """
 
+from collections.abc import Sequence
+from typing import Any, Self
+
 import numpy as np
 
 from heedful.data.doctor.characters import code_points
@@ -21,13 +24,13 @@ class Letters:
     def __init__(self):
         self.counts = np.zeros(1 << BITS)
 
-    def learn(self, pieces, chosen=None):
+    def learn(self, pieces: "Pieces", chosen: np.ndarray | None = None) -> Self:
         """Count the pieces of all lines, or of those `chosen` (N,); return `self`."""
         codes = pieces.codes if chosen is None else pieces.codes[chosen[pieces.lines]]
         self.counts += np.bincount(codes, minlength=len(self.counts))
         return self
 
-    def scores(self, pieces, own=0.0):
+    def scores(self, pieces: "Pieces", own: Any = 0.0) -> np.ndarray:
         """Return the log-probability of each line (N,), in nats.
 
         Args:
@@ -36,7 +39,7 @@ class Letters:
         """
         return pieces.sums(np.log(self._shares(pieces, own)))
 
-    def beside(self, rest, pieces, own, learned):
+    def beside(self, rest: "Letters", pieces: "Pieces", own: np.ndarray, learned: np.ndarray) -> np.ndarray:
         """Return the log-likelihood ratio of each line (N,), these letters to `rest`, which includes them.
 
         The few counts are smoothed with those of `rest`, so that a line of rare words does not seem to fit them.
@@ -62,7 +65,7 @@ class Pieces:
     `codes` are their places in a table, `lines` the indices of their lines, `sizes` (N,) the number in each line.
     """
 
-    def __init__(self, lines):
+    def __init__(self, lines: Sequence[str]):
         letters, numbers = code_points([line.lower() for line in lines])
         letters = np.where((letters >= ord("0")) & (letters <= ord("9")), ord("0"), letters).astype(np.uint32)
         before, middle, after = letters[:-2], letters[1:-1], letters[2:]
@@ -71,11 +74,11 @@ class Pieces:
         self.codes, self.lines = codes[inside], numbers[1:-1][inside]
         self.sizes = np.bincount(self.lines, minlength=len(lines))
 
-    def each(self, values):
+    def each(self, values: Any) -> Any:
         """Return a value per piece from values per line (N,), or one value for all unchanged."""
         return values[self.lines] if np.ndim(values) else values
 
-    def sums(self, values):
+    def sums(self, values: np.ndarray) -> np.ndarray:
         """Return the sum over each line of the values of its pieces (N,)."""
         return np.bincount(self.lines, values, minlength=len(self.sizes))
 
@@ -88,7 +91,7 @@ class Deviation:
         sizes: lengths of these lines (N,).
     """
 
-    def __init__(self, values, sizes):
+    def __init__(self, values: np.ndarray, sizes: np.ndarray):
         groups = np.digitize(sizes, LENGTHS)
         self._middle = np.full(len(LENGTHS) + 1, np.median(values) if len(values) else 0.0)
         self._spread = np.full(len(LENGTHS) + 1, _spread(values))
@@ -97,7 +100,7 @@ class Deviation:
             if len(chosen) >= FEWEST:
                 self._middle[group], self._spread[group] = np.median(chosen), _spread(chosen)
 
-    def __call__(self, values, sizes):
+    def __call__(self, values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Return the deviation of each value (N,)."""
         groups = np.digitize(sizes, LENGTHS)
         return (values - self._middle[groups]) / self._spread[groups]

@@ -2,7 +2,9 @@
 
 import hashlib
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -16,17 +18,17 @@ class Repeats:
     Rows are numbered from 0; rows of texts that must not be learned from get negative numbers.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory()
         self._files = [(Path(self._folder.name) / str(bucket)).open("w+b") for bucket in range(BUCKETS)]
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         for file in self._files:
             file.close()
         self._folder.cleanup()
 
-    def add(self, texts, rows):
+    def add(self, texts: Iterable[str], rows: Iterable[int]) -> None:
         """Register texts (any iterable) with their row numbers; texts that count as the same must be equal."""
         records = np.array([(_key(text), row) for text, row in zip(texts, rows, strict=True)], _RECORD)
         buckets = records["key"] % BUCKETS
@@ -35,7 +37,7 @@ class Repeats:
         for file, start, end in zip(self._files, bounds[:-1], bounds[1:], strict=True):
             file.write(records[order[start:end]].tobytes())
 
-    def found(self):
+    def found(self) -> np.ndarray:
         """Return (row, earlier row) of every row that repeats an earlier one (R, 2), sorted by row.
 
         Negative numbers count as earlier than all others.
@@ -53,7 +55,7 @@ class Repeats:
         return together[np.argsort(together[:, 0])]
 
 
-def normal_form(text):
+def normal_form(text: str) -> str:
     """Return a text in lower case with single spaces; texts that differ only in this count as the same."""
     return " ".join(text.lower().split())
 

@@ -1,9 +1,11 @@
 """Reading the rows of a text, even a damaged one, and sampling them."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
 
-from heedful.config import PARTS
+from heedful.config import PARTS, DataConfig
 from heedful.core.errors import InputError, counted
 from heedful.data.corpus import resolve_all, resolve_pairs, split_pair
 from heedful.data.labels import separator_of, split_labelled
@@ -16,7 +18,7 @@ LOOKED_AT = 100  # first lines searched for a tab, to see whether a file has two
 SAMPLE = 40_000  # most rows in the sample
 
 
-def is_complete(row):
+def is_complete(row: Sequence[str | None]) -> bool:
     """Return whether a row has all its columns, and more than white space in each."""
     return all(part and part.strip() for part in row)
 
@@ -33,14 +35,16 @@ class Rows:
         most: maximum number of rows to read; None reads all.
     """
 
-    def __init__(self, groups, columns, whole=True, most=None):
+    def __init__(
+        self, groups: Sequence[tuple[Path, ...]], columns: tuple[str, ...], whole: bool = True, most: int | None = None
+    ):
         self.groups, self.columns, self.whole, self.most = groups, columns, whole, most
         self.name = " + ".join(str(path) for group in groups for path in group)
 
     def __iter__(self) -> Iterator[tuple[str | None, ...]]:
         return itertools.islice(itertools.chain.from_iterable(map(self.read, self.groups)), self.most)
 
-    def read(self, group):
+    def read(self, group: tuple[Path, ...]) -> Iterator[Any]:
         """Return an iterator of the rows in one group of files."""
         if len(group) == len(self.columns):
             return itertools.zip_longest(*map(_lines, group))
@@ -49,12 +53,12 @@ class Rows:
             return (split_labelled(line, separator) or (line, None) for line in _lines(group[0]))
         return (split_pair(line) or (line, None) for line in _lines(group[0]))
 
-    def separator_of(self, group):
+    def separator_of(self, group: tuple[Path, ...]) -> str:
         """Return the separator of the columns in a file."""
         return separator_of(next(_lines(group[0]), "")) if "label" in self.columns else "\t"
 
     @classmethod
-    def of_pairs(cls, paths, origin=""):
+    def of_pairs(cls, paths: Sequence[str | Path], origin: str = "") -> Self:
         """Open two parallel files, or one tab-separated file.
 
         Raises:
@@ -72,17 +76,17 @@ class Rows:
         return cls(found, ("source", "target"))
 
     @classmethod
-    def of_labelled(cls, paths, origin=""):
+    def of_labelled(cls, paths: Sequence[str | Path], origin: str = "") -> Self:
         """Open files with a label and a text on each line, separated by a tab or a space."""
         return cls([(path,) for path in resolve_all(paths, origin)], ("label", "text"))
 
     @classmethod
-    def of_lines(cls, paths, origin="", whole=True):
+    def of_lines(cls, paths: Sequence[str | Path], origin: str = "", whole: bool = True) -> Self:
         """Open files with one text per line or, if not `whole`, with texts of many lines."""
         return cls([(path,) for path in resolve_all(paths, origin)], ("text",), whole=whole)
 
     @classmethod
-    def of_config(cls, data, layout):
+    def of_config(cls, data: DataConfig, layout: str) -> dict[str, Self]:
         """Open the texts that a `DataConfig` names; return `Rows` by part ("train", "valid", "test").
 
         `layout` is one of `pairs`, `labelled`, `lines` (one text per line) and `documents` (many lines per text).
@@ -97,16 +101,16 @@ class Rows:
 
         return {part: open_part(files) for part in PARTS if (files := getattr(data, part))}
 
-    def first(self, most):
+    def first(self, most: int) -> Self:
         """Return the same text, limited to its first `most` rows."""
         return type(self)(self.groups, self.columns, self.whole, most)
 
     @property
-    def texts(self):
+    def texts(self) -> list[int]:
         """Indices of the text columns."""
         return [number for number, column in enumerate(self.columns) if column != "label"]
 
-    def chunks(self):
+    def chunks(self) -> Iterator[tuple[int, list[Any]]]:
         """Yield (number of the first row, list of rows) through the whole text."""
         first, chunk, size = 0, [], 0
         for row in self:
@@ -118,7 +122,7 @@ class Rows:
         if chunk:
             yield first, chunk
 
-    def sample(self):
+    def sample(self) -> tuple[list[Any], int, int]:
         """Return (the beginning of every k-th row, k, number of rows).
 
         k is the smallest power of 2 that yields at most `SAMPLE` rows.

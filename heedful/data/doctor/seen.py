@@ -1,11 +1,13 @@
 """Detection of rows that occur earlier in a text, or in a text that it must not overlap with."""
 
 import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 
 from heedful.data.doctor.repeats import Repeats, normal_form
-from heedful.data.doctor.rows import is_complete
+from heedful.data.doctor.rows import Rows, is_complete
 from heedful.data.labels import split_labels
 
 
@@ -17,11 +19,11 @@ class Seen:
         others: by name, `Rows` of texts that must not be learned from; registered on entering the context.
     """
 
-    def __init__(self, text, others):
+    def __init__(self, text: Rows, others: Mapping[str, Rows]):
         self._text, self._others = text, others
-        self._label_rows = {}  # the row of each label; None if it has several
+        self._label_rows: dict[str, int | None] = {}  # the row of each label; None if it has several
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         with contextlib.ExitStack() as files:
             self._rows, self._sources = files.enter_context(Repeats()), files.enter_context(Repeats())
             self._places, count = [], 0  # the name of each other text, and how many rows came before it
@@ -33,10 +35,10 @@ class Seen:
             self._files = files.pop_all()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._files.close()
 
-    def add(self, numbers, rows):
+    def add(self, numbers: Sequence[int], rows: Sequence[Any]) -> None:
         """Register rows with their numbers; skip rows with a missing or empty column."""
         numbered = [(number, row) for number, row in zip(numbers, rows, strict=True) if is_complete(row)]
         if "label" in self._text.columns:
@@ -47,7 +49,7 @@ class Seen:
         self._rows.add(("\t".join(map(normal_form, row)) for _, row in numbered), numbers)
         self._sources.add((normal_form(row[self._text.texts[0]]) for _, row in numbered), numbers)
 
-    def repeats(self):
+    def repeats(self) -> dict[str, np.ndarray]:
         """Return (row, earlier row) pairs for each kind of repetition (R, 2), sorted by row."""
         again, read = self._rows.found(), self._sources.found()
         read = read[~np.isin(read[:, 0], again[:, 0])]
@@ -56,11 +58,11 @@ class Seen:
             found["contradiction"] = read[read[:, 1] >= 0]
         return found
 
-    def rare_labels(self):
+    def rare_labels(self) -> np.ndarray:
         """Return the rows of labels that occur once (R,), sorted."""
         return np.unique(np.array([row for row in self._label_rows.values() if row is not None], np.int64))
 
-    def place(self, number):
+    def place(self, number: int) -> str:
         """Return a description of where a row is."""
         if number >= 0:
             return f"line {number + 1}"

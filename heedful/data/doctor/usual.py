@@ -3,6 +3,7 @@
 Axes: N rows.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class Usual:
         sample: rows that have all their columns.
     """
 
-    def __init__(self, columns, texts, sample):
+    def __init__(self, columns: tuple[str, ...], texts: list[int], sample: list[Any]):
         self._texts = texts
         lines = self._lines(sample)
         self._ratio = 1.0
@@ -53,7 +54,7 @@ class Usual:
         for side, own_lines, other in zip(self._sides, lines, self._sides[::-1], strict=True):
             side.look_for_foreign(own_lines, against, other if len(texts) == 2 else None)
 
-    def judge(self, rows, own):
+    def judge(self, rows: list[Any], own: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Judge rows that have all their columns.
 
         Args:
@@ -76,14 +77,14 @@ class Usual:
             found["length"] = np.abs(self._lengths(*self._imbalance(*map(_sizes, lines)))) > TOO_LONG
         return found, against
 
-    def lateness(self, rows):
+    def lateness(self, rows: Any) -> int | None:
         """Return by how many rows the target lags in a misaligned stretch; None if no shift explains it."""
         if self._associations is None:
             raise ValueError("Too little text for associations.")
         return self._associations.lateness(*self._lines(rows))
 
     @property
-    def knows_pairs(self):
+    def knows_pairs(self) -> bool:
         """Whether there was enough text to learn word associations."""
         return self._associations is not None
 
@@ -108,7 +109,7 @@ class Usual:
 class Side:
     """Statistics of the lines of one side: its scripts and its letters."""
 
-    def __init__(self, lines):
+    def __init__(self, lines: Sequence[str]):
         counts = count_kinds(lines)[:, FIRST_SCRIPT:].sum(0)
         self._home = counts >= HOME * max(1, counts.sum())
         self.scripts = [name for name, home in zip(CHARACTERS[FIRST_SCRIPT:], self._home, strict=True) if home]
@@ -116,7 +117,7 @@ class Side:
         self._other: Any = None
         self._strange, self._each = Letters(), EACH_ALONE
 
-    def look_for_foreign(self, lines, against, other):
+    def look_for_foreign(self, lines: Sequence[str], against: np.ndarray, other: "Side | None") -> None:
         """Learn the foreign languages in the sample: that of the other side, and one unlike both sides.
 
         Args:
@@ -140,12 +141,12 @@ class Side:
         if strange.sum() >= FEWEST:
             self._strange = Letters().learn(pieces, strange)
 
-    def scripted(self, lines):
+    def scripted(self, lines: Sequence[str]) -> np.ndarray:
         """Return which lines are in a script that is not usual on this side (N,)."""
         counts = count_kinds(lines)[:, FIRST_SCRIPT:]
         return (counts.sum(1) >= LETTERS) & (counts[:, ~self._home].sum(1) > counts.sum(1) / 2)
 
-    def foreign(self, lines, own, against):
+    def foreign(self, lines: Sequence[str], own: np.ndarray, against: np.ndarray) -> np.ndarray:
         """Return which lines are in another language (N,).
 
         Args:

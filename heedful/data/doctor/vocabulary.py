@@ -1,12 +1,13 @@
 """Checking whether a vocabulary fits a text."""
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from heedful.data.doctor.rows import is_complete
+from heedful.data.doctor.rows import Rows, is_complete
 
 SAMPLE = 20_000  # most rows encoded for the check
 UNKNOWN = 0.01  # largest share of unknown tokens for a vocabulary that fits
@@ -32,17 +33,17 @@ class Fit:
     usual: float
 
     @property
-    def fits(self):
+    def fits(self) -> bool:
         """Whether few tokens are unknown and tokens are not much shorter than in the training text."""
         return self.unknown <= UNKNOWN and self.per_character <= FINER * self.usual
 
-    def __str__(self):
+    def __str__(self) -> str:
         text = f"{self.where}: {self.unknown:.2%} unknown tokens, {self.per_character:.3f} tokens a character"
         text += f", {self.used:.0%} of the vocabulary used"
         return text if self.fits else f"{text}: the vocabulary does not fit this text; train it on text like this"
 
 
-def fits(parts, tokenizers):
+def fits(parts: Mapping[str, Rows], tokenizers: Sequence[Any]) -> list[Fit]:
     """Return a `Fit` for each part of the text and each column of it.
 
     Args:
@@ -54,7 +55,7 @@ def fits(parts, tokenizers):
     for part, text in parts.items():
         rows = list(filter(is_complete, itertools.islice(text, SAMPLE)))
         for column, tokenizer in zip(text.texts, tokenizers, strict=True):
-            lines = [row[column].encode("utf-8", "replace").decode() for row in rows]
+            lines = [(row[column] or "").encode("utf-8", "replace").decode() for row in rows]
             characters = sum(map(len, lines))
             if not characters:
                 continue

@@ -4,6 +4,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from heedful.core.output import require_no_folder, write_output
 from heedful.core.progress import note
@@ -49,7 +50,7 @@ class NotebookPage:
         return f'<iframe srcdoc="{source}" style="width: 100%; height: {self.height}px; border: 0"></iframe>'
 
 
-def show(*runs: Run | str | Path, height: int = 900, checkpoints: int | None = 0, **options) -> NotebookPage:
+def show(*runs: Run | str | Path, height: int = 900, checkpoints: int | None = 0, **options: Any) -> NotebookPage:
     """Show the page of one run or several in a notebook: why it writes each word, attention, beam search, training.
 
     Args:

@@ -3,8 +3,9 @@
 Axes: S positions, D d_model, V vocabulary.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -49,7 +50,7 @@ def write(run: "Run", folder: Path, quantization: str) -> None:
     write_origin(folder, run)
 
 
-def specify(run: "Run", engine):
+def specify(run: "Run", engine: Any) -> Any:
     """Return the `TransformerSpec` of a run's trained model, vocabularies included."""
     specs = engine.specs
     config = run.config.model
@@ -155,7 +156,7 @@ class CTranslate2Engine(Engine):
         self.run, self.folder = run, folder
         self.size = (folder / "model.bin").stat().st_size
 
-    def write(self, texts, max_tokens, beam_size):
+    def write(self, texts: Sequence[str], max_tokens: int, beam_size: int) -> list[tuple[str, float | None]]:
         """Return translations of texts with their scores."""
         translator = ctranslate2_translator(self.run, plain_search(self.run, beam_size), self.folder)
         return [(best.text, best.score) for best, *_ in translator.n_best(texts)]

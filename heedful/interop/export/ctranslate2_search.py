@@ -1,8 +1,9 @@
 """Search with CTranslate2, with the interface of `BatchSearch`."""
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 EXPORTED = "ctranslate2"  # subfolder of a run for the exported model
 
 
-def ctranslate2_translator(run: "Run", decode: DecodeConfig | None = None, folder: Path | None = None, **options):
+def ctranslate2_translator(
+    run: "Run", decode: DecodeConfig | None = None, folder: Path | None = None, **options: Any
+) -> Any:
     """Return a `LineTranslator` of a `Run` that searches with CTranslate2; for `options` see `CTranslate2Search`."""
     folder = folder or run.path / EXPORTED
 
@@ -30,7 +33,7 @@ def ctranslate2_translator(run: "Run", decode: DecodeConfig | None = None, folde
     return LineTranslator(new_decoder, run.source_tokenizer, run.target_tokenizer, decode, run.config.model.max_length)
 
 
-def ctranslate2():
+def ctranslate2() -> Any:
     """Return the `ctranslate2` module.
 
     Raises:
@@ -66,7 +69,13 @@ class CTranslate2Search:
     """
 
     def __init__(
-        self, run: "Run", folder: Path, decode: DecodeConfig, scored: bool = False, compute_type="default", threads=None
+        self,
+        run: "Run",
+        folder: Path,
+        decode: DecodeConfig,
+        scored: bool = False,
+        compute_type: str = "default",
+        threads: tuple[int, int] | None = None,
     ):
         engine = ctranslate2()
         if not (Path(folder) / "model.bin").is_file():
@@ -98,7 +107,12 @@ class CTranslate2Search:
         # A translator takes its seed at its first draw and keeps it: each sampling call creates a new one.
         self.translator = None if decode.sample else self._new_translator()
 
-    def __call__(self, sources, numbers=None, prefixes=None):
+    def __call__(
+        self,
+        sources: Sequence[list[int]],
+        numbers: Sequence[int] | None = None,
+        prefixes: Sequence[list[int]] | None = None,
+    ) -> list[Any]:
         """Continue every source, as `BatchSearch` does, but samples depend on the seed and the first number."""
         if not sources:
             return []

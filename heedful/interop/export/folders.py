@@ -9,6 +9,7 @@ from pathlib import Path
 
 from heedful.core.errors import InputError
 from heedful.core.validation import read_json
+from heedful.runs.run import Run
 
 ORIGIN = "heedful.json"  # file with the fingerprint of the exported weights
 PARITY = "parity.json"  # file with the comparison of both engines
@@ -21,7 +22,7 @@ def exported_weights(folder: Path) -> str | None:
     return found.get("weights") if isinstance(found, dict) else None
 
 
-def write_origin(folder: Path, run) -> None:
+def write_origin(folder: Path, run: Run) -> None:
     """Record from which weights a folder was exported."""
     (folder / ORIGIN).write_text(json.dumps({"weights": run.weights_fingerprint()}) + "\n", encoding="utf-8")
 

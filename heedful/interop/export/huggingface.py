@@ -47,7 +47,7 @@ def export(run: "Run", folder: str | Path) -> Path:
     return Path(folder)
 
 
-def fitting_layout(run: "Run", model, weights):
+def fitting_layout(run: "Run", model: Any, weights: Any) -> Any:
     """Return the layout whose class has all options of a run's model.
 
     Raises:

@@ -6,6 +6,7 @@ outputs are those of the Optimum library, which transformers.js reads too.
 
 import logging
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,7 @@ class OnnxEngine(Engine):
         models = (path for path in (folder / FOLDER).glob("*.onnx") if path.stem.endswith(ROUNDED) == bool(ending))
         self.size = sum(path.stat().st_size for path in models)
 
-    def write(self, texts, max_tokens, beam_size):
+    def write(self, texts: Sequence[str], max_tokens: int, beam_size: int) -> list[tuple[str, float | None]]:
         """Return greedy translations of texts, or continuations."""
         tokenizer = self.run.target_tokenizer
         if self.run.task.translates:
@@ -152,7 +153,7 @@ class OnnxEngine(Engine):
             written = [[*ids, *self.session.continue_text([*start, *ids], max_tokens)] for ids in prompts]
         return [(tokenizer.decode(ids), None) for ids in written]
 
-    def outputs(self, text):
+    def outputs(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of a text, and the model's logits or vectors."""
         ids = self.run.tokenizer([text], max_length=self.run.config.model.max_length, truncation=True)["ids"]
         return ids, self.session.logits(ids[0])

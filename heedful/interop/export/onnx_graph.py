@@ -6,7 +6,7 @@ vocabulary.
 
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,9 @@ class Graph:
         self._stored.setdefault(name, np.ascontiguousarray(array))
         return name
 
-    def model(self, inputs: Mapping[str, tuple[str, Sequence[Any]]], outputs: Mapping[str, tuple[str, Sequence[Any]]]):
+    def model(
+        self, inputs: Mapping[str, tuple[str, Sequence[Any]]], outputs: Mapping[str, tuple[str, Sequence[Any]]]
+    ) -> Any:
         """Return the checked `onnx.ModelProto`.
 
         Args:
@@ -228,7 +230,7 @@ class Layers:
                         axis=0)  # fmt: skip
         return self.op("Reshape", self.op("Expand", spread, shape), whole)
 
-    def residual(self, name: str, x: str, sublayer) -> str:
+    def residual(self, name: str, x: str, sublayer: Callable[[str], str]) -> str:
         """Apply a sublayer, a function from (B, T, D) to (B, T, D), with residual connection and norm."""
         if self.model.norm_position == "pre":
             return self.op("Add", x, sublayer(self.norm(f"{name}/norm", x)))

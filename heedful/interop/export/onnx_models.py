@@ -54,7 +54,7 @@ class Blocks(Layers):
         """Apply the norm after the last block, if there is one."""
         return self.norm(f"{name}/final_norm", x) if self.model.norm_position == "pre" else x
 
-    def decoder_block(self, index: int, x: str, positions: str, visible: str, kind: str, memory=None) -> str:
+    def decoder_block(self, index: int, x: str, positions: str, visible: str, kind: str, memory: Any = None) -> str:
         """Apply a decoder block; it reads `past_key_values.INDEX.KIND` and writes `present.INDEX.KIND`.
 
         Args:

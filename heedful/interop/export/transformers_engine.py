@@ -2,9 +2,11 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from heedful.core.errors import InputError
 from heedful.interop.export.formats import Engine
@@ -40,7 +42,7 @@ class TransformersEngine(Engine):
             name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"][0]
             self.model = getattr(transformers, name).from_pretrained(folder).eval()
 
-    def write(self, texts, max_tokens, beam_size):
+    def write(self, texts: Sequence[str], max_tokens: int, beam_size: int) -> list[tuple[str, float | None]]:
         """Return greedy translations of texts, or continuations."""
         batch = BATCH if self.run.task.translates else 1  # positions of a language model would count padding
         written = []
@@ -58,7 +60,7 @@ class TransformersEngine(Engine):
             ids = self.model.generate(**inputs, **options)
         return self.target.batch_decode(ids, skip_special_tokens=True)
 
-    def outputs(self, text):
+    def outputs(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of a text, and the model's logits or vectors."""
         import torch
 

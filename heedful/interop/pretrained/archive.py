@@ -6,6 +6,7 @@ file must not reach the loader.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
@@ -20,7 +21,7 @@ MODELS = {"Transformer": "translate", "CausalLM": "generate", "MaskedLM": "fill"
 ENDINGS = (".keras", ".h5", ".hdf5")
 
 
-def import_archive(source, path, tokenizers, trust):
+def import_archive(source: str | Path, path: str | Path, tokenizers: Sequence[str | Path], trust: bool) -> "Run":
     """Create a run from a `Transformer`, `CausalLM` or `MaskedLM` that was saved with `model.save`.
 
     Args:

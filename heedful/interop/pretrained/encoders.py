@@ -10,6 +10,7 @@ import numpy as np
 from heedful.config import Config
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import MASK, PAD_ID
+from heedful.interop.pretrained.folder import PretrainedFolder
 from heedful.interop.pretrained.layout import (
     ENCODER_ROLES,
     ONE_LABEL,
@@ -100,7 +101,7 @@ class EncoderLayout:
     specials: tuple[str, ...] = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     required: Mapping[str, Any] = field(default_factory=dict)
 
-    def read(self, folder) -> Imported:
+    def read(self, folder: PretrainedFolder) -> Imported:
         """Convert a `PretrainedFolder`.
 
         Raises:

@@ -1,6 +1,8 @@
 """Read the folder of a pretrained model: config, tensors and JSON files."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +27,7 @@ class PretrainedFolder:
         InputError: a file is missing or damaged.
     """
 
-    def __init__(self, path, source_language: str | None = None, target_language: str | None = None):
+    def __init__(self, path: str | Path, source_language: str | None = None, target_language: str | None = None):
         self.path = Path(path)
         self.source_language, self.target_language = source_language, target_language
         if not self.path.is_dir():
@@ -56,24 +58,24 @@ class PretrainedFolder:
             return files
         return sorted(self.path.glob("model*.safetensors"))
 
-    def read_json(self, name):
+    def read_json(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file in the folder, which must be an object."""
         table = read_json(self.path / name)
         if not isinstance(table, dict):
             raise InputError(f"{self.path / name} is no table of settings.")
         return table
 
-    def tokenizer_settings(self):
+    def tokenizer_settings(self) -> dict[str, Any]:
         """Return the content of `tokenizer_config.json`, empty if there is none."""
         return self.read_json("tokenizer_config.json") if (self.path / "tokenizer_config.json").is_file() else {}
 
-    def setting(self, name, default=None):
+    def setting(self, name: str, default: Any = None) -> Any:
         """Return a value of `config.json`; `InputError` if it is missing and there is no default."""
         if name not in self.config and default is None:
             raise InputError(f"{self.path / 'config.json'} says nothing about {name!r}.")
         return self.config.get(name, default)
 
-    def require(self, **wanted):
+    def require(self, **wanted: Any) -> None:
         """Refuse a config with a setting that our models do not support.
 
         Raises:
@@ -94,13 +96,13 @@ class Tensors:
         origin: path for error messages.
     """
 
-    def __init__(self, arrays, origin):
+    def __init__(self, arrays: Mapping[str, np.ndarray], origin: object):
         self._left, self.origin = dict(arrays), origin
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self._left
 
-    def take(self, name, *shape):
+    def take(self, name: str, *shape: int) -> np.ndarray:
         """Return an array as float32, and remove it.
 
         Raises:
@@ -113,12 +115,12 @@ class Tensors:
             raise InputError(f"{self.origin}: the tensor {name!r} has the shape {array.shape}, expected {shape}.")
         return np.asarray(array, np.float32)
 
-    def alike(self, *names):
+    def alike(self, *names: str) -> bool:
         """Return whether those of the named tensors that exist are equal."""
         found = [self._left[name] for name in names if name in self._left]
         return all(np.array_equal(found[0], other) for other in found[1:])
 
-    def rename(self, ends):
+    def rename(self, ends: Mapping[str, str]) -> None:
         """Give tensors whose names have one of these endings the other one: a dict from old to new endings."""
         for old, new in ends.items():
             self._left = {
@@ -126,11 +128,11 @@ class Tensors:
                 for name, array in self._left.items()
             }
 
-    def drop(self, *beginnings):
+    def drop(self, *beginnings: str) -> None:
         """Remove unneeded tensors: all whose names have one of these prefixes."""
         self._left = {name: array for name, array in self._left.items() if not name.startswith(beginnings)}
 
-    def finish(self):
+    def finish(self) -> None:
         """Refuse tensors that were not taken: the model would differ from the trained one."""
         if self._left:
             raise InputError(f"{self.origin} has a tensor that such a model does not use: {min(self._left)!r}.")

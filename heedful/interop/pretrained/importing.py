@@ -1,5 +1,6 @@
 """Import a pretrained model from a folder, the Hugging Face hub or a Keras file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,14 @@ HEAD = ("transform/", "transform_norm/")  # prefixes of the weights that a bare 
 WANTED = ["*.json", "*.safetensors", "vocab.txt", "*.spm"]  # files to fetch from the hub; never a pickle
 
 
-def import_model(source, path, tokenizers=(), trust=False, source_language=None, target_language=None):
+def import_model(
+    source: str | Path,
+    path: str | Path,
+    tokenizers: Sequence[str | Path] = (),
+    trust: bool = False,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> "Run":
     """Create a run from a pretrained model.
 
     Args:

@@ -95,7 +95,7 @@ class GPT2(LanguageModelLayout):
     kind, name = "gpt2", "GPT2LMHeadModel"
     engine = class_of(name, norm_position=("pre",), embedding_norm=(False,), positions=("learned",))
 
-    def read(self, folder) -> Imported:
+    def read(self, folder: Any) -> Imported:
         """Convert a `PretrainedFolder`; `InputError` if it has a setting that our models lack."""
         folder.require(add_cross_attention=False, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
         width = folder.setting("n_embd")
@@ -159,7 +159,7 @@ class Llama(LanguageModelLayout):
         any_value=EVERY_HEAD,
     )  # fmt: skip
 
-    def read(self, folder) -> Imported:
+    def read(self, folder: Any) -> Imported:
         """Convert a `PretrainedFolder`; `InputError` if it has a setting that our models lack."""
         bias, rotary = folder.setting("attention_bias", False), _rotary_base(folder)
         folder.require(mlp_bias=bias, pretraining_tp=1)

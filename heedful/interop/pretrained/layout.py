@@ -53,7 +53,7 @@ def imported_config(task: str, model: ModelConfig, joint: bool = True, **data: A
     return Config(task=task, name="imported", data=limits, tokenizer=TokenizerConfig(joint=joint), model=model)
 
 
-def read_activation(folder, name: str) -> str:
+def read_activation(folder: Any, name: str) -> str:
     """Return our name of the activation in a setting of `config.json`; `InputError` if we lack it."""
     value = folder.setting(name)
     if value not in ACTIVATIONS:
@@ -123,7 +123,7 @@ def without_scale(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> tupl
     return False, weights | {"embedding/embeddings": table * np.float32(model.d_model) ** np.float32(0.5)}
 
 
-def sine_tables(model):
+def sine_tables(model: Any) -> Any:
     """Return the tables of sines and cosines by the names of learned positions; none if positions are learned."""
     if model.positions not in SINES:
         return {}
@@ -131,7 +131,7 @@ def sine_tables(model):
     return {f"{side}_input/positions/embeddings": np.asarray(table) for side in ("source", "target")}
 
 
-def sines_first(model, weights):
+def sines_first(model: Any, weights: Any) -> Any:
     """Return weights of an equal model whose positions have all sines before all cosines: every d_model axis permuted.
 
     Only the axes between the blocks are permuted; heads and the inner layers of feed-forward networks stay.

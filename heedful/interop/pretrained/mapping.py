@@ -6,7 +6,7 @@ inputs) in PyTorch's linear layers, and (inputs, outputs) in ours.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class WeightMapping:
     write: Callable[[np.ndarray], Arrays]
 
 
-def read_weights(mappings: Iterable[WeightMapping], tensors) -> dict[str, np.ndarray]:
+def read_weights(mappings: Iterable[WeightMapping], tensors: Any) -> dict[str, np.ndarray]:
     """Take the tensors of all mappings from `Tensors`; return our weights by name.
 
     Raises:
@@ -100,7 +100,9 @@ def joined(
     return mappings
 
 
-def norm(ours: str, theirs: str, width: int, rms: bool = False, names=("weight", "bias")) -> list[WeightMapping]:
+def norm(
+    ours: str, theirs: str, width: int, rms: bool = False, names: tuple[str, str] = ("weight", "bias")
+) -> list[WeightMapping]:
     """Map a norm: a layer norm or, with `rms`, one that has only a scale."""
     if rms:
         return [same(f"{ours}/scale", f"{theirs}.{names[0]}", width)]

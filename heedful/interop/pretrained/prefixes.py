@@ -1,11 +1,12 @@
 """The token with which a pretrained model begins each text: BART's start token, mBART's language."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from heedful.core.errors import InputError
 
 
-def text_prefixes(folder, target, specials: Sequence[str | int | None], languages: bool):
+def text_prefixes(folder: Any, target: Any, specials: Sequence[str | int | None], languages: bool) -> Any:
     """Return the token that begins each source, and the one that begins each target; None: there is none.
 
     Args:

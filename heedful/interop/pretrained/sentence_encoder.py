@@ -10,7 +10,7 @@ MODULES, LIMITS = "modules.json", "sentence_bert_config.json"
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 
 
-def embedding_options(folder) -> dict[str, Any]:
+def embedding_options(folder: Any) -> dict[str, Any]:
     """Return the options `vector_pooling` and `unit_vectors` of a `PretrainedFolder`, and a `max_length` if it has one.
 
     Raises:

@@ -10,7 +10,7 @@ SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
 UNKNOWN_PENALTY = 10  # unknown characters score this much below the rarest piece, as in SentencePiece
 
 
-def read_sides(folder, special):
+def read_sides(folder: Any, special: Any) -> Any:
     """Return the `Side`s of source and target.
 
     The source has only tokens that can occur in a source text. The target has all, since the model may write any.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class TranslatorLayout:
     two_tables: bool = False
     languages: bool = False
 
-    def read(self, folder) -> Imported:
+    def read(self, folder: Any) -> Imported:
         """Convert a `PretrainedFolder`.
 
         A folder has one `tokenizer.json`; or one for each side, the target's in a subfolder `target`; or, as in

@@ -48,7 +48,14 @@ class Vocabulary:
         optional: those of our special tokens that its tokenizer may lack.
     """
 
-    def __init__(self, folder, names, side=Side(), size=None, optional=()):  # noqa: B008 - a tuple is immutable
+    def __init__(
+        self,
+        folder: Any,
+        names: Mapping[str, Any],
+        side: Side = Side(),  # noqa: B008 - a tuple is immutable
+        size: int | None = None,
+        optional: Sequence[str] = (),
+    ):
         self.size, ids = size or folder.setting("vocab_size"), side.ids
         self._data = side.data or _data(folder, names)
         model = self._data["model"]
@@ -80,13 +87,13 @@ class Vocabulary:
         """Return the token that has an id in the pretrained model."""
         return next((token for token, index in self._foreign.items() if index == old_id), None)
 
-    def rows(self, array, missing=0.0):
+    def rows(self, array: np.ndarray, missing: float = 0.0) -> np.ndarray:
         """Return the rows of a pretrained array in our order; tokens that the pretrained model lacks get `missing`."""
         there = np.array([index is not None for index in self.old_ids])
         taken = array[[index or 0 for index in self.old_ids]]
         return np.where(there.reshape(-1, *[1] * (array.ndim - 1)), taken, np.float32(missing))
 
-    def tokenizer(self, prefix: str | None = None):
+    def tokenizer(self, prefix: str | None = None) -> Tokenizer:
         """Return the tokenizer with our ids; each text begins with the token `prefix`."""
         data = copy.deepcopy(self._data)
         model = data["model"]
@@ -132,7 +139,7 @@ def template(before: Sequence[str], after: Sequence[str], id_of: Callable[[str],
     }  # fmt: skip
 
 
-def special_names(folder, roles: Mapping[str, str], usual: Sequence[str]) -> dict[str, str]:
+def special_names(folder: Any, roles: Mapping[str, str], usual: Sequence[str]) -> dict[str, str]:
     """Return the name of each of our special tokens in a folder's tokenizer.
 
     Args:
@@ -151,7 +158,7 @@ def special_names(folder, roles: Mapping[str, str], usual: Sequence[str]) -> dic
     return found
 
 
-def adds_start_token(folder) -> bool:
+def adds_start_token(folder: Any) -> bool:
     """Return whether a folder's tokenizer begins each text with a special token."""
     if (folder.path / "tokenizer.json").is_file():
         post_processor = folder.read_json("tokenizer.json").get("post_processor") or {}
@@ -161,7 +168,7 @@ def adds_start_token(folder) -> bool:
     return folder.tokenizer_settings().get("add_bos_token") is True
 
 
-def unknown_token(folder) -> str | None:
+def unknown_token(folder: Any) -> str | None:
     """Return the token that a folder's tokenizer gives to unknown text, or None: byte-level ones know all text."""
     model = folder.read_json("tokenizer.json")["model"] if (folder.path / "tokenizer.json").is_file() else {}
     if isinstance(model.get("vocab"), list) and model.get("unk_id") is not None:  # Unigram
@@ -169,7 +176,7 @@ def unknown_token(folder) -> str | None:
     return model.get("unk_token")
 
 
-def target_side(folder) -> Side:
+def target_side(folder: Any) -> Side:
     """Return the `Side` of a target with a vocabulary of its own: that of `target/tokenizer.json`."""
     return Side(folder.read_json("target/tokenizer.json"))
 

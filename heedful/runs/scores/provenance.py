@@ -143,7 +143,7 @@ def _version(name):
         return None
 
 
-def counts_of(run: Run, scores: Mapping[str, Any]):
+def counts_of(run: Run, scores: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the counts of a score (N, C), by name of a metric.
 
     Raises:

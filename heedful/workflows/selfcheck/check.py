@@ -3,12 +3,13 @@
 import gc
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from heedful import backend
 from heedful.core.errors import InputError
+from heedful.runs.run import Run
 from heedful.workflows.selfcheck import learning, reading, writing
 from heedful.workflows.selfcheck.subject import Subject
 
@@ -41,11 +42,11 @@ class Check:
     unless: tuple[str, Any] | None = None
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The name under which it is reported."""
         return self.measure.__name__
 
-    def concerns(self, subject):
+    def concerns(self, subject: Subject) -> bool:
         """Return whether the check applies to `subject`."""
         if self.unless and getattr(subject.run.config.model, self.unless[0]) == self.unless[1]:
             return False
@@ -99,17 +100,17 @@ class Finding:
     details: str = ""
 
     @property
-    def passed(self):
+    def passed(self) -> bool:
         """Whether the measured value is allowed; NaN is not."""
         return not math.isnan(self.measured) and self.measured <= self.allowed
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         """Return the finding as a dict for JSON; infinity and NaN become None."""
         measured, allowed = (x if math.isfinite(x) else None for x in (self.measured, self.allowed))
         own = {"check": self.check.name, "passed": self.passed, "measured": measured, "allowed": allowed}
         return own | {"details": self.details, "where": self.check.where}
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.passed:
             return f"ok      {self.check.name:11s} {self.check.claim}"
         details = f": {self.details}" if self.details else ""
@@ -119,7 +120,14 @@ class Finding:
         )
 
 
-def check(run, batch, frozen=(), trained=False, report=None, only=None):
+def check(
+    run: Run,
+    batch: Any,
+    frozen: tuple[str, ...] = (),
+    trained: bool = False,
+    report: Callable[[Finding], Any] | None = None,
+    only: Collection[str] | None = None,
+) -> list[Finding]:
     """Check a run on some of its examples; return the `Finding`s.
 
     Args:
@@ -141,7 +149,7 @@ def check(run, batch, frozen=(), trained=False, report=None, only=None):
     return findings
 
 
-def require(run, batch, frozen, report):
+def require(run: Run, batch: Any, frozen: tuple[str, ...], report: Callable[[str], Any]) -> None:
     """Check a run before its training.
 
     Raises:

@@ -4,13 +4,14 @@ Axes: B examples, T text length, M masked places, V vocabulary.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
 from heedful import backend
 from heedful.core.storage import name_in_model
 from heedful.runs.weights import load_weights, weights_by_name
-from heedful.workflows.selfcheck.subject import ROUNDING
+from heedful.workflows.selfcheck.subject import ROUNDING, Subject
 
 UPDATES = 50
 FALL = 0.8  # largest share of the reducible loss after that many updates (0.78 with d_model 8) ...
@@ -20,12 +21,12 @@ TELLING = 1e-3  # a lower dropout rate may drop nothing in a small batch
 TIED = 0.5  # ... plus this times sqrt(d_model) for a tied table, which at first repeats the token just read
 
 
-def labels(subject):
+def labels(subject: Subject) -> tuple[Any, ...]:
     """Return the share of labels that are not what the model should predict: next token, masked token or class."""
     return subject.task.wrong_labels(subject.run, subject.whole_batch), 0.0
 
 
-def start(subject):
+def start(subject: Subject) -> tuple[Any, ...]:
     """Compare the loss of an untrained model with that of random guessing, the log of the number of choices."""
     _, nll, _, tokens = subject.sums()
     choices, width = subject.model.output_projection.embeddings.shape
@@ -34,7 +35,7 @@ def start(subject):
     return abs(float(nll / tokens) - guessing), allowed
 
 
-def accumulation(subject):
+def accumulation(subject: Subject) -> tuple[Any, ...]:
     """The gradient of two halves of a batch, weighted by their tokens, is that of the whole batch."""
     practice = subject.repeatable
     first = np.zeros_like(subject.batch["weights"])
@@ -51,7 +52,7 @@ def accumulation(subject):
     return float(np.max(differences)), scale * 10 * ROUNDING[subject.precision]
 
 
-def gradients(subject):
+def gradients(subject: Subject) -> tuple[Any, ...]:
     """Count trainable weights without a gradient, and frozen weights with one."""
     practice = subject.repeatable
     computed = practice.gradient([subject.batch], subject.batch["weights"].sum())
@@ -66,7 +67,7 @@ def gradients(subject):
     return len(wrong), 0, ", ".join(wrong[:3])
 
 
-def adapters(subject):
+def adapters(subject: Subject) -> tuple[Any, ...]:
     """Return how much fresh adapters change the logits: nothing, since their second matrix starts at zero."""
     plain, adapted = subject.run.build_model(), subject.build(subject.run)
     load_weights(adapted, weights_by_name(plain), "a fresh model")
@@ -74,7 +75,7 @@ def adapters(subject):
     return float(np.abs(one - other).max()), 0.0
 
 
-def dropout(subject):
+def dropout(subject: Subject) -> tuple[Any, ...]:
     """Two updates from the same weights have different losses if, and only if, dropout is on."""
     settings = subject.run.config.model
     rate = settings.dropout
@@ -89,7 +90,7 @@ def dropout(subject):
     return float((losses[0] != losses[1]) != (rate > 0)), 0.0
 
 
-def loss_falls(subject):
+def loss_falls(subject: Subject) -> tuple[Any, ...]:
     """Return the share of one batch's reducible loss that remains after updates on it."""
     practice = subject.practice
     practice.reset()

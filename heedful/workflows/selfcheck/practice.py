@@ -1,10 +1,13 @@
 """A model in training that gives the checks its losses and gradients."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from heedful import backend
+from heedful.config import TrainConfig
 from heedful.training.objective import training_objective, with_update_tokens
 
 
@@ -18,17 +21,17 @@ class TrialTraining:
         rate: learning rate.
     """
 
-    def __init__(self, model, train, batch, rate):
+    def __init__(self, model: Any, train: TrainConfig, batch: Any, rate: float):
         self.model, self.batch, self.micro_batches = model, batch, train.accumulate_batches
-        plain = {"clip_norm": 0.0, "weight_decay": 0.0, "beta_2": 0.98}
-        quick = {"schedule": "inverse_square_root", "learning_rate": rate, "warmup_updates": 10}
+        plain: dict[str, Any] = {"clip_norm": 0.0, "weight_decay": 0.0, "beta_2": 0.98}
+        quick: dict[str, Any] = {"schedule": "inverse_square_root", "learning_rate": rate, "warmup_updates": 10}
         self.objective, _ = training_objective(model, dataclasses.replace(train, **plain, **quick))
         self.optimizer = self.objective.optimizer
         self.optimizer.build(self.objective.trainable_variables)
         # weights, dropout seeds, the optimizer
         self.beginning = [(v, backend.to_numpy(v)) for v in (*model.variables, *self.optimizer.variables)]
 
-    def fit(self, batches, tokens=None):
+    def fit(self, batches: Sequence[Any], tokens: float | None = None) -> float:
         """Train on batches for whole updates, of `tokens` each; return the mean of the minimised loss."""
         if tokens is None:
             tokens = sum(batch["weights"].sum() for batch in batches[: self.micro_batches])
@@ -38,7 +41,7 @@ class TrialTraining:
         history = self.objective.fit(data, steps_per_epoch=len(batches), epochs=1, verbose=0, shuffle=False)
         return float(history.history["smoothed_loss"][-1])
 
-    def gradient(self, batches, tokens):
+    def gradient(self, batches: Sequence[Any], tokens: float) -> list[np.ndarray]:
         """Return the gradient of the first update for each trainable weight, from Adam's first moments."""
         self.reset()
         nothing = self.batch | {"weights": np.zeros_like(self.batch["weights"])}
@@ -46,7 +49,7 @@ class TrialTraining:
         moments = [variable for variable in self.optimizer.variables if variable.path.endswith("_momentum")]
         return [backend.to_numpy(moment) / (1 - self.optimizer.beta_1) for moment in moments]
 
-    def reset(self, seeds=True):
+    def reset(self, seeds: bool = True) -> None:
         """Restore the initial state, or all of it except the dropout seeds."""
         for variable, value in self.beginning:
             if seeds or "seed" not in variable.path:

@@ -4,15 +4,17 @@ Axes: B examples, T text length, S source length, N heads, K key heads, H head s
 """
 
 import tempfile
+from typing import Any
 
 import numpy as np
 
 from heedful import backend
 from heedful.layers.attention import MultiHeadAttention
 from heedful.runs.run import Run
+from heedful.workflows.selfcheck.subject import Subject
 
 
-def future(subject):
+def future(subject: Subject) -> tuple[Any, ...]:
     """Replace the tokens from the middle on; no earlier logit may change."""
     text, before = subject.text, subject.logits()
     ids = subject.batch[text]
@@ -24,7 +26,7 @@ def future(subject):
     return _largest(before[:, :middle] - after[:, :middle]), subject.rounding(before)
 
 
-def padding(subject):
+def padding(subject: Subject) -> tuple[Any, ...]:
     """Replace the padding embeddings by noise; no logit of a real token may change, except that for padding."""
     before = subject.logits()
     model = subject.model
@@ -47,7 +49,7 @@ def padding(subject):
     return _largest(difference), subject.rounding(before)
 
 
-def weightless(subject):
+def weightless(subject: Subject) -> tuple[Any, ...]:
     """Set the weights of the first text to 0 and change all labels without weight; the loss may not change."""
     weights, labels = subject.batch["weights"].copy(), subject.batch["labels"]
     weights[0] = 0
@@ -57,7 +59,7 @@ def weightless(subject):
     return _largest(before - after), 1e-3 * max(1.0, abs(float(before[0])))
 
 
-def alone(subject):
+def alone(subject: Subject) -> tuple[Any, ...]:
     """Compare a text by itself, without padding, with the same text in a batch; the logits may not differ."""
     together = subject.logits()[0]
     single = {name: array[:1] for name, array in subject.inputs.items()}
@@ -73,7 +75,7 @@ def alone(subject):
     return _largest(together - by_itself), subject.rounding(together)
 
 
-def documents(subject):
+def documents(subject: Subject) -> tuple[Any, ...]:
     """Split each row into two documents and replace the first; no logit of the second may change."""
     ids = subject.batch["ids"]
     middle = ids.shape[1] // 2
@@ -87,7 +89,7 @@ def documents(subject):
     return _largest((after - before)[:, middle:]), subject.rounding(before)
 
 
-def pairs(subject):
+def pairs(subject: Subject) -> tuple[Any, ...]:
     """Put each pair into a row with another one; its logits must equal those in a row of its own."""
     apart, together = subject.logits(), {}
     for side in ("source", "target"):
@@ -101,7 +103,7 @@ def pairs(subject):
     return _largest((second - apart)[subject.real]), subject.rounding(apart)
 
 
-def order(subject):
+def order(subject: Subject) -> tuple[Any, ...]:
     """Swap two tokens; return 1 if this affects no other token of any text, else 0."""
     before = subject.logits()
     name = subject.task.read_side
@@ -119,7 +121,7 @@ def order(subject):
     return float(distinct.any() and unmoved[distinct].all()), 0.0
 
 
-def attention(subject):
+def attention(subject: Subject) -> tuple[Any, ...]:
     """Compare the first self-attention with softmax(q k / sqrt(H)) v, computed in NumPy from its weights."""
     stack = subject.model.encoder if hasattr(subject.model, "encoder") else subject.model.decoder
     layer = stack.blocks[0].attention
@@ -162,7 +164,7 @@ def _turned(x, base):
     return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 
 
-def saving(subject):
+def saving(subject: Subject) -> tuple[Any, ...]:
     """Save a model, build it again and load its weights; the logits may not change."""
     before = subject.logits()
     with tempfile.TemporaryDirectory() as folder:

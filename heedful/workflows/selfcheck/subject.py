@@ -5,6 +5,8 @@ Axes: B examples, T text length, V vocabulary.
 
 import dataclasses
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +36,7 @@ class Subject:
         trained: whether to check the run's own weights instead of fresh ones.
     """
 
-    def __init__(self, run, batch, frozen=(), trained=False):
+    def __init__(self, run: "Run", batch: Any, frozen: tuple[str, ...] = (), trained: bool = False):
         self.run, self.task, self.frozen, self.trained = run, run.task, frozen, trained
         self.whole_batch, self.batch = batch, shrink(batch)
         self.model = run.load_model() if trained else self.build(run)
@@ -44,19 +46,19 @@ class Subject:
         self._forward = backend.compiled(lambda inputs: self.model(inputs), self.model, brief=True)
         self._sums = backend.compiled(lambda batch: batch_sums(self.model, batch), self.model, brief=True)
 
-    def build(self, run):
+    def build(self, run: "Run") -> Any:
         """Return a fresh model of `run`, frozen as the config says."""
         model = run.build_model()
         prepare_weights(model, run.config)
         return model
 
     @functools.cached_property
-    def practice(self):
+    def practice(self) -> TrialTraining:
         """A fresh model of the run, as it will be trained."""
         return self._practice(self.run)
 
     @functools.cached_property
-    def repeatable(self):
+    def repeatable(self) -> Any:
         """A model in training whose updates are reproducible, even if the examples come in several batches."""
         model = self.run.config.model
         if self.run.config.train.accumulate_batches == 1 or model.dropout == model.attention_dropout == 0:
@@ -78,44 +80,44 @@ class Subject:
         return TrialTraining(model, run.config.train, self.batch, rate)
 
     @property
-    def precision(self):
+    def precision(self) -> str:
         """The precision in which the model computes."""
         return self.run.config.train.precision
 
     @property
-    def inputs(self):
+    def inputs(self) -> dict[str, np.ndarray]:
         """The arrays that the model reads, by name."""
         return {name: array for name, array in self.batch.items() if name not in ("labels", "weights", "places")}
 
     @property
-    def real(self):
+    def real(self) -> np.ndarray:
         """Mask of the tokens that are not padding (B, T)."""
         return self.batch[self.text] != 0
 
     @property
-    def vocab_size(self):
+    def vocab_size(self) -> int:
         """Size of the output vocabulary, or of the input vocabulary if nothing is generated."""
         return len(self.run.target_tokenizer)
 
-    def logits(self, **changed):
+    def logits(self, **changed: Any) -> np.ndarray:
         """Return the examples' float32 logits (B, T, V), of a classifier (B, C), with some of the inputs changed."""
         return self.logits_of(self.inputs | changed)
 
-    def logits_of(self, inputs, model=None):
+    def logits_of(self, inputs: Any, model: Any = None) -> np.ndarray:
         """Return float32 logits for any inputs, of another model if one is given."""
         forward = self._forward if model is None else backend.compiled(lambda x: model(x), model, brief=True)
         return np.asarray(backend.to_numpy(forward(inputs)), np.float32)
 
-    def sums(self, **changed):
+    def sums(self, **changed: Any) -> Any:
         """Return the four sums of the loss (4,), with some arrays of the batch changed."""
         return backend.to_numpy(self._sums(self.batch | changed))
 
-    def rounding(self, logits):
+    def rounding(self, logits: np.ndarray) -> float:
         """Return how much logits may differ if computed in another order."""
         possible = logits[logits > IMPOSSIBLE]
         return ROUNDING[self.precision] * float(np.abs(possible).max(initial=1.0))
 
-    def other_tokens(self, ids):
+    def other_tokens(self, ids: np.ndarray) -> np.ndarray:
         """Return other ids of real tokens in place of `ids`; padding stays padding."""
         size = len(self.run.target_tokenizer)
         others = np.random.default_rng(1).integers(FIRST_ID, max(FIRST_ID + 1, size), ids.shape)
@@ -129,7 +131,7 @@ def _add_noise(model):
         weight.assign(backend.to_numpy(weight) + random.normal(size=weight.shape, scale=0.02))
 
 
-def shrink(batch):
+def shrink(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return `ROWS` rows of a batch, cut to `LENGTH`; the second half of the first row becomes padding.
 
     Of the pairs packed into a row, only the first is kept.

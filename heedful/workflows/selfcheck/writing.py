@@ -5,18 +5,20 @@ Axes: B examples, S source length, T text length, V vocabulary.
 
 import contextlib
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.core.special_tokens import END_ID, PAD
+from heedful.workflows.selfcheck.subject import Subject
 
 BEAM = 3
 WRITTEN = 8  # tokens of each result: few enough for one program per search, enough to read caches that others wrote
 
 
-def cached(subject):
+def cached(subject: Subject) -> tuple[Any, ...]:
     """Greedy search with caches takes the most likely tokens of one pass over the whole text, with the same score.
 
     Measures, in nats, the larger of two values: the largest gap between the most likely token and the one taken, and
@@ -30,7 +32,7 @@ def cached(subject):
     return float(np.max(errors)), allowed  # not Python's max, which may ignore NaN
 
 
-def beams(subject):
+def beams(subject: Subject) -> tuple[Any, ...]:
     """The scores of a beam are the log-probabilities of its texts, the best first."""
     width = max(1, min(BEAM, subject.vocab_size - 6))
     errors, allowed = [], 0.0

@@ -1,7 +1,5 @@
 """Everything that depends on the backend: devices, compiled programs, matrix products, kernels."""
 
-from typing import Any
-
 from heedful.backend.devices import (  # imported first: it selects the Keras backend
     NAME,
     cores,
@@ -49,12 +47,8 @@ from heedful.backend.programs import (
     scan,
     set_seed,
 )
+from heedful.backend.tensors import Shape, Tensor
 from heedful.backend.threads import at_most_devices, inference_devices, spread, use_device, workers
-
-Tensor = Any
-"""A tensor of the backend, or what it converts to one; backends have no type in common."""
-Shape = Any
-"""The shape of a tensor, in which an axis may be None, or a structure of shapes."""
 
 __all__ = [
     "NAME",

@@ -8,8 +8,8 @@ from typing import Literal
 import keras
 from keras import ops
 
-from heedful.backend import Tensor
 from heedful.backend.devices import NAME, has_fused_attention, jax_on_cpu
+from heedful.backend.tensors import Tensor
 
 if NAME == "jax":
     from heedful.backend import xla_gradients

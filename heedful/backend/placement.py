@@ -10,9 +10,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from heedful.backend import Tensor
 from heedful.backend.devices import NAME, device, device_count, jax_on_cpu
 from heedful.backend.processes import process_count
+from heedful.backend.tensors import Tensor
 from heedful.backend.threads import forget_copies
 from heedful.core.errors import InputError
 

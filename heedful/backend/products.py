@@ -6,8 +6,8 @@ Axes: M rows, D input width, U units.
 import keras
 from keras import ops
 
-from heedful.backend import Tensor
 from heedful.backend.devices import NAME, jax_on_cpu, parallel_programs
+from heedful.backend.tensors import Tensor
 
 if NAME == "jax":
     from heedful.backend import xla_products

@@ -12,8 +12,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from heedful.backend import Tensor
 from heedful.backend.devices import NAME, jax_on_cpu
+from heedful.backend.tensors import Tensor
 from heedful.backend.threads import weights_here
 from heedful.core import memory
 from heedful.core.cache import cache_folder

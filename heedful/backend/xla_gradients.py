@@ -12,7 +12,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from heedful.backend import Tensor
+from heedful.backend.tensors import Tensor
 
 HIDDEN = -1e30  # the score of a hidden key: its weight is exactly 0
 

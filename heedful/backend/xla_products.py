@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 
-from heedful.backend import Tensor
 from heedful.backend.devices import jax_on_cpu
+from heedful.backend.tensors import Tensor
 
 # For a single int8 row XLA generates code; for more it calls its library, which is faster for four rows than that code
 # for one.

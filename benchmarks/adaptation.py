@@ -46,19 +46,19 @@ def main():
     options = parser.parse_args()
     base = Run.open(options.base)
     texts = tests_of(base, options.folder)
-    found = {"before": [scores(base, texts) | {"seconds": 0.0, "bytes": 0}]}
-    print(line("before", found["before"]), flush=True)
+    scores_of = {"before": [scores(base, texts) | {"seconds": 0.0, "bytes": 0}]}
+    print(line("before", scores_of["before"]), flush=True)
     for name, settings in VARIANTS.items():
         if options.only and options.only not in name:
             continue
         for seed in options.seeds:
             more = [*SHARED, *settings, *(f"--{one}" for one in options.settings), f"--train.seed={seed}"]
-            found.setdefault(name, []).append(adapted(base, options.folder, name, more, texts))
-            print(line(f"{name}, seed {seed}", found[name][-1:]), flush=True)
+            scores_of.setdefault(name, []).append(adapted(base, options.folder, name, more, texts))
+            print(line(f"{name}, seed {seed}", scores_of[name][-1:]), flush=True)
     print(f"\n{'':44s} {'domain':>7s} {'general':>8s} {'seconds':>8s} {'adapter':>10s}")
-    for name, results in found.items():
+    for name, results in scores_of.items():
         print(line(name, results))
-    print(json.dumps(found))
+    print(json.dumps(scores_of))
 
 
 def pair(folder, part):

@@ -34,11 +34,11 @@ def main():
     for english, other in pairs.items():
         place = int(hashlib.sha256(english.encode()).hexdigest()[:8], 16) / 16**8
         parts[next(part for part, limit in PARTS if place < limit)].append((other, english))
-    for part, found in parts.items():
+    for part, lines in parts.items():
         for column, language in enumerate((options.language, "en")):
             with gzip.open(options.out / f"{part}.{language}.gz", "wt", encoding="utf-8") as file:
-                file.writelines(f"{pair[column]}\n" for pair in found)
-        print(f"{part}: {len(found):,} pairs")
+                file.writelines(f"{pair[column]}\n" for pair in lines)
+        print(f"{part}: {len(lines):,} pairs")
 
 
 def messages(path):

@@ -82,12 +82,14 @@ def main():
                 compiled = len(re.findall(r"Finished XLA compilation of jit\(train_step\)", messages))
                 if name.endswith("again"):
                     *_, same = compared(runs[name.removesuffix(" again")], runs[name])
-                    found = "same bits as before" if same else "DIFFERENT BITS"
+                    verdict = "same bits as before" if same else "DIFFERENT BITS"
                 else:
                     weights, largest, loss, same = compared(runs["one device"], runs[name])
-                    found = f"state {weights:.1e}, a weight {largest:.1e}, loss {loss:.1e}" if not same else "same bits"
+                    verdict = (
+                        f"state {weights:.1e}, a weight {largest:.1e}, loss {loss:.1e}" if not same else "same bits"
+                    )
                 print(
-                    f"{recipe:22s} {name:26s} {found:50s} {checks[1] if checks else 0} checks, compiled {compiled}x "
+                    f"{recipe:22s} {name:26s} {verdict:50s} {checks[1] if checks else 0} checks, compiled {compiled}x "
                     f"for {shapes} shapes, {seconds:.0f} s",
                     flush=True,
                 )

@@ -90,15 +90,17 @@ def faults(share, seed):
         print(f"{name}: {len(rows):,} rows, {sum(map(len, planted.values())):,} of them changed, {after.seconds:.1f} s")
         for kind, wanted in planted.items():
             natural = set(before.found(kind).tolist()) - wanted if kind in EXACT else set()
-            found = set(after.found(kind).tolist()) - natural
-            right = len(found & wanted)
-            recall, precision = right / len(wanted), right / max(1, len(found))
+            detected = set(after.found(kind).tolist()) - natural
+            right = len(detected & wanted)
+            recall, precision = right / len(wanted), right / max(1, len(detected))
             worst = [min(worst[0], recall), min(worst[1], precision)]
             print(
-                f"  {kind:10s}  planted {len(wanted):4d}  found {len(found):4d}  "
+                f"  {kind:10s}  planted {len(wanted):4d}  found {len(detected):4d}  "
                 f"recall {recall:.3f}  precision {precision:.3f}"
             )
-        rest = ", ".join(f"{found.kind} {len(found.rows)}" for found in after.findings if found.kind not in planted)
+        rest = ", ".join(
+            f"{detected.kind} {len(detected.rows)}" for detected in after.findings if detected.kind not in planted
+        )
         print(f"  also found: {rest or 'nothing'}", flush=True)
     print(f"lowest recall {worst[0]:.3f}, lowest precision {worst[1]:.3f}")
 

@@ -64,10 +64,10 @@ def served(run):
     """Serve a run; yield the address of its events."""
     process = subprocess.Popen([*HEEDFUL, "serve", run, "--port", "0"], stdout=subprocess.PIPE, text=True)
     for line in process.stdout:
-        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+        if match := re.search(r"http://127\.0\.0\.1:\d+", line):
             break
     try:
-        yield f"{found[0]}/api/runs/{run.name}/events"
+        yield f"{match[0]}/api/runs/{run.name}/events"
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()

@@ -103,7 +103,7 @@ def correctness(options):
         logits = backend.compiled(lambda one: model(one), model)(batch)
         sums = backend.compiled(lambda one: batch_sums(model, one, 0.1), model)(batch)
         search = BatchSearch(model, DecodeConfig(max_length=20), vocabulary())
-        ids = [found[0].ids for found in search([row.tolist() for row in batch["source"]])]
+        ids = [candidates[0].ids for candidates in search([row.tolist() for row in batch["source"]])]
     lengths = np.array([len(row) for row in ids])
     padded = np.array([[*row, *[0] * (64 - len(row))] for row in ids])
     return {"logits": backend.to_numpy(logits), "sums": backend.to_numpy(sums), "lengths": lengths, "ids": padded}
@@ -226,7 +226,7 @@ def translation(options):
     )
     for _ in range(3):  # compiles, and finds out how long the results are
         search(sources)
-    return translated_per_second(lambda: sum(len(found[0].ids) for found in search(sources)))
+    return translated_per_second(lambda: sum(len(candidates[0].ids) for candidates in search(sources)))
 
 
 def random_run(folder, size):
@@ -365,10 +365,10 @@ def in_process(stage, options, deadline, **environment):
 
 def compare_with_cpu(options, deadline):
     """Return how far the results on the device are from those on the CPU."""
-    found = [in_process("correctness", options, deadline, **one) for one in ({}, {"JAX_PLATFORMS": "cpu"})]
-    if failed := [one for one in found if isinstance(one, str)]:
+    results = [in_process("correctness", options, deadline, **one) for one in ({}, {"JAX_PLATFORMS": "cpu"})]
+    if failed := [one for one in results if isinstance(one, str)]:
         return failed[0]
-    ours, cpu = (np.load(path) for path in found)
+    ours, cpu = (np.load(path) for path in results)
     equal = (ours["ids"] == cpu["ids"]).all(-1) & (ours["lengths"] == cpu["lengths"])
     return {
         "logits": float(np.abs(ours["logits"] - cpu["logits"]).max()),

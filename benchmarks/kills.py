@@ -226,7 +226,7 @@ def recipes(folder):
     pairs.write_text("".join(f"{source}\t{target}\n" for source, target in both), encoding="utf-8")
     labelled.write_text("".join(f"{len(target) % 2}\t{target}\n" for target in targets), encoding="utf-8")
     plain.write_text("".join(f"{target}\n" for target in targets), encoding="utf-8")
-    found = {}
+    commands = {}
     for number, (name, (task, data, more)) in enumerate(TRAININGS.items()):
         given = {line.split(" = ")[0] for line in more.splitlines()}
         train = "\n".join(line for line in TRAIN.format(every=EVERY).splitlines() if line.split(" = ")[0] not in given)
@@ -236,8 +236,8 @@ def recipes(folder):
         path.write_text(
             f'task = "{task}"\n{BASE}{data.replace("{text}", str(text))}{train}\n{more}{start}', encoding="utf-8"
         )
-        found[name] = path
-    return found
+        commands[name] = path
+    return commands
 
 
 def kill(recipe, folder, moments, kills, draw, shared):
@@ -287,8 +287,8 @@ def main():
                     print(f"{name}: {moments}", flush=True)
                 killed = folder / f"killed-{trainings}"
                 wanted, moments = wholes[name]
-                times, most = kill(recipe, killed, moments, min(8, options.kills - kills), draw, shared)
-                kills, trainings, lost = kills + times, trainings + 1, max(lost, most)
+                times, max_loss = kill(recipe, killed, moments, min(8, options.kills - kills), draw, shared)
+                kills, trainings, lost = kills + times, trainings + 1, max(lost, max_loss)
                 different = differing(fingerprint(killed), wanted)
                 wrong += bool(different)
                 outcome = f"DIFFERENT: {', '.join(different)}" if different else "the same"

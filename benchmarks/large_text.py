@@ -111,8 +111,8 @@ def run_phase(phase, folder):
         training = Training(Run.create(folder / "run", config, tokenizer, tokenizer), report=lambda line: None)
         if phase == "train":
             training.train()
-    found = {"seconds": time.monotonic() - began, "peak": memory.peak - before.peak}
-    print(json.dumps(found))
+    result = {"seconds": time.monotonic() - began, "peak": memory.peak - before.peak}
+    print(json.dumps(result))
 
 
 def measured(millions, folder, pack):
@@ -132,16 +132,16 @@ def measured(millions, folder, pack):
         pairs = read_pairs([folder / "train.a", folder / "train.b"])
         lines = (line for _, pair in zip(range(100_000), pairs, strict=False) for line in pair)
         Tokenizer.train(lines, **config.tokenizer.keywords()).save(folder / "tokenizer.json")
-    found = {}
+    results = {}
     for phase in ("encode", "plan", "train"):
         command = [sys.executable, __file__, "--phase", phase, "--folder", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr)
-        found[phase] = json.loads(done.stdout.splitlines()[-1])
-        one = found[phase]
+        results[phase] = json.loads(done.stdout.splitlines()[-1])
+        one = results[phase]
         print(f"{millions:g} M {phase:8s} {one['seconds']:8.1f} s  {one['peak'] / 2**20:8.0f} MiB", flush=True)
-    return found
+    return results
 
 
 def main():

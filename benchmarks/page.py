@@ -69,8 +69,8 @@ def main():
                 same = sum(a == b for a, b in zip(greedy["out"], want[1], strict=True))
                 line += f", {same} of {len(lines)} equal"
                 if not fragment:
-                    found = page.evaluate(TRANSLATE, [lines, 4])["out"]
-                    line += f"; beam of 4: {sum(a == b for a, b in zip(found, want[4], strict=True))} equal"
+                    written = page.evaluate(TRANSLATE, [lines, 4])["out"]
+                    line += f"; beam of 4: {sum(a == b for a, b in zip(written, want[4], strict=True))} equal"
                 print(line, flush=True)
                 page.context.close()
         browser.close()

@@ -43,20 +43,20 @@ def main():
     parser.add_argument("--updates", type=int, default=40)
     parser.add_argument("--batch-tokens", type=int, default=4096)
     options = parser.parse_args()
-    found = {}
+    results = {}
     with tempfile.TemporaryDirectory() as temporary:
         for number in range(options.rounds):
             for precision in ("float32", "bfloat16"):
                 for processes in (1, options.processes):
                     rate, cores = measure(Path(temporary), processes, options, precision)
-                    found.setdefault((precision, processes), []).append(rate)
+                    results.setdefault((precision, processes), []).append(rate)
                     print(
                         f"round {number + 1}  {precision:8s} {processes} processes: {rate:8,.0f} tokens/s, CPU/wall "
                         f"{cores:.2f}",
                         flush=True,
                     )
     for precision in ("float32", "bfloat16"):
-        one, several = (found[precision, processes] for processes in (1, options.processes))
+        one, several = (results[precision, processes] for processes in (1, options.processes))
         ratio = statistics.median(b / a for a, b in zip(one, several, strict=True))
         print(
             f"{precision}: {statistics.median(one):,.0f} and {statistics.median(several):,.0f} target tokens/s, "

@@ -73,12 +73,12 @@ def main():
             loss = loop.update(loop.padded(work.single.batch(updates)))
             seconds += time.perf_counter() - began
             updates += 1
-        found = score("valid", SENTENCES)["bleu"]
+        bleu = score("valid", SENTENCES)["bleu"]
         print(
-            f"{seconds / 60:5.1f} min  {updates:6,d} updates  loss {loss:.3f}  validation BLEU {found:.1f}", flush=True
+            f"{seconds / 60:5.1f} min  {updates:6,d} updates  loss {loss:.3f}  validation BLEU {bleu:.1f}", flush=True
         )
-    found = score("test")
-    print(f"after {seconds / 60:.1f} min: BLEU {found['bleu']:.2f} chrF {found['chrf']:.2f} on the test text, greedy")
+    scores = score("test")
+    print(f"after {seconds / 60:.1f} min: BLEU {scores['bleu']:.2f} chrF {scores['chrf']:.2f} on the test text, greedy")
 
 
 if __name__ == "__main__":

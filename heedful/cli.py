@@ -60,7 +60,8 @@ def overview() -> str:
         f"\n{group}:\n" + "".join(f"  {name:{width}s}{text}\n" for name, text in commands) for group, commands in GROUPS
     )
     names = "".join(
-        f"\n{kind + ':':9s}{', '.join(found)}" for kind, found in (("tasks", task_names()), ("metrics", metric_names()))
+        f"\n{kind + ':':9s}{', '.join(plugins)}"
+        for kind, plugins in (("tasks", task_names()), ("metrics", metric_names()))
     )
     return f"{ABOUT}{''.join(groups)}{names}\n{ENVIRONMENT}"
 

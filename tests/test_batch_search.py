@@ -60,7 +60,7 @@ def test_a_brief_search_finds_the_same(model, tokenizer, rng, beam_size):
 @pytest.mark.any_backend
 def test_each_call_gets_sources_of_similar_length():
     lengths = [40, 30, 29, 20, 19, 18, 17, 16, 15, 14, 13, 12, 2]
-    parts = [[lengths[index] for index in part] for part in _parts(list(range(13)), lengths, most=8, least=2)]
+    parts = [[lengths[index] for index in part] for part in _parts(list(range(13)), lengths, max_size=8, min_size=2)]
     assert parts == [[40, 30], [29, 20], [19, 18, 17, 16], [15, 14, 13, 12], [2]]
 
 

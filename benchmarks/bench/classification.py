@@ -58,8 +58,8 @@ def svm_result(corpora: Mapping[str, Corpus]) -> Result:
     words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\S+")  # noqa: S106
     machine = make_pipeline(words, LinearSVC())
     machine.fit([text for _, text in corpora["train"]], label_numbers(corpora["train"], labels))
-    found = machine.predict([text for _, text in corpora["test"]])
-    scores = class_scores(found, label_numbers(corpora["test"], labels), labels)
+    predicted = machine.predict([text for _, text in corpora["test"]])
+    scores = class_scores(predicted, label_numbers(corpora["test"], labels), labels)
     return Result(scores["accuracy"], scores["macro_f1"], (time.monotonic() - began) / 60)
 
 
@@ -135,7 +135,7 @@ def add_arguments(parser):
 def run(options):
     """Run the benchmark."""
     require_svm()
-    found = {}
+    measured = {}
     for recipe in options.recipes:
         path = find_recipe(recipe)
         configs = [settings.of_recipe(path, [*options.overrides, f"--train.seed={seed}"]) for seed in options.seeds]
@@ -143,16 +143,16 @@ def run(options):
         if "labelled" not in task.text_layout(configs[0].data) or configs[0].data.several_labels:
             raise InputError(f"{recipe} does not classify texts with one label each.")
         print(f"{recipe}: {SVM}")
-        found[f"{recipe}: {SVM}"] = [svm_result(task.find_corpora(configs[0]))]
+        measured[f"{recipe}: {SVM}"] = [svm_result(task.find_corpora(configs[0]))]
         for config in configs:
             name = f"{config.name}-{config.train.seed}"
             print(f"{recipe}: seed {config.train.seed}")
             result = own_result(config, options.folder / name, print)
-            found.setdefault(recipe, []).append(result)
+            measured.setdefault(recipe, []).append(result)
             print(row(name, [result]))
     if options.json:
-        print(json.dumps({name: [result._asdict() for result in results] for name, results in found.items()}))
+        print(json.dumps({name: [result._asdict() for result in results] for name, results in measured.items()}))
         return
     print(TITLE)
-    for name, results in found.items():
+    for name, results in measured.items():
         print(row(name, results))

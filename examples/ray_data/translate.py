@@ -30,8 +30,8 @@ class Worker:
     def __call__(self, batch):
         """Add the column `translation` to a batch with the columns `number` and `text`."""
         first = int(batch["number"][0]) + 1  # warnings and samples are numbered by the place in the file
-        found = self.translator.predict_stream(list(batch["text"]), first=first)
-        batch["translation"] = [candidates[0].text for candidates in found]
+        translated = self.translator.predict_stream(list(batch["text"]), first=first)
+        batch["translation"] = [candidates[0].text for candidates in translated]
         return batch
 
 

@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> None:
             if options.probabilities:
                 names = [label for label, _ in labels]
                 probabilities = {name: round(float(p), 6) for name, p in zip(classifier.labels, row, strict=True)}
-                found = {"labels": names} if classifier.several_labels else {"label": names[0]}
-                print(json.dumps(found | {"probabilities": probabilities}, ensure_ascii=False))
+                record = {"labels": names} if classifier.several_labels else {"label": names[0]}
+                print(json.dumps(record | {"probabilities": probabilities}, ensure_ascii=False))
             elif options.explain:
                 print(f"{names_of(labels)}\t{effects(classifier, text, labels)}")
             elif options.scores:
@@ -67,6 +67,6 @@ def names_of(labels: Any) -> str:
 
 def effects(classifier: Any, text: str, labels: Any) -> str:
     """Return the words of a text with their effect on the first of the labels, the strongest first."""
-    found = classifier.explain(text, labels[0].label if labels else None)
-    found.sort(key=lambda effect: -abs(effect.effect))
-    return " ".join(f"{word}:{effect:+.3f}" for word, effect in found)
+    words = classifier.explain(text, labels[0].label if labels else None)
+    words.sort(key=lambda effect: -abs(effect.effect))
+    return " ".join(f"{word}:{effect:+.3f}" for word, effect in words)

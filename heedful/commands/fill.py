@@ -29,12 +29,12 @@ def run(options: argparse.Namespace) -> None:
     backend.keep_compilations()
     terminal.note_idle_devices()
     filler = MaskFiller.from_run(run)
-    found: Iterable[FilledText]
+    filled: Iterable[FilledText]
     if options.text is None:
-        found = filler.predict_stream(terminal.read([]), terminal.warn, count=options.count)
+        filled = filler.predict_stream(terminal.read([]), terminal.warn, count=options.count)
     else:
-        found = [filler.fill(options.text, options.count)]
-    for text, gaps in found:
+        filled = [filler.fill(options.text, options.count)]
+    for text, gaps in filled:
         print(json.dumps({"text": text, "gaps": gaps}, ensure_ascii=False) if options.json else _lines(text, gaps))
         sys.stdout.flush()  # a reader may wait for the answer
 

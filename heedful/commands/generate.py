@@ -34,8 +34,8 @@ def run(options: argparse.Namespace) -> None:
     terminal.note_idle_devices()
     generator = Generator.from_run(run, decode)
     several = len(prompts) > 1 or decode.n_best > 1
-    for number, found in enumerate(generator.candidates(prompts, terminal.warn, scored=options.scores), start=1):
-        for text, score in found:
+    for number, candidates in enumerate(generator.candidates(prompts, terminal.warn, scored=options.scores), start=1):
+        for text, score in candidates:
             if several or options.scores:
                 print(f"--- {number}" + (f"\t{score:.4f}" if options.scores else ""))
             print(text)

@@ -80,13 +80,13 @@ def _measure_heads(run, tokens):
     from heedful.inspection.head_importance import measure_heads
 
     backend.keep_compilations()
-    found = measure_heads(run, tokens)
+    importance = measure_heads(run, tokens)
     changes = [
         (change, f"{kind} layer {layer} head {head}")
-        for kind, layers in found["heads"].items()
+        for kind, layers in importance["heads"].items()
         for layer, row in enumerate(layers, start=1)
         for head, change in enumerate(row, start=1)
     ]
-    print(f"loss {found['loss']:.4f} nats per token, on {found['tokens']:,} tokens of {found['text']}")
+    print(f"loss {importance['loss']:.4f} nats per token, on {importance['tokens']:,} tokens of {importance['text']}")
     for change, name in sorted(changes, reverse=True):
         print(f"{change:+.4f}  without {name}")

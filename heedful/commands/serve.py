@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _pair(text):
-    found = re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})", text)
-    if not found:
+    match = re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})", text)
+    if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a pair of language codes such as pt-en")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def run(options: argparse.Namespace) -> int:

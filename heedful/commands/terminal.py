@@ -24,11 +24,11 @@ def read(files: Sequence[Path]) -> Iterator[str]:
     Raises:
         InputError: a file is missing or, while reading, is not UTF-8.
     """
-    found = [resolve(file) for file in files]
-    for file, path in zip(files, found, strict=True):
+    paths = [resolve(file) for file in files]
+    for file, path in zip(files, paths, strict=True):
         if not path.exists():
             raise InputError(f"{file} does not exist.")
-    return (line for path in found for line in read_lines(path)) if files else _standard_input()
+    return (line for path in paths for line in read_lines(path)) if files else _standard_input()
 
 
 def _standard_input():

@@ -68,8 +68,8 @@ def run(options: argparse.Namespace) -> int:
     tabs = options.scores or decode.n_best > 1  # with several results per line, each needs the line number
     with progress_bar() as bar:
         shown = bar.add_task("lines", total=None)
-        found = translator.predict_stream(source, terminal.warn, scored=tabs, prefixes=prefixes)
-        for number, candidates in enumerate(found, start=1):
+        translated = translator.predict_stream(source, terminal.warn, scored=tabs, prefixes=prefixes)
+        for number, candidates in enumerate(translated, start=1):
             for text, score in candidates:
                 line = one_line(text)
                 sys.stdout.write(f"{number}\t{score:.4f}\t{line}\n" if tabs else f"{line}\n")
@@ -108,13 +108,13 @@ def translate_file(options: argparse.Namespace) -> int:
     decode = settings.given_options(runs[0].config, "decode", options)
     if decode.n_best > 1:
         raise InputError("A whole file has one translation for each line: leave out --n-best.")
-    found = records.opened(options.files[0], options.field, options.into or "translation")
+    source = records.opened(options.files[0], options.field, options.into or "translation")
     made_with = {
         "weights": [run.weights_fingerprint() for run in runs], "decode": dataclasses.asdict(decode),
-        "engine": _engine_of(options, runs[0]), "field": found.field, "into": found.into,
+        "engine": _engine_of(options, runs[0]), "field": source.field, "into": source.into,
         "adapter": options.adapter and read_checksum(adapter_file(options.adapter)),
     }  # fmt: skip
-    bulk = Bulk(found, options.out, made_with, WINDOW * decode.batch_size)
+    bulk = Bulk(source, options.out, made_with, WINDOW * decode.batch_size)
     if options.gather:
         terminal.report_written(options.out, f"{options.out}: {counted(bulk.gather(options.gather), 'line')}")
         return 0
@@ -131,7 +131,7 @@ def translate_file(options: argparse.Namespace) -> int:
     if not options.share:
         environments = _devices(options.engine)[: bulk.windows()] if is_replaceable(options.out) else []
         if environments:
-            if code := _on_every_device(options, found.path, environments):
+            if code := _on_every_device(options, source.path, environments):
                 return code
             lines = bulk.gather(len(environments), remove=True)
         else:
@@ -151,8 +151,10 @@ def _devices(engine):
 
     if engine != "heedful" or backend.device_count() == 1:
         return []
-    found = [environment for n in range(backend.device_count()) if (environment := backend.environment_of_device(n))]
-    return found if len(found) == backend.device_count() else []
+    environments = [
+        environment for n in range(backend.device_count()) if (environment := backend.environment_of_device(n))
+    ]
+    return environments if len(environments) == backend.device_count() else []
 
 
 def _on_every_device(options, path, environments):

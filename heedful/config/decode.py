@@ -164,5 +164,5 @@ class DecodeConfig:
 
     def length_limit(self, source_length: int, model_limit: int) -> int:
         """Return the maximum result length for `source_length` tokens and a model limited to `model_limit` tokens."""
-        most = min(int(source_length * self.max_ratio + self.max_extra), model_limit)
-        return min(most, self.max_length) if self.max_length else most
+        limit = min(int(source_length * self.max_ratio + self.max_extra), model_limit)
+        return min(limit, self.max_length) if self.max_length else limit

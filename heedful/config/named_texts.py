@@ -78,11 +78,11 @@ class NamedText:
 def registry() -> dict[str, NamedText]:
     """Return all named texts."""
     table = tomllib.loads(Path(__file__).with_name("named_texts.toml").read_text(encoding="utf-8"))
-    found = {}
+    texts = {}
     for name, entry in table.items():
         fields: dict[str, Any] = entry | {key: tuple(entry[key]) for key in LISTS if key in entry}
-        found[name] = NamedText(name=name, **fields)
-    return found
+        texts[name] = NamedText(name=name, **fields)
+    return texts
 
 
 def find(name: str) -> NamedText:

@@ -83,13 +83,13 @@ def given_names(arguments: Sequence[str]) -> list[str]:
 
 def flat(config: Config) -> dict[str, Any]:
     """Return all settings of a config by their full names."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for section, values in dataclasses.asdict(config).items():
         if isinstance(values, dict):
-            found |= {f"{section}.{name}": value for name, value in values.items()}
+            settings |= {f"{section}.{name}": value for name, value in values.items()}
         else:
-            found[section] = values
-    return found
+            settings[section] = values
+    return settings
 
 
 def changed(old: Config, new: Config) -> list[str]:
@@ -103,39 +103,39 @@ def origins(recipe: str | Path | None, arguments: Sequence[str]) -> dict[str, st
 
     Sizes that neither sets come from `model.size`. Settings that are not in the result have their defaults.
     """
-    found: dict[str, str] = {}
+    came_from: dict[str, str] = {}
     pairs = list(_pairs(arguments))
     if recipe:
         table = read_recipe(recipe)
         for section, values in table.items():
             names = [f"{section}.{key}" for key in values] if isinstance(values, dict) else [section]
-            found |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
+            came_from |= dict.fromkeys(names, f"recipe {Path(recipe).name}")
         for name in _replaced(table, pairs):
-            del found[name]
+            del came_from[name]
     given = dict.fromkeys((flag.removeprefix("--") for flag, _ in pairs), COMMAND_LINE)
     sizes = REPLACED["model.size"]
-    found |= given
+    came_from |= given
     if recipe or "model.size" in given:
-        came = f"model.size, {found.get('model.size', 'the default')}"
-        found = dict.fromkeys(sizes, came) | found
-    return found
+        came = f"model.size, {came_from.get('model.size', 'the default')}"
+        came_from = dict.fromkeys(sizes, came) | came_from
+    return came_from
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split the arguments of a command into its options and its settings (`--section.key value`, `--name value`)."""
-    own: list[str] = []
+    options: list[str] = []
     overrides: list[str] = []
     wants_value = False
     for argument in arguments:
         flag, together, _ = argument.partition("=")
         if flag.startswith("--"):  # never the value of the previous flag
             is_setting = "." in flag or flag == "--name"
-            (overrides if is_setting else own).append(argument)
+            (overrides if is_setting else options).append(argument)
             wants_value = is_setting and not together
         else:
-            (overrides if wants_value else own).append(argument)
+            (overrides if wants_value else options).append(argument)
             wants_value = False
-    return own, overrides
+    return options, overrides
 
 
 def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -235,16 +235,16 @@ def _fields_of(kind_of_section: type, defaults: Any) -> Iterator[tuple[str, str,
 
 def _texts_of(kind_of_section: type) -> dict[str, tuple[str, str]]:
     """Return annotation and docstring of each field of a dataclass, including inherited ones."""
-    found: dict[str, tuple[str, str]] = {}
+    texts: dict[str, tuple[str, str]] = {}
     for kind in reversed(kind_of_section.__mro__[:-1]):
         body = _classes_in(inspect.getsourcefile(kind))[kind.__name__].body
         for node, following in zip(body, [*body[1:], None], strict=True):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                text = found.get(node.target.id, ("", ""))[1]  # a redeclared field keeps its docstring
+                text = texts.get(node.target.id, ("", ""))[1]  # a redeclared field keeps its docstring
                 if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
                     text = " ".join(str(following.value.value).split())
-                found[node.target.id] = ast.unparse(node.annotation), text
-    return found
+                texts[node.target.id] = ast.unparse(node.annotation), text
+    return texts
 
 
 @functools.cache

@@ -13,8 +13,8 @@ POLL = 1.0  # seconds per wait for the next line
 _END = object()
 
 
-def line_batches(lines: Iterator[str], most: int, whole: bool = False) -> Iterator[list[str]]:
-    """Cut an iterator of lines into lists of up to `most`.
+def line_batches(lines: Iterator[str], max_lines: int, whole: bool = False) -> Iterator[list[str]]:
+    """Cut an iterator of lines into lists of up to `max_lines`.
 
     With an iterator that has a method `arrived(seconds)`, such as `LineStream`, a list also ends when no further line
     arrives soon, or when its first line has waited long enough, unless lists must be `whole`.
@@ -26,7 +26,7 @@ def line_batches(lines: Iterator[str], most: int, whole: bool = False) -> Iterat
         now = time.monotonic()
         until = until if batch else now + LONGEST_WAIT
         batch.append(line)
-        if len(batch) == most or (arrived and not arrived(min(NEXT_LINE, until - now))):
+        if len(batch) == max_lines or (arrived and not arrived(min(NEXT_LINE, until - now))):
             yield batch
             batch = []
     if batch:

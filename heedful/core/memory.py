@@ -39,11 +39,11 @@ def peak() -> int:
     On Linux this is `VmHWM`, since `getrusage` also counts the memory of the parent process.
     """
     try:
-        found = re.search(rb"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_bytes(), re.MULTILINE)
+        match = re.search(rb"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_bytes(), re.MULTILINE)
     except OSError:
-        found = None
-    if found:
-        return int(found[1]) * 1024
+        match = None
+    if match:
+        return int(match[1]) * 1024
     try:
         import resource
     except ImportError:  # Windows

@@ -69,8 +69,8 @@ def _descriptor(path):
     """
     path = os.path.abspath(path)
     for _ in range(MAX_LINKS):
-        if found := _DESCRIPTOR.fullmatch(path):
-            return int(found[1] or ("stdin", "stdout", "stderr").index(found[2]))
+        if match := _DESCRIPTOR.fullmatch(path):
+            return int(match[1] or ("stdin", "stdout", "stderr").index(match[2]))
         if not os.path.islink(path):
             return None
         path = os.path.join(os.path.dirname(path), os.readlink(path))

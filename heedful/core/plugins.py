@@ -27,9 +27,9 @@ BUILT_IN = {
 @functools.cache
 def _entry_points(group):
     """Return the entry points of a group by name; packages cannot override heedful's own names."""
-    own = {name: importlib.metadata.EntryPoint(name, value, group) for name, value in BUILT_IN[group].items()}
+    built_in = {name: importlib.metadata.EntryPoint(name, value, group) for name, value in BUILT_IN[group].items()}
     added = {point.name: point for point in importlib.metadata.entry_points(group=group)}
-    return own | {name: point for name, point in sorted(added.items()) if name not in own}
+    return built_in | {name: point for name, point in sorted(added.items()) if name not in built_in}
 
 
 def _find(group, kind, name):

@@ -191,8 +191,8 @@ def cut_into_buckets(
             bucket_of[low:high, left:right] = number
             number += 1
     buckets = bucket_of[bins[:, 0], bins[:, 1]]
-    found = (np.flatnonzero(buckets == each).astype(np.int32) for each in range(number))
-    return [(int(source_lengths[rows].max()), int(target_lengths[rows].max()), rows) for rows in found if len(rows)]
+    members = (np.flatnonzero(buckets == each).astype(np.int32) for each in range(number))
+    return [(int(source_lengths[rows].max()), int(target_lengths[rows].max()), rows) for rows in members if len(rows)]
 
 
 def _edges(lengths):
@@ -255,9 +255,9 @@ def _best_bands(costs, size):
     for high in range(1, size + 1):
         for low in range(high):
             candidates = np.where(rest < 0, np.inf, best[low][rest]) + costs[low, high]
-            least, buckets = candidates.min(1), candidates.argmin(1)
-            better = np.flatnonzero(least < best[high])
-            best[high, better] = least[better]
+            lowest, buckets = candidates.min(1), candidates.argmin(1)
+            better = np.flatnonzero(lowest < best[high])
+            best[high, better] = lowest[better]
             choice[high, better] = np.stack([np.full(len(better), low), buckets[better]], axis=1)
     bands = []
     high, used = size, int(best[size].argmin())

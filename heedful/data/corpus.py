@@ -39,23 +39,23 @@ def matching(path: str | Path) -> list[Path]:
     if not any(character in str(path) for character in "*?[") or resolve(path).exists():
         return [resolve(path)]
     for folder in (Path(), Path(os.environ.get("HEEDFUL_DATA", "data"))):
-        if found := sorted(glob.glob(str(folder / os.path.expanduser(path)))):
-            return [Path(one) for one in found]
+        if files := sorted(glob.glob(str(folder / os.path.expanduser(path)))):
+            return [Path(one) for one in files]
     return [Path(path)]
 
 
 def resolve_all(paths: Sequence[str | Path], origin: str = "") -> list[Path]:
     """Return the files of paths and patterns; raise `InputError` if some are missing (with `origin`) or no files."""
-    found = list(itertools.chain.from_iterable(map(matching, paths)))
-    for path in found:
+    files = list(itertools.chain.from_iterable(map(matching, paths)))
+    for path in files:
         if path.exists() and not path.is_file():
             raise InputError(f"{path} is not a file, but a folder or a pipe: text is read more than once.")
-    if missing := [str(path) for path in found if not path.exists()]:
+    if missing := [str(path) for path in files if not path.exists()]:
         advice = f" {origin}" if origin else ""
         raise InputError(
             f"Missing text: {', '.join(missing)}.{advice} Relative paths are looked up here and in HEEDFUL_DATA."
         )
-    return found
+    return files
 
 
 def _wild(path, pattern):
@@ -65,8 +65,8 @@ def _wild(path, pattern):
     expression = "".join(
         known.get(part, f"({part})") if number % 2 else re.escape(part) for number, part in enumerate(parts)
     )
-    found = re.search(rf"{expression}\Z", str(path))
-    return found.groups() if found else ()
+    match = re.search(rf"{expression}\Z", str(path))
+    return match.groups() if match else ()
 
 
 def resolve_pairs(paths: Sequence[str | Path], origin: str = "") -> list[tuple[Path, ...]]:

@@ -30,13 +30,13 @@ def read_documents(paths: Sequence[str | Path], split: str = "whole", origin: st
     Raises:
         InputError: a file is missing.
     """
-    found = resolve_all(paths, origin)
+    files = resolve_all(paths, origin)
     if split == "labelled":
         labelled = read_labelled(paths, origin)
         return Corpus(lambda: (text for _, text in labelled), f"labelled {labelled.fingerprint}", labelled.name)
 
     def documents():
-        for path in found:
+        for path in files:
             lines = read_lines(path)
             if split == "lines":
                 yield from lines
@@ -47,7 +47,7 @@ def read_documents(paths: Sequence[str | Path], split: str = "whole", origin: st
             else:
                 yield "".join(f"{line}\n" for line in lines)
 
-    return Corpus(documents, f"{split} {fingerprint_files(found)}", " + ".join(map(str, found)))
+    return Corpus(documents, f"{split} {fingerprint_files(files)}", " + ".join(map(str, files)))
 
 
 CHARACTERS = 500_000  # encoded at a time, to limit the memory of the tokenizer

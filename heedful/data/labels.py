@@ -33,10 +33,10 @@ def read_labelled(paths: Sequence[str | Path], origin: str = "") -> Corpus:
         InputError: a file is missing; during reading, a line has no label or no text (the message names it), or the
             first line names the columns.
     """
-    found = resolve_all(paths, origin)
+    files = resolve_all(paths, origin)
 
     def examples():
-        for path in found:
+        for path in files:
             separator = None
             for number, line in enumerate(read_lines(path), start=1):
                 separator = separator or separator_of(line)
@@ -50,7 +50,7 @@ def read_labelled(paths: Sequence[str | Path], origin: str = "") -> Corpus:
                     refuse_header(path, line, example)
                 yield example
 
-    return Corpus(examples, fingerprint_files(found), " + ".join(map(str, found)))
+    return Corpus(examples, fingerprint_files(files), " + ".join(map(str, files)))
 
 
 def separator_of(first_line: str) -> str:
@@ -124,13 +124,13 @@ def _numbered(corpus, labels, split):
     """Yield for each text the indices in `labels` of the labels that `split` finds in what precedes it."""
     numbers = {label: number for number, label in enumerate(labels)}
     for place, (written, _) in enumerate(corpus, start=1):
-        own = split(written)
-        if unknown := [label for label in own if label not in numbers]:
+        names = split(written)
+        if unknown := [label for label in names if label not in numbers]:
             raise InputError(
                 f"{corpus.name}, text {place}: the label {unknown[0]!r} is not one of the {len(labels)} that the model "
                 f"knows: {', '.join(labels[:NAMED])}{', ...' if len(labels) > NAMED else '.'}"
             )
-        yield [numbers[label] for label in own]
+        yield [numbers[label] for label in names]
 
 
 def split_labels(text: str) -> list[str]:
@@ -148,9 +148,9 @@ def label_sets(corpus: Corpus, labels: Sequence[str]) -> np.ndarray:
     Raises:
         InputError: a label is not in `labels`; the message names the text.
     """
-    found = list(_numbered(corpus, labels, split_labels))
-    sets = np.zeros((len(found), len(labels)), np.int32)
-    for row, numbers in zip(sets, found, strict=True):
+    numbered = list(_numbered(corpus, labels, split_labels))
+    sets = np.zeros((len(numbered), len(labels)), np.int32)
+    for row, numbers in zip(sets, numbered, strict=True):
         row[numbers] = 1
     return sets
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from heedful import backend
 
 
-def round_up(number: float, step: int, most: int | None = None) -> int:
-    """Return `number` rounded up to a multiple of `step`, limited to `most` but never less than `number`."""
+def round_up(number: float, step: int, maximum: int | None = None) -> int:
+    """Return `number` rounded up to a multiple of `step`, limited to `maximum` but never less than `number`."""
     rounded = int(-(-number // step)) * step
-    return rounded if most is None else max(int(number), min(rounded, most))
+    return rounded if maximum is None else max(int(number), min(rounded, maximum))
 
 
-def next_power_of_two(number: int, most: int) -> int:
-    """Return the next power of two, or `most` if that is smaller."""
-    return min(most, 1 << (number - 1).bit_length())
+def next_power_of_two(number: int, maximum: int) -> int:
+    """Return the next power of two, or `maximum` if that is smaller."""
+    return min(maximum, 1 << (number - 1).bit_length())
 
 
 def cut(order: list[int], size: int) -> Iterable[list[int]]:
@@ -36,8 +36,10 @@ def run_by_length(
     """
     order = sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True)
     parts = list(cut(order))
-    found: list[Iterable] = list(backend.spread(run, parts, workers))
+    computed: list[Iterable] = list(backend.spread(run, parts, workers))
     results = [None] * len(lengths)
-    for index, result in zip(itertools.chain.from_iterable(parts), itertools.chain.from_iterable(found), strict=True):
+    for index, result in zip(
+        itertools.chain.from_iterable(parts), itertools.chain.from_iterable(computed), strict=True
+    ):
         results[index] = result
     return results

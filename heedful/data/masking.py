@@ -63,9 +63,9 @@ class MaskedExamples(PlannedExamples):
         length, random = shape.target_length, random_numbers(self.seed, *draw)
         ids = enclosed(self.pieces, rows, length)
         open_places = ids > END_ID  # padding, start, end and unknown tokens are not worth predicting
-        most = max(1, math.ceil(self.share * (length - 2)))
+        max_masks = max(1, math.ceil(self.share * (length - 2)))
         if self.begins_word is not None:
-            most = min(most + LONG_WORD, length - 2)
+            max_masks = min(max_masks + LONG_WORD, length - 2)
         keys = random.random(ids.shape)
         if self.begins_word is not None:  # all pieces of a word draw the same number
             begins = self.begins_word[ids]
@@ -73,9 +73,9 @@ class MaskedExamples(PlannedExamples):
             word = np.cumsum(begins, axis=1)
             keys = np.take_along_axis(keys, word % length, axis=1) + word * 1e-9
         keys = np.where(open_places, keys, 2.0)
-        order = np.argsort(keys, axis=1, kind="stable")[:, :most]
+        order = np.argsort(keys, axis=1, kind="stable")[:, :max_masks]
         wanted = np.maximum(1, np.round(self.share * open_places.sum(axis=1)))[:, None]
-        chosen = (np.arange(most) < wanted) & np.take_along_axis(open_places, order, axis=1)
+        chosen = (np.arange(max_masks) < wanted) & np.take_along_axis(open_places, order, axis=1)
         if self.begins_word is not None:
             chosen = self._whole(np.take_along_axis(word, order, axis=1), word, chosen)
             chosen &= np.take_along_axis(open_places, order, axis=1)
@@ -96,5 +96,5 @@ class MaskedExamples(PlannedExamples):
     def _whole(chosen_words, words, chosen):
         """Return which tokens belong to words whose pieces are all chosen; the first word always counts as chosen."""
         sizes = (words[:, :, None] == chosen_words[:, None, :]).sum(axis=1)
-        found = ((chosen_words[:, :, None] == chosen_words[:, None, :]) & chosen[:, None, :]).sum(axis=2)
-        return (chosen & (found == sizes)) | (chosen_words == chosen_words[:, :1])
+        counts = ((chosen_words[:, :, None] == chosen_words[:, None, :]) & chosen[:, None, :]).sum(axis=2)
+        return (chosen & (counts == sizes)) | (chosen_words == chosen_words[:, :1])

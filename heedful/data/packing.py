@@ -42,11 +42,11 @@ class _Rows:
         """Return the number of the row that a piece is added to: the fullest one with enough space, or a new one."""
         if max(size, other) > self.room:
             return self._new()
-        found = _least_space(self.spaces, self.other_spaces, size, other)
-        if found:
-            space, other_space = found
-            row = self.with_space[found].pop()
-            if not self.with_space[found]:
+        number = _least_space(self.spaces, self.other_spaces, size, other)
+        if number:
+            space, other_space = number
+            row = self.with_space[number].pop()
+            if not self.with_space[number]:
                 self.other_spaces[space] ^= 1 << other_space
                 if not self.other_spaces[space]:
                     self.spaces ^= 1 << space

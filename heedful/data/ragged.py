@@ -44,10 +44,10 @@ class Ragged:
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """Number of ids of each sequence (N,), int32."""
-        found = np.empty(len(self), np.int32)
+        lengths = np.empty(len(self), np.int32)
         for start in range(0, len(self), PIECE):
-            found[start : start + PIECE] = np.diff(self.offsets[start : start + PIECE + 1])
-        return found
+            lengths[start : start + PIECE] = np.diff(self.offsets[start : start + PIECE + 1])
+        return lengths
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -54,10 +54,10 @@ class Tokenizer:
         self._inner.no_truncation()
         self._inner.encode_special_tokens = True  # "[END]" in a text is five characters, not the end token
         for expected, token in enumerate(SPECIAL):  # models, masks and search rely on these ids
-            found = inner.token_to_id(token)
-            if found != expected:
+            index = inner.token_to_id(token)
+            if index != expected:
                 raise InputError(
-                    f"This tokenizer {'has no' if found is None else f'gives the id {found} to'} {token}: the special "
+                    f"This tokenizer {'has no' if index is None else f'gives the id {index} to'} {token}: the special "
                     f"tokens {', '.join(SPECIAL)} must have the ids 0 to {len(SPECIAL) - 1}, in this order."
                 )
         self.pad_id, self.unknown_id, self.start_id, self.end_id = PAD_ID, UNKNOWN_ID, START_ID, END_ID

@@ -127,26 +127,26 @@ class BatchSearch:
         return self.decode.length_limit(length, self.model.max_length)
 
     def _query(self, ids: list[int], number: int, prefix: list[int], limit: int | None = None) -> "_Query":
-        most = self.length_limit(len(ids))
-        return _Query(ids, number, prefix, most if limit is None else min(most, limit))
+        length_limit = self.length_limit(len(ids))
+        return _Query(ids, number, prefix, length_limit if limit is None else min(length_limit, limit))
 
     def _run_all(self, queries: "Sequence[_Query]", whole: bool = False) -> list[Any]:
         """Return the candidates of each query, or None if it needs more tokens than expected."""
         workers, slots = 1 if self.brief else backend.workers(), self.decode.batch_size
         # The parts do not depend on the number of devices: in bfloat16 a result may depend on its part.
         parts = 1 if self.brief else backend.parallel_programs()
-        most = min(SENTENCES_PER_SLOT * slots, math.ceil(len(queries) / parts))
+        max_size = min(SENTENCES_PER_SLOT * slots, math.ceil(len(queries) / parts))
         lengths = [len(query.source) for query in queries]
         run = functools.partial(self._run, queries, whole=whole)
-        least = most if self.brief else slots
-        return run_by_length(lengths, lambda order: _parts(order, lengths, most, least), run, workers)
+        min_size = max_size if self.brief else slots
+        return run_by_length(lengths, lambda order: _parts(order, lengths, max_size, min_size), run, workers)
 
     def _run(self, queries: "Sequence[_Query]", chosen: Sequence[int], whole: bool) -> list[Any]:
         """Return the candidates of the chosen queries, at the expected capacity or, with `whole`, the largest."""
         queries = [queries[index] for index in chosen]
         arguments, capacity = self._arguments(queries, whole, SENTENCES_PER_SLOT * self.decode.batch_size)
-        found = self._program("search", capacity, arguments)(*arguments.values())
-        tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in found)
+        results = self._program("search", capacity, arguments)(*arguments.values())
+        tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in results)
         return [
             [Candidate(until_end(ids), float(score)) for ids, score in zip(tokens[row], scores[row], strict=True)]
             if complete[row]
@@ -162,9 +162,9 @@ class BatchSearch:
         limits = padded([query.limit for query in queries], count)
         source, first = self._read(queries, rows)
         arguments = {"source": source, "first": first, "limits": limits}
-        least = np.maximum(self.decode.min_length, np.ceil(self.decode.min_ratio * lengths))
-        if least.any():
-            arguments["min_lengths"] = padded(np.minimum(least, limits[: len(queries)]), count + 1)
+        min_lengths = np.maximum(self.decode.min_length, np.ceil(self.decode.min_ratio * lengths))
+        if min_lengths.any():
+            arguments["min_lengths"] = padded(np.minimum(min_lengths, limits[: len(queries)]), count + 1)
         prefix = max(len(query.prefix) for query in queries)
         limit = int(limits.max())
         capacity = limit if whole else self._capacity(source.shape[1] + prefix, limit)
@@ -280,12 +280,12 @@ def _program_settings(decode: DecodeConfig) -> tuple[Any, ...]:
     return tuple((values | {one.name: values[one.name] != one.default for one in VARYING}).items())
 
 
-def _parts(order: Sequence[int], lengths: Sequence[int], most: int, least: int) -> Iterator[Any]:
-    """Cut indices, longest source first, into parts of up to `most`, or at least `least` where lengths differ."""
+def _parts(order: Sequence[int], lengths: Sequence[int], max_size: int, min_size: int) -> Iterator[Any]:
+    """Cut indices, longest source first, into parts of up to `max_size`, or at least `min_size` where lengths differ."""
     start = 0
     while start < len(order):
-        size = most
-        while size // 2 >= least and lengths[order[start:][:size][-1]] < LEAST_LENGTH_RATIO * lengths[order[start]]:
+        size = max_size
+        while size // 2 >= min_size and lengths[order[start:][:size][-1]] < LEAST_LENGTH_RATIO * lengths[order[start]]:
             size //= 2
         yield order[start : start + size]
         start += size

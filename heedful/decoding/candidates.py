@@ -29,7 +29,7 @@ def forbidden_ids(decode: DecodeConfig, tokenizer: Tokenizer) -> tuple[int, ...]
     if decode.beam_size >= len(tokenizer):
         raise InputError(f"beam_size ({decode.beam_size}) must be below the vocabulary's {len(tokenizer)} entries.")
     ids = {token: tokenizer.lookup(token) for token in decode.forbidden}
-    if unknown := [token for token, found in ids.items() if found is None]:
+    if unknown := [token for token, index in ids.items() if index is None]:
         raise InputError(f"decode.forbidden: {unknown[0]!r} is not a token of the vocabulary.")
     return tuple(ids.values())
 

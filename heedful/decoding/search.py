@@ -43,7 +43,7 @@ class LoopState(NamedTuple):
     past: Any  # caches
     hypotheses: Any  # the state of the strategy
     waiting: Any  # number of the next sentence
-    found: Any  # `SearchResults` with one more row, for idle slots
+    results: Any  # `SearchResults` with one more row, for idle slots
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def search(
     memory = model.prefill(source)
     setup = new_setup(model, memory, first, limits, strategy, constraints, slots=slots, capacity=capacity)
     condition, body = lambda state: unfinished(setup, state), lambda state: (advance(setup, state),)
-    return results(setup, ops.while_loop(condition, body, (first_state(setup),))[0])
+    return search_results(setup, ops.while_loop(condition, body, (first_state(setup),))[0])
 
 
 def new_setup(
@@ -143,7 +143,7 @@ def first_state(setup: Setup) -> LoopState:
         past=setup.model.empty_cache(slots, setup.capacity * strategy.width),
         hypotheses=_reading(strategy.start(slots, setup.capacity, memory.visible.shape[-1]), setup.first[:slots]),
         waiting=ops.convert_to_tensor(slots, "int32"),
-        found=SearchResults(
+        results=SearchResults(
             ops.repeat(nothing, count + 1, axis=0),
             ops.repeat(score, count + 1, axis=0),
             ops.ones((count + 1,), "bool"),
@@ -186,11 +186,11 @@ def advance(setup: Setup, state: LoopState) -> LoopState:
     return state._replace(age=state.age + 1)
 
 
-def results(setup: Setup, state: LoopState) -> SearchResults:
+def search_results(setup: Setup, state: LoopState) -> SearchResults:
     """Return the `SearchResults` of a finished search."""
-    found, count = state.found, setup.count
+    results, count = state.results, setup.count
     within = ops.arange(setup.capacity, dtype="int32") < setup.limits[:count, None, None]
-    return SearchResults(ops.where(within, found.tokens[:count], 0), found.scores[:count], found.complete[:count])
+    return SearchResults(ops.where(within, results.tokens[:count], 0), results.scores[:count], results.complete[:count])
 
 
 def _replace_done(setup: Setup, state: LoopState, done: Tensor) -> LoopState:
@@ -213,7 +213,7 @@ def _store(setup: Setup, state: LoopState, slot: Tensor) -> LoopState:
     complete = ops.logical_or(limit <= setup.capacity, age < setup.capacity)
     tokens, scores = setup.strategy.results(hypotheses)
     result = SearchResults(tokens, scores, complete)
-    return state._replace(found=map_structure(lambda x, row: _set_row(x, number, row), state.found, result))
+    return state._replace(results=map_structure(lambda x, row: _set_row(x, number, row), state.results, result))
 
 
 def _admit(setup: Setup, state: LoopState, slot: Tensor) -> LoopState:

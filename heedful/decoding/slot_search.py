@@ -59,7 +59,7 @@ class SlotSearch:
         self.model, self.slots, self.source_length = model, decode.batch_size, min(source_length, model.max_length)
         self.capacity = min(self.source_length + EXTRA, model.max_length)
         self.tickets: list[Any] = [None] * self.slots  # of the sentences in the slots
-        self._limits, self._least = np.zeros(self.slots, np.int32), np.zeros(self.slots + 1, np.int32)
+        self._limits, self._min_lengths = np.zeros(self.slots, np.int32), np.zeros(self.slots + 1, np.int32)
         self._state: Any = None
 
     @property
@@ -85,8 +85,8 @@ class SlotSearch:
         chosen = [slot for slot, ticket in enumerate(self.tickets) if ticket is None][: len(sources)]
         for slot, (ticket, source) in zip(chosen, sentences.items(), strict=True):
             self.tickets[slot], self._limits[slot] = ticket, self.search.length_limit(len(source))
-            least = max(decode.min_length, np.ceil(decode.min_ratio * len(source)))
-            self._least[slot] = min(least, self._limits[slot])
+            min_length = max(decode.min_length, np.ceil(decode.min_ratio * len(source)))
+            self._min_lengths[slot] = min(min_length, self._limits[slot])
         count = next(size for size in ADMITTED if size >= len(sources))
         length = next(length for length in self._lengths() if length > max(map(len, sources)))
         rows = np.arange(count) % len(sources)  # filled up with the same sentences, which are written twice
@@ -105,14 +105,20 @@ class SlotSearch:
         if all(ticket is None for ticket in self.tickets):
             return []
         active = np.array([ticket is not None for ticket in self.tickets])
-        self._state, sentence, found = self._program("segment")(
-            self._state, self._limits, self._least, active, np.int32(steps), np.int32(enough), self.search._numbers()
+        self._state, sentence, results_of = self._program("segment")(
+            self._state,
+            self._limits,
+            self._min_lengths,
+            active,
+            np.int32(steps),
+            np.int32(enough),
+            self.search._numbers(),
         )
         sentence = np.asarray(backend.to_numpy(sentence))
         done = np.flatnonzero(active & (sentence >= self.slots))
         if not len(done):
             return []
-        tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in found)
+        tokens, scores, complete = (np.asarray(backend.to_numpy(array)) for array in results_of)
         results = []
         for slot in done:
             pairs = zip(tokens[slot], scores[slot], strict=True)
@@ -153,11 +159,15 @@ class SlotSearch:
         )
 
     def _setup(
-        self, memory: Any, limits: Tensor | None = None, least: Tensor | None = None, numbers: Tensor | None = None
+        self,
+        memory: Any,
+        limits: Tensor | None = None,
+        min_lengths: Tensor | None = None,
+        numbers: Tensor | None = None,
     ) -> Setup:
         limits = ops.zeros((self.slots,), "int32") if limits is None else limits
         numbers = self.search._numbers() if numbers is None else numbers  # unused, where no token is chosen
-        given = {"min_lengths": least, "randoms": None, "numbers": numbers}
+        given = {"min_lengths": min_lengths, "randoms": None, "numbers": numbers}
         strategy, constraints = self.search._strategy(given), self.search._constraints(given)
         first = ops.full((self.slots,), START_ID, "int32")
         return new_setup(self.model, memory, first, limits, strategy, constraints, capacity=self.capacity, ring=True)
@@ -195,15 +205,17 @@ class SlotSearch:
         self,
         state: LoopState,
         limits: Tensor,
-        least: Tensor,
+        min_lengths: Tensor,
         active: Tensor,
         steps: Tensor,
         enough: Tensor,
         numbers: Tensor,
     ) -> tuple[LoopState, Tensor, Any]:
         """Advance all slots; return the state, the sentence of each slot (B,), and the results (B, P, C)."""
-        limits, least, active, numbers = (ops.convert_to_tensor(array) for array in (limits, least, active, numbers))
-        setup = self._setup(state.memory, limits, least, numbers)
+        limits, min_lengths, active, numbers = (
+            ops.convert_to_tensor(array) for array in (limits, min_lengths, active, numbers)
+        )
+        setup = self._setup(state.memory, limits, min_lengths, numbers)
         state = state._replace(sentence=ops.where(active, state.sentence, self.slots))
         end, begun = state.clock + steps, ops.sum(ops.cast(active, "int32"))
 
@@ -213,8 +225,8 @@ class SlotSearch:
 
         state = ops.while_loop(goes_on, lambda state: (advance(setup, state),), (state,))[0]
         within = ops.arange(self.capacity, dtype="int32") < limits[:, None, None]
-        tokens = ops.where(within, state.found.tokens[: self.slots], 0)
-        return state, state.sentence, (tokens, state.found.scores[: self.slots], state.found.complete[: self.slots])
+        tokens = ops.where(within, state.results.tokens[: self.slots], 0)
+        return state, state.sentence, (tokens, state.results.scores[: self.slots], state.results.complete[: self.slots])
 
 
 def _padded(array: Tensor, shape: tuple[int, ...]) -> Tensor:

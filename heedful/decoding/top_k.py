@@ -33,10 +33,10 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     chosen_groups = top_k(ops.max(table, axis=-2), k)[1]  # (..., k)
     members = ops.take_along_axis(table, chosen_groups[..., None, :], axis=-1)  # (..., M, k)
     candidates = ops.reshape(members, (*members.shape[:-2], MEMBERS * k))
-    values, found = top_k(ops.concatenate([candidates, rest], axis=-1), k)
-    group = ops.take_along_axis(chosen_groups, found % k, axis=-1)
-    places = (found // k) * groups + group
-    return values, ops.where(found < MEMBERS * k, places, found + MEMBERS * (groups - k))
+    values, indices = top_k(ops.concatenate([candidates, rest], axis=-1), k)
+    group = ops.take_along_axis(chosen_groups, indices % k, axis=-1)
+    places = (indices // k) * groups + group
+    return values, ops.where(indices < MEMBERS * k, places, indices + MEMBERS * (groups - k))
 
 
 def argmax(scores: Tensor) -> Tensor:
@@ -46,9 +46,9 @@ def argmax(scores: Tensor) -> Tensor:
     table, rest = _grouped(scores)
     group = ops.cast(ops.argmax(ops.max(table, axis=-2), axis=-1), "int32")[..., None]  # (..., 1)
     members = ops.take_along_axis(table, group[..., None, :], axis=-1)[..., 0]  # (..., M)
-    found = ops.cast(ops.argmax(ops.concatenate([members, rest], axis=-1), axis=-1), "int32")
+    member = ops.cast(ops.argmax(ops.concatenate([members, rest], axis=-1), axis=-1), "int32")
     groups = table.shape[-1]
-    return ops.where(found < MEMBERS, found * groups + group[..., 0], found + MEMBERS * (groups - 1))
+    return ops.where(member < MEMBERS, member * groups + group[..., 0], member + MEMBERS * (groups - 1))
 
 
 def log_normaliser(logits: Tensor) -> Tensor:

@@ -33,14 +33,14 @@ class BatchedProgram:
 
     def __call__(self, texts: Sequence[list[int]], warn: Warn | None = None) -> list[Any]:
         """Return one row for each list of ids in `texts`; `warn` as in `warn_of_cut_texts`."""
-        most = self.length - 2
+        max_tokens = self.length - 2
         messages = [
-            f"text {number} has {len(ids)} tokens; only the first {most} are read."
+            f"text {number} has {len(ids)} tokens; only the first {max_tokens} are read."
             for number, ids in enumerate(texts, start=1)
-            if len(ids) > most
+            if len(ids) > max_tokens
         ]
         warn_of_cut_texts(messages, warn)
-        texts = [ids[:most] for ids in texts]
+        texts = [ids[:max_tokens] for ids in texts]
 
         def run(chosen: Sequence[int]) -> np.ndarray:
             size = next_power_of_two(len(chosen), self.batch_size)

@@ -154,12 +154,12 @@ class Generator(Predictor):
         for index, (text, (_, amount)) in enumerate(zip(texts, rounds, strict=True)):
             groups.setdefault(_round_settings(text, decode, amount), []).append(index)
         for settings, chosen in groups.items():
-            found = self._search(settings, scored)(
+            results = self._search(settings, scored)(
                 [rounds[index][0] for index in chosen],
                 [texts[index].number + ROUNDS * round_number for index in chosen],
                 limits=[rounds[index][1] for index in chosen],
             )
-            for index, candidates in zip(chosen, found, strict=True):
+            for index, candidates in zip(chosen, results, strict=True):
                 texts[index].add(candidates, rounds[index][1], decode.max_length)
 
     def _read(self, prompt: str, number: int, warn: Warn | None) -> list[int]:
@@ -199,11 +199,11 @@ class _Text:
         """Prompt and text."""
         return [*self.prompt, *self.ids]
 
-    def add(self, candidates: Sequence[Any], amount: int, most: int) -> None:
-        """Append the results of a round of up to `amount` tokens; the continuation may have `most` in all."""
+    def add(self, candidates: Sequence[Any], amount: int, max_length: int) -> None:
+        """Append the results of a round of up to `amount` tokens; the continuation may have `max_length` in all."""
         ids, score = candidates[0]
         self.candidates = [(self.ids + more, self.score + more_score) for more, more_score in candidates]
-        self.ended = len(ids) < amount or len(self.ids) + len(ids) >= most
+        self.ended = len(ids) < amount or len(self.ids) + len(ids) >= max_length
         self.ids, self.score = self.ids + ids, self.score + score
 
 
@@ -211,6 +211,6 @@ def _round_settings(text: _Text, decode: DecodeConfig, amount: int, **more: Any)
     """Return the settings of a round of up to `amount` tokens."""
     # A text must not end in a round that cannot take it beyond its minimum length.
     ends = len(text.ids) + amount > decode.min_length
-    least = max(0, decode.min_length - len(text.ids)) if ends else 0
+    min_length = max(0, decode.min_length - len(text.ids)) if ends else 0
     forbidden = decode.forbidden if ends else (*decode.forbidden, END)
-    return dataclasses.replace(decode, min_length=least, min_ratio=0.0, forbidden=forbidden, **more)
+    return dataclasses.replace(decode, min_length=min_length, min_ratio=0.0, forbidden=forbidden, **more)

@@ -108,9 +108,9 @@ class LineTranslator(Predictor):
         waiting = [index for index, ids in enumerate(sources) if ids]
         given = [prefixes[index] for index in waiting]
         begun = self._encode_prefixes(given) if any(given) else None
-        found = search([sources[index] for index in waiting], [first + index for index in waiting], begun)
+        translated = search([sources[index] for index in waiting], [first + index for index in waiting], begun)
         results = [[ScoredText("", 0.0)] for _ in lines]
-        for index, candidates in zip(waiting, found, strict=True):
+        for index, candidates in zip(waiting, translated, strict=True):
             results[index] = [ScoredText(self.target_tokenizer.decode(ids), score) for ids, score in candidates]
         return results
 
@@ -122,17 +122,21 @@ class LineTranslator(Predictor):
             first: number of the first line, in warnings.
             warn: called with a message for each line that is truncated; None: an `InputWarning` tells of the first.
         """
-        most = self.max_length - 1  # without the end token
+        max_tokens = self.max_length - 1  # without the end token
         # Blank lines count as empty, although some tokenizers have tokens for white space.
         lines = ["" if is_blank(line) else line for line in lines]
         sources = self.source_tokenizer.encode_batch(lines)
         warn_of_other_forms(self.source_tokenizer, lines, sources)
-        cut = [index for index, ids in enumerate(sources) if len(ids) > most]
+        cut = [index for index, ids in enumerate(sources) if len(ids) > max_tokens]
         warn_of_cut_texts(
-            [f"line {first + i} has {len(sources[i])} tokens; only the first {most} are translated." for i in cut], warn
+            [
+                f"line {first + i} has {len(sources[i])} tokens; only the first {max_tokens} are translated."
+                for i in cut
+            ],
+            warn,
         )
         for index in cut:
-            sources[index] = sources[index][:most]
+            sources[index] = sources[index][:max_tokens]
         return sources
 
     def search_with(self, scored: bool = False, **options: Any) -> Any:
@@ -142,5 +146,5 @@ class LineTranslator(Predictor):
     def _encode_prefixes(self, prefixes: Sequence[str]) -> list[list[int]]:
         """Return the ids of prefixes, without trailing white space if the next token includes it."""
         carried = self.target_tokenizer.carries_spaces
-        found = self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)
-        return [ids or self.target_tokenizer.prefix_ids for ids in found]
+        encoded = self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)
+        return [ids or self.target_tokenizer.prefix_ids for ids in encoded]

@@ -138,10 +138,10 @@ class Translator(LineTranslator):
             scores = self._scorer(search.model).next_token(source, begun)
         left_out = (END_ID, *search.forbidden)
         best = [int(token) for token in np.argsort(-scores) if token not in left_out][:count]
-        found = [[*begun, token] for token in best]
+        continued = [[*begun, token] for token in best]
         if len(begun) + 1 < limit:  # something can follow
-            found = [candidates[0].ids for candidates in search([source] * len(best), prefixes=found)]
-        texts = map(self.target_tokenizer.decode, found)
+            continued = [candidates[0].ids for candidates in search([source] * len(best), prefixes=continued)]
+        texts = map(self.target_tokenizer.decode, continued)
         pieces = self.target_tokenizer.pieces(best)
         return [
             Alternative(piece, float(scores[token]), text)

@@ -44,8 +44,8 @@ class CrossAttention:
         of bytes, 255 for a weight of 1; its rows are the tokens of the target and the end, its columns those of the
         source and the end. `shape` has its four sizes.
         """
-        most = self.max_length - 1
-        sources, targets = ([list(ids)[:most] for ids in side] for side in (sources, targets))
+        max_tokens = self.max_length - 1
+        sources, targets = ([list(ids)[:max_tokens] for ids in side] for side in (sources, targets))
         weights = np.asarray(backend.to_numpy(self._program(
             self._batch([[*ids, END_ID] for ids in sources]), self._batch([[START_ID, *ids] for ids in targets])
         )))  # fmt: skip

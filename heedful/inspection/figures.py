@@ -49,8 +49,8 @@ def draw_positions(path: str | Path, encoding: np.ndarray) -> Path:
     """Draw a positional encoding (positions, d_model); dimensions on the horizontal axis."""
     with styled():
         figure, [axis] = panels(1, 1, (8, 5))
-        most = np.abs(encoding).max()
-        mesh = axis.pcolormesh(encoding, cmap=DIVERGING, vmin=-most, vmax=most)
+        largest = np.abs(encoding).max()
+        mesh = axis.pcolormesh(encoding, cmap=DIVERGING, vmin=-largest, vmax=largest)
         axis.set(xlabel="dimension", ylabel="position")
         figure.colorbar(mesh, ax=axis, label="value added to the embedding")
         return save(figure, path)

@@ -39,21 +39,21 @@ def measure_heads(run: Run, tokens: int = TOKENS) -> dict[str, Any]:
     examples: Any = _First(run.task.scored_examples(run, corpora, "valid"), tokens)
     scores = TokenScores(model, examples)
     summary = scores()
-    found = {
+    changes_of = {
         kind: np.zeros((len(layers), run.config.model.num_heads)) for kind, layers in attention_layers(model).items()
     }
-    count = sum(changes.size for changes in found.values())
+    count = sum(changes.size for changes in changes_of.values())
     with progress_bar() as bar:
         task = bar.add_task("heads", total=count)
         for kind, layers in attention_layers(model).items():
             for layer, attention in enumerate(layers):
                 for head in range(attention.num_heads):
                     with _without(attention, head):
-                        found[kind][layer, head] = scores()["loss"] - summary["loss"]
+                        changes_of[kind][layer, head] = scores()["loss"] - summary["loss"]
                     bar.advance(task)
     result = {
         "loss": round(summary["loss"], 6), "tokens": summary["tokens"], "text": corpora["valid"].name,
-        "heads": {kind: changes.round(6).tolist() for kind, changes in found.items()},
+        "heads": {kind: changes.round(6).tolist() for kind, changes in changes_of.items()},
     }  # fmt: skip
     write_text(run.path / HEADS, json.dumps(result, ensure_ascii=False) + "\n")
     return result
@@ -62,9 +62,9 @@ def measure_heads(run: Run, tokens: int = TOKENS) -> dict[str, Any]:
 def attention_layers(model: Any) -> dict[str, list[Any]]:
     """Return the attention layers of a model by kind: `encoder`, `decoder`, `cross`; of those that it has."""
     stacks = {name: getattr(model, name).blocks for name in ("encoder", "decoder") if hasattr(model, name)}
-    found = {name: [block.attention for block in blocks] for name, blocks in stacks.items()}
+    layers = {name: [block.attention for block in blocks] for name, blocks in stacks.items()}
     cross = [block.cross_attention for block in stacks.get("decoder", ()) if hasattr(block, "cross_attention")]
-    return found | ({"cross": cross} if cross else {})
+    return layers | ({"cross": cross} if cross else {})
 
 
 class _without:

@@ -39,8 +39,8 @@ class NearestPairs:
         tokens = np.fromiter(itertools.chain.from_iterable(texts), np.int64, int(self.lengths.sum()))
         rows = np.repeat(np.arange(len(texts)), self.lengths)
         both, self.counts = np.unique(tokens * max(len(texts), 1) + rows, return_counts=True)
-        found, self.rows = np.divmod(both, max(len(texts), 1))
-        self.starts = np.searchsorted(found, np.arange(len(tokenizer) + 1))  # of the rows of each token
+        owners, self.rows = np.divmod(both, max(len(texts), 1))
+        self.starts = np.searchsorted(owners, np.arange(len(tokenizer) + 1))  # of the rows of each token
 
     @classmethod
     def of(cls, run: Run) -> "NearestPairs":
@@ -55,15 +55,15 @@ class NearestPairs:
     def __call__(self, text: str, count: int = 5) -> list[NearPair]:
         """Return up to `count` pairs that share tokens with a text, the most similar first."""
         ids = self.tokenizer.encode(text)
-        scores, own = np.zeros(len(self.pairs)), 0.0
+        scores, length = np.zeros(len(self.pairs)), 0.0
         for token, repeated in zip(*np.unique(np.array(ids, np.int64), return_counts=True), strict=True):
             part = slice(self.starts[token], self.starts[token + 1])
             rows, rarity = self.rows[part], self._rarity(part.stop - part.start)
             scores[rows] += rarity * self._weight(self.counts[part], self.lengths[rows])
-            own += rarity * float(self._weight(repeated, len(ids)))
+            length += rarity * float(self._weight(repeated, len(ids)))
         best = np.argsort(-scores, kind="stable")[:count]
         return [
-            NearPair(source, target, round(scores[row] / own, 3))
+            NearPair(source, target, round(scores[row] / length, 3))
             for row in best
             if scores[row] > 0
             for source, target in [self.pairs[row]]

@@ -74,8 +74,8 @@ class ContinuationReader(Reader):
         return len(self.inputs(variant)["ids"]) - 1
 
     def written_limit(self, source: Sequence[int], decode: DecodeConfig) -> int:
-        most = self.model.max_length - len(self._first) - len(source) + (0 if self.ends else 1)
-        return max(0, min(decode.max_length or DEFAULT_TOKENS, most))
+        room = self.model.max_length - len(self._first) - len(source) + (0 if self.ends else 1)
+        return max(0, min(decode.max_length or DEFAULT_TOKENS, room))
 
 
 class MaskReader(Reader):

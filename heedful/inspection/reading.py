@@ -117,13 +117,13 @@ class Reader:
     def look(self, variant: Variant) -> Look:
         """Return the log-probabilities and the attention of one variant."""
         log_probabilities, records = self._look(*self._arrays([variant]), self._filled([self.rows(variant)]))
-        found: dict[str, list[np.ndarray]] = {}
+        maps_of: dict[str, list[np.ndarray]] = {}
         sizes, count = self.lengths(variant), len(self.targets(variant))
         for kind, layers in self.layers.items():
             rows, columns = sizes[kind]
             maps = [backend.to_numpy(records[path_in_model(layer)])[0] for layer in layers]
-            found[kind] = [np.asarray(each[:, :rows, :columns], np.float32) for each in maps]
-        return Look(np.asarray(backend.to_numpy(log_probabilities))[0, :count], found)
+            maps_of[kind] = [np.asarray(each[:, :rows, :columns], np.float32) for each in maps]
+        return Look(np.asarray(backend.to_numpy(log_probabilities))[0, :count], maps_of)
 
     def scores(self, variants: Sequence[Variant]) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the number of each variant with the log-probabilities of its targets, a batch at a time."""
@@ -133,9 +133,9 @@ class Reader:
             rows, targets = (
                 self._filled([numbers_of(one) for one in full]) for numbers_of in (self.rows, self.targets)
             )
-            found = np.asarray(backend.to_numpy(self._score(*self._arrays(full), rows, targets)))
+            scores = np.asarray(backend.to_numpy(self._score(*self._arrays(full), rows, targets)))
             for row, number in enumerate(numbers):
-                yield number, found[row, : len(self.targets(batch[row]))]
+                yield number, scores[row, : len(self.targets(batch[row]))]
 
     def next_scores(self, variants: Sequence[Variant]) -> np.ndarray:
         """Return for each variant the log-probabilities (V,) of the token after its target: (B, V)."""
@@ -196,8 +196,8 @@ class Reader:
         return self._log_probabilities(inputs, switches, rows, trace), trace.records
 
     def _scored(self, inputs, switches, rows, targets):
-        found = self._log_probabilities(inputs, switches, rows)
-        return ops.take_along_axis(found, targets[..., None], axis=-1)[..., 0]
+        scores = self._log_probabilities(inputs, switches, rows)
+        return ops.take_along_axis(scores, targets[..., None], axis=-1)[..., 0]
 
     def _continued(self, inputs, switches, rows):
         return self._log_probabilities(inputs, switches, rows)[:, 0]

@@ -81,7 +81,7 @@ class TreeSearch:
         self.source, self.prefix, self.off = list(source), list(prefix), off
         limit = reader.written_limit(source, decode)
         self.limit = min(tokens, limit) if tokens else limit
-        self.least = max(decode.min_length, int(np.ceil(decode.min_ratio * len(source))))
+        self.min_length = max(decode.min_length, int(np.ceil(decode.min_ratio * len(source))))
 
     def greedy(self) -> Iterator[Written]:
         """Yield each token that is written, the end token last."""
@@ -129,11 +129,11 @@ class TreeSearch:
 
     def _candidates(self, live, width):
         """Return the 2 x width most likely continuations of all hypotheses: (hypothesis, token, logp)."""
-        found = []
+        candidates = []
         for hypothesis, scores in zip(live, self._next([one.ids for one in live]), strict=True):
             best = np.argsort(-scores, kind="stable")[: 2 * width]
-            found += [(hypothesis, int(token), float(scores[token])) for token in best]
-        return sorted(found, key=lambda one: -(one[0].score + one[2]))[: 2 * width]
+            candidates += [(hypothesis, int(token), float(scores[token])) for token in best]
+        return sorted(candidates, key=lambda one: -(one[0].score + one[2]))[: 2 * width]
 
     def _next(self, prefixes):
         """Return the log-probabilities (B, V) of the tokens after some prefixes of the same length.
@@ -143,7 +143,7 @@ class TreeSearch:
         """
         scores = self.reader.next_scores([Variant(self.source, ids, self.off) for ids in prefixes]).astype(np.float64)
         scores[:, self.forbidden] = IMPOSSIBLE
-        if len(prefixes[0]) < self.least:
+        if len(prefixes[0]) < self.min_length:
             scores[:, END_ID] = IMPOSSIBLE
         top = scores.max(axis=-1, keepdims=True)
         return scores - top - np.log(np.exp(scores - top).sum(axis=-1, keepdims=True))

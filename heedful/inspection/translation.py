@@ -57,15 +57,15 @@ class TranslationInspection:
         """
         if isinstance(translator.model, Ensemble):
             raise InputError("Several models have no attention in common: inspect them one by one.")
-        most = translator.model.max_length - 1
-        source_ids = translator.source_tokenizer.encode(source)[:most]
+        max_tokens = translator.model.max_length - 1
+        source_ids = translator.source_tokenizer.encode(source)[:max_tokens]
         if not source_ids:
             raise InputError("An empty sentence cannot be inspected.")
         if target is None:
             target_ids = translator.decode_ids([source_ids])[0]  # up to the length limit, if no end token comes
         else:
             target_ids = translator.target_tokenizer.encode(target)
-        target_ids = target_ids[:most]
+        target_ids = target_ids[:max_tokens]
         source_ids, read, written = [*source_ids, END_ID], [START_ID, *target_ids], [*target_ids, END_ID]
         model = translator.decoding_model
 

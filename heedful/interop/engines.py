@@ -41,18 +41,18 @@ class Engine:
 
     def misfits(self, model: ModelConfig) -> dict[str, str]:
         """Return the settings of a model that the engine cannot compute, and why."""
-        found = {}
+        reasons = {}
         for field in dataclasses.fields(model):
             value, known = getattr(model, field.name), self.values.get(field.name)
             if known is None and (field.name in ANY_VALUE or field.name in self.any_value):
                 continue
             if value not in ((field.default,) if known is None else known):
                 allowed = ", ".join(map(_written, [field.default] if known is None else known))
-                found[f"model.{field.name} = {_written(value)}"] = f"{self.name} computes only {allowed}"
+                reasons[f"model.{field.name} = {_written(value)}"] = f"{self.name} computes only {allowed}"
         for setting, fits in self.conditions.items():
             if not fits(model):
-                found[setting] = f"{self.name} has no such shape"
-        return found
+                reasons[setting] = f"{self.name} has no such shape"
+        return reasons
 
     def require(self, model: ModelConfig) -> None:
         """Raise `InputError` if the engine cannot compute a model; the message names its settings."""

@@ -232,8 +232,8 @@ class MultiHeadAttention(SameShape):
         if self.key_value_projection is None:
             keys = self._split(memory, self.num_kv_heads)
             return keys, keys if values is None else self._split(values, self.num_kv_heads)
-        keys, own = self._split_pair(self.key_value_projection(memory))
-        return keys, own if values is None else self._split_pair(self.key_value_projection(values))[1]
+        keys, of_memory = self._split_pair(self.key_value_projection(memory))
+        return keys, of_memory if values is None else self._split_pair(self.key_value_projection(values))[1]
 
     def empty_cache(self, batch_size: int, length: int) -> KeyValueCache:
         """Return a cache of zeros for the keys and values of `length` positions."""

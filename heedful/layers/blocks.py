@@ -221,8 +221,8 @@ class Stack(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         block = keras.saving.get_registered_name(type(self.blocks[0]))
-        own = {"block": block, "num_layers": len(self.blocks), "options": self.blocks[0].arguments}
-        return super().get_config() | own
+        arguments = {"block": block, "num_layers": len(self.blocks), "options": self.blocks[0].arguments}
+        return super().get_config() | arguments
 
     def _normalised(self, x: Tensor) -> Tensor:
         return self.final_norm(x) if self.final_norm else x

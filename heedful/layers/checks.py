@@ -28,9 +28,9 @@ def check_ids(ids: Tensor, words: int, name: str = "ids", *, causal: bool = Fals
         ids = backend.to_numpy(ids)
     if not ids.size or ids.ndim != 2:
         return
-    least, most = ids.min(), ids.max()
-    if least < 0 or most >= words:
-        wrong = least if least < 0 else most
+    smallest, largest = ids.min(), ids.max()
+    if smallest < 0 or largest >= words:
+        wrong = smallest if smallest < 0 else largest
         raise ValueError(
             f"The {name} contain the id {wrong}, but the vocabulary has {words} entries, 0 to {words - 1}."
         )

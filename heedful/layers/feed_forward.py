@@ -78,5 +78,5 @@ class FeedForward(SameShape):
         return self.outer(self.dropout(inner) if self.dropout else inner)
 
     def get_config(self) -> dict[str, Any]:
-        own = {"d_model": self.d_model, "d_ff": self.d_ff, "activation": self.activation, "bias": self.bias}
-        return super().get_config() | own | {"dropout": self.rate}
+        arguments = {"d_model": self.d_model, "d_ff": self.d_ff, "activation": self.activation, "bias": self.bias}
+        return super().get_config() | arguments | {"dropout": self.rate}

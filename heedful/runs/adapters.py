@@ -114,16 +114,16 @@ def merged(arrays: Mapping[str, np.ndarray], adapter: Adapter, origin: object) -
     Raises:
         InputError: the adapter is for a model with other weights; the message names `origin`.
     """
-    found = dict(arrays)
+    sums = dict(arrays)
     for name, (a, b) in adapter.parts.items():
-        if name not in found or found[name].shape != (a.shape[0], b.shape[1]):
+        if name not in sums or sums[name].shape != (a.shape[0], b.shape[1]):
             raise InputError(f"{origin} does not fit: the model has no matrix {name} {(a.shape[0], b.shape[1])}.")
-        found[name] = found[name] + np.float32(adapter.scale) * (a @ b)
+        sums[name] = sums[name] + np.float32(adapter.scale) * (a @ b)
     for name, array in adapter.replaced.items():
-        if name not in found or found[name].shape != array.shape:
+        if name not in sums or sums[name].shape != array.shape:
             raise InputError(f"{origin} does not fit: the model has no weight {name} {array.shape}.")
-        found[name] = array
-    return found
+        sums[name] = array
+    return sums
 
 
 def write_adapter(path: Path, adapter: Adapter) -> None:

@@ -80,13 +80,13 @@ class CheckpointFiles:
 
     def largest(self) -> tuple[int, Path]:
         """Return the element count and the path of the largest checkpoint; raise `InputError` if there is none."""
-        found = []
+        sizes = []
         for path in self.paths():
             with contextlib.suppress(InputError):  # `read_last` reports damaged ones
-                found.append((count_elements(plain_file(self.folder, path.relative_to(self.folder))), path))
-        if not found:
+                sizes.append((count_elements(plain_file(self.folder, path.relative_to(self.folder))), path))
+        if not sizes:
             raise self._none()
-        return max(found)
+        return max(sizes)
 
     def _none(self):
         return InputError(f"{self.folder} holds no training state to resume from.")

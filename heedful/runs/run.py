@@ -203,10 +203,10 @@ class Run:
         """Return where the values of settings came from, by full setting name; unknown origins are omitted."""
         if not (self.path / ORIGINS).exists():
             return {}
-        found = read_json(plain_file(self.path, ORIGINS))
-        if not isinstance(found, dict) or not all(isinstance(origin, str) for origin in found.values()):
+        content = read_json(plain_file(self.path, ORIGINS))
+        if not isinstance(content, dict) or not all(isinstance(origin, str) for origin in content.values()):
             raise InputError(f"{self.path / ORIGINS} is not a JSON object of strings.")
-        return found
+        return content
 
     def add_origins(self, origins: Mapping[str, str]) -> None:
         """Record where values of settings came from."""
@@ -217,10 +217,10 @@ class Run:
         """Return what `heedful inspect --heads` measured last, or None."""
         if not (self.path / HEADS).exists():
             return None
-        found = read_json(plain_file(self.path, HEADS))
-        if not isinstance(found, dict) or not found.keys() >= {"loss", "heads", "text", "tokens"}:
+        content = read_json(plain_file(self.path, HEADS))
+        if not isinstance(content, dict) or not content.keys() >= {"loss", "heads", "text", "tokens"}:
             raise InputError(f"{self.path / HEADS} is not what heedful inspect --heads wrote.")
-        return found
+        return content
 
     def never_saved(self) -> bool:
         """Return whether the run stopped before its first checkpoint, so that it can start again."""

@@ -32,13 +32,16 @@ def load_weights(model: Any, arrays: Mapping[str, np.ndarray], origin: object) -
     Raises:
         InputError: names or shapes differ from those of the model, or a value is not finite; the error names `origin`.
     """
-    own = _variables_by_name(model)
-    for title, names in (("lacks", own.keys() - arrays.keys()), ("has unknown", arrays.keys() - own.keys())):
+    variables = _variables_by_name(model)
+    for title, names in (
+        ("lacks", variables.keys() - arrays.keys()),
+        ("has unknown", arrays.keys() - variables.keys()),
+    ):
         if names:
             raise InputError(
                 f"{origin} does not fit the run's config: it {title} {len(names)} weights, {min(names)!r}."
             )
-    _assign(own, arrays, origin)
+    _assign(variables, arrays, origin)
     for layer in adapted_layers(model).values():
         _, b = parts_of(layer)
         b.assign(np.zeros(b.shape, np.float32))
@@ -50,11 +53,11 @@ def load_matching(model: Any, arrays: Mapping[str, np.ndarray], origin: object, 
     Raises:
         InputError: the arrays lack weights of such names, or have other shapes.
     """
-    own = {name: variable for name, variable in _variables_by_name(model).items() if name.startswith(prefixes)}
-    if missing := own.keys() - arrays.keys():
+    variables = {name: variable for name, variable in _variables_by_name(model).items() if name.startswith(prefixes)}
+    if missing := variables.keys() - arrays.keys():
         raise InputError(f"{origin} does not fit: it lacks {len(missing)} weights, {min(missing)!r}.")
-    _assign(own, arrays, origin)
-    return len(own)
+    _assign(variables, arrays, origin)
+    return len(variables)
 
 
 def count_elements(path: Path) -> int:
@@ -67,12 +70,12 @@ def refuse_larger_model(config: ModelConfig, vocabulary: int, numbers: int, orig
     places = config.max_length if config.positions == "learned" else 0
     attention = config.num_heads * (config.head_dim or config.d_model // config.num_heads)
     attention = attention if config.attention_projections == "all" else 0
-    least = config.num_layers * 2 * config.d_model * (attention + config.d_ff)
-    least += (vocabulary + places) * config.d_model
-    if least > numbers:
+    min_parameters = config.num_layers * 2 * config.d_model * (attention + config.d_ff)
+    min_parameters += (vocabulary + places) * config.d_model
+    if min_parameters > numbers:
         raise InputError(
             f"{origin} does not fit the run's config or tokenizer: it holds {numbers:,} numbers, such a model has "
-            f"more than {least:,}."
+            f"more than {min_parameters:,}."
         )
 
 
@@ -82,8 +85,8 @@ def _variables_by_name(model):
     return {name: variable for name, variable in named.items() if not is_adapter_weight(name)}
 
 
-def _assign(own, arrays, origin):
-    for name, variable in own.items():
+def _assign(variables, arrays, origin):
+    for name, variable in variables.items():
         if tuple(variable.shape) != arrays[name].shape:
             raise InputError(
                 f"{origin} does not fit the run's config or tokenizer: "
@@ -91,5 +94,5 @@ def _assign(own, arrays, origin):
             )
         if not np.isfinite(arrays[name]).all():
             raise InputError(f"{origin} cannot be used: {name} holds values that are not numbers (NaN or infinity).")
-    for name, variable in own.items():
+    for name, variable in variables.items():
         variable.assign(arrays[name])

@@ -35,10 +35,10 @@ def routes(service: Service) -> list[Route]:
         one = service.for_languages(source, language(given["target_lang"]))
         note_cut(request, service.cut_lines(one, texts))
         lines = service.translate(one, texts)
-        found = iter(await answers(request, [future for each in lines for future in each], service.limits))
+        results = iter(await answers(request, [future for each in lines for future in each], service.limits))
         detected = one.languages[0].upper()
         translations = [
-            {"detected_source_language": detected, "text": "\n".join(next(found).text for _ in each),
+            {"detected_source_language": detected, "text": "\n".join(next(results).text for _ in each),
              "billed_characters": len(text)}
             for text, each in zip(texts, lines, strict=True)
         ]  # fmt: skip

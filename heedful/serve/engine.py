@@ -232,8 +232,8 @@ class Engine:
         return [candidates[0] for candidates in self.predictor.n_best(texts, discard_warning)]
 
     def _translate_ids(self, sources):
-        found = self.predictor.search_with(scored=True)(sources)
-        return [ScoredText(self.predictor.target_tokenizer.decode(c[0].ids), c[0].score) for c in found]
+        candidates = self.predictor.search_with(scored=True)(sources)
+        return [ScoredText(self.predictor.target_tokenizer.decode(c[0].ids), c[0].score) for c in candidates]
 
     def _take_group(self):
         """Return the jobs at the head of the queue that can be computed together."""

@@ -47,8 +47,8 @@ def routes(service: Service) -> list[Route]:
         lines = service.translate(one, texts)
         count = given["alternatives"]
         more = [service.alternatives(one, text, count + 1) for text in texts] if count else []
-        found = await answers(request, [future for each in lines for future in each] + more, limits)
-        written = iter(found[: sum(map(len, lines))])
+        results = await answers(request, [future for each in lines for future in each] + more, limits)
+        written = iter(results[: sum(map(len, lines))])
         translated = ["\n".join(next(written).text for _ in each) for each in lines]
         result: dict = {"translatedText": translated if several else translated[0]}
         if given["source"] == "auto":
@@ -57,7 +57,7 @@ def routes(service: Service) -> list[Route]:
         if count:
             others = [
                 [other.text for other in candidates if other.text != text][:count]
-                for text, candidates in zip(translated, found[-len(more) :], strict=True)
+                for text, candidates in zip(translated, results[-len(more) :], strict=True)
             ]
             result["alternatives"] = others if several else others[0]
         return JSONResponse(result)

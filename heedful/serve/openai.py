@@ -129,11 +129,11 @@ class OpenAI:
         require_texts("input", texts, self.service.limits)
         if given["encoding_format"] not in ("float", "base64"):
             raise Refused(422, "The field 'encoding_format' must be float or base64.")
-        found = await answers(request, [self.service.embed(one, text) for text in texts], self.service.limits)
+        vectors = await answers(request, [self.service.embed(one, text) for text in texts], self.service.limits)
         tokens = sum(map(len, one.run.tokenizer.encode_batch(texts)))
         data = [
             {"object": "embedding", "index": index, "embedding": _vector(vector, given["encoding_format"])}
-            for index, vector in enumerate(found)
+            for index, vector in enumerate(vectors)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return JSONResponse({"object": "list", "data": data, "model": one.name, "usage": usage})
@@ -161,9 +161,9 @@ def last_message(messages: Any) -> str:
 def _options(one: Served, given) -> dict[str, Any]:
     """Return the settings of `DecodeConfig` that a request asks for."""
     options: dict[str, Any] = {}
-    most = given["max_completion_tokens"] or given["max_tokens"]
-    if most:
-        options["max_length"] = most
+    max_tokens = given["max_completion_tokens"] or given["max_tokens"]
+    if max_tokens:
+        options["max_length"] = max_tokens
     temperature = given["temperature"]
     greedy = temperature is not None and temperature < LEAST_TEMPERATURE
     if not greedy and (temperature or (given["top_p"] or 1) < 1):
@@ -185,12 +185,12 @@ async def _write(request, service, one, prompts, given):
     options = _options(one, given)
     if one.task.translates:
         lines = _translated_lines(service, one, prompts, options)
-        found = iter(await answers(request, [future for each in lines for future in each], service.limits))
+        results = iter(await answers(request, [future for each in lines for future in each], service.limits))
         max_length = options.get("max_length")
         return [
             (prompt, _joined(one, texts, max_length))
             for prompt, each in zip(prompts, lines, strict=True)
-            for texts in _results([next(found) for _ in each], given["n"])
+            for texts in _results([next(results) for _ in each], given["n"])
         ]
     futures = [service.generate(one, prompt, **options) for prompt in prompts]
     candidates_of = await answers(request, futures, service.limits)
@@ -237,9 +237,9 @@ def _until_stop(text, given):
 
 def _reason(one, text, given):
     """Return why a text ends: `length` if it has as many tokens as the request allows, otherwise `stop`."""
-    most = given["max_completion_tokens"] or given["max_tokens"]
+    max_tokens = given["max_completion_tokens"] or given["max_tokens"]
     whole = _until_stop(text, given) == text
-    return "length" if most and whole and len(one.run.target_tokenizer.encode(text)) >= most else "stop"
+    return "length" if max_tokens and whole and len(one.run.target_tokenizer.encode(text)) >= max_tokens else "stop"
 
 
 async def _streamed(service, one, prompt, given, chunk) -> Response:

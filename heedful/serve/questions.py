@@ -100,9 +100,9 @@ def _answer(models, served, asked, given, until) -> Iterator[Any]:
                 yield event
         elif asked == "score":
             scores = {}
-            for number, found in model.score(**given):
+            for number, scored in model.score(**given):
                 _require_time(until)
-                scores[number] = found
+                scores[number] = scored
             yield {"scores": [scores[number] for number in range(len(scores))]}
         else:
             yield getattr(model, asked)(**given)

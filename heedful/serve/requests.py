@@ -56,8 +56,8 @@ class Field:
 
     kind: Any
     default: Any = None
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     ignored: bool = False
     """Accepted for the sake of clients that send it; it has no effect."""
     noted: bool = False
@@ -193,10 +193,10 @@ def _checked(name, field, value):
     if wrong[field.kind]:
         raise Refused(422, f"The field {name!r} must be {names[field.kind]}.")
     if field.kind in (WHOLE, NUMBER):
-        if field.least is not None and value < field.least:
-            raise Refused(422, f"The field {name!r} must be at least {field.least:g}.")
-        if field.most is not None and value > field.most:
-            raise Refused(422, f"The field {name!r} may be {field.most:g} at most.")
+        if field.minimum is not None and value < field.minimum:
+            raise Refused(422, f"The field {name!r} must be at least {field.minimum:g}.")
+        if field.maximum is not None and value > field.maximum:
+            raise Refused(422, f"The field {name!r} may be {field.maximum:g} at most.")
     if field.kind in (TEXT, TEXTS):
         require_encodable(name, [value] if isinstance(value, str) else value)
     return value
@@ -243,11 +243,11 @@ async def answers(request: Request, futures: Sequence[concurrent.futures.Future]
             )
     finally:
         left.cancel()
-    found = await results
-    for result in found:
+    answered = await results
+    for result in answered:
         if isinstance(result, BaseException):
             raise result
-    return found
+    return answered
 
 
 async def _has_left(receive: Callable[[], Awaitable[Any]]):

@@ -106,17 +106,17 @@ class Service:
 
         If the queue is full before the last one, none is translated.
         """
-        found: list[list[concurrent.futures.Future]] = []
+        futures: list[list[concurrent.futures.Future]] = []
         try:
             for text in texts:
-                found.append([])
+                futures.append([])
                 for line in text.split("\n"):
-                    found[-1].append(accepted(functools.partial(one.engine.translate, line)))
+                    futures[-1].append(accepted(functools.partial(one.engine.translate, line)))
         except Refused:
-            for future in itertools.chain.from_iterable(found):
+            for future in itertools.chain.from_iterable(futures):
                 future.cancel()
             raise
-        return found
+        return futures
 
     def alternatives(self, one: Served, text: str, count: int) -> concurrent.futures.Future:
         """Queue a text for `count` translations, by a beam of that width."""
@@ -131,8 +131,8 @@ class Service:
         """Queue a text for its continuation; its result is the `ScoredText`s, with the prompt, or the `first` one."""
 
         def compute(prompts):
-            found = one.predictor.predict(prompts, scored=True, **options)
-            return [candidates[0] for candidates in found] if first else found
+            results = one.predictor.predict(prompts, scored=True, **options)
+            return [candidates[0] for candidates in results] if first else results
 
         return accepted(lambda: one.engine.compute("generate", prompt, compute, first, *sorted(options.items())))
 
@@ -175,8 +175,8 @@ def languages_of(config: Config) -> tuple[str, str]:
     """Return the codes of source and target language, as the names of the text tell; or `source` and `target`."""
     if config.data.corpus == "phrasebook":
         return "pt", "en"
-    if found := PAIR.search(config.data.corpus) or PAIR.search(config.name):
-        return found[1], found[2]
+    if pair := PAIR.search(config.data.corpus) or PAIR.search(config.name):
+        return pair[1], pair[2]
     suffixes = [SUFFIX.search(path) for path in config.data.train]
     if len(suffixes) == 2 and all(suffixes):
         source, target = (match[1] for match in suffixes if match)

@@ -100,8 +100,8 @@ class Classify(Task):
     def training_examples(self, run: "Run", corpora: Corpora, report: Report) -> Examples:
         data = run.config.data
         examples = _examples(run, corpora["train"], data.batch_tokens, data.max_shapes, weighted=True)
-        found = examples.labels
-        counts = found.sum(0) if data.several_labels else np.bincount(found[:, 0], minlength=len(data.labels))
+        labels = examples.labels
+        counts = labels.sum(0) if data.several_labels else np.bincount(labels[:, 0], minlength=len(data.labels))
         shares = [f"{label} {count:,}" for label, count in zip(data.labels, counts, strict=True)]
         more = f", and {len(shares) - NAMED:,} more labels" if len(shares) > NAMED else ""
         report(f"training text: {counted(len(examples.texts), 'text')} ({', '.join(shares[:NAMED])}{more})")
@@ -140,18 +140,18 @@ class Classify(Task):
         wanted = _wanted(corpus, labels, several)
         probabilities = classifier.probabilities([text for _, text in corpus])
         if several:
-            found = (probabilities >= 0.5).astype(np.int32)
-            right, decisions = (found == wanted).all(-1), found == wanted
-            scores = label_set_scores(found, wanted, labels)
-            confidence = np.where(found, probabilities, 1 - probabilities)
+            predicted = (probabilities >= 0.5).astype(np.int32)
+            right, decisions = (predicted == wanted).all(-1), predicted == wanted
+            scores = label_set_scores(predicted, wanted, labels)
+            confidence = np.where(predicted, probabilities, 1 - probabilities)
             scores["calibration_error"] = calibration_error(confidence.ravel(), decisions.ravel())
-            written = [",".join(label for label, has in zip(labels, row, strict=True) if has) for row in found]
+            written = [",".join(label for label, has in zip(labels, row, strict=True) if has) for row in predicted]
         else:
-            found = probabilities.argmax(-1)
-            right = found == wanted
-            scores = class_scores(found, wanted, labels)
+            predicted = probabilities.argmax(-1)
+            right = predicted == wanted
+            scores = class_scores(predicted, wanted, labels)
             scores["calibration_error"] = calibration_error(probabilities.max(-1), right)
-            written = [labels[number] for number in found]
+            written = [labels[number] for number in predicted]
         counts = {"accuracy": np.stack([right, np.ones(len(wanted))], 1).astype(float)}
         scores = save_scores(run, corpus, scores, counts, written)
         if not several:
@@ -181,8 +181,8 @@ class Classify(Task):
 
     def describe(self, scores: Mapping[str, Any]) -> str:
         error = f"  calibration error {scores['calibration_error']:.4f}" if "calibration_error" in scores else ""
-        found = f"accuracy {scores['accuracy']:.2%}  macro-F1 {scores['macro_f1']:.4f}"
-        return f"{found}{error}  on {scores['texts']:,} texts"
+        line = f"accuracy {scores['accuracy']:.2%}  macro-F1 {scores['macro_f1']:.4f}"
+        return f"{line}{error}  on {scores['texts']:,} texts"
 
     def random_batch(self, run: "Run", random: np.random.Generator, rows: int, length: int) -> dict[str, np.ndarray]:
         ids, classes = random_text(run, random, rows, length), len(run.config.data.labels)

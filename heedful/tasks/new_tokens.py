@@ -19,13 +19,13 @@ def grown_tables(
         shapes: those of the model with the new tokens, by name.
         sides: for the `source` and the `target` vocabulary, the former ids of each new token.
     """
-    found = dict(arrays)
+    grown = dict(arrays)
     for name, array in arrays.items():
         spelled = sides["source" if name.startswith("source_") else "target"]
         if spelled and name in shapes and shapes[name] == (array.shape[0] + len(spelled), *array.shape[1:]):
             rows = np.stack([array[list(ids)].mean(0) for ids in spelled])
-            found[name] = np.concatenate([array, rows.astype(array.dtype)])
-    return found
+            grown[name] = np.concatenate([array, rows.astype(array.dtype)])
+    return grown
 
 
 def former_ids(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[list[int]]:

@@ -50,15 +50,15 @@ class TaskText:
             InputError: files are missing, or the config names none for a required part.
         """
         files = {part: getattr(config.data, part) for part in PARTS}
-        found = {part: self.open_text(config, names, config.data.origin) for part, names in files.items() if names}
-        if "train" not in found:
+        corpora = {part: self.open_text(config, names, config.data.origin) for part, names in files.items() if names}
+        if "train" not in corpora:
             raise InputError("data.train must name text files.")
-        if "valid" in found:
-            return found
+        if "valid" in corpora:
+            return corpora
         if not config.data.held_out:
             raise InputError("data.valid must name text files, or data.held_out a share of the training text.")
-        train, valid = hold_out(found["train"], config.data.held_out)
-        return {**found, "train": train, "valid": valid}
+        train, valid = hold_out(corpora["train"], config.data.held_out)
+        return {**corpora, "train": train, "valid": valid}
 
     def text_to_score(self, corpora: Corpora) -> Corpus:
         """Return the corpus that `evaluate` scores if no files are given."""

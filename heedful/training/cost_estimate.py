@@ -145,8 +145,8 @@ def largest_batch(attempt: "Callable[[int], Trial | None]") -> int:
         if trial.tokens > first.tokens and trial.used - first.used > GROWTH:
             each = (trial.used - first.used) / (trial.tokens - first.tokens)
             if trial.used + each * (STEP - 1) * trial.tokens > limit / 2:  # close enough to extrapolate
-                most = trial.tokens + (limit - trial.used) / each
-                return max(FIRST, min(LARGEST, int(most) // FIRST * FIRST))
+                estimated = trial.tokens + (limit - trial.used) / each
+                return max(FIRST, min(LARGEST, int(estimated) // FIRST * FIRST))
         following = attempt(tokens * STEP)
         if following is None:
             break

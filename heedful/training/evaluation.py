@@ -43,7 +43,7 @@ def score_text(
     return scores | {"signatures": text_signatures(lowercase, **options)}
 
 
-def class_scores(found: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
+def class_scores(predicted: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
     """Score predicted classes `found` against true classes `wanted`, both integers (N,).
 
     Returns:
@@ -51,7 +51,7 @@ def class_scores(found: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -
         and texts by label), texts (their number), and confusion (rows are true classes, columns are predictions).
     """
     confusion = np.zeros((len(labels), len(labels)), np.int64)
-    np.add.at(confusion, (wanted, found), 1)
+    np.add.at(confusion, (wanted, predicted), 1)
     classes = _by_class(labels, confusion.diagonal(), confusion.sum(0), confusion.sum(1))
     f1 = {label: entry["f1"] for label, entry in classes.items()}
     return {
@@ -64,18 +64,18 @@ def class_scores(found: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -
     }
 
 
-def label_set_scores(found: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
+def label_set_scores(decided: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
     """Score predicted sets of labels `found` against the true ones `wanted`, both 0 or 1 (N, C).
 
     Returns:
         accuracy (texts with exactly the right labels), micro_f1 (over all decisions), and macro_f1, f1, classes and
         texts as in `class_scores`.
     """
-    right, predicted, true = (found & wanted).sum(0), found.sum(0), wanted.sum(0)
+    right, predicted, true = (decided & wanted).sum(0), decided.sum(0), wanted.sum(0)
     classes = _by_class(labels, right, predicted, true)
     f1 = {label: entry["f1"] for label, entry in classes.items()}
     return {
-        "accuracy": float((found == wanted).all(-1).mean()),
+        "accuracy": float((decided == wanted).all(-1).mean()),
         "micro_f1": float(2 * right.sum() / max(1, predicted.sum() + true.sum())),
         "macro_f1": sum(f1.values()) / max(1, len(f1)),
         "f1": f1,
@@ -115,8 +115,8 @@ class TokenScores:
 
     def sums(self) -> np.ndarray:
         """Return (negative log-likelihood in nats, correct tokens, tokens) for each batch: (batches, 3)."""
-        found = backend.spread(lambda batch: backend.to_numpy(self._sums(batch))[1:], self.examples.one_pass())
-        return np.array(list(found), float)
+        results = backend.spread(lambda batch: backend.to_numpy(self._sums(batch))[1:], self.examples.one_pass())
+        return np.array(list(results), float)
 
     @staticmethod
     def summary(sums: np.ndarray) -> dict[str, Any]:

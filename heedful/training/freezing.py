@@ -72,8 +72,8 @@ def rate_factors(model: "keras.Model", train: TrainConfig) -> dict[str, float]:
     _require_matches(
         [name_in_model(weight) for weight in weights], [pattern for pattern, _ in factors], "train.rate_factors"
     )
-    found = {}
+    factor_of = {}
     for weight in weights:
         matching = (factor for pattern, factor in factors if fnmatch.fnmatchcase(name_in_model(weight), pattern))
-        found[weight.path] = next(matching, 1.0)
-    return found
+        factor_of[weight.path] = next(matching, 1.0)
+    return factor_of

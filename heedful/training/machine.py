@@ -65,8 +65,8 @@ def _host_memory():
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     with contextlib.suppress(OSError):  # these files exist only on Linux
         available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
-        own = int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        limits += [int(available[1]) * 1024 + own] if available else []
+        resident = int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        limits += [int(available[1]) * 1024 + resident] if available else []
         group = Path("/sys/fs/cgroup/memory.max").read_text("ascii").strip()
         limits += [int(group)] if group.isdigit() else []
     return min(limits)

@@ -66,9 +66,9 @@ class Objective(keras.Model):
         """Return the four sums of `projected_crossentropy` (4,), and that of wishes if the batch has any (5,)."""
 
         def sums(batch):
-            found = batch_sums(self.model, batch, self.label_smoothing, training)
+            results = batch_sums(self.model, batch, self.label_smoothing, training)
             wishes = batch.get(backend.STOP_WISHES)
-            return found if wishes is None else ops.append(found, ops.sum(wishes))
+            return results if wishes is None else ops.append(results, ops.sum(wishes))
 
         return backend.sum_over_devices(sums, self.model, batch, whole=WHOLE)
 
@@ -84,8 +84,8 @@ class Objective(keras.Model):
         return self.micro_batches * smoothed / ops.cast(x["update_tokens"][0], "float32")
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
-        found = self.get_metrics_result()
-        return found | {backend.STOP_WISHES: y_pred[4]} if backend.STOP_WISHES in x else found
+        results = self.get_metrics_result()
+        return results | {backend.STOP_WISHES: y_pred[4]} if backend.STOP_WISHES in x else results
 
     def train_step(self, *arguments: Any) -> Any:
         """Compute one batch; see `keras.Model.train_step`. On JAX the new state stays where the old one was."""

@@ -14,14 +14,14 @@ class Pace:
 
     Args:
         updates: the update at which the schedule ends.
-        most: the largest number of updates.
+        max_updates: the largest number of updates.
         since: the update from which this pace holds.
         place: the place of that update.
         step: places for each update.
     """
 
     updates: int
-    most: int
+    max_updates: int
     since: int = 0
     place: float = 0.0
     step: float = 1.0
@@ -33,7 +33,7 @@ class Pace:
     def ending_at(self, updates: int, update: int, planned: int) -> "Pace":
         """Return the pace from `update` on with which the schedule, of `planned` updates, ends at `updates`."""
         place = self.place_of(update)
-        return Pace(updates, self.most, update, place, (planned - place) / (updates - update))
+        return Pace(updates, self.max_updates, update, place, (planned - place) / (updates - update))
 
     def replanned(
         self, update: int, planned: int, left: float, seconds: float, validation: float, validate_every: int
@@ -49,7 +49,7 @@ class Pace:
             validate_every: updates between validations.
         """
         fitting = update + updates_within(SHARE * left, seconds, validation, validate_every)
-        updates = max(update + 1, min(self.most, fitting))
+        updates = max(update + 1, min(self.max_updates, fitting))
         if abs(updates - self.updates) <= NOTICEABLE * self.updates:
             return self
         return self.ending_at(updates, update, planned)

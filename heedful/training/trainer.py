@@ -143,9 +143,9 @@ class Trainer:
 
     def _settings_in_progress(self):
         """Return the settings that a checkpoint depends on."""
-        found: dict[str, Any] = {name: getattr(self.config, name) for name in ("accumulate_batches", "select_by")}
+        settings: dict[str, Any] = {name: getattr(self.config, name) for name in ("accumulate_batches", "select_by")}
         devices = backend.training_devices(self.config.devices)
-        return found | {"devices": devices, "processes": backend.process_count()}
+        return settings | {"devices": devices, "processes": backend.process_count()}
 
     def verify(self) -> None:
         """Repeat the updates between the last two checkpoints, and compare; the model ends in the last state.

@@ -30,17 +30,17 @@ def require_agreement(asked: dict[str, Any]) -> None:
 
 
 def _versions():
-    found = {name: version(name) for name in ("jax", "jaxlib", "keras", "numpy", "tokenizers")}
-    return {"heedful": __version__, "python": platform.python_version()} | found
+    versions = {name: version(name) for name in ("jax", "jaxlib", "keras", "numpy", "tokenizers")}
+    return {"heedful": __version__, "python": platform.python_version()} | versions
 
 
 def _flat(values, prefix=""):
     """Return a nested dict as one of names such as `train.seed`."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in values.items():
         inner = _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        found |= inner
-    return found
+        flat |= inner
+    return flat
 
 
 def begin_together(run: Run, fingerprint: str) -> None:

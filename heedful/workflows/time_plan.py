@@ -37,8 +37,8 @@ def fit_into_minutes(training: Any) -> Config:
     # The learning rates are part of the compiled programs: new ones mean compiling again.
     spent = time.monotonic() - began + compiling + (validation if train.average > 1 else 0.0)
     spent += validation if train.init_from else 0.0  # before the first update
-    found = updates_within(SHARE * 60 * train.minutes - spent, update, validation, train.validate_every)
-    updates = min(train.updates, found)
+    fitting = updates_within(SHARE * 60 * train.minutes - spent, update, validation, train.validate_every)
+    updates = min(train.updates, fitting)
     if updates < min(FEWEST, train.updates):
         raise InputError(
             f"train.minutes = {train.minutes:g} has room for {counted(updates, 'update')} only: measuring and "

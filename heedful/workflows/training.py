@@ -170,20 +170,24 @@ class Training:
 
     def validator(self, model: "keras.Model") -> Validator:
         """Return the `Validator` of a model on the validation text, and on general text if there is any."""
-        own = self.task.validator(self.run, model, self.corpora, self.scored)
-        return self.general.validated_with(own, model) if self.general else own
+        validator = self.task.validator(self.run, model, self.corpora, self.scored)
+        return self.general.validated_with(validator, model) if self.general else validator
 
     @property
     def fingerprint(self) -> str:
         """Fingerprint of the training text."""
-        own = self.corpora["train"].fingerprint
-        return hashlib.sha256(f"{own} {self.general.fingerprint}".encode()).hexdigest() if self.general else own
+        fingerprint = self.corpora["train"].fingerprint
+        return (
+            hashlib.sha256(f"{fingerprint} {self.general.fingerprint}".encode()).hexdigest()
+            if self.general
+            else fingerprint
+        )
 
     @property
     def valid_fingerprint(self) -> str:
         """Fingerprint of the validation text."""
-        own = self.corpora["valid"].fingerprint
-        return f"{own} {self.general.corpora['valid'].fingerprint}" if self.general else own
+        fingerprint = self.corpora["valid"].fingerprint
+        return f"{fingerprint} {self.general.corpora['valid'].fingerprint}" if self.general else fingerprint
 
     def train(self, resume: bool = False, verify: bool = False, origins: Mapping[str, str] | None = None) -> Run:
         """Train, then draw the curves and score the test text, or the validation text where there is none.

@@ -53,12 +53,12 @@ def files_by_weight(config: Config) -> dict[float, list[tuple[Path, ...]]]:
     if not patterns:
         return {}
     groups = find_task(config.task).file_groups(config.data.train, config.data.origin)
-    found: dict[float, list[tuple[Path, ...]]] = {}
+    files: dict[float, list[tuple[Path, ...]]] = {}
     for group in groups:
         weights = (weight for pattern, weight in patterns if fnmatch(group[0].name, pattern))
-        found.setdefault(next(weights, 1.0), []).append(group)
+        files.setdefault(next(weights, 1.0), []).append(group)
     for pattern, _ in patterns:
         if not any(fnmatch(group[0].name, pattern) for group in groups):
             names = ", ".join(sorted(group[0].name for group in groups)[:5])
             raise InputError(f"data.weights: no training file matches {pattern!r}; they are {names}.")
-    return found
+    return files

@@ -32,10 +32,10 @@ class Tag(Task):
         return "lines"
 
     def open_text(self, config, files, origin=""):
-        found = resolve_all(files, origin)
-        lines = Corpus(lambda: (line for path in found for line in read_lines(path)), "", "")
+        paths = resolve_all(files, origin)
+        lines = Corpus(lambda: (line for path in paths for line in read_lines(path)), "", "")
         pairs = lambda: (tuple(word.rsplit("/", 1) for word in line.split()) for line in lines)  # noqa: E731
-        return Corpus(pairs, fingerprint_files(found), " + ".join(map(str, found)))
+        return Corpus(pairs, fingerprint_files(paths), " + ".join(map(str, paths)))
 
     def prepare(self, config, corpora):
         tags = tuple(sorted({tag for line in corpora["train"] for _, tag in line}))
@@ -67,8 +67,8 @@ class Tag(Task):
 
         model, right, words = (predictor or self.predictor([run])).model, [], []
         for batch in examples(run, corpus, SCORED_TOKENS, 3).one_pass():
-            found = backend.to_numpy(model({"ids": batch["ids"]})).argmax(-1) == batch["labels"]
-            right += ((found * batch["weights"]).sum(1)).tolist()
+            correct = backend.to_numpy(model({"ids": batch["ids"]})).argmax(-1) == batch["labels"]
+            right += ((correct * batch["weights"]).sum(1)).tolist()
             words += batch["weights"].sum(1).tolist()
         right, words = np.array(right)[np.array(words) > 0], np.array(words)[np.array(words) > 0]
         counts = {"accuracy": np.stack([right, words], 1), "exact_tags": np.stack([right == words, words > 0], 1) * 1.0}
@@ -105,8 +105,8 @@ class WordTagger(Predictor):
         for text in texts:
             words = text.split()[: self.data.max_tokens - 2]
             ids = [START_ID, *(ids[0] for ids in self.tokenizer.encode_batch(words)), END_ID]
-            found = backend.to_numpy(self.model({"ids": np.array([ids])}))[0, 1:-1].argmax(-1)
-            yield [(word, self.data.labels[tag]) for word, tag in zip(words, found, strict=True)]
+            predicted = backend.to_numpy(self.model({"ids": np.array([ids])}))[0, 1:-1].argmax(-1)
+            yield [(word, self.data.labels[tag]) for word, tag in zip(words, predicted, strict=True)]
 
 
 class TaggedExamples(PlannedExamples):

@@ -18,9 +18,9 @@ def find_recipe(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    own = FOLDER / f"{path.stem}.toml"
-    if path.parent == Path() and path.suffix in ("", ".toml") and own.is_file():
-        return own
+    packaged = FOLDER / f"{path.stem}.toml"
+    if path.parent == Path() and path.suffix in ("", ".toml") and packaged.is_file():
+        return packaged
     problem = "is a folder, but no run folder" if path.is_dir() else "does not exist"
     near = difflib.get_close_matches(path.stem, recipe_names(), 1)
     advice = f" Did you mean {near[0]!r}?" if near else ""

@@ -43,24 +43,24 @@ class Associations:
         for part in _parts(len(source)):
             places = self._places(words[0][part], words[1][part])
             self._together += np.bincount(places[_real(words[0][part], words[1][part])], minlength=1 << BITS)
-        own = np.ones(len(source))
+        learned_from = np.ones(len(source))
         unrelated = np.roll(words[1], len(source) // 2 + 1, axis=0)
         source, target = words
-        scores, ours = self._scores(source, target, own)
+        scores, ours = self._scores(source, target, learned_from)
         self._fits = _Judge(scores, ours)
-        self._unrelated = _Judge(*self._scores(words[0], unrelated, 0 * own))
+        self._unrelated = _Judge(*self._scores(words[0], unrelated, 0 * learned_from))
 
-    def evidence(self, source: Sequence[str], target: Sequence[str], own: np.ndarray) -> np.ndarray:
+    def evidence(self, source: Sequence[str], target: Sequence[str], learned_from: np.ndarray) -> np.ndarray:
         """Return the evidence against each pair of lines (N,), in nats.
 
         It is the log-likelihood ratio of its score, unrelated lines to true pairs.
 
         Args:
             source, target: N lines each.
-            own: 1 for pairs that were learned from, else 0 (N,).
+            learned_from: 1 for pairs that were learned from, else 0 (N,).
         """
         source, target = self._words(source, target)
-        scores, words = self._scores(source, target, own)
+        scores, words = self._scores(source, target, learned_from)
         return np.where(words > 0, np.clip(self._unrelated(scores, words) - self._fits(scores, words), -MOST, MOST), 0)
 
     def lateness(self, source: Sequence[str], target: Sequence[str]) -> int | None:
@@ -82,19 +82,19 @@ class Associations:
         """Return the ids of the rarest known words of both sides, each (N, W), padded with -1."""
         return tuple(v.words(lines) for v, lines in zip(self._vocabularies, (source, target), strict=True))
 
-    def _scores(self, source, target, own):
+    def _scores(self, source, target, learned_from):
         """Return the mean association (N,), in nats per word, and the smaller of both sides' numbers of words (N,)."""
-        parts = [self._score(source[part], target[part], own[part]) for part in _parts(len(source))]
+        parts = [self._score(source[part], target[part], learned_from[part]) for part in _parts(len(source))]
         both = np.minimum((source >= 0).sum(1), (target >= 0).sum(1))
         return np.concatenate([*parts, np.zeros(0)]), both
 
-    def _score(self, source, target, own):
+    def _score(self, source, target, learned_from):
         alone = [
-            np.maximum(np.where(ids < 0, 0, vocabulary.lines[ids]) - own[:, None], 0)
+            np.maximum(np.where(ids < 0, 0, vocabulary.lines[ids]) - learned_from[:, None], 0)
             for vocabulary, ids in zip(self._vocabularies, (source, target), strict=True)
         ]
         expected = alone[0][:, :, None] * alone[1][:, None, :] / self._count
-        together = np.maximum(self._together[self._places(source, target)] - own[:, None, None], 0)
+        together = np.maximum(self._together[self._places(source, target)] - learned_from[:, None, None], 0)
         strength = np.where(_real(source, target), np.log((together + 0.5) / (expected + 0.5)), -np.inf)
         best = np.concatenate([strength.max(2), strength.max(1)], 1)  # the best match of each word: (N, 2 W)
         known = np.isfinite(best)
@@ -121,19 +121,19 @@ class _Vocabulary:
         counts: collections.Counter[Any] = collections.Counter()
         for line in lines:
             counts.update(_words(line))
-        most = max(2, FREQUENT * len(lines))
-        telling = [(word, count) for word, count in counts.most_common() if 2 <= count <= most]
+        max_count = max(2, FREQUENT * len(lines))
+        telling = [(word, count) for word, count in counts.most_common() if 2 <= count <= max_count]
         self.lines = np.array([count for _, count in telling] or [0], np.float32)
         self._ids = {word: number for number, (word, _) in enumerate(telling)}
 
     def words(self, lines):
         """Return the ids of each line's rarest words (N, W), padded with -1."""
         known = self._ids.get
-        found = np.full((len(lines), WORDS), -1, np.int32)
-        for row, line in zip(found, lines, strict=True):
+        rarest = np.full((len(lines), WORDS), -1, np.int32)
+        for row, line in zip(rarest, lines, strict=True):
             ids = sorted(number for word in _words(line) if (number := known(word)) is not None)[-WORDS:]
             row[: len(ids)] = ids  # the most frequent words have the lowest numbers
-        return found
+        return rarest
 
 
 def _words(line):
@@ -180,9 +180,9 @@ def stretches(evidence: np.ndarray) -> np.ndarray:
         for row, against in zip(came_from[part], evidence[part].tolist(), strict=True):
             row[0], row[1] = not_fits + leave > fits + stay, not_fits + keep > fits + enter
             fits, not_fits = max(fits + stay, not_fits + leave), max(fits + enter, not_fits + keep) + against
-    found = np.empty(len(evidence), bool)
+    misaligned = np.empty(len(evidence), bool)
     state = int(not_fits > fits)
     for index in range(len(evidence) - 1, -1, -1):
-        found[index] = state
+        misaligned[index] = state
         state = int(came_from[index, state])
-    return found
+    return misaligned

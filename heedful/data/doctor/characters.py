@@ -81,7 +81,7 @@ def without_unseen(line: str) -> str:
 
     Those that separate words, such as a line separator, are replaced by a space.
     """
-    return _UNSEEN.sub(lambda found: " " if found[0].isspace() else "", line.strip(_SEPARATORS))
+    return _UNSEEN.sub(lambda match: " " if match[0].isspace() else "", line.strip(_SEPARATORS))
 
 
 def has_markup(line: str) -> bool:

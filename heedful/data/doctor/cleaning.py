@@ -58,11 +58,11 @@ def clean(text: Rows, examination: Examination, folder: str | Path) -> tuple[int
                 copies = [files.enter_context(open_for_writing(folder / path.name)) for path in group]
                 separator = text.separator_of(group)
                 for row, number in zip(text.read(group), numbers, strict=False):  # in this order, no number is lost
-                    found = kinds.get(number, [])
-                    action, new = _treated(row, found, text.texts)
+                    faults = kinds.get(number, [])
+                    action, new = _treated(row, faults, text.texts)
                     counts[action] += 1
                     if action != KEEP:
-                        line = [str(number + 1), action, ", ".join(found), *(part or "" for part in row)]
+                        line = [str(number + 1), action, ", ".join(faults), *(part or "" for part in row)]
                         report.write("\t".join(line) + "\n")
                     if action != REMOVE:
                         _write(copies, new, separator)

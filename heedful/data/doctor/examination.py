@@ -64,9 +64,9 @@ class Examination:
         """Return the results as lines of a report."""
         scripts = "; ".join(f"{side} in {' and '.join(names) or 'no script'}" for side, names in self.scripts.items())
         head = f"{self.name}: {counted(self.rows, 'row')}, {scripts}, examined in {self.seconds:.1f} s"
-        found = [line for finding in self.findings for line in finding.lines(self.rows)]
+        reported = [line for finding in self.findings for line in finding.lines(self.rows)]
         nothing = "nothing found" if self.rows else "nothing to train on"
-        return [head, *(found or [nothing]), *map(str, self.vocabularies)]
+        return [head, *(reported or [nothing]), *map(str, self.vocabularies)]
 
     def summary(self) -> str:
         """Return the number of findings of each kind as one line."""
@@ -122,7 +122,7 @@ def _scan(text, usual, seen, step, progress):
         the rows of each kind that can be found row by row, and the evidence against each row being a translation (N,),
         empty if `usual` has no word associations.
     """
-    found = {kind: [np.zeros(0, np.int64)] for kind in KINDS}
+    rows_of = {kind: [np.zeros(0, np.int64)] for kind in KINDS}
     against = [np.zeros(0, np.float32)]
     for first, rows in text.chunks():
         numbers = np.arange(first, first + len(rows))
@@ -132,16 +132,16 @@ def _scan(text, usual, seen, step, progress):
         kinds, evidence = usual.judge(good, (good_numbers % step == 0).astype(float))
         for kind, which in (kinds | _alone(good, text.texts)).items():
             if kind != "forms" or text.whole:  # running text may be indented
-                found[kind].append(good_numbers[which])
-        found["no partner"].append(numbers[lacking])
+                rows_of[kind].append(good_numbers[which])
+        rows_of["no partner"].append(numbers[lacking])
         if text.whole:
-            found["empty"].append(numbers[~whole & ~lacking])
+            rows_of["empty"].append(numbers[~whole & ~lacking])
             seen.add(good_numbers.tolist(), good)
         if usual.knows_pairs:
             against.append(np.zeros(len(rows), np.float32))
             against[-1][whole] = evidence
         progress(first + len(rows))
-    return {kind: np.unique(np.concatenate(parts)) for kind, parts in found.items()}, np.concatenate(against)
+    return {kind: np.unique(np.concatenate(parts)) for kind, parts in rows_of.items()}, np.concatenate(against)
 
 
 def _tell(text, usual, rows_of, repeats, seen):
@@ -184,7 +184,7 @@ def _alone(rows, texts):
         mangled |= np.array([fix_mojibake(line) != line for line in lines], bool)
         marked |= np.array(list(map(has_markup, lines)), bool)
     of = {name: counts[:, number] > 0 for number, name in enumerate(CHARACTERS)}
-    found = {
+    rows_of = {
         "not UTF-8": of["broken"],
         "lost": of["lost"],
         "unseen": of["control"] | of["invisible"],
@@ -195,20 +195,20 @@ def _alone(rows, texts):
     }
     if len(texts) == 2:
         source, target = texts
-        found["untranslated"] = np.array(
+        rows_of["untranslated"] = np.array(
             [
                 len(row[source].split()) >= WORDS and normal_form(row[source]) == normal_form(row[target])
                 for row in rows
             ],
             bool,
         )
-    return found
+    return rows_of
 
 
 def _texts(text, wanted):
     """Return rows of a text by their numbers."""
-    found, rows, place = {}, iter(text), 0
+    row_of, rows, place = {}, iter(text), 0
     for number in sorted(wanted):
-        found[number] = next(itertools.islice(rows, number - place, None))
+        row_of[number] = next(itertools.islice(rows, number - place, None))
         place = number + 1
-    return found
+    return row_of

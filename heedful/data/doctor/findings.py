@@ -109,6 +109,6 @@ def _shown(text):
 
 def _ranges(numbers):
     """Return sorted numbers as text, in at most `LISTED` ranges."""
-    found = runs(numbers)
-    parts = [f"{first}" if first == last else f"{first}-{last}" for first, last in found[:LISTED]]
-    return ", ".join(parts) + (f" and {len(found) - LISTED:,} more places" if len(found) > LISTED else "")
+    ranges = runs(numbers)
+    parts = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges[:LISTED]]
+    return ", ".join(parts) + (f" and {len(ranges) - LISTED:,} more places" if len(ranges) > LISTED else "")

@@ -30,16 +30,16 @@ class Letters:
         self.counts += np.bincount(codes, minlength=len(self.counts))
         return self
 
-    def scores(self, pieces: "Pieces", own: Any = 0.0) -> np.ndarray:
+    def scores(self, pieces: "Pieces", learned_from: Any = 0.0) -> np.ndarray:
         """Return the log-probability of each line (N,), in nats.
 
         Args:
             pieces: `Pieces` of the lines.
-            own: 1 for lines that were learned from, whose own counts are left out, else 0 (N,).
+            learned_from: 1 for lines that were learned from, whose own counts are left out, else 0 (N,).
         """
-        return pieces.sums(np.log(self._shares(pieces, own)))
+        return pieces.sums(np.log(self._shares(pieces, learned_from)))
 
-    def beside(self, rest: "Letters", pieces: "Pieces", own: np.ndarray, learned: np.ndarray) -> np.ndarray:
+    def beside(self, rest: "Letters", pieces: "Pieces", learned_from: np.ndarray, learned: np.ndarray) -> np.ndarray:
         """Return the log-likelihood ratio of each line (N,), these letters to `rest`, which includes them.
 
         The few counts are smoothed with those of `rest`, so that a line of rare words does not seem to fit them.
@@ -47,15 +47,15 @@ class Letters:
         Args:
             rest: `Letters` of the whole text.
             pieces: `Pieces` of the lines.
-            own: 1 for lines that these letters were learned from, else 0 (N,).
+            learned_from: 1 for lines that these letters were learned from, else 0 (N,).
             learned: the same for `rest` (N,).
         """
         usual = rest._shares(pieces, learned)
-        counts = np.maximum(self.counts[pieces.codes] - pieces.each(own), 0)
+        counts = np.maximum(self.counts[pieces.codes] - pieces.each(learned_from), 0)
         return pieces.sums(np.log((counts + BORROWED * usual) / (self.counts.sum() + BORROWED) / usual))
 
-    def _shares(self, pieces, own):
-        counts = np.maximum(self.counts[pieces.codes] - pieces.each(own), 0)
+    def _shares(self, pieces, learned_from):
+        counts = np.maximum(self.counts[pieces.codes] - pieces.each(learned_from), 0)
         return (counts + 0.5) / (self.counts.sum() + len(self.counts) / 2)
 
 

@@ -15,7 +15,7 @@ CHUNK = 4000  # rows processed at a time
 CHARACTERS = 2_000_000  # ... or fewer rows, if they are long
 LONGEST = 400  # characters of a column that are judged
 LOOKED_AT = 100  # first lines searched for a tab, to see whether a file has two columns
-SAMPLE = 40_000  # most rows in the sample
+SAMPLE = 40_000  # maximum number of rows in the sample
 
 
 def is_complete(row: Sequence[str | None]) -> bool:
@@ -32,17 +32,21 @@ class Rows:
         groups: tuples of files: one file for each column, or one that holds all columns.
         columns: their names: ("source", "target"), ("label", "text") or ("text",).
         whole: whether each row is a text of its own, so that empty and repeated rows are reported.
-        most: maximum number of rows to read; None reads all.
+        max_rows: maximum number of rows to read; None reads all.
     """
 
     def __init__(
-        self, groups: Sequence[tuple[Path, ...]], columns: tuple[str, ...], whole: bool = True, most: int | None = None
+        self,
+        groups: Sequence[tuple[Path, ...]],
+        columns: tuple[str, ...],
+        whole: bool = True,
+        max_rows: int | None = None,
     ):
-        self.groups, self.columns, self.whole, self.most = groups, columns, whole, most
+        self.groups, self.columns, self.whole, self.max_rows = groups, columns, whole, max_rows
         self.name = " + ".join(str(path) for group in groups for path in group)
 
     def __iter__(self) -> Iterator[tuple[str | None, ...]]:
-        return itertools.islice(itertools.chain.from_iterable(map(self.read, self.groups)), self.most)
+        return itertools.islice(itertools.chain.from_iterable(map(self.read, self.groups)), self.max_rows)
 
     def read(self, group: tuple[Path, ...]) -> Iterator[Any]:
         """Return an iterator of the rows in one group of files."""
@@ -65,15 +69,15 @@ class Rows:
             InputError: files are missing (the message names them), there are more than two, or a single file has no tab
                 in its first lines.
         """
-        found = resolve_pairs(paths, origin)
-        for first, *other in found:
+        groups = resolve_pairs(paths, origin)
+        for first, *other in groups:
             beginning = [] if other else first_lines(first, LOOKED_AT)
             if beginning and not any("\t" in line for line in beginning):
                 raise InputError(
                     f"{first} has no tab in its first {counted(len(beginning), 'line')}: a parallel text is two files, "
                     "or one .tsv."
                 )
-        return cls(found, ("source", "target"))
+        return cls(groups, ("source", "target"))
 
     @classmethod
     def of_labelled(cls, paths: Sequence[str | Path], origin: str = "") -> Self:
@@ -101,9 +105,9 @@ class Rows:
 
         return {part: open_part(files) for part in PARTS if (files := getattr(data, part))}
 
-    def first(self, most: int) -> Self:
-        """Return the same text, limited to its first `most` rows."""
-        return type(self)(self.groups, self.columns, self.whole, most)
+    def first(self, max_rows: int) -> Self:
+        """Return the same text, limited to its first `max_rows` rows."""
+        return type(self)(self.groups, self.columns, self.whole, max_rows)
 
     @property
     def texts(self) -> list[int]:

@@ -53,10 +53,14 @@ class Seen:
         """Return (row, earlier row) pairs for each kind of repetition (R, 2), sorted by row."""
         again, read = self._rows.found(), self._sources.found()
         read = read[~np.isin(read[:, 0], again[:, 0])]
-        found = {"duplicate": again[again[:, 1] >= 0], "overlap": again[again[:, 1] < 0], "leak": read[read[:, 1] < 0]}
+        pairs_of = {
+            "duplicate": again[again[:, 1] >= 0],
+            "overlap": again[again[:, 1] < 0],
+            "leak": read[read[:, 1] < 0],
+        }
         if "label" in self._text.columns:
-            found["contradiction"] = read[read[:, 1] >= 0]
-        return found
+            pairs_of["contradiction"] = read[read[:, 1] >= 0]
+        return pairs_of
 
     def rare_labels(self) -> np.ndarray:
         """Return the rows of labels that occur once (R,), sorted."""

@@ -47,35 +47,35 @@ class Usual:
             self._lengths = Deviation(*self._imbalance(*sizes))
             if len(sample) >= PAIRS:
                 self._associations = Associations(*lines)
-        own = np.ones(len(sample))
-        against = self._against(lines, own)
+        learned_from = np.ones(len(sample))
+        against = self._against(lines, learned_from)
         self._sides = [Side(side) for side in lines]
         self.scripts = {columns[text]: side.scripts for text, side in zip(texts, self._sides, strict=True)}
         for side, own_lines, other in zip(self._sides, lines, self._sides[::-1], strict=True):
             side.look_for_foreign(own_lines, against, other if len(texts) == 2 else None)
 
-    def judge(self, rows: list[Any], own: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def judge(self, rows: list[Any], learned_from: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Judge rows that have all their columns.
 
         Args:
             rows: N rows.
-            own: 1 for rows in the sample, else 0 (N,).
+            learned_from: 1 for rows in the sample, else 0 (N,).
 
         Returns:
             for each of `script`, `language` and `length`, which rows are of that kind (N,), and the evidence against
             each pair of lines (N,), in nats.
         """
         lines = self._lines(rows)
-        against = self._against(lines, own)
-        found = {
+        against = self._against(lines, learned_from)
+        unusual = {
             "script": np.any([side.scripted(texts) for side, texts in zip(self._sides, lines, strict=True)], 0),
             "language": np.any(
-                [side.foreign(texts, own, against) for side, texts in zip(self._sides, lines, strict=True)], 0
+                [side.foreign(texts, learned_from, against) for side, texts in zip(self._sides, lines, strict=True)], 0
             ),
         }
         if self._lengths is not None:
-            found["length"] = np.abs(self._lengths(*self._imbalance(*map(_sizes, lines)))) > TOO_LONG
-        return found, against
+            unusual["length"] = np.abs(self._lengths(*self._imbalance(*map(_sizes, lines)))) > TOO_LONG
+        return unusual, against
 
     def lateness(self, rows: Any) -> int | None:
         """Return by how many rows the target lags in a misaligned stretch; None if no shift explains it."""
@@ -91,12 +91,12 @@ class Usual:
     def _lines(self, rows):
         return [[row[text][:LONGEST] for row in rows] for text in self._texts]
 
-    def _against(self, lines, own):
+    def _against(self, lines, learned_from):
         """Return the evidence against each pair of lines (N,), 0 without word associations."""
         if self._associations is None:
             return np.zeros(len(lines[0]))
         source, target = lines
-        return self._associations.evidence(source, target, own)
+        return self._associations.evidence(source, target, learned_from)
 
     def _imbalance(self, source, target):
         """Return the excess length of the target, in units of its expected variation, and the total length.
@@ -125,19 +125,19 @@ class Side:
             against: evidence against each pair (N,).
             other: the other `Side`, or None.
         """
-        own = np.ones(len(lines))
+        learned_from = np.ones(len(lines))
         pieces = Pieces(lines)
-        means = self._letters.scores(pieces, own) / np.maximum(pieces.sizes, 1)
+        means = self._letters.scores(pieces, learned_from) / np.maximum(pieces.sizes, 1)
         deviation = Deviation(means, pieces.sizes)(means, pieces.sizes)
         strange = deviation < (ALONE if other is None else STRANGE)
         apart = np.ones(len(lines), bool) if other is None else against > UNRELATED
         if other is not None:
             self._other, self._each = other._letters, EACH
-            apart &= ~self._clear(self._swapped(pieces, own), pieces)
+            apart &= ~self._clear(self._swapped(pieces, learned_from), pieces)
         strange &= apart
         for _ in range(ROUNDS):
             letters = Letters().learn(pieces, strange)
-            strange = apart & self._clear(letters.beside(self._letters, pieces, strange, own), pieces)
+            strange = apart & self._clear(letters.beside(self._letters, pieces, strange, learned_from), pieces)
         if strange.sum() >= FEWEST:
             self._strange = Letters().learn(pieces, strange)
 
@@ -146,24 +146,24 @@ class Side:
         counts = count_kinds(lines)[:, FIRST_SCRIPT:]
         return (counts.sum(1) >= LETTERS) & (counts[:, ~self._home].sum(1) > counts.sum(1) / 2)
 
-    def foreign(self, lines: Sequence[str], own: np.ndarray, against: np.ndarray) -> np.ndarray:
+    def foreign(self, lines: Sequence[str], learned_from: np.ndarray, against: np.ndarray) -> np.ndarray:
         """Return which lines are in another language (N,).
 
         Args:
             lines: N lines.
-            own: 1 for lines in the sample, else 0 (N,).
+            learned_from: 1 for lines in the sample, else 0 (N,).
             against: evidence against each pair (N,).
         """
         pieces = Pieces(lines)
         # The lines that `_strange` was learned from are not recorded; assuming the whole sample does little harm.
-        other = self._strange.beside(self._letters, pieces, own, own)
+        other = self._strange.beside(self._letters, pieces, learned_from, learned_from)
         if self._other is not None:
-            other = np.maximum(other, self._swapped(pieces, own))
+            other = np.maximum(other, self._swapped(pieces, learned_from))
         return self._clear(other, pieces) & (against > FITS)
 
-    def _swapped(self, pieces, own):
+    def _swapped(self, pieces, learned_from):
         """Return the log-likelihood ratio of each line, other side to this side (N,)."""
-        return self._other.scores(pieces) - self._letters.scores(pieces, own)
+        return self._other.scores(pieces) - self._letters.scores(pieces, learned_from)
 
     def _clear(self, likelihood, pieces):
         """Return which lines have more evidence for another language than a few borrowed words explain (N,)."""

@@ -50,7 +50,7 @@ def fits(parts: Mapping[str, Rows], tokenizers: Sequence[Any]) -> list[Fit]:
         parts: `Rows` by name, the training text first.
         tokenizers: one for each column that is text.
     """
-    found: list[Any] = []
+    results: list[Any] = []
     usual: dict[Any, Any] = {}
     for part, text in parts.items():
         rows = list(filter(is_complete, itertools.islice(text, SAMPLE)))
@@ -64,5 +64,5 @@ def fits(parts: Mapping[str, Rows], tokenizers: Sequence[Any]) -> list[Fit]:
             usual.setdefault(column, per_character)
             unknown = float((ids == tokenizer.unknown_id).mean()) if len(ids) else 0.0
             used = len(np.unique(ids)) / len(tokenizer)
-            found.append(Fit(f"{part} {text.columns[column]}", unknown, per_character, used, usual[column]))
-    return found
+            results.append(Fit(f"{part} {text.columns[column]}", unknown, per_character, used, usual[column]))
+    return results

@@ -55,13 +55,13 @@ def download(
         ) from error
     except OSError as error:
         raise InputError(f"{part} cannot be written: {error.strerror}.") from error
-    found = file_hash(part)
-    if sha256 and found != sha256:
+    checksum = file_hash(part)
+    if sha256 and checksum != sha256:
         wrong = path.with_name(f"{path.name}.wrong")
         part.replace(wrong)
-        raise InputError(f"{url} has the SHA-256 {found}, not {sha256}: it is kept as {wrong} and not used.")
+        raise InputError(f"{url} has the SHA-256 {checksum}, not {sha256}: it is kept as {wrong} and not used.")
     part.replace(path)
-    return found
+    return checksum
 
 
 def _receive(address, part, advance):

@@ -109,17 +109,17 @@ def _checked(url, path, sha256, advance):
     """Download a file; return its SHA-256, which must be the published one, or that of its first download."""
     record = path.parents[1] / "sha256.json"
     known = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-    found = download(url, path, sha256 or known.get(url), advance)
-    if known.get(url) != found:
-        write_atomically(record, json.dumps(known | {url: found}, indent=2).encode())
-    return found
+    checksum = download(url, path, sha256 or known.get(url), advance)
+    if known.get(url) != checksum:
+        write_atomically(record, json.dumps(known | {url: checksum}, indent=2).encode())
+    return checksum
 
 
 def _from_archive(text, prepared, advance):
     """Download the archive of a text and write its `files`; return its SHA-256 by name."""
     name = PurePosixPath(text.url).name
     archive = _downloads(text) / name
-    found = _checked(text.url, archive, text.sha256, advance)
+    checksum = _checked(text.url, archive, text.sha256, advance)
     try:
         with _opened(archive) as (members, read):
             for member in members:
@@ -132,7 +132,7 @@ def _from_archive(text, prepared, advance):
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         raise InputError(f"{archive} is not a whole archive: {error}.") from error
     archive.unlink()
-    return {name: found}
+    return {name: checksum}
 
 
 @contextlib.contextmanager

@@ -45,16 +45,16 @@ def opened(path: Path, field: str | None = None, into: str = "translation") -> "
     Raises:
         InputError: the file is missing, or its format has no fields.
     """
-    found, kind = resolve(path), format_of(path)
-    if not found.exists():
+    file, kind = resolve(path), format_of(path)
+    if not file.exists():
         raise InputError(f"{path} does not exist.")
-    if found.is_dir():
+    if file.is_dir():
         raise InputError(f"{path} is a folder, not a text file.")
     if field is not None and kind == "text":
         raise InputError(f"{path} is plain text and has no fields; names end in {', '.join(FORMATS)} where it has.")
-    copy = None if found.is_file() else _Copy(found)
+    copy = None if file.is_file() else _Copy(file)
     kinds = {"text": Records, "tsv": TabbedRecords, "jsonl": JsonRecords, "parquet": ParquetRecords}
-    records = kinds[kind](copy.path if copy else found, FIELDS.get(kind, "") if field is None else field, into)
+    records = kinds[kind](copy.path if copy else file, FIELDS.get(kind, "") if field is None else field, into)
     records.copy = copy
     return records
 
@@ -93,10 +93,10 @@ class Records:
 
     def fingerprint(self, start: int, stop: int) -> str:
         """Return the SHA-256 fingerprint of some records."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for record in self.read(start, stop):
-            found.update(repr(record.content).encode(errors="surrogatepass") + b"\n")
-        return found.hexdigest()
+            digest.update(repr(record.content).encode(errors="surrogatepass") + b"\n")
+        return digest.hexdigest()
 
     def record(self, line: str, number: int) -> Record:
         """Return the record of line `number`; raise `InputError` if the text is not where it should be."""
@@ -186,10 +186,10 @@ class ParquetRecords(Records):
             place += len(batch)
 
     def fingerprint(self, start: int, stop: int) -> str:
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for record in self.read(start, stop):
-            found.update(record.content.serialize())
-        return found.hexdigest()
+            digest.update(record.content.serialize())
+        return digest.hexdigest()
 
     def result(self, record: Record, result: str) -> tuple[Any, str]:
         return record.content, result

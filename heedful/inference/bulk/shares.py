@@ -139,9 +139,9 @@ class Bulk:
         """Return whether a share is finished, and fits."""
         if not (manifest.is_file() and path.is_file()):
             return False
-        found = read_json(manifest)
-        fits = isinstance(found, dict) and {name: found.get(name) for name in wanted} == wanted
-        return fits and found.get("output") == file_hash(path)
+        content = read_json(manifest)
+        fits = isinstance(content, dict) and {name: content.get(name) for name in wanted} == wanted
+        return fits and content.get("output") == file_hash(path)
 
     def _write(self, path: Path, start: int, stop: int, translate: Callable[..., Any]) -> None:
         """Translate the records from `start` to `stop` into a file that exists only when all are written."""

@@ -55,8 +55,8 @@ def contents_of(
     weights = read_with_checksum(path)[0]
     parameters = count_elements(path)
     kind = kind or ("int8" if parameters > LARGE else "float16")
-    most = EARLIER_BYTES // max(parameters, 1) if checkpoints is None else checkpoints
-    earlier = earlier_checkpoints(run, most)
+    max_checkpoints = EARLIER_BYTES // max(parameters, 1) if checkpoints is None else checkpoints
+    earlier = earlier_checkpoints(run, max_checkpoints)
     arrays = [one.read() for one in earlier]
     packed = [pack({name: one[name] for name in weights}, "int8") for one in arrays] + [pack(weights, kind)]
     description = describe(run, [one.update for one in earlier], examples)
@@ -123,11 +123,11 @@ def _of_training(run):
     }  # fmt: skip
 
 
-def thinned(entries: Sequence[Any], most: int) -> list[Any]:
-    """Return at most `most` entries, evenly spaced, the first and the last among them."""
-    if len(entries) <= most:
+def thinned(entries: Sequence[Any], max_count: int) -> list[Any]:
+    """Return at most `max_count` entries, evenly spaced, the first and the last among them."""
+    if len(entries) <= max_count:
         return list(entries)
-    return [entries[index] for index in np.linspace(0, len(entries) - 1, most).round().astype(int)]
+    return [entries[index] for index in np.linspace(0, len(entries) - 1, max_count).round().astype(int)]
 
 
 def best_update(run: Run) -> int:
@@ -146,15 +146,15 @@ class EarlierCheckpoint(NamedTuple):
     read: Callable[[], dict[str, np.ndarray]]
 
 
-def earlier_checkpoints(run: Run, most: int) -> list[EarlierCheckpoint]:
-    """Return at most `most` earlier states, oldest first: snapshots, and the last checkpoints."""
-    found = {int(path.stem): functools.partial(run.snapshots.read, path) for path in run.snapshots.paths()}
+def earlier_checkpoints(run: Run, max_count: int) -> list[EarlierCheckpoint]:
+    """Return at most `max_count` earlier states, oldest first: snapshots, and the last checkpoints."""
+    readers = {int(path.stem): functools.partial(run.snapshots.read, path) for path in run.snapshots.paths()}
     for path in run.checkpoints.paths():
-        found.setdefault(int(path.stem), functools.partial(_weights_of_state, run, path))
+        readers.setdefault(int(path.stem), functools.partial(_weights_of_state, run, path))
     best = best_update(run)
-    updates = [update for update in sorted(found) if update != best]
-    chosen = thinned(updates, most) if most > 1 else updates[:most]
-    return [EarlierCheckpoint(update, found[update]) for update in chosen]
+    updates = [update for update in sorted(readers) if update != best]
+    chosen = thinned(updates, max_count) if max_count > 1 else updates[:max_count]
+    return [EarlierCheckpoint(update, readers[update]) for update in chosen]
 
 
 def _weights_of_state(run, path):

@@ -119,9 +119,9 @@ class PageModel:
         Raises:
             InputError: see `look`; or the beam is too wide.
         """
-        most = min(WIDTH, self.reader.vocabularies[1] // 2)
-        if not 1 <= width <= most:
-            raise InputError(f"The field 'width' must be from 1 to {most}.")
+        max_width = min(WIDTH, self.reader.vocabularies[1] // 2)
+        if not 1 <= width <= max_width:
+            raise InputError(f"The field 'width' must be from 1 to {max_width}.")
         if not self.run.task.writes:
             yield {"ids": self._chosen(source, off, checkpoint)}
             return

@@ -59,5 +59,5 @@ def rounded(weights: Mapping[str, np.ndarray], kind: WeightType) -> dict[str, np
 
 def to_half(array: np.ndarray) -> np.ndarray:
     """Return a float32 array as float16; numbers beyond its range become its largest."""
-    most = np.finfo(np.float16).max
-    return np.clip(array, -most, most).astype(np.float16)
+    largest = np.finfo(np.float16).max
+    return np.clip(array, -largest, largest).astype(np.float16)

@@ -27,11 +27,11 @@ def largest_difference(run: Run, weights: Mapping[str, np.ndarray], kind: Weight
     read = next(iter(inputs.values())) if "target" not in inputs else inputs["target"]
     model = run.build_model()
     program = backend.compiled(lambda batch: model(batch), model, brief=True)
-    found = []
+    probabilities = []
     for arrays in (weights, rounded(weights, kind)):
         load_weights(model, arrays, run.path)
-        found.append(_probabilities(np.asarray(backend.to_numpy(program(inputs)), np.float32)))
-    difference = np.abs(found[0] - found[1]).max(axis=-1)
+        probabilities.append(_probabilities(np.asarray(backend.to_numpy(program(inputs)), np.float32)))
+    difference = np.abs(probabilities[0] - probabilities[1]).max(axis=-1)
     return float(difference.max() if difference.ndim == 1 else difference[read != 0].max())
 
 
@@ -45,8 +45,8 @@ def _inputs(run, texts) -> dict[str, np.ndarray]:
                 "target": _batch([[START_ID, *sample["target"]] for sample in samples]),
             }
     elif texts:
-        most = run.config.model.max_length
-        ids = [_with_masks(run, text)[: most - 2] for text in texts]
+        max_length = run.config.model.max_length
+        ids = [_with_masks(run, text)[: max_length - 2] for text in texts]
         return {"ids": _batch([[START_ID, *row, END_ID] for row in ids])}
     length = min(RANDOM_LENGTH, run.config.model.max_length - 2)
     batch = run.task.random_batch(run, np.random.default_rng(0), RANDOM_ROWS, length)

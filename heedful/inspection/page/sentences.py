@@ -36,22 +36,22 @@ def _shown_texts(run):
     return [sample.get("text") or sample.get("prompt", "") for sample in samples]
 
 
-def scored_sentences(run: Run, most: int = SENTENCES) -> dict[str, Any] | None:
+def scored_sentences(run: Run, max_sentences: int = SENTENCES) -> dict[str, Any] | None:
     """Return the run's test text with what the run wrote, or None if it was not scored or is not on this machine.
 
     Each row has source, reference, written, and chrF from 0 to 100 (a classifier: 100 if the label is right). Of a
-    longer text the `most` rows with the lowest chrF are kept.
+    longer text the `max_sentences` rows with the lowest chrF are kept.
     """
     try:
         corpus = run.task.text_to_score(text_to_show(run))
     except InputError:
         return None
-    found = [
+    entries = [
         scores for scores in read(run) if scores.get("data_fingerprint") == corpus.fingerprint and "outputs" in scores
     ]
-    if not found or not (run.path / f"{found[-1]['outputs']}.txt").is_file():
+    if not entries or not (run.path / f"{entries[-1]['outputs']}.txt").is_file():
         return None
-    text = plain_file(run.path, f"{found[-1]['outputs']}.txt").read_text(encoding="utf-8")
+    text = plain_file(run.path, f"{entries[-1]['outputs']}.txt").read_text(encoding="utf-8")
     written, items = text.split("\n")[:-1], list(corpus)
     if len(written) != len(items):
         return None
@@ -62,7 +62,7 @@ def scored_sentences(run: Run, most: int = SENTENCES) -> dict[str, Any] | None:
         {"source": source, "reference": reference, "written": hypothesis, "chrf": score}
         for (source, reference), hypothesis, score in zip(pairs, written, _chrf(run, written, pairs), strict=True)
     ]
-    kept = sorted(rows, key=lambda row: row["chrf"])[:most]
+    kept = sorted(rows, key=lambda row: row["chrf"])[:max_sentences]
     return {"data": corpus.name, "total": len(rows), "rows": kept}
 
 

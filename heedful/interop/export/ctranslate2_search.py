@@ -139,8 +139,8 @@ class CTranslate2Search:
         if prefixes:
             options["target_prefix"] = [[tokenizer.lookup(token) for token in prefix] for prefix in prefixes]
         spelled = [[self.run.source_tokenizer.lookup(token) for token in ids] for ids in sources]
-        found = (self.translator or self._new_translator()).translate_batch(spelled, **options)
-        return [self._candidates(result, own, max(limits)) for result, own in zip(found, limits, strict=True)]
+        results = (self.translator or self._new_translator()).translate_batch(spelled, **options)
+        return [self._candidates(result, own, max(limits)) for result, own in zip(results, limits, strict=True)]
 
     def _candidates(self, result, own_limit, limit):
         """Return the `Candidate`s of a result of up to `limit` tokens, best first; greedy ones end at `own_limit`."""
@@ -148,8 +148,8 @@ class CTranslate2Search:
         if not result.scores:
             return [Candidate(ids[:own_limit], 0.0) for ids in texts]
         pairs = zip(texts, result.scores, strict=True)
-        found = [Candidate(ids, self._normalised(score, len(ids), limit)) for ids, score in pairs]
-        return sorted(found, key=lambda candidate: -candidate.score)
+        candidates = [Candidate(ids, self._normalised(score, len(ids), limit)) for ids, score in pairs]
+        return sorted(candidates, key=lambda candidate: -candidate.score)
 
     def _normalised(self, score, length, limit):
         """Return a score normalised by the length with the end token, if any, which CTranslate2 leaves out."""

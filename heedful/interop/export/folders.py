@@ -18,8 +18,8 @@ PARITY = "parity.json"  # file with the comparison of both engines
 def exported_weights(folder: Path) -> str | None:
     """Return the fingerprint of the weights from which a model was exported, or None if it is unknown."""
     path = Path(folder) / ORIGIN
-    found = read_json(path) if path.is_file() else None
-    return found.get("weights") if isinstance(found, dict) else None
+    origin = read_json(path) if path.is_file() else None
+    return origin.get("weights") if isinstance(origin, dict) else None
 
 
 def write_origin(folder: Path, run: Run) -> None:
@@ -27,10 +27,10 @@ def write_origin(folder: Path, run: Run) -> None:
     (folder / ORIGIN).write_text(json.dumps({"weights": run.weights_fingerprint()}) + "\n", encoding="utf-8")
 
 
-def refuse_foreign(folder: Path, own: tuple[str, ...]) -> None:
-    """Raise `InputError` if a folder has files that no export wrote; `own` are shell patterns of its own names."""
+def refuse_foreign(folder: Path, patterns: tuple[str, ...]) -> None:
+    """Raise `InputError` if a folder has files that no export wrote; `patterns` are those of its names."""
     names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-    foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in own)]
+    foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
     if names and (foreign or exported_weights(folder) is None):
         raise InputError(
             f"{folder} holds {(foreign or names)[0]}, which heedful has not exported: choose another folder."
@@ -44,14 +44,14 @@ def move(exported: Path, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(folder: Path, own: tuple[str, ...], ending: str = "tried") -> Iterator[Path]:
+def replacing(folder: Path, patterns: tuple[str, ...], ending: str = "tried") -> Iterator[Path]:
     """Yield an empty folder to write to; without an error it then replaces `folder`, which stays as it is otherwise.
 
     Raises:
         InputError: `folder` has files that no export wrote, see `refuse_foreign`.
     """
     folder = Path(folder).resolve()  # "." has no name for a sibling folder
-    refuse_foreign(folder, own)
+    refuse_foreign(folder, patterns)
     aside = folder.with_name(f".{folder.name}.{ending}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)

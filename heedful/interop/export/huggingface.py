@@ -103,21 +103,21 @@ def generation_config(run: "Run") -> dict[str, Any]:
     Only greedy search is the same on both sides: beams end and are scored by rules of their own there.
     """
     decode = run.config.decode
-    found: dict[str, Any] = {"pad_token_id": PAD_ID, "bos_token_id": START_ID, "eos_token_id": END_ID}
-    found |= decode.called_in("transformers") | {"suppress_tokens": never_written_ids(run)}
+    config: dict[str, Any] = {"pad_token_id": PAD_ID, "bos_token_id": START_ID, "eos_token_id": END_ID}
+    config |= decode.called_in("transformers") | {"suppress_tokens": never_written_ids(run)}
     if decode.beam_size > 1:
-        found["early_stopping"] = False
+        config["early_stopping"] = False
     else:
-        del found["length_penalty"]
+        del config["length_penalty"]
     if run.task.translates:
         longest = min(decode.max_length or run.config.model.max_length, run.config.model.max_length)
-        found |= {"decoder_start_token_id": START_ID, "max_length": longest + 1}  # with the start
+        config |= {"decoder_start_token_id": START_ID, "max_length": longest + 1}  # with the start
         if run.target_tokenizer.prefix_ids:
-            found["forced_bos_token_id"] = run.target_tokenizer.prefix_ids[0]
-    elif written := found.pop("max_length"):
-        found["max_new_tokens"] = written
+            config["forced_bos_token_id"] = run.target_tokenizer.prefix_ids[0]
+    elif written := config.pop("max_length"):
+        config["max_new_tokens"] = written
     unset = {"min_new_tokens": 0, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_p": 0.0}
-    return {name: value for name, value in found.items() if name not in unset or value != unset[name]}
+    return {name: value for name, value in config.items() if name not in unset or value != unset[name]}
 
 
 def _write_tokenizer(run, tokenizer, folder):

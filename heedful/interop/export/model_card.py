@@ -37,14 +37,14 @@ names = [output.name for output in decoder.get_outputs()]
 caches = {one.name: (1, one.shape[1], 0, one.shape[3]) for one in decoder.get_inputs() if "past" in one.name}
 
 
-def translate(text, most=100):
+def translate(text, max_tokens=100):
     ids = np.array([source.encode(text).ids], np.int64)
     mask = np.ones_like(ids)
     [memory] = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
     inputs = {"encoder_attention_mask": mask, "encoder_hidden_states": memory}
     inputs |= {name: np.zeros(shape, np.float32) for name, shape in caches.items()}
     token, written = target.token_to_id("[START]"), []
-    for step in range(most):
+    for step in range(max_tokens):
         inputs |= {"input_ids": np.array([[token]], np.int64), "use_cache_branch": np.array([step > 0])}
         outputs = dict(zip(names, decoder.run(names, inputs)))
         logits = outputs.pop("logits")[0, -1]

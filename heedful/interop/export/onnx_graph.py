@@ -119,9 +119,9 @@ class Layers:
 
     def dense(self, name: str, x: str) -> str:
         """Multiply with a kernel, and add the bias if there is one."""
-        found = self.op("MatMul", x, self.graph.weight(f"{name}/kernel"))
+        product = self.op("MatMul", x, self.graph.weight(f"{name}/kernel"))
         has_bias = self.graph.has(f"{name}/bias")
-        return self.op("Add", found, self.graph.weight(f"{name}/bias")) if has_bias else found
+        return self.op("Add", product, self.graph.weight(f"{name}/bias")) if has_bias else product
 
     def norm(self, name: str, x: str) -> str:
         """Apply a layer norm or an RMS norm."""

@@ -231,8 +231,8 @@ def _convolved(blocks, x):
                       blocks.constant([1]))
             for i in range(width)
         ]  # fmt: skip
-        found = blocks.dense(f"convolutions/width_{width}", blocks.op("Concat", *windows, axis=-1))
-        total = blocks.op("Add", total, blocks.activation("gelu", found))
+        convolved = blocks.dense(f"convolutions/width_{width}", blocks.op("Concat", *windows, axis=-1))
+        total = blocks.op("Add", total, blocks.activation("gelu", convolved))
     return total
 
 

@@ -52,24 +52,26 @@ class Session:
         names = [output.name for output in model.get_outputs()]
         return dict(zip(names, model.run(names, inputs), strict=True))
 
-    def translate(self, sources: Sequence[Sequence[int]], most: int, prefix: Sequence[int] = ()) -> list[list[int]]:
-        """Return greedy translations of source ids, end token included, of at most `most` tokens, `prefix` first."""
-        found: list[list[int]] = []
+    def translate(
+        self, sources: Sequence[Sequence[int]], max_tokens: int, prefix: Sequence[int] = ()
+    ) -> list[list[int]]:
+        """Return greedy translations of source ids, of at most `max_tokens` with the end token, `prefix` first."""
+        written: list[list[int]] = []
         began = time.monotonic()
         for start in range(0, len(sources), BATCH):
             ids, mask = padded(sources[start : start + BATCH])
             memory = self.run("encoder_model", {"input_ids": ids, "attention_mask": mask})["last_hidden_state"]
             fixed = {"encoder_attention_mask": mask, "encoder_hidden_states": memory}
             begun = np.full((len(ids), 1), START_ID, np.int64)
-            found += self._write("decoder_model_merged", begun, fixed, most, prefix)
+            written += self._write("decoder_model_merged", begun, fixed, max_tokens, prefix)
         self.seconds += time.monotonic() - began
-        self.tokens += sum(len(ids) + 1 for ids in found)
-        return found
+        self.tokens += sum(len(ids) + 1 for ids in written)
+        return written
 
-    def continue_text(self, prompt: Sequence[int], most: int) -> list[int]:
-        """Return the greedy continuation of prompt ids, of at most `most` tokens."""
+    def continue_text(self, prompt: Sequence[int], max_tokens: int) -> list[int]:
+        """Return the greedy continuation of prompt ids, of at most `max_tokens` tokens."""
         ids = np.array([prompt], np.int64)
-        return self._write("model", ids, {"attention_mask": np.ones_like(ids)}, most)[0]
+        return self._write("model", ids, {"attention_mask": np.ones_like(ids)}, max_tokens)[0]
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """Return the output of an encoder for one text."""
@@ -77,12 +79,12 @@ class Session:
         [output] = self.run("model", {"input_ids": array, "attention_mask": np.ones_like(array)}).values()
         return output
 
-    def _write(self, name, ids, fixed, most, prefix=()):
-        """Write `prefix` after `ids` (B, T), then the most likely tokens, until the end token or `most` in all."""
+    def _write(self, name, ids, fixed, max_tokens, prefix=()):
+        """Write `prefix` after `ids` (B, T), then the likeliest tokens, until the end token or `max_tokens` in all."""
         rows: list[list[int]] = [[] for _ in ids]
         running = np.ones(len(ids), bool)
         past = self._empty_caches(name, len(ids))
-        for step in range(most):
+        for step in range(max_tokens):
             inputs = fixed | {"input_ids": ids} | past
             if "encoder_hidden_states" in fixed:
                 inputs["use_cache_branch"] = np.array([step > 0])

@@ -48,9 +48,9 @@ def import_archive(source: str | Path, path: str | Path, tokenizers: Sequence[st
     sizes = find_task(name).vocabulary_sizes(model)
     if len(loaded) not in (1, len(sizes)):
         raise InputError(f"A run of task {name!r} has {len(sizes)} tokenizers at most, not {len(loaded)}.")
-    found = [len(tokenizer) for tokenizer in (loaded * len(sizes) if len(loaded) == 1 else loaded)]
-    if found != sizes:
-        raise InputError(f"{source} has vocabularies of {sizes} entries, the tokenizers have {found}.")
+    tokenizer_sizes = [len(tokenizer) for tokenizer in (loaded * len(sizes) if len(loaded) == 1 else loaded)]
+    if tokenizer_sizes != sizes:
+        raise InputError(f"{source} has vocabularies of {sizes} entries, the tokenizers have {tokenizer_sizes}.")
     config = Config(
         task=name,
         name=Path(path).name,

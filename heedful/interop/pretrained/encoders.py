@@ -180,12 +180,12 @@ class EncoderLayout:
 
     def _options(self, folder, labels, head):
         """Return the `ModelConfig` of a folder."""
-        own = {name: folder.setting(theirs) for name, theirs in self.settings.items() if theirs in folder.config}
-        own |= {"activation": read_activation(folder, self.settings["activation"])}
-        own["max_length"] = folder.setting(self.settings["max_length"]) - self.skipped
+        options = {name: folder.setting(theirs) for name, theirs in self.settings.items() if theirs in folder.config}
+        options |= {"activation": read_activation(folder, self.settings["activation"])}
+        options["max_length"] = folder.setting(self.settings["max_length"]) - self.skipped
         tie = "target" if folder.setting("tie_word_embeddings", True) or labels or not head else "none"
         return model_config(
-            **{"norm_epsilon": 1e-12, "attention_dropout": 0.1} | own, norm_position="post", positions="learned",
+            **{"norm_epsilon": 1e-12, "attention_dropout": 0.1} | options, norm_position="post", positions="learned",
             embedding_norm=True, embedding_scale=False, output_bias=not labels, tie=tie,
             untrained_head=not head, pooling="first" if labels else "mean",
             pooler_activation=self.hidden_activation,
@@ -195,7 +195,7 @@ class EncoderLayout:
         """Return the mappings of the encoder."""
         width, stemmed = model.d_model, self._embeddings(stem)
         kinds = Named(f"{stemmed}token_type_embeddings.weight", (segments, width)) if self.segments else None
-        found = [
+        mappings = [
             same("embedding/embeddings", f"{stemmed}word_embeddings.weight", size, width),
             positions("text_input/positions/embeddings", f"{stemmed}position_embeddings.weight", model.max_length,
                       width, self.skipped, kinds),
@@ -204,13 +204,13 @@ class EncoderLayout:
         for index in range(model.num_layers):
             ours = f"encoder/block_{index}"
             names = self.block.of(stem, index)
-            found += joined(f"{ours}/self_attention/query_key_value", names.parts, width, [width] * 3)
-            found += linear(f"{ours}/self_attention/output", names.output, width, width)
-            found += norm(f"{ours}/self_attention_residual/norm", names.attention_norm, width)
-            found += linear(f"{ours}/feed_forward/inner", names.inner, width, model.d_ff)
-            found += linear(f"{ours}/feed_forward/outer", names.outer, model.d_ff, width)
-            found += norm(f"{ours}/feed_forward_residual/norm", names.norm, width)
-        return found
+            mappings += joined(f"{ours}/self_attention/query_key_value", names.parts, width, [width] * 3)
+            mappings += linear(f"{ours}/self_attention/output", names.output, width, width)
+            mappings += norm(f"{ours}/self_attention_residual/norm", names.attention_norm, width)
+            mappings += linear(f"{ours}/feed_forward/inner", names.inner, width, model.d_ff)
+            mappings += linear(f"{ours}/feed_forward/outer", names.outer, model.d_ff, width)
+            mappings += norm(f"{ours}/feed_forward_residual/norm", names.norm, width)
+        return mappings
 
     def _head(self, model, labels, head, size, tied=None) -> list[WeightMapping]:
         """Return the mappings of the head; a bare encoder has none."""

@@ -117,8 +117,8 @@ class Tensors:
 
     def alike(self, *names: str) -> bool:
         """Return whether those of the named tensors that exist are equal."""
-        found = [self._left[name] for name in names if name in self._left]
-        return all(np.array_equal(found[0], other) for other in found[1:])
+        arrays = [self._left[name] for name in names if name in self._left]
+        return all(np.array_equal(arrays[0], other) for other in arrays[1:])
 
     def rename(self, ends: Mapping[str, str]) -> None:
         """Give tensors whose names have one of these endings the other one: a dict from old to new endings."""

@@ -70,10 +70,10 @@ class LanguageModelLayout:
     def misfits(self, config: Config, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
         """Return the settings of a run that this class cannot express, and why."""
         biases = [weights.get(f"{table}/bias", np.zeros(1)) for table in ("embedding", "output_projection")]
-        found = self.engine.misfits(config.model)
+        reasons = self.engine.misfits(config.model)
         if not all(np.isin(bias, (0, NEVER_WRITTEN)).all() for bias in biases):
-            found["model.output_bias = true"] = f"{self.name} has no bias of the logits"
-        return found
+            reasons["model.output_bias = true"] = f"{self.name} has no bias of the logits"
+        return reasons
 
     def _settings(self, tied, size) -> dict:
         return {
@@ -83,10 +83,10 @@ class LanguageModelLayout:
 
     def _tables(self, model, table, size) -> list[WeightMapping]:
         """Return the mappings of the tables of input and output."""
-        found = [same("embedding/embeddings", table, size, model.d_model)]
+        mappings = [same("embedding/embeddings", table, size, model.d_model)]
         if model.tie == "none":
-            found.append(same("output_projection/embeddings", "lm_head.weight", size, model.d_model))
-        return found
+            mappings.append(same("output_projection/embeddings", "lm_head.weight", size, model.d_model))
+        return mappings
 
 
 class GPT2(LanguageModelLayout):
@@ -126,24 +126,24 @@ class GPT2(LanguageModelLayout):
 
     def _mappings(self, model, stem, size) -> list[WeightMapping]:
         width = model.d_model
-        found = [
+        mappings = [
             *self._tables(model, f"{stem}wte.weight", size),
             positions("text_input/positions/embeddings", f"{stem}wpe.weight", model.max_length, width),
             *norm("decoder/final_norm", f"{stem}ln_f", width),
         ]
         for index in range(model.num_layers):
             theirs, ours = f"{stem}h.{index}", f"decoder/block_{index}"
-            found += norm(f"{ours}/self_attention_residual/norm", f"{theirs}.ln_1", width)
-            found += norm(f"{ours}/feed_forward_residual/norm", f"{theirs}.ln_2", width)
+            mappings += norm(f"{ours}/self_attention_residual/norm", f"{theirs}.ln_1", width)
+            mappings += norm(f"{ours}/feed_forward_residual/norm", f"{theirs}.ln_2", width)
             for part, our_part, inputs, outputs in (
                 ("attn.c_attn", "self_attention/query_key_value", width, 3 * width),
                 ("attn.c_proj", "self_attention/output", width, width),
                 ("mlp.c_fc", "feed_forward/inner", width, model.d_ff),
                 ("mlp.c_proj", "feed_forward/outer", model.d_ff, width),
             ):
-                found.append(same(f"{ours}/{our_part}/kernel", f"{theirs}.{part}.weight", inputs, outputs))
-                found.append(same(f"{ours}/{our_part}/bias", f"{theirs}.{part}.bias", outputs))
-        return found
+                mappings.append(same(f"{ours}/{our_part}/kernel", f"{theirs}.{part}.weight", inputs, outputs))
+                mappings.append(same(f"{ours}/{our_part}/bias", f"{theirs}.{part}.bias", outputs))
+        return mappings
 
 
 class Llama(LanguageModelLayout):
@@ -200,22 +200,24 @@ class Llama(LanguageModelLayout):
     def _mappings(self, model, stem, size) -> list[WeightMapping]:
         width, head = model.d_model, model.head_dim or model.d_model // model.num_heads
         inner, keys = model.num_heads * head, (model.num_kv_heads or model.num_heads) * head
-        found = [
+        mappings = [
             *self._tables(model, f"{stem}embed_tokens.weight", size),
             *norm("decoder/final_norm", f"{stem}norm", width, rms=True),
         ]
         for index in range(model.num_layers):
             theirs, ours = f"{stem}layers.{index}", f"decoder/block_{index}"
             parts = [f"{theirs}.self_attn.{part}_proj" for part in "qkv"]
-            found += joined(f"{ours}/self_attention/query_key_value", parts, width, [inner, keys, keys], model.bias)
-            found += linear(f"{ours}/self_attention/output", f"{theirs}.self_attn.o_proj", inner, width, model.bias)
-            found += norm(f"{ours}/self_attention_residual/norm", f"{theirs}.input_layernorm", width, rms=True)
+            mappings += joined(f"{ours}/self_attention/query_key_value", parts, width, [inner, keys, keys], model.bias)
+            mappings += linear(f"{ours}/self_attention/output", f"{theirs}.self_attn.o_proj", inner, width, model.bias)
+            mappings += norm(f"{ours}/self_attention_residual/norm", f"{theirs}.input_layernorm", width, rms=True)
             for part, our_part in (("gate_proj", "inner"), ("up_proj", "gate")):
                 own = f"{ours}/feed_forward/{our_part}"
-                found += linear(own, f"{theirs}.mlp.{part}", width, model.d_ff, model.bias)
-            found += linear(f"{ours}/feed_forward/outer", f"{theirs}.mlp.down_proj", model.d_ff, width, model.bias)
-            found += norm(f"{ours}/feed_forward_residual/norm", f"{theirs}.post_attention_layernorm", width, rms=True)
-        return found
+                mappings += linear(own, f"{theirs}.mlp.{part}", width, model.d_ff, model.bias)
+            mappings += linear(f"{ours}/feed_forward/outer", f"{theirs}.mlp.down_proj", model.d_ff, width, model.bias)
+            mappings += norm(
+                f"{ours}/feed_forward_residual/norm", f"{theirs}.post_attention_layernorm", width, rms=True
+            )
+        return mappings
 
 
 def _special_tokens(folder, starts):

@@ -96,15 +96,15 @@ def with_full_heads(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> di
         heads = array[..., first:].reshape(*array.shape[:-1], -1, size)
         return np.concatenate([array[..., :first], np.repeat(heads, groups, -2).reshape(*array.shape[:-1], -1)], -1)
 
-    found = {}
+    full = {}
     for name, array in weights.items():
         if "/query_key_value/" in name:
-            found[name] = widened(array, kept)
+            full[name] = widened(array, kept)
         elif "/key_value/" in name:
-            found[name] = widened(array, 0)
+            full[name] = widened(array, 0)
         else:
-            found[name] = array
-    return found
+            full[name] = array
+    return full
 
 
 def without_scale(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> tuple[bool, dict[str, np.ndarray]]:
@@ -138,12 +138,12 @@ def sines_first(model: Any, weights: Any) -> Any:
     """
     order = np.concatenate([np.arange(0, model.d_model, 2), np.arange(1, model.d_model, 2)])
     written = ("/self_attention/output/", "/cross_attention/output/", "/feed_forward/outer/")
-    found = {}
+    reordered = {}
     for name, array in weights.items():
         if name.endswith(("/embeddings", "/gamma", "/beta")) or any(part in name for part in written):
-            found[name] = array[..., order]
+            reordered[name] = array[..., order]
         elif name.endswith("/kernel"):
-            found[name] = array[order]
+            reordered[name] = array[order]
         else:
-            found[name] = array
-    return found
+            reordered[name] = array
+    return reordered

@@ -184,32 +184,32 @@ class TranslatorLayout:
 
     def _mappings(self, model, sizes, shared, tables) -> list[WeightMapping]:
         """Return the mappings of all weights; with `tables`, those of positions too."""
-        width, found = model.d_model, []
+        width, mappings = model.d_model, []
         tied = model.tie in ("target", "all")
         head = "target_embedding" if tied else "output_projection"
         if shared:
-            found.append(same("target_embedding/embeddings", _SHARED, sizes[1], width))
+            mappings.append(same("target_embedding/embeddings", _SHARED, sizes[1], width))
         else:
-            found += [
+            mappings += [
                 same("source_embedding/embeddings", "model.encoder.embed_tokens.weight", sizes[0], width),
                 same("target_embedding/embeddings", "model.decoder.embed_tokens.weight", sizes[1], width),
             ]
         if not tied:
-            found.append(same("output_projection/embeddings", "lm_head.weight", sizes[1], width))
-        found.append(reshaped(same(f"{head}/bias", "final_logits_bias", sizes[1]), 1, sizes[1]))
+            mappings.append(same("output_projection/embeddings", "lm_head.weight", sizes[1], width))
+        mappings.append(reshaped(same(f"{head}/bias", "final_logits_bias", sizes[1]), 1, sizes[1]))
         for side, text in (("encoder", "source"), ("decoder", "target")):
             if tables:
                 theirs = f"model.{side}.embed_positions.weight"
-                found.append(
+                mappings.append(
                     positions(f"{text}_input/positions/embeddings", theirs, model.max_length, width, self.skipped)
                 )
             if self.embedding_norm:
-                found += norm(f"{text}_input/norm", f"model.{side}.layernorm_embedding", width)
+                mappings += norm(f"{text}_input/norm", f"model.{side}.layernorm_embedding", width)
             if self.norm_position == "pre":
-                found += norm(f"{side}/final_norm", f"model.{side}.layer_norm", width)
+                mappings += norm(f"{side}/final_norm", f"model.{side}.layer_norm", width)
             for index in range(model.num_layers):
-                found += _block(f"{side}/block_{index}", f"model.{side}.layers.{index}", width, model.d_ff)
-        return found
+                mappings += _block(f"{side}/block_{index}", f"model.{side}.layers.{index}", width, model.d_ff)
+        return mappings
 
     def _drop_copies(self, tensors, shared, tied):
         """Drop copies of tied tables; some folders have only one of them, under a name of its own."""
@@ -223,7 +223,7 @@ class TranslatorLayout:
 
 def _block(ours, theirs, width, inner):
     """Return the mappings of a block; one of a decoder has cross-attention."""
-    found = [
+    mappings = [
         *joined(f"{ours}/self_attention/query_key_value", [f"{theirs}.self_attn.{part}_proj" for part in "qkv"],
                 width, [width] * 3),
         *linear(f"{ours}/self_attention/output", f"{theirs}.self_attn.out_proj", width, width),
@@ -234,12 +234,12 @@ def _block(ours, theirs, width, inner):
     ]  # fmt: skip
     if ours.startswith("decoder/"):
         cross = f"{theirs}.encoder_attn"
-        found += linear(f"{ours}/cross_attention/query", f"{cross}.q_proj", width, width)
+        mappings += linear(f"{ours}/cross_attention/query", f"{cross}.q_proj", width, width)
         parts = [f"{cross}.k_proj", f"{cross}.v_proj"]
-        found += joined(f"{ours}/cross_attention/key_value", parts, width, [width] * 2)
-        found += linear(f"{ours}/cross_attention/output", f"{cross}.out_proj", width, width)
-        found += norm(f"{ours}/cross_attention_residual/norm", f"{cross}_layer_norm", width)
-    return found
+        mappings += joined(f"{ours}/cross_attention/key_value", parts, width, [width] * 2)
+        mappings += linear(f"{ours}/cross_attention/output", f"{cross}.out_proj", width, width)
+        mappings += norm(f"{ours}/cross_attention_residual/norm", f"{cross}_layer_norm", width)
+    return mappings
 
 
 def _special_names(folder):

@@ -151,11 +151,11 @@ def special_names(folder: Any, roles: Mapping[str, str], usual: Sequence[str]) -
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder.path / file).is_file():
             named |= folder.read_json(file)
-    found = {}
+    names = {}
     for (token, role), name in zip(roles.items(), usual, strict=True):
         value = named.get(role) or name
-        found[token] = value["content"] if isinstance(value, dict) else value
-    return found
+        names[token] = value["content"] if isinstance(value, dict) else value
+    return names
 
 
 def adds_start_token(folder: Any) -> bool:

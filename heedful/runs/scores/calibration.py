@@ -42,10 +42,10 @@ def best_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
             high = other
         else:
             low = one
-    found = float(np.exp((low + high) / 2))
+    temperature = float(np.exp((low + high) / 2))
     decided = logits > 0 if labels.ndim == 2 else logits.argmax(-1)
-    at_bound = not 1.01 * RANGE[0] < found < RANGE[1] / 1.01
-    return 1.0 if at_bound or np.array_equal(decided, labels) else found
+    at_bound = not 1.01 * RANGE[0] < temperature < RANGE[1] / 1.01
+    return 1.0 if at_bound or np.array_equal(decided, labels) else temperature
 
 
 def _loss(logits, labels):

@@ -134,22 +134,22 @@ def _on_common_text(runs):
     by_text = []
     for run in runs:
         now = run.weights_fingerprint()
-        found: dict[str, Any] = {}
+        scored: dict[str, Any] = {}
         for scores in read(run):
             if is_comparable(scores) and scores.get("weights_fingerprint") == now:
-                found.pop(scores["data_fingerprint"], None)  # so the newest is last
-                found[scores["data_fingerprint"]] = scores
-        if not found:
+                scored.pop(scores["data_fingerprint"], None)  # so the newest is last
+                scored[scores["data_fingerprint"]] = scores
+        if not scored:
             raise InputError(f"{run.path} has no scores of its current weights: heedful evaluate {run.path}")
-        by_text.append(found)
-    common = [text for text in by_text[0] if all(text in found for found in by_text[1:])]
+        by_text.append(scored)
+    common = [text for text in by_text[0] if all(text in scored for scored in by_text[1:])]
     if not common:
         texts = "; ".join(
-            f"{run.path}: {', '.join(scores['data'] for scores in found.values())}"
-            for run, found in zip(runs, by_text, strict=True)
+            f"{run.path}: {', '.join(scores['data'] for scores in scored.values())}"
+            for run, scored in zip(runs, by_text, strict=True)
         )
         raise InputError(f"The runs were not scored on the same text ({texts}).")
-    return [found[common[-1]] for found in by_text]
+    return [scored[common[-1]] for scored in by_text]
 
 
 def _require_same_settings(runs, chosen, metric):
@@ -187,10 +187,10 @@ def _with_defaults(scores):
 
 
 def _counts(run, scores, metric):
-    found = counts_of(run, scores)
-    if metric not in found:
-        raise InputError(f"{run.path} was scored by {', '.join(found)}, not by {metric!r}.")
-    units = found[metric]
+    counts = counts_of(run, scores)
+    if metric not in counts:
+        raise InputError(f"{run.path} was scored by {', '.join(counts)}, not by {metric!r}.")
+    units = counts[metric]
     if units.ndim != 2 or units.shape[1] != find_metric(metric).num_counts or not len(units):
         raise InputError(f"{run.path}: the counts of {metric!r} have the wrong shape {units.shape}.")
     return units

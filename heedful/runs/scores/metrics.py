@@ -50,8 +50,8 @@ class Metric:
 
 def text_metrics() -> dict[str, Metric]:
     """Return the metrics of translations by name."""
-    found = {name: find_metric(name) for name in metric_names()}
-    return {name: metric for name, metric in found.items() if metric.count_texts}
+    metrics = {name: find_metric(name) for name in metric_names()}
+    return {name: metric for name, metric in metrics.items() if metric.count_texts}
 
 
 def text_counts(
@@ -124,12 +124,12 @@ def chrf_counts(
     return np.array(rows, float)
 
 
-def ngram_counts(found: Counter, wanted: Counter) -> tuple[int, int, int]:
+def ngram_counts(hypothesis: Counter, wanted: Counter) -> tuple[int, int, int]:
     """Return the numbers of n-grams of a hypothesis and of its reference, and of those that match.
 
     As in sacrebleu, a hypothesis counts 0 if its reference has no n-gram of this order.
     """
-    return found.total() if wanted else 0, wanted.total(), (found & wanted).total()
+    return hypothesis.total() if wanted else 0, wanted.total(), (hypothesis & wanted).total()
 
 
 def mean_f_score(sums: np.ndarray, beta: float = 2.0) -> float:
@@ -137,10 +137,10 @@ def mean_f_score(sums: np.ndarray, beta: float = 2.0) -> float:
 
     Orders that hypothesis or reference lack are left out, as in sacrebleu.
     """
-    found, wanted, matches = sums.reshape(-1, 3)[(sums.reshape(-1, 3)[:, :2] > 0).all(axis=1)].T
+    predicted, wanted, matches = sums.reshape(-1, 3)[(sums.reshape(-1, 3)[:, :2] > 0).all(axis=1)].T
     if not matches.sum():
         return 0.0
-    precision, recall = (matches / found).mean(), (matches / wanted).mean()
+    precision, recall = (matches / predicted).mean(), (matches / wanted).mean()
     return float(100 * (1 + beta**2) * precision * recall / (beta**2 * precision + recall))
 
 

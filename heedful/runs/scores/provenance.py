@@ -83,10 +83,10 @@ def _write(run, corpus, scores, counts, texts):
 def read(run: Run) -> list[dict[str, Any]]:
     """Return all scores of a run, oldest first; `InputError` if the file holds no list of scores."""
     path = run.path / SCORES
-    found = read_json(plain_file(run.path, SCORES)) if path.exists() else []
-    if not isinstance(found, list) or not all(isinstance(scores, dict) for scores in found):
+    content = read_json(plain_file(run.path, SCORES)) if path.exists() else []
+    if not isinstance(content, list) or not all(isinstance(scores, dict) for scores in content):
         raise InputError(f"{path} is not a list of scores.")
-    return found
+    return content
 
 
 def newest_scores(run: Run) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def is_comparable(scores: Mapping[str, Any]) -> bool:
 
 def provenance(run: Run, corpus: Corpus, decode: DecodeConfig | None = None) -> dict[str, Any]:
     """Return the provenance of a score of a run on a text."""
-    found = {
+    facts = {
         "data": corpus.name,
         **({"licence": licence} if (licence := licence_of(run.config.data.corpus)) else {}),
         "data_fingerprint": corpus.fingerprint,
@@ -118,7 +118,7 @@ def provenance(run: Run, corpus: Corpus, decode: DecodeConfig | None = None) -> 
         "command": _command(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-    return found | ({"decode": dataclasses.asdict(decode)} if decode else {})
+    return facts | ({"decode": dataclasses.asdict(decode)} if decode else {})
 
 
 def hardware() -> str:

@@ -107,8 +107,8 @@ class Finding:
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as a dict for JSON; infinity and NaN become None."""
         measured, allowed = (x if math.isfinite(x) else None for x in (self.measured, self.allowed))
-        own = {"check": self.check.name, "passed": self.passed, "measured": measured, "allowed": allowed}
-        return own | {"details": self.details, "where": self.check.where}
+        result = {"check": self.check.name, "passed": self.passed, "measured": measured, "allowed": allowed}
+        return result | {"details": self.details, "where": self.check.where}
 
     def __str__(self) -> str:
         if self.passed:

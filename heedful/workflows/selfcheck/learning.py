@@ -56,14 +56,14 @@ def gradients(subject: Subject) -> tuple[Any, ...]:
     """Count trainable weights without a gradient, and frozen weights with one."""
     practice = subject.repeatable
     computed = practice.gradient([subject.batch], subject.batch["weights"].sum())
-    found = {
+    reached = {
         name_in_model(weight)
         for weight, gradient in zip(practice.objective.trainable_variables, computed, strict=True)
         if np.isfinite(gradient).all() and np.abs(gradient).max() > 0
     }
     names = {name_in_model(weight) for weight in practice.model.weights}
     frozen = {name for name in names if name.startswith(subject.frozen)}
-    wrong = sorted((names - frozen - found) | (frozen & found))
+    wrong = sorted((names - frozen - reached) | (frozen & reached))
     return len(wrong), 0, ", ".join(wrong[:3])
 
 
@@ -106,8 +106,8 @@ def loss_falls(subject: Subject) -> tuple[Any, ...]:
     moved = [name_in_model(weight) for weight, value in frozen if not np.array_equal(backend.to_numpy(weight), value)]
     if moved:
         return float("inf"), FALL, f"frozen weights moved: {', '.join(moved[:3])}"
-    least = _smoothed_entropy(subject)
-    return (last - least) / (first - least), FROZEN_FALL if subject.frozen else FALL
+    floor = _smoothed_entropy(subject)
+    return (last - floor) / (first - floor), FROZEN_FALL if subject.frozen else FALL
 
 
 def _smoothed_entropy(subject):

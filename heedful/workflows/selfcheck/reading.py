@@ -129,9 +129,9 @@ def attention(subject: Subject) -> tuple[Any, ...]:
     x = rng.normal(size=(2, 5, layer.d_model)).astype(np.float32)
     visible = np.tril(np.ones((5, 5), bool))
     compute = backend.compiled(lambda x, visible: layer(x, visible=visible), layer, brief=True)
-    found = np.asarray(backend.to_numpy(compute(x, visible[None, None])), np.float32)
+    computed = np.asarray(backend.to_numpy(compute(x, visible[None, None])), np.float32)
     wanted = _attend(layer, x, visible)
-    return _largest(found - wanted), subject.rounding(wanted)
+    return _largest(computed - wanted), subject.rounding(wanted)
 
 
 def _attend(layer: MultiHeadAttention, x, visible):

@@ -88,8 +88,8 @@ class _Search:
 
         The logits are those of one pass over the whole text; forbidden tokens have -inf.
         """
-        found = self.run()
-        for candidates in zip(*found, strict=True):
+        results = self.run()
+        for candidates in zip(*results, strict=True):
             written = [
                 [*candidate.ids, END_ID] if len(candidate.ids) < limit else candidate.ids
                 for candidate, limit in zip(candidates, self.limits, strict=True)

@@ -281,7 +281,7 @@ def _program_settings(decode: DecodeConfig) -> tuple[Any, ...]:
 
 
 def _parts(order: Sequence[int], lengths: Sequence[int], max_size: int, min_size: int) -> Iterator[Any]:
-    """Cut indices, longest source first, into parts of up to `max_size`, or at least `min_size` where lengths differ."""
+    """Cut indices, longest source first, into parts of up to `max_size`, at least `min_size` where lengths differ."""
     start = 0
     while start < len(order):
         size = max_size

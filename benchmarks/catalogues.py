@@ -32,8 +32,8 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     parts = {part: [] for part, _ in PARTS}
     for english, other in pairs.items():
-        place = int(hashlib.sha256(english.encode()).hexdigest()[:8], 16) / 16**8
-        parts[next(part for part, limit in PARTS if place < limit)].append((other, english))
+        fraction = int(hashlib.sha256(english.encode()).hexdigest()[:8], 16) / 16**8
+        parts[next(part for part, limit in PARTS if fraction < limit)].append((other, english))
     for part, lines in parts.items():
         for column, language in enumerate((options.language, "en")):
             with gzip.open(options.out / f"{part}.{language}.gz", "wt", encoding="utf-8") as file:

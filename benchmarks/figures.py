@@ -223,11 +223,13 @@ def page(results):
         commands = []
         for result in [result for result in results if result["section"] == section]:
             commands.append(f"- {result['what']}: `{result['command']}`")
-            place = result["machine"]["processor"]
+            processor = result["machine"]["processor"]
             share = result["cpu_over_wall"] or ""
             for figure in result["figures"]:
                 value = f"{shown(figure['value'])} {figure['unit']}".strip()
-                rows.append(f"| {result['what']} | {figure['name']} | {value} | {place} | {share} | {result['date']} |")
+                rows.append(
+                    f"| {result['what']} | {figure['name']} | {value} | {processor} | {share} | {result['date']} |"
+                )
         commands = "\n".join(dict.fromkeys(commands))
         parts.append(f"## {section}\n\n" + "\n".join(rows) + f"\n\nCommands:\n\n{commands}\n")
     lines = [f"- {described(one)}" for one in machines]

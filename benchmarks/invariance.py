@@ -34,9 +34,9 @@ def main():
     for name, beam_size in (("greedy", 1), ("beam 4", 4)):
         settings = {"beam_size": beam_size, "precision": options.precision}
         made = [translator.translate(lines, batch_size=size, **settings) for size in (64, 7, 1)]
-        shuffled = translator.translate([lines[place] for place in order], **settings)
+        shuffled = translator.translate([lines[index] for index in order], **settings)
         restored = dict(zip(order, shuffled, strict=True))
-        same = sum(len({*texts, restored[place]}) == 1 for place, texts in enumerate(zip(*made, strict=True)))
+        same = sum(len({*texts, restored[index]}) == 1 for index, texts in enumerate(zip(*made, strict=True)))
         summary.append(f"{name} {same} of {len(lines)}")
         print(f"{summary[-1]} identical for batches of 64, 7, 1 and shuffled", flush=True)
     print("identical translations: " + ", ".join(summary))

@@ -100,13 +100,13 @@ class Shared:
     def __init__(self):
         self._memory = mmap.mmap(-1, 64)
 
-    def write(self, place, value):
+    def write(self, index, value):
         """Store a number at `place`."""
-        struct.pack_into("d", self._memory, 8 * place, value)
+        struct.pack_into("d", self._memory, 8 * index, value)
 
-    def read(self, place):
+    def read(self, index):
         """Return the number at `place`."""
-        return struct.unpack_from("d", self._memory, 8 * place)[0]
+        return struct.unpack_from("d", self._memory, 8 * index)[0]
 
 
 UPDATES, SENT = range(2)

@@ -125,7 +125,7 @@ def _prepare_output():
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # file names may be any bytes
 
 
-def _show_warning(usual, shown, message, category, *place, **more):
+def _show_warning(usual, shown, message, category, *location, **more):
     """Print our own warnings as one line, without a source location; and one of JAX's for each program once."""
     if issubclass(category, InputWarning):
         print(f"heedful: warning: {message}", file=sys.stderr)
@@ -135,4 +135,4 @@ def _show_warning(usual, shown, message, category, *place, **more):
             print(f"heedful: warning: compiled programs are not kept: {reason}", file=sys.stderr)
         shown.add(CACHE_NOT_WRITTEN)
     else:
-        usual(message, category, *place, **more)
+        usual(message, category, *location, **more)

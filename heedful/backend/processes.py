@@ -153,10 +153,10 @@ def _wait_for_all():
     from jax._src.distributed import global_state  # the coordination service has no public interface
 
     client: Any = global_state.client
-    place = f"heedful/{next(_exchanges)}"
-    client.key_value_set(f"{place}/{process_index()}", "here")
+    barrier = f"heedful/{next(_exchanges)}"
+    client.key_value_set(f"{barrier}/{process_index()}", "here")
     for index in range(process_count()):
-        client.blocking_key_value_get(f"{place}/{index}", 1000 * LONGEST)
+        client.blocking_key_value_get(f"{barrier}/{index}", 1000 * LONGEST)
 
 
 @contextlib.contextmanager

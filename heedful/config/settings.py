@@ -53,17 +53,17 @@ def _overridden(table: dict[str, Any], arguments: Sequence[str]) -> Config:
     for flag, text in given:
         *sections, key = flag.removeprefix("--").split(".")
         kind: Any = Config
-        place = table
+        section_table = table
         for section in sections:
             kind = typing.get_type_hints(kind).get(section)
             if not dataclasses.is_dataclass(kind):
                 near = difflib.get_close_matches(flag.removeprefix("--"), meanings(), 1)
                 advice = f"did you mean --{near[0]}?" if near else f"the sections are {', '.join(_sections())}."
                 raise InputError(f"Unknown setting {flag}; {advice}")
-            place = place.setdefault(section, {})
+            section_table = section_table.setdefault(section, {})
         if (name := flag.removeprefix("--")) in RENAMED:
             raise InputError(f"{flag} is now called --{RENAMED[name]}.")
-        place[key] = _value(text, typing.get_type_hints(kind).get(key))
+        section_table[key] = _value(text, typing.get_type_hints(kind).get(key))
     return Config.from_table(table, "command line")
 
 

@@ -91,8 +91,8 @@ class BatchPlan:
     @property
     def padding_share(self) -> float:
         """Share of all source and target positions that are padding."""
-        places = sum(len(shape.rows) * (shape.source_length + shape.target_length) for shape in self.shapes)
-        return 1 - (self.source_lengths.sum() + self.target_lengths.sum()) / places
+        positions = sum(len(shape.rows) * (shape.source_length + shape.target_length) for shape in self.shapes)
+        return 1 - (self.source_lengths.sum() + self.target_lengths.sum()) / positions
 
     def one_pass(self) -> "Iterator[tuple[Shape, np.ndarray]]":
         """Yield (shape, indices) with every pair exactly once; index -1 fills the last batch of a shape."""

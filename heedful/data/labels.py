@@ -123,11 +123,11 @@ def label_numbers(corpus: Corpus, labels: Sequence[str]) -> np.ndarray:
 def _numbered(corpus, labels, split):
     """Yield for each text the indices in `labels` of the labels that `split` finds in what precedes it."""
     numbers = {label: number for number, label in enumerate(labels)}
-    for place, (written, _) in enumerate(corpus, start=1):
+    for line, (written, _) in enumerate(corpus, start=1):
         names = split(written)
         if unknown := [label for label in names if label not in numbers]:
             raise InputError(
-                f"{corpus.name}, text {place}: the label {unknown[0]!r} is not one of the {len(labels)} that the model "
+                f"{corpus.name}, text {line}: the label {unknown[0]!r} is not one of the {len(labels)} that the model "
                 f"knows: {', '.join(labels[:NAMED])}{', ...' if len(labels) > NAMED else '.'}"
             )
         yield [numbers[label] for label in names]

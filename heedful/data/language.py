@@ -75,9 +75,9 @@ class Windows:
         )
 
     def _read(self, starts):
-        places = starts[:, None] + np.arange(self.length)
-        real = places + 1 < len(self.stream)
-        inside = np.minimum(places, len(self.stream) - 2)
+        indices = starts[:, None] + np.arange(self.length)
+        real = indices + 1 < len(self.stream)
+        inside = np.minimum(indices, len(self.stream) - 2)
         ids, labels = self.stream[inside], self.stream[inside + 1]
         return {
             "ids": np.where(real, ids, 0).astype(np.int32),
@@ -158,17 +158,17 @@ class PackedDocuments:
         names = ("ids", "labels", "segments", "positions")
         batch = {name: np.zeros((self.rows, self.length), np.int32) for name in names}
         for row, number in enumerate(rows):
-            place = 0
+            column = 0
             for segment, piece in enumerate(self.packed[number] if number is not None else (), start=1):
                 index, start, size = self.pieces[piece]
-                document, here = self.ids[index], slice(place, place + size)
+                document, here = self.ids[index], slice(column, column + size)
                 before = document[start - 1] if start else START_ID
                 labels = np.append(document[start : start + size], END_ID)[:size]
                 batch["ids"][row, here] = np.append(before, labels[:-1])
                 batch["labels"][row, here] = labels
                 batch["segments"][row, here] = segment
                 batch["positions"][row, here] = np.arange(size)
-                place += size
+                column += size
         return batch | {"weights": (batch["segments"] > 0).astype(np.float32)}
 
     @functools.lru_cache(maxsize=4)  # noqa: B019 - one instance per training run

@@ -283,8 +283,8 @@ def part_of(source: str, bonds: Any) -> str:
     """
     if any(_hash(" ".join(bond)) % 20 == 0 for bond in bonds):
         return "unseen"
-    place = _hash(source) % 100
-    return "train" if place < 90 else "valid" if place < 95 else "test"
+    percentile = _hash(source) % 100
+    return "train" if percentile < 90 else "valid" if percentile < 95 else "test"
 
 
 def _hash(text):

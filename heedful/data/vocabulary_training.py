@@ -142,6 +142,6 @@ def in_our_order(tokens: list[str]) -> tuple[list[str], list[int] | None]:
         return tokens, None
     names = [OF_BERT.get(token, token) for token in (*SPECIAL, MASK)]
     original = [tokens.index(name) for name in names if name in tokens]
-    original += [place for place, token in enumerate(tokens) if token not in names]
+    original += [index for index, token in enumerate(tokens) if token not in names]
     ours = {theirs: own for own, theirs in OF_BERT.items()}
-    return [ours.get(tokens[place], tokens[place]) for place in original], original
+    return [ours.get(tokens[index], tokens[index]) for index in original], original

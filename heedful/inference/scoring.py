@@ -36,9 +36,9 @@ class Scorer:
             chosen = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
             return chosen - ops.logsumexp(logits, axis=-1)
 
-        def next_token(source: Tensor, target: Tensor, place: Tensor) -> Tensor:
+        def next_token(source: Tensor, target: Tensor, position: Tensor) -> Tensor:
             logits = ops.cast(model((source, target)), "float32")[0]
-            return ops.log_softmax(ops.take(logits, place, axis=0))
+            return ops.log_softmax(ops.take(logits, position, axis=0))
 
         self._program = backend.compiled(log_probabilities, model)
         self._next_token = backend.compiled(next_token, model)

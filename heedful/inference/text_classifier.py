@@ -83,7 +83,7 @@ class TextClassifier(Predictor):
         words = require_text(text).split()
         if label is not None and label not in self.labels:
             raise InputError(f"There is no class {label!r}; the model knows {', '.join(self.labels)}.")
-        shortened = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
+        shortened = [" ".join(words[:index] + words[index + 1 :]) for index in range(len(words))]
         whole, *without = self.probabilities([text, *shortened])
         column = int(whole.argmax()) if label is None else self.labels.index(label)
         return [WordEffect(word, float(whole[column] - row[column])) for word, row in zip(words, without, strict=True)]

@@ -90,10 +90,10 @@ class MaskReader(Reader):
         return list(range(len(self._places(variant))))
 
     def readers(self, variant: Variant) -> list[list[int]]:
-        return [[place] for place in self._places(variant)]
+        return [[position] for position in self._places(variant)]
 
     def _places(self, variant):
-        return [place for place, token in enumerate(variant.source, start=1) if token == self.mask]
+        return [position for position, token in enumerate(variant.source, start=1) if token == self.mask]
 
     @property
     def forbidden(self) -> tuple[int, ...]:  # type: ignore[override]  # special tokens fill no gap

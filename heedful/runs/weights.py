@@ -67,11 +67,11 @@ def count_elements(path: Path) -> int:
 
 def refuse_larger_model(config: ModelConfig, vocabulary: int, numbers: int, origin: object) -> None:
     """Raise `InputError` before building a model that would have more parameters than the `numbers` in a file."""
-    places = config.max_length if config.positions == "learned" else 0
+    positions = config.max_length if config.positions == "learned" else 0
     attention = config.num_heads * (config.head_dim or config.d_model // config.num_heads)
     attention = attention if config.attention_projections == "all" else 0
     min_parameters = config.num_layers * 2 * config.d_model * (attention + config.d_ff)
-    min_parameters += (vocabulary + places) * config.d_model
+    min_parameters += (vocabulary + positions) * config.d_model
     if min_parameters > numbers:
         raise InputError(
             f"{origin} does not fit the run's config or tokenizer: it holds {numbers:,} numbers, such a model has "

@@ -292,8 +292,8 @@ class Trainer:
 
     def _learning_rate(self, update):
         """Return the learning rate of an update."""
-        place = np.float32(self.pace.place_of(update))
-        return float(backend.to_numpy(self.schedule.rate_at(keras.ops.convert_to_tensor(place))))
+        place_in_schedule = np.float32(self.pace.place_of(update))
+        return float(backend.to_numpy(self.schedule.rate_at(keras.ops.convert_to_tensor(place_in_schedule))))
 
     def _scores(self):
         """Validate and return the scores; raise `InputError` if that of `train.select_by` is not finite."""

@@ -207,8 +207,8 @@ def _alone(rows, texts):
 
 def _texts(text, wanted):
     """Return rows of a text by their numbers."""
-    row_of, rows, place = {}, iter(text), 0
+    row_of, rows, index = {}, iter(text), 0
     for number in sorted(wanted):
-        row_of[number] = next(itertools.islice(rows, number - place, None))
-        place = number + 1
+        row_of[number] = next(itertools.islice(rows, number - index, None))
+        index = number + 1
     return row_of

@@ -155,12 +155,12 @@ def _opened(archive):
 
 def _hold_out(text, prepared):
     """Move the last lines of the training text to the validation and test text."""
-    for place, name in enumerate(text.train):
+    for column, name in enumerate(text.train):
         lines = (prepared / name).read_bytes().split(b"\n")[:-1]
         amount = min(text.held_out, len(lines) // 10)
         cuts = {text.train: lines[: -2 * amount], text.valid: lines[-2 * amount : -amount], text.test: lines[-amount:]}
         for names, part in cuts.items():
-            (prepared / names[place]).write_bytes(b"".join(line + b"\n" for line in part))
+            (prepared / names[column]).write_bytes(b"".join(line + b"\n" for line in part))
 
 
 def _from_files(text, prepared, advance):
@@ -187,5 +187,5 @@ def _chosen_columns(table, text):
     header, *rows = (line.split("\t") for line in table.splitlines())
     if missing := [name for name in text.columns if name not in header]:
         raise InputError(f"A table of {text.name} has no column {missing[0]!r}; its columns are {', '.join(header)}.")
-    places = [header.index(name) for name in text.columns]
-    return "".join("\t".join(row[place].strip() for place in places) + "\n" for row in rows).encode()
+    columns = [header.index(name) for name in text.columns]
+    return "".join("\t".join(row[column].strip() for column in columns) + "\n" for row in rows).encode()

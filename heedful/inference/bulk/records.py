@@ -175,15 +175,15 @@ class ParquetRecords(Records):
         return self._file.metadata.num_rows
 
     def read(self, start: int, stop: int) -> Iterator[Record]:
-        place = 0
+        first = 0
         for batch in self._file.iter_batches():
-            if place < stop and place + len(batch) > start:
+            if first < stop and first + len(batch) > start:
                 column = batch.column(batch.schema.names.index(self.field)).to_pylist()
-                for row in range(max(0, start - place), min(len(batch), stop - place)):
+                for row in range(max(0, start - first), min(len(batch), stop - first)):
                     if not isinstance(column[row], str):
-                        raise InputError(f"{self.path}, row {place + row + 1}: the column {self.field!r} has no text.")
+                        raise InputError(f"{self.path}, row {first + row + 1}: the column {self.field!r} has no text.")
                     yield Record(column[row], batch.slice(row, 1))
-            place += len(batch)
+            first += len(batch)
 
     def fingerprint(self, start: int, stop: int) -> str:
         digest = hashlib.sha256()

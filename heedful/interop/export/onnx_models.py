@@ -113,11 +113,11 @@ def translator(weights: Mapping[str, np.ndarray], model: ModelConfig) -> dict[st
 def _decoder_of_translator(graph, model):
     blocks = Blocks(graph, model)
     past = blocks.length("past_key_values.0.decoder.key", 2)
-    places = blocks.op("Range", past, blocks.op("Add", past, blocks.length("input_ids", 1)), blocks.constant(1))
+    positions = blocks.op("Range", past, blocks.op("Add", past, blocks.length("input_ids", 1)), blocks.constant(1))
     keys = blocks.op(
         "Range", blocks.constant(0), blocks.op("Add", past, blocks.length("input_ids", 1)), blocks.constant(1)
     )
-    visible = blocks.op("LessOrEqual", keys, blocks.op("Unsqueeze", places, blocks.constant([1])))
+    visible = blocks.op("LessOrEqual", keys, blocks.op("Unsqueeze", positions, blocks.constant([1])))
     real = blocks.real("encoder_attention_mask")
 
     def memory(index):
@@ -129,9 +129,9 @@ def _decoder_of_translator(graph, model):
             graph.name_output(name, f"present.{index}.encoder.{part}")
         return (*kept, real)
 
-    x = blocks.embed("target_embedding", "target_input", "input_ids", places)
+    x = blocks.embed("target_embedding", "target_input", "input_ids", positions)
     for index in range(model.num_layers):
-        x = blocks.decoder_block(index, x, places, visible, "decoder.", memory)
+        x = blocks.decoder_block(index, x, positions, visible, "decoder.", memory)
     table = "target_embedding" if model.tie in ("all", "target") else "output_projection"
     graph.name_output(blocks.project(table, blocks.final("decoder", x)), "logits")
     past = _by_layer(blocks.caches("decoder.", "past_length") | blocks.caches("encoder.", "encoder_length"))

@@ -78,8 +78,8 @@ class Vocabulary:
         self.old_ids = [special[token] for token in ours] + rest
         self._tokens = ours + [None] * len(rest)
         by_id = {index: token for token, index in foreign.items()}
-        for place in range(len(ours), len(self.old_ids)):
-            self._tokens[place] = by_id.get(self.old_ids[place], f"[unused {self.old_ids[place]}]")
+        for our_id in range(len(ours), len(self.old_ids)):
+            self._tokens[our_id] = by_id.get(self.old_ids[our_id], f"[unused {self.old_ids[our_id]}]")
         self._foreign = foreign
         self._scores = dict(map(tuple, model["vocab"])) if listed else None
 
@@ -98,7 +98,7 @@ class Vocabulary:
         data = copy.deepcopy(self._data)
         model = data["model"]
         if self._scores is None:
-            model["vocab"] = {token: place for place, token in enumerate(self._tokens)}
+            model["vocab"] = {token: our_id for our_id, token in enumerate(self._tokens)}
         else:
             model["vocab"] = [[token, self._scores.get(token, NEVER_CHOSEN)] for token in self._tokens]
             model["unk_id"] = SPECIAL.index("[UNK]")
@@ -112,15 +112,15 @@ class Vocabulary:
         special = [token for token in self._tokens if token in (*SPECIAL, MASK)]
         flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         added: list[dict[str, Any]] = [{"content": token} | flags for token in special]
-        places = {token: place for place, token in enumerate(self._tokens)}
-        others = [token for token in data.get("added_tokens", []) if token["content"] in places.keys() - special]
+        ids = {token: our_id for our_id, token in enumerate(self._tokens)}
+        others = [token for token in data.get("added_tokens", []) if token["content"] in ids.keys() - special]
         added += others  # the special ones, such as languages, are no text either
-        data["added_tokens"] = [token | {"id": places[token["content"]]} for token in added]
+        data["added_tokens"] = [token | {"id": ids[token["content"]]} for token in added]
         data["post_processor"] = data["truncation"] = data["padding"] = None  # we add special tokens ourselves
-        if prefix is not None and prefix not in places:
+        if prefix is not None and prefix not in ids:
             raise InputError(f"The tokenizer puts {prefix!r} before each text, which is no token of its vocabulary.")
         if prefix:
-            data["post_processor"] = template([prefix], [], places.__getitem__)
+            data["post_processor"] = template([prefix], [], ids.__getitem__)
         return Tokenizer.from_json(json.dumps(data))
 
 

@@ -9,7 +9,7 @@ from heedful import workflows
 from heedful.config import Config
 from heedful.core.errors import InputError
 from heedful.core.storage import read_checked
-from heedful.data.tokenizer import KINDS, Tokenizer
+from heedful.data.tokenizer import TOKENIZER_KINDS, Tokenizer
 from heedful.inference.translator import Translator
 from heedful.interop.export.huggingface import export
 from heedful.runs.run import Run
@@ -21,7 +21,7 @@ APART = ["--tokenizer.joint", "false", "--model.tie"]
 TOKENS = '["<br>", "naïve-☂"]'
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_text_with_new_tokens_is_read_and_restored(kind):
     before = Tokenizer.train(TEXTS, kind, 300)
     after = before.with_tokens(["<br>", "naïve-☂"])
@@ -47,7 +47,7 @@ def test_useless_new_tokens_are_refused(tokens, message):
         Tokenizer.train(TEXTS, "word", 60, new_tokens=tokens)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_a_new_vocabulary_has_the_tokens_that_are_asked_for(kind):
     """The vocabulary is the one learned from the text without them, and no larger than asked for."""
     tagged = [f"<2en> {line}" for line in TEXTS]

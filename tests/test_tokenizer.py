@@ -10,7 +10,7 @@ from tokenizers import normalizers
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import SPECIAL
 from heedful.data.normalization import normalized, normalizer
-from heedful.data.tokenizer import BYTE_LEVEL, KINDS, Tokenizer
+from heedful.data.tokenizer import BYTE_LEVEL, TOKENIZER_KINDS, Tokenizer
 
 pytestmark = pytest.mark.any_backend
 
@@ -25,7 +25,7 @@ STRANGE = [
 ]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=TOKENIZER_KINDS)
 def tokenizer(request, corpus):
     return Tokenizer.train(itertools.chain.from_iterable(corpus), request.param, 400)
 
@@ -81,7 +81,7 @@ def test_prefix_space_encodes_the_first_word_like_any_other(kind, lowercase, cor
     assert usual.encode("gato vaca") != usual.encode("gato") + usual.encode("vaca")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_a_vocabulary_never_exceeds_its_size(kind):
     """The text has more letters than fit, and WordPiece stores each letter twice."""
     letters = [chr(0x4E00 + i) for i in range(500)]

@@ -16,7 +16,7 @@ from heedful.backend.tensors import Tensor
 from heedful.backend.threads import forget_copies
 from heedful.core.errors import InputError
 
-ROWS = "rows"  # name of the axis of devices
+DEVICE_AXIS = "rows"  # name of the axis of devices
 STOP_WISHES = (
     "stop_wishes"  # an array of a batch where several processes train: 1 in the rows of one that wants to stop
 )
@@ -72,7 +72,7 @@ def using_devices(count: int = 0, processes: bool = False, shard: bool = False) 
 def _sharding(*axes):
     import jax
 
-    mesh = jax.sharding.Mesh(np.array(_used), (ROWS,))
+    mesh = jax.sharding.Mesh(np.array(_used), (DEVICE_AXIS,))
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
 
 
@@ -98,7 +98,7 @@ def _place_of(value):
     if _shards.get() and value.ndim > 1:
         for axis, size in enumerate(value.shape):
             if size % len(_used) == 0:
-                return _sharding(*[None] * axis, ROWS)
+                return _sharding(*[None] * axis, DEVICE_AXIS)
     return _sharding()
 
 
@@ -145,7 +145,7 @@ def place(batch: dict[str, np.ndarray], whole: Sequence[str], wish: bool = False
     batch = batch | {STOP_WISHES: np.full(rows, wish, np.float32)}
     placed = {}
     for name, array in batch.items():
-        sharding = _sharding() if name in whole else _sharding(ROWS)
+        sharding = _sharding() if name in whole else _sharding(DEVICE_AXIS)
         array = array if name in whole else _divisible(array)
         placed[name] = jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
     return placed
@@ -182,9 +182,9 @@ def sum_over_devices(
         finally:
             _inside.reset(inside)
         after = [scope.get_current_value(variable) for variable in changing]
-        return jax.lax.psum(sums, ROWS), after
+        return jax.lax.psum(sums, DEVICE_AXIS), after
 
-    parts = jax.sharding.PartitionSpec(ROWS)
+    parts = jax.sharding.PartitionSpec(DEVICE_AXIS)
     shared = jax.shard_map(
         local, mesh=mesh, in_specs=(every, parts, every), out_specs=(every, every), check_vma=False
     )  # fmt: skip
@@ -242,7 +242,7 @@ def first_place(shape: Sequence[int]) -> Any:
         return 0
     import jax
 
-    return jax.lax.axis_index(ROWS) * math.prod(shape)
+    return jax.lax.axis_index(DEVICE_AXIS) * math.prod(shape)
 
 
 def device_summary(count: int = 0) -> str:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from heedful.backend.tensors import Tensor
 
-HIDDEN = -1e30  # the score of a hidden key: its weight is exactly 0
+HIDDEN_SCORE = -1e30  # the score of a hidden key: its weight is exactly 0
 
 
 @jax.custom_vjp
@@ -27,7 +27,7 @@ def _attend(query, keys, values, visible):
     (batch, length, heads, size), kv_heads = query.shape, keys.shape[2]
     scores = _product(_heads_first(query, kv_heads), _transposed(keys, kv_heads), "float32") * size**-0.5
     scores = scores.reshape(batch, heads, length, -1)
-    scores = scores if visible is None else jnp.where(visible, scores, HIDDEN)
+    scores = scores if visible is None else jnp.where(visible, scores, HIDDEN_SCORE)
     weights = jax.nn.softmax(scores).astype(values.dtype)  # (B, N, T, S)
     mixed = _product(_grouped(weights, kv_heads), _heads_first(values, kv_heads), values.dtype)
     return _heads_back(mixed, query.shape), (query, keys, values, weights)

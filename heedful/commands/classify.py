@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
     from heedful import backend
     from heedful.commands import terminal
     from heedful.core.line_stream import line_batches
-    from heedful.inference.text_classifier import WINDOW, TextClassifier
+    from heedful.inference.text_classifier import TEXTS_AT_ONCE, TextClassifier
     from heedful.runs.run import Run
 
     run = Run.open(options.run).of_task("classify").with_adapter(options.adapter)
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
     terminal.note_idle_devices()
     cut: list[str] = []
     classifier = TextClassifier.from_run(run)
-    for window in line_batches(terminal.read(options.files), WINDOW):
+    for window in line_batches(terminal.read(options.files), TEXTS_AT_ONCE):
         for text, row in zip(window, classifier.probabilities(window, cut.append), strict=True):
             decided = classifier.decide(row)
             labels = decided if isinstance(decided, list) else [decided]

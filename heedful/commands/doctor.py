@@ -63,13 +63,13 @@ def _texts(options):
     from heedful.config import DataConfig
     from heedful.core.errors import InputError
     from heedful.core.plugins import find_task
-    from heedful.data.doctor.findings import KINDS
+    from heedful.data.doctor.findings import FAULTS
     from heedful.data.doctor.rows import Rows
     from heedful.data.text_files import uncompressed_name
     from heedful.runs.run import CONFIG, Run
 
-    if unknown := [kind for kind in options.ignore if kind not in KINDS]:
-        raise InputError(f"{unknown[0]!r} is not one of the kinds {', '.join(map(repr, KINDS))}.")
+    if unknown := [kind for kind in options.ignore if kind not in FAULTS]:
+        raise InputError(f"{unknown[0]!r} is not one of the kinds {', '.join(map(repr, FAULTS))}.")
     first = Path(options.text[0])
     if len(options.text) == 1 and (first.is_dir() or (first.suffix in ("", ".toml") and not _is_text(first))):
         if options.valid or options.test or options.labelled:

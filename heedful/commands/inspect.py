@@ -5,7 +5,7 @@ from pathlib import Path
 
 from heedful.commands.arguments import add_run, count
 
-KINDS = ("encoder self", "decoder self", "cross")
+ATTENTION_KINDS = ("encoder self", "decoder self", "cross")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", help="its translation (default: the model's own)")
     parser.add_argument("--layer", type=count, help="layer, from 1 (default: all)")
     parser.add_argument("--head", type=count, help="one head, from 1 (default: all heads in one figure)")
-    parser.add_argument("--kind", choices=KINDS, help="default: all three")
+    parser.add_argument("--kind", choices=ATTENTION_KINDS, help="default: all three")
     parser.add_argument("--positions", action="store_true", help="draw the positional encoding")
     parser.add_argument("--schedule", action="store_true", help="draw the learning rate")
     parser.add_argument("--heads", action="store_true", help="measure how the loss changes without each head")
@@ -68,7 +68,7 @@ def _draw_attention(run, options, figure):
 
     maps = TranslationInspection.of(Translator.from_run(run), options.sentence, options.target)
     print(maps.translation)
-    for kind in [options.kind] if options.kind else KINDS:
+    for kind in [options.kind] if options.kind else ATTENTION_KINDS:
         for layer in [options.layer] if options.layer else range(1, maps.num_layers + 1):
             name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
             print(draw_attention(figure(f"{name}.png"), maps, kind, layer, options.head))

@@ -15,7 +15,7 @@ from heedful.core.plugins import task_names
 
 TAKES_SETTINGS = True
 LATER = 60  # seconds after train.stall_minutes until a process without heartbeats is given up
-NEVER = 7 * 24 * 3600  # seconds for train.stall_minutes = 0
+WEEK = 7 * 24 * 3600  # seconds for train.stall_minutes = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +127,7 @@ def _join(options, config, lead):
     place = find_place(os.environ)
     option = f"--processes {place.count}" if has_parent() else "--join"
     stall = config.train.stall_minutes
-    heartbeat = round(60 * stall) + LATER if stall else NEVER
+    heartbeat = round(60 * stall) + LATER if stall else WEEK
     backend.join(place.address, place.count, place.index, place.devices, option, heartbeat)
     if not backend.process_index():
         note(f"joined {backend.process_count()} processes ({place.source})")

@@ -98,7 +98,7 @@ def translate_file(options: argparse.Namespace) -> int:
     from heedful.data.text_files import one_line
     from heedful.inference.bulk import records
     from heedful.inference.bulk.shares import Bulk
-    from heedful.inference.line_translator import WINDOW
+    from heedful.inference.line_translator import BATCHES_AHEAD
     from heedful.runs.adapters import adapter_file
     from heedful.runs.run import Run
 
@@ -114,7 +114,7 @@ def translate_file(options: argparse.Namespace) -> int:
         "engine": _engine_of(options, runs[0]), "field": source.field, "into": source.into,
         "adapter": options.adapter and read_checksum(adapter_file(options.adapter)),
     }  # fmt: skip
-    bulk = Bulk(source, options.out, made_with, WINDOW * decode.batch_size)
+    bulk = Bulk(source, options.out, made_with, BATCHES_AHEAD * decode.batch_size)
     if options.gather:
         terminal.report_written(options.out, f"{options.out}: {counted(bulk.gather(options.gather), 'line')}")
         return 0

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-MOST_WAITING = 10_000  # lines read ahead
+MAX_WAITING = 10_000  # lines read ahead
 NEXT_LINE = 0.05  # seconds to wait for another line of a batch
 LONGEST_WAIT = 0.5  # seconds after which a batch is processed even if more lines arrive
 POLL = 1.0  # seconds per wait for the next line
@@ -41,7 +41,7 @@ class LineStream:
     """
 
     def __init__(self, items: Iterable[str]):
-        self._queue: queue.Queue = queue.Queue(MOST_WAITING)
+        self._queue: queue.Queue = queue.Queue(MAX_WAITING)
         self._next: list[Any] = []  # at most one item, fetched by `arrived`
         self._thread = threading.Thread(target=self._read, args=(items,), daemon=True)
 

@@ -16,7 +16,7 @@ from typing import Any
 from heedful.core.errors import InputWarning
 from heedful.core.storage import file_hash, known_file_hash, write_text
 
-FORMAT = "3"  # of the folders; part of their names
+FORMAT = "3"  # format of the folders; part of their names
 MANIFEST = "manifest.json"
 NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 

@@ -24,7 +24,7 @@ from heedful.data.vocabulary_training import (
     wordpiece,
 )  # fmt: skip
 
-KINDS, BYTE_LEVEL = ("bpe", "wordpiece", "unigram", "word", "char"), ("bpe", "unigram")
+TOKENIZER_KINDS, BYTE_LEVEL = ("bpe", "wordpiece", "unigram", "word", "char"), ("bpe", "unigram")
 _SPACE, _SPACES = "\u0120", "\u0120\u2581"  # how byte-level tokens spell a space, and how SentencePiece does too
 
 
@@ -350,8 +350,8 @@ class Tokenizer:
 
 def _require_possible(kind, vocab_size, special, prefix_space):
     """Raise `InputError` for a vocabulary that cannot be learned; `special` counts the tokens that are not learned."""
-    if kind not in KINDS:
-        raise InputError(f"Unknown tokenizer {kind!r}: choose one of {', '.join(KINDS)}.")
+    if kind not in TOKENIZER_KINDS:
+        raise InputError(f"Unknown tokenizer {kind!r}: choose one of {', '.join(TOKENIZER_KINDS)}.")
     if prefix_space and kind not in BYTE_LEVEL:
         raise InputError(f"prefix_space is for {' and '.join(BYTE_LEVEL)}: {kind} tokens contain no spaces.")
     fewest = special + (256 if kind in BYTE_LEVEL else 0)

@@ -28,12 +28,12 @@ from heedful.decoding.shared_state import SharedState
 from heedful.decoding.strategies import Greedy, Number, Sampling, from_settings
 
 SENTENCES_PER_SLOT = 4  # maximum sentences per slot in one call: with more, slots are idle less often at its end
-LEAST_LENGTH_RATIO = 2 / 3  # minimum ratio of shortest to longest source in a call, unless few sentences are left
-LEAST_NUMBER = 1e-6  # a lower temperature, top_p or min_p draws the same tokens, and may be 0 in float32
+MIN_LENGTH_RATIO = 2 / 3  # minimum ratio of shortest to longest source in a call, unless few sentences are left
+MIN_NUMBER = 1e-6  # a lower temperature, top_p or min_p draws the same tokens, and may be 0 in float32
 VARYING = [one for one in dataclasses.fields(DecodeConfig) if one.metadata["varies"]]  # inputs of a compiled search
 # Settings that compiled searches do not depend on.
 FREE = ("seed", "min_length", "min_ratio", "max_length", "max_ratio", "max_extra", "forbidden", "precision")
-STEP = 4  # source lengths and capacities are rounded up to multiples of this
+LENGTH_STEP = 4  # source lengths and capacities are rounded up to multiples of this
 
 
 class BatchSearch:
@@ -170,7 +170,7 @@ class BatchSearch:
         capacity = limit if whole else self._capacity(source.shape[1] + prefix, limit)
         if prefix:
             prefixes = Ragged.of([query.prefix for query in queries])
-            arguments["prefix"] = prefixes.padded(np.append(rows, -1), round_up(prefix, STEP))
+            arguments["prefix"] = prefixes.padded(np.append(rows, -1), round_up(prefix, LENGTH_STEP))
         if self.decode.sample:
             arguments["randoms"] = self._randoms(queries, count, capacity)
         if any(self._varied()):
@@ -184,18 +184,18 @@ class BatchSearch:
 
     def _numbers(self) -> np.ndarray:
         """Return the settings `VARYING` and their inverses as an input of the program: (2, N)."""
-        values = np.array([max(getattr(self.decode, one.name), LEAST_NUMBER) for one in VARYING], np.float32)
+        values = np.array([max(getattr(self.decode, one.name), MIN_NUMBER) for one in VARYING], np.float32)
         return np.stack([values, 1 / values])
 
     def _read(self, queries: "Sequence[_Query]", rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the argument of `prefill` (W, S), and the first input token of each sentence (W,)."""
-        longest = round_up(max(len(query.source) for query in queries) + 1, STEP, self.model.max_length)
+        longest = round_up(max(len(query.source) for query in queries) + 1, LENGTH_STEP, self.model.max_length)
         sources = Ragged.of([query.source for query in queries])
         return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
 
     def _capacity(self, read: int, limit: int) -> int:
         """Return the capacity for inputs of `read` tokens and results of up to `limit` tokens."""
-        return min(round_up(read * self.shared.length_ratio + 4, STEP), limit)
+        return min(round_up(read * self.shared.length_ratio + 4, LENGTH_STEP), limit)
 
     def _program(self, kind: str, capacity: int, arguments: Mapping[str, Any]) -> Callable[..., Any]:
         """Return a compiled program: `search`, or for streaming `begin` and `advance`, one step."""
@@ -285,7 +285,7 @@ def _parts(order: Sequence[int], lengths: Sequence[int], max_size: int, min_size
     start = 0
     while start < len(order):
         size = max_size
-        while size // 2 >= min_size and lengths[order[start:][:size][-1]] < LEAST_LENGTH_RATIO * lengths[order[start]]:
+        while size // 2 >= min_size and lengths[order[start:][:size][-1]] < MIN_LENGTH_RATIO * lengths[order[start]]:
             size //= 2
         yield order[start : start + size]
         start += size

@@ -10,9 +10,9 @@ from keras import ops
 
 from heedful.backend import Tensor
 from heedful.decoding.strategies import Step, length_divisor, pick_rows, write
-from heedful.decoding.top_k import NEVER, log_normaliser, top_k
+from heedful.decoding.top_k import MINUS_INFINITY, log_normaliser, top_k
 
-LEAST_ATTENTION = 1e-20  # keeps the logarithm finite where there was no attention
+MIN_ATTENTION = 1e-20  # keeps the logarithm finite where there was no attention
 
 
 class Beams(NamedTuple):
@@ -74,11 +74,11 @@ class BeamSearch:
         return Beams(
             tokens=ops.zeros((*shape, capacity), "int32"),
             last=ops.zeros(shape, "int32"),
-            scores=ops.zeros(shape, "float32") + ops.where(first, NEVER, 0.0),
+            scores=ops.zeros(shape, "float32") + ops.where(first, MINUS_INFINITY, 0.0),
             ancestors=ops.zeros((*shape, capacity), "int32"),
             coverage=ops.zeros((*shape, source_length if self.attention else 1), "float32"),
             done_tokens=ops.zeros((sentences, self.kept, capacity), "int32"),
-            done_scores=ops.full((sentences, self.kept), NEVER, "float32"),
+            done_scores=ops.full((sentences, self.kept), MINUS_INFINITY, "float32"),
             done_count=ops.zeros((sentences,), "int32"),
         )
 
@@ -92,23 +92,25 @@ class BeamSearch:
         coverage = state.coverage if step.attention is None else state.coverage + step.attention
 
         rank = ops.arange(scores.shape[-1])
-        ending = ops.logical_and(ops.logical_and(ends, rank < k), scores > NEVER / 2)[:, :k]
+        ending = ops.logical_and(ops.logical_and(ends, rank < k), scores > MINUS_INFINITY / 2)[:, :k]
         ended_scores = self._normalised(scores[:, :k], step.age + 1, pick_rows(coverage, parents[:, :k]))
         ended_tokens = write(pick_rows(state.tokens, parents[:, :k]), step.age, words[:, :k])
         done = _Done(state.done_tokens, state.done_scores)
-        done = done.add(ended_tokens, ops.where(ending, ended_scores, NEVER))
+        done = done.add(ended_tokens, ops.where(ending, ended_scores, MINUS_INFINITY))
         count = state.done_count + ops.sum(ops.cast(ending, "int32"), axis=-1)
 
         # The first k that do not end continue: there are enough, since each parent has one candidate that ends.
         order = ops.argsort(ops.where(ends, rank + scores.shape[-1], rank), axis=-1)[:, :k]
-        live_scores = ops.take_along_axis(ops.where(ends, NEVER, scores), order, axis=-1)
+        live_scores = ops.take_along_axis(ops.where(ends, MINUS_INFINITY, scores), order, axis=-1)
         parents = ops.take_along_axis(parents, order, axis=-1)
         words = ops.take_along_axis(words, order, axis=-1)
         tokens = write(pick_rows(state.tokens, parents), step.age, words)
         coverage = pick_rows(coverage, parents)
 
         cut = self._normalised(live_scores, step.age + 1, coverage)
-        done = done.add(tokens, ops.where(step.last[:, None], cut, NEVER))  # a hypothesis that is cut off counts as is
+        done = done.add(
+            tokens, ops.where(step.last[:, None], cut, MINUS_INFINITY)
+        )  # a hypothesis that is cut off counts as is
         if self.stop == "attainable":
             enough = done.scores[:, -1] >= self._attainable(live_scores[:, 0], step)
         else:
@@ -128,7 +130,7 @@ class BeamSearch:
     def _normalised(self, scores: Tensor, length: Tensor, coverage: Tensor) -> Tensor:
         scores = scores / self._penalty(length)[:, None]
         if self.coverage_penalty:
-            attended = ops.log(ops.clip(coverage, LEAST_ATTENTION, 1.0))
+            attended = ops.log(ops.clip(coverage, MIN_ATTENTION, 1.0))
             scores = scores + self.coverage_penalty * ops.sum(attended, axis=-1)
         return scores
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from heedful.backend import Tensor
 from heedful.decoding.strategies import Number
-from heedful.decoding.top_k import NEVER
+from heedful.decoding.top_k import MINUS_INFINITY
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,20 @@ class TokenConstraints:
             penalised = ops.where(logits > 0, logits * inverse, logits * penalty)
             logits = ops.where(_among(tokens, logits.shape[-1]), penalised, logits)
         if self.no_repeat_ngram:
-            logits = ops.where(self._would_repeat(tokens, age, logits.shape[-1]), NEVER, logits)
+            logits = ops.where(self._would_repeat(tokens, age, logits.shape[-1]), MINUS_INFINITY, logits)
         if self.forbidden:
             banned = ops.any(ops.equal(words[:, None], ops.convert_to_tensor(self.forbidden, "int32")), axis=-1)
-            logits = ops.where(banned, NEVER, logits)
+            logits = ops.where(banned, MINUS_INFINITY, logits)
         if self.min_lengths is not None:
             early = age < ops.cast(ops.take(self.min_lengths, sentence, axis=0), "int32")  # (B,)
-            logits = ops.where(ops.logical_and(early[:, None, None], ops.equal(words, self.end_id)), NEVER, logits)
+            logits = ops.where(
+                ops.logical_and(early[:, None, None], ops.equal(words, self.end_id)), MINUS_INFINITY, logits
+            )
         if self.prefix is not None:
             rows = ops.cast(ops.take(self.prefix, sentence, axis=0), "int32")  # (B, P)
             places = ops.arange(rows.shape[1], dtype="int32")
             wanted = ops.sum(ops.where(ops.equal(places, age[:, None]), rows, 0), axis=-1)[:, None, None]  # (B, 1, 1)
-            logits = ops.where(wanted > 0, ops.where(ops.equal(words, wanted), unconstrained, NEVER), logits)
+            logits = ops.where(wanted > 0, ops.where(ops.equal(words, wanted), unconstrained, MINUS_INFINITY), logits)
         return logits
 
     def _would_repeat(self, tokens: Tensor, age: Tensor, vocab_size: int) -> Tensor:

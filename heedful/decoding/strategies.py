@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from keras import ops
 
 from heedful.backend import Tensor
-from heedful.decoding.top_k import NEVER, argmax, log_normaliser, top_k
+from heedful.decoding.top_k import MINUS_INFINITY, argmax, log_normaliser, top_k
 from heedful.layers.softmax import softmax
 
 
@@ -168,7 +168,7 @@ class Sampling(Greedy):
             logits = logits * self.temperature.inverse
         if self.top_k:
             threshold = top_k(logits, min(self.top_k, logits.shape[-1]))[0][..., -1:]
-            logits = ops.where(logits < threshold, NEVER, logits)
+            logits = ops.where(logits < threshold, MINUS_INFINITY, logits)
         probabilities = softmax(logits)
         if self.top_p is not None:
             falling = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)

@@ -16,7 +16,7 @@ from heedful.backend import Tensor
 
 MEMBERS = 16
 SMALL = 2048  # vocabularies up to this size are not grouped
-NEVER = -1e30  # in place of minus infinity, which would give NaN in sums
+MINUS_INFINITY = -1e30  # a finite stand-in: infinities would give NaN in sums
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from heedful.data.lengths import cut, next_power_of_two, round_up, run_by_length
 from heedful.data.ragged import Ragged
 from heedful.inference.predictor import Warn, warn_of_cut_texts
 
-STEP = 8  # lengths are rounded up to multiples of this
+LENGTH_STEP = 8  # lengths are rounded up to multiples of this
 
 
 class BatchedProgram:
@@ -44,7 +44,7 @@ class BatchedProgram:
 
         def run(chosen: Sequence[int]) -> np.ndarray:
             size = next_power_of_two(len(chosen), self.batch_size)
-            length = round_up(len(texts[chosen[0]]) + 2, STEP, self.length)
+            length = round_up(len(texts[chosen[0]]) + 2, LENGTH_STEP, self.length)
             rows = np.where(np.arange(size) < len(chosen), np.arange(size), -1)
             ids = enclosed(Ragged.of([texts[index] for index in chosen]), rows, length)
             return backend.to_numpy(self._program(ids))[: len(chosen)]

@@ -12,7 +12,7 @@ from heedful.data.normalization import is_blank
 from heedful.data.tokenizer import Tokenizer
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts, warn_of_other_forms
 
-WINDOW = 50  # batches read ahead, so that sentences of similar length can be decoded together
+BATCHES_AHEAD = 50  # batches read ahead, so that sentences of similar length can be decoded together
 
 
 class LineTranslator(Predictor):
@@ -88,7 +88,7 @@ class LineTranslator(Predictor):
         lines, prefixes = iter(require_texts(texts)), itertools.repeat("") if prefixes is None else iter(prefixes)
         began = first
         sampled = search.decode.sample  # samples must not depend on when other lines arrive
-        for window in line_batches(lines, WINDOW * search.decode.batch_size, whole=sampled):
+        for window in line_batches(lines, BATCHES_AHEAD * search.decode.batch_size, whole=sampled):
             begun = list(itertools.islice(prefixes, len(window)))
             if len(begun) < len(window):
                 raise InputError(f"There are fewer prefixes ({first - began + len(begun)}) than lines.")

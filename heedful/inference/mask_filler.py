@@ -13,7 +13,7 @@ from heedful.core.special_tokens import END_ID, MASK, START_ID
 from heedful.core.validation import require_text
 from heedful.data.lengths import round_up
 from heedful.data.tokenizer import Tokenizer
-from heedful.inference.batching import STEP
+from heedful.inference.batching import LENGTH_STEP
 from heedful.inference.predictor import FilledText, Predictor, ScoredToken, TooLong, Warn
 from heedful.inference.text_embedder import TextEmbedder
 from heedful.runs.run import Run
@@ -116,7 +116,7 @@ class MaskFiller(Predictor):
 
     def _probabilities(self, ids: list[int]) -> np.ndarray:
         """Return the probabilities (T, V) at each position; 0 for special tokens, which fill no gap."""
-        padded = np.zeros((1, round_up(len(ids), STEP, self.model.max_length)), np.int32)
+        padded = np.zeros((1, round_up(len(ids), LENGTH_STEP, self.model.max_length)), np.int32)
         padded[0, : len(ids)] = ids
         probabilities = np.array(backend.to_numpy(self._program(padded))[0])
         probabilities[:, : END_ID + 1] = 0.0

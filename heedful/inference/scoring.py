@@ -17,7 +17,7 @@ from heedful.data.examples import teacher_forcing_batch
 from heedful.data.lengths import cut, round_up, run_by_length
 from heedful.data.ragged import Ragged
 
-STEP = 8  # lengths are rounded up to multiples of this
+LENGTH_STEP = 8  # lengths are rounded up to multiples of this
 
 
 class Scorer:
@@ -77,4 +77,4 @@ class Scorer:
         return np.asarray(backend.to_numpy(self._next_token(*arrays, np.array(len(begun), np.int32))))
 
     def _rounded(self, length: int) -> int:
-        return round_up(length, STEP, self.max_length)
+        return round_up(length, LENGTH_STEP, self.max_length)

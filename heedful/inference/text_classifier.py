@@ -15,7 +15,7 @@ from heedful.inference.batching import BatchedProgram
 from heedful.inference.predictor import Predictor, ScoredLabel, Warn, WordEffect, as_array
 from heedful.runs.run import Run
 
-WINDOW = 1024  # texts classified together
+TEXTS_AT_ONCE = 1024  # texts classified together
 DECIDED = 0.5  # probability from which on a text has a label, if it may have several
 
 
@@ -42,7 +42,7 @@ class TextClassifier(Predictor):
         self, texts: Iterable[str], warn: Warn | None = None, **options: Any
     ) -> Iterator[ScoredLabel | list[ScoredLabel]]:
         """Yield the `ScoredLabel` of each text; if texts have several labels, a list of them, most likely first."""
-        for window in line_batches(iter(texts), WINDOW):
+        for window in line_batches(iter(texts), TEXTS_AT_ONCE):
             for row in self.probabilities(window, warn):
                 yield self.decide(row)
 

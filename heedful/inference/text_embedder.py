@@ -21,7 +21,7 @@ from heedful.inference.predictor import Predictor, Warn, as_array
 from heedful.models.masked_lm import POOLINGS
 from heedful.runs.run import Run
 
-WINDOW = 1024  # texts read at a time
+TEXTS_AT_ONCE = 1024  # texts read at a time
 
 
 class TextEmbedder(Predictor):
@@ -51,7 +51,7 @@ class TextEmbedder(Predictor):
         self, texts: Iterable[str], warn: Warn | None = None, pooling: str | None = None, **options: Any
     ) -> Iterator[np.ndarray]:
         """Yield the vector (D,) of each text. For `pooling` see `embed`."""
-        for window in line_batches(iter(texts), WINDOW):
+        for window in line_batches(iter(texts), TEXTS_AT_ONCE):
             yield from self.embed(window, pooling, warn)
 
     def embed(self, texts: Iterable[str], pooling: str | None = None, warn: Warn | None = None) -> np.ndarray:

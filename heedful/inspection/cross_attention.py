@@ -16,7 +16,7 @@ from heedful.data.lengths import round_up
 from heedful.data.padding import padded_batch
 from heedful.layers import Trace
 
-STEP = 16  # lengths are rounded up to multiples of this, so that few programs are compiled
+LENGTH_STEP = 16  # lengths are rounded up to multiples of this, so that few programs are compiled
 
 
 class CrossAttention:
@@ -55,7 +55,7 @@ class CrossAttention:
         ]
 
     def _batch(self, rows):
-        length = min(self.max_length, round_up(max(map(len, rows)), STEP))
+        length = min(self.max_length, round_up(max(map(len, rows)), LENGTH_STEP))
         return padded_batch(rows, length, "max_length", truncation=False)["ids"]
 
 

@@ -21,7 +21,7 @@ CURVES = {
     "speed (tokens/s)": {"tokens_per_second": ("training", 1)},
 }
 FROM_ZERO = ("loss (nats per token)", "speed (tokens/s)")
-MOST_NAMED = 40  # most classes drawn with names and numbers; more would take minutes
+MAX_NAMED = 40  # most classes drawn with names and numbers; more would take minutes
 
 
 def draw_attention(
@@ -89,8 +89,8 @@ def curves(log: Sequence[dict[str, Any]]) -> Any:
 
 def draw_confusion(path: str | Path, confusion: np.ndarray, labels: Sequence[str]) -> Path:
     """Draw how often true classes (rows) got each prediction (columns); for many classes only the colours."""
-    many = len(labels) > MOST_NAMED
-    size = 3.5 + 0.6 * min(len(labels), MOST_NAMED)
+    many = len(labels) > MAX_NAMED
+    size = 3.5 + 0.6 * min(len(labels), MAX_NAMED)
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     with styled():
         figure, [axis] = panels(1, 1, (size + 1, size))

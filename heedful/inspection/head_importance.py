@@ -13,7 +13,7 @@ from heedful.core.storage import write_text
 from heedful.runs.run import HEADS, Run
 from heedful.training.evaluation import TokenScores
 
-TOKENS = 20_000  # of the validation text that are read for each head, by default
+TOKENS = 20_000  # tokens of the validation text that are read for each head, by default
 
 
 def measure_heads(run: Run, tokens: int = TOKENS) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.inspection.run_text import text_to_show
 from heedful.runs.run import Run
 
-PAIRS = 500_000  # of a training text that are indexed, the first ones
+PAIRS = 500_000  # the first pairs of a training text are indexed, up to this number
 SATURATION, LENGTH_SHARE = 1.2, 0.75  # k1 and b of BM25
 
 

@@ -9,7 +9,7 @@ from heedful.core.special_tokens import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from heedful.inspection.reading import Reader, Variant
 from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
 
-DEFAULT_TOKENS = 40  # that are written after a prompt
+DEFAULT_TOKENS = 40  # tokens written after a prompt
 
 
 class TranslationReader(Reader):

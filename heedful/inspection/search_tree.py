@@ -14,7 +14,7 @@ from heedful.core.special_tokens import END_ID
 from heedful.decoding.strategies import length_divisor
 from heedful.inspection.reading import Head, Reader, Variant
 
-IMPOSSIBLE = -1e9
+IMPOSSIBLE_SCORE = -1e9
 
 
 class Written(NamedTuple):
@@ -142,8 +142,8 @@ class TreeSearch:
         over those that may.
         """
         scores = self.reader.next_scores([Variant(self.source, ids, self.off) for ids in prefixes]).astype(np.float64)
-        scores[:, self.forbidden] = IMPOSSIBLE
+        scores[:, self.forbidden] = IMPOSSIBLE_SCORE
         if len(prefixes[0]) < self.min_length:
-            scores[:, END_ID] = IMPOSSIBLE
+            scores[:, END_ID] = IMPOSSIBLE_SCORE
         top = scores.max(axis=-1, keepdims=True)
         return scores - top - np.log(np.exp(scores - top).sum(axis=-1, keepdims=True))

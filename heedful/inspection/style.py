@@ -22,7 +22,7 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 DPI = 110
 THOUSANDS = StrMethodFormatter("{x:,.9g}")
-TOKEN_SIZE = 11  # of tokens on an axis
+TOKEN_SIZE = 11  # font size of tokens on an axis
 
 
 @contextlib.contextmanager

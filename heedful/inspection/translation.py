@@ -16,7 +16,7 @@ from heedful.inference.predictor import ScoredToken
 from heedful.layers import Trace
 from heedful.models.ensemble import Ensemble
 
-KINDS = ("encoder self", "decoder self", "cross")
+ATTENTION_KINDS = ("encoder self", "decoder self", "cross")
 PATHS = {
     "encoder self": "encoder/block_{}/self_attention",
     "decoder self": "decoder/block_{}/self_attention",
@@ -97,8 +97,8 @@ class TranslationInspection:
 
     def heads(self, kind: str, layer: int) -> tuple[np.ndarray, list[str], list[str]]:
         """Return the weights (N, T, S) of a layer, counted from 1, and the tokens of their rows and columns."""
-        if kind not in KINDS:
-            raise InputError(f"Unknown kind of attention {kind!r}: choose one of {', '.join(KINDS)}.")
+        if kind not in ATTENTION_KINDS:
+            raise InputError(f"Unknown kind of attention {kind!r}: choose one of {', '.join(ATTENTION_KINDS)}.")
         if not 1 <= layer <= self.num_layers:
             raise InputError(f"There is no layer {layer}: the model has layers 1 to {self.num_layers}.")
         rows = self.source_tokens if kind == "encoder self" else self.written_tokens

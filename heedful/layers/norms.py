@@ -12,7 +12,7 @@ from heedful import backend
 from heedful.backend import Tensor
 from heedful.config.architecture import choices
 
-KINDS = choices("norm")
+NORMS = choices("norm")
 EPSILON = 1e-6  # Keras' default of 1e-3 changes outputs noticeably; reference implementations use 1e-6 or 1e-5
 
 
@@ -40,8 +40,8 @@ class Norm:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"Unknown kind of norm {self.kind!r}: choose one of {', '.join(KINDS)}.")
+        if self.kind not in NORMS:
+            raise ValueError(f"Unknown kind of norm {self.kind!r}: choose one of {', '.join(NORMS)}.")
 
     def __call__(self, name: str, dtype: Any = None) -> keras.Layer:
         """Return a new layer."""

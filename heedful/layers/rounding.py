@@ -13,7 +13,7 @@ from heedful import backend
 from heedful.backend import Tensor
 
 PRECISIONS = ("bfloat16", "int8")
-_MOST = 127  # largest int8 magnitude, symmetric around zero
+_MAX_INT8 = 127  # largest int8 magnitude, symmetric around zero
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -57,7 +57,7 @@ class RoundedKernel:
         if self.scales is None:
             return backend.multiply(ops.cast(x, "bfloat16"), kernel)
         largest = ops.max(ops.abs(x), axis=-1, keepdims=True)
-        scales = ops.maximum(largest, 1e-30) / _MOST
+        scales = ops.maximum(largest, 1e-30) / _MAX_INT8
         sums = backend.multiply(ops.cast(ops.round(x / scales), "int8"), kernel)
         return ops.cast(sums, "float32") * scales * self.scales
 
@@ -71,5 +71,5 @@ def rounded_values(kernel: np.ndarray, precision: str) -> dict[str, np.ndarray]:
     """Return the weights of a `RoundedKernel` for a float32 kernel (D, U), by the suffixes of their names."""
     if precision == "bfloat16":
         return {"rounded": kernel}  # assigning rounds it
-    scales = np.maximum(np.abs(kernel).max(axis=0), 1e-30) / _MOST
+    scales = np.maximum(np.abs(kernel).max(axis=0), 1e-30) / _MAX_INT8
     return {"rounded": np.round(kernel / scales).astype(np.int8), "scales": scales.astype(np.float32)}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import keras
 
 FILE = "adapter.safetensors"  # in a run folder
-KINDS = ("kernel", "embeddings")  # names of the matrices that can have an adapter
+MATRICES = ("kernel", "embeddings")  # names of the matrices that can have an adapter
 MARK = "lora_"  # Keras calls the parts of an adapter lora_kernel_a and lora_kernel_b
 
 
@@ -75,7 +75,7 @@ def add_adapters(
 
 def _matrices(layer) -> Iterable[str]:
     """Yield the name of the matrix of a layer that can have an adapter."""
-    for kind in KINDS:
+    for kind in MATRICES:
         matrix = getattr(layer, f"_{kind}", None) if layer.built and hasattr(layer, "enable_lora") else None
         if matrix is not None:
             yield name_in_model(matrix)
@@ -89,7 +89,7 @@ def adapted_layers(model: "keras.Model") -> dict[str, Any]:
 
 def parts_of(layer: Any) -> tuple[Any, Any]:
     """Return the variables A and B of a layer with an adapter."""
-    [kind] = [kind for kind in KINDS if hasattr(layer, f"{MARK}{kind}_a")]
+    [kind] = [kind for kind in MATRICES if hasattr(layer, f"{MARK}{kind}_a")]
     return getattr(layer, f"{MARK}{kind}_a"), getattr(layer, f"{MARK}{kind}_b")
 
 

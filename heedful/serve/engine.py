@@ -24,7 +24,7 @@ STEPS, STREAM_STEPS = 8, 2  # decode steps between two checks of the queue; fewe
 ENOUGH_SHARE = 4  # with others waiting, a segment ends when a quarter of the slots is finished
 FEW = 4  # slots for the sentences of a server with little to do: a step takes less time than with all slots
 GROUP = 64  # texts of a group
-WINDOW = 0.002  # seconds that a group waits for more of its kind
+GATHER_SECONDS = 0.002  # seconds that a group waits for more of its kind
 
 
 class Busy(Exception):
@@ -238,7 +238,7 @@ class Engine:
     def _take_group(self):
         """Return the jobs at the head of the queue that can be computed together."""
         if self._jobs and not self._sentences:  # nothing else to do: a moment later there may be more of its kind
-            self._changed.wait(WINDOW)
+            self._changed.wait(GATHER_SECONDS)
         group: list[Job] = []
         while self._jobs and len(group) < GROUP and (not group or self._jobs[0].key == group[0].key):
             job = self._jobs.popleft()

@@ -41,7 +41,7 @@ IGNORED = (
     "service_tier", "stream_options", "response_format", "modalities", "reasoning_effort",
 )  # fmt: skip
 SEEDS = 2**32 - 1
-LEAST_TEMPERATURE = 1e-4  # below it, the most likely token is drawn anyway
+MIN_TEMPERATURE = 1e-4  # below it, the most likely token is drawn anyway
 
 
 def routes(service: Service) -> list[Route]:
@@ -165,7 +165,7 @@ def _options(one: Served, given) -> dict[str, Any]:
     if max_tokens:
         options["max_length"] = max_tokens
     temperature = given["temperature"]
-    greedy = temperature is not None and temperature < LEAST_TEMPERATURE
+    greedy = temperature is not None and temperature < MIN_TEMPERATURE
     if not greedy and (temperature or (given["top_p"] or 1) < 1):
         options |= {"sample": True, "beam_size": 1, "temperature": temperature or 1.0}
         if given["top_p"]:

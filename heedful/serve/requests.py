@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from heedful.core.errors import counted
 
-BODY_SECONDS = 10.0  # within which a whole body must arrive
+BODY_SECONDS = 10.0  # time limit for a whole body to arrive
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
 RETRY_AFTER = "1"  # seconds
 

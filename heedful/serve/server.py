@@ -22,7 +22,7 @@ from heedful.serve.requests import Limits
 from heedful.serve.service import Served, Service, languages_of
 
 GRACE = 0.5  # seconds between a signal and the end of listening
-HEADER_SECONDS = 10.0  # within which all headers of a request must arrive
+HEADER_SECONDS = 10.0  # time limit for all headers of a request to arrive
 BACKLOG = 2048  # connections that may wait to be accepted
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 

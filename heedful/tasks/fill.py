@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # The masking of validation and test text depends on the seed and the batches, so these are the same for all runs.
 SCORED = {"seed": 0, "batch_tokens": SCORED_TOKENS, "max_shapes": 4}
 MASKING_VERSION = 2  # increase it if other tokens of the same text are masked
-EXAMPLE_WORDS = 20  # of an example
+EXAMPLE_WORDS = 20  # words of an example
 CHANCE = 4  # labels of a small batch that may stay visible beyond the expected tenth
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 SAMPLE_TOKENS = 200  # length of the sample text of a validation
-PROMPT_WORDS = 6  # of an example
+PROMPT_WORDS = 6  # words of an example prompt
 
 
 class Generate(DocumentsTask):

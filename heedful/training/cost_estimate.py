@@ -22,7 +22,7 @@ from heedful.training.objective import Objective, training_objective, with_updat
 TIMED = 2  # batches of each shape, after a first one that includes compilation
 LOOKED_AT = 1000  # batches examined for the frequency of each shape and its tokens
 FIRST, LARGEST = 1024, 2**20  # batch sizes in tokens: the first one tried, and the largest one returned
-STEP = 4  # factor between the batch sizes of successive trials
+GROWTH = 4  # factor between the batch sizes of successive trials
 ROOM = 0.7  # share of the memory to fill: estimates are inexact, and validation needs memory too
 GROWTH = 2**28  # bytes of growth in memory below which an estimate of the memory per token is noise
 
@@ -144,13 +144,13 @@ def largest_batch(attempt: "Callable[[int], Trial | None]") -> int:
     while not trial.everything and tokens < LARGEST:
         if trial.tokens > first.tokens and trial.used - first.used > GROWTH:
             each = (trial.used - first.used) / (trial.tokens - first.tokens)
-            if trial.used + each * (STEP - 1) * trial.tokens > limit / 2:  # close enough to extrapolate
+            if trial.used + each * (GROWTH - 1) * trial.tokens > limit / 2:  # close enough to extrapolate
                 estimated = trial.tokens + (limit - trial.used) / each
                 return max(FIRST, min(LARGEST, int(estimated) // FIRST * FIRST))
-        following = attempt(tokens * STEP)
+        following = attempt(tokens * GROWTH)
         if following is None:
             break
-        tokens, trial = tokens * STEP, following
+        tokens, trial = tokens * GROWTH, following
     return tokens
 
 

@@ -17,7 +17,7 @@ from heedful.layers.embeddings import writable
 CHUNK = 256  # tokens whose logits fit into a CPU's caches, see docs/performance.md
 ACCELERATED_CHUNK = 4096  # on an accelerator, where small products one after the other leave most of it idle
 CHUNK_STEP = 128  # a chunk there has a multiple of these tokens, as matrix products prefer
-MOST_LOGITS = 1 << 28  # in a chunk there: a gigabyte
+MAX_LOGITS = 1 << 28  # logits in a chunk: a gigabyte
 LARGE = 1 << 14  # vocabulary size above which half as many tokens are as fast and take less memory
 
 
@@ -104,7 +104,7 @@ def tokens_per_chunk(words: int, tokens: int | None = None) -> int:
     On an accelerator the chunks are equally large, so that the last one is not mostly padding.
     """
     if backend.runs_ahead():
-        largest = min(ACCELERATED_CHUNK, max(CHUNK, MOST_LOGITS // max(1, words)))
+        largest = min(ACCELERATED_CHUNK, max(CHUNK, MAX_LOGITS // max(1, words)))
         return round_up(tokens / -(-tokens // largest), CHUNK_STEP, largest) if tokens else largest
     return CHUNK if words <= LARGE else CHUNK // 2
 

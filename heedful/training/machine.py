@@ -19,7 +19,7 @@ GPUS = {
     "L40S": (362, 183), "L40": (181, 90.5), "L4": (121, 60), "A100": (312, 156), "A40": (150, 75), "A30": (165, 82),
     "A10": (125, 62.5), "V100": (125, 15.7), "T4": (65, 8.1), "RTX 4090": (165, 82.6), "RTX 3090": (71, 35.6),
 }  # fmt: skip
-SIZES = 2048, 1024, 1024  # of the matrix product timed on a CPU: too large for its caches
+SIZES = 2048, 1024, 1024  # sizes of the matrix product timed on a CPU: too large for its caches
 
 
 def product_rate(precision: str = "float32") -> float | None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-SHARE = 0.95  # of the time that is left, to plan for; the rest allows for a machine that slows down
+SHARE = 0.95  # share of the remaining time that is planned for; the rest allows for a machine that slows down
 NOTICEABLE = 0.02  # relative change of the number of updates that is worth another pace
 
 

@@ -11,7 +11,7 @@ from heedful import backend
 from heedful.runs.training_log import PROGRESS, TrainingLog
 
 INTERVAL = 2.0  # seconds between lines
-SHARE = 0.005  # of the time, at most, that measuring the gradient may take
+MAX_SHARE = 0.005  # share of the time that measuring the gradient may take
 
 
 class ProgressLog:
@@ -61,7 +61,7 @@ class ProgressLog:
             "tokens_per_second": round(tokens / (now - self._since), 1), "learning_rate": self.learning_rate(update),
             "gradient_norm": float(f"{norm:.4g}"), "seconds": round(now - self.started, 2),
         }, PROGRESS)  # fmt: skip
-        self._interval = max(INTERVAL, 2 * self._reading / SHARE)  # the moments are read twice
+        self._interval = max(INTERVAL, 2 * self._reading / MAX_SHARE)  # the moments are read twice
         self._counted, self._summed, self._since = self._tokens, summed, now
 
     def _read_moments(self):

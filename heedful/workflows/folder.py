@@ -9,7 +9,7 @@ from heedful.runs.training_log import JSON_LOGS, SAMPLES
 
 EXAMINATION = "examination.txt"
 # Files that a training writes to its run folder, and may delete there.
-WRITTEN = (
+RUN_FILES = (
     CONFIG, WEIGHTS, ADAPTER, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", *JSON_LOGS, SAMPLES,
     "scores.json", "calibration.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt",
     "snapshots/[0-9]*.safetensors", "curves.png", "state/*.safetensors", "state/*.damaged",
@@ -21,7 +21,7 @@ BEGUN = {ORIGINS, WEIGHTS, "tokenizer.json", "source.tokenizer.json", "target.to
 
 def written(folder: Path) -> list[Path]:
     """Return the files in a folder that a training writes, the config first: a folder without it is no run."""
-    return [path for pattern in WRITTEN for path in folder.glob(pattern) if path.is_file()]
+    return [path for pattern in RUN_FILES for path in folder.glob(pattern) if path.is_file()]
 
 
 def require_free(path: Path, force: bool = False) -> None:

@@ -15,7 +15,7 @@ from heedful.training.pace import SHARE, updates_within
 
 TIMED = 12  # batches
 FEWEST = 10  # updates that are worth a training
-REPEATED = 0.05  # of the minutes: a validation that takes less is timed twice
+REPEATED = 0.05  # a validation that takes less than this share of the minutes is timed twice
 
 
 def fit_into_minutes(training: Any) -> Config:

@@ -15,7 +15,7 @@ from heedful.data.doctor.hashing import places
 WORDS = 16  # the rarest words of a line are used: they are the most informative
 FREQUENT = 0.1  # words in more than this share of the lines are ignored
 BITS = 22  # log2 of the size of the table of word pairs
-MOST = 12.0  # limit in nats on the evidence of one pair of lines, because some are free translations
+MAX_EVIDENCE = 12.0  # limit in nats on the evidence of one pair of lines, because some are free translations
 # Probabilities per line that a text becomes misaligned, and that it becomes aligned again.
 BREAKS, MENDS = 1e-4, 0.1
 FARTHEST = 5  # largest shift that is recognised, in lines
@@ -61,7 +61,11 @@ class Associations:
         """
         source, target = self._words(source, target)
         scores, words = self._scores(source, target, learned_from)
-        return np.where(words > 0, np.clip(self._unrelated(scores, words) - self._fits(scores, words), -MOST, MOST), 0)
+        return np.where(
+            words > 0,
+            np.clip(self._unrelated(scores, words) - self._fits(scores, words), -MAX_EVIDENCE, MAX_EVIDENCE),
+            0,
+        )
 
     def lateness(self, source: Sequence[str], target: Sequence[str]) -> int | None:
         """Return by how many lines the target of a stretch lags (negative: leads); None if no shift explains it.

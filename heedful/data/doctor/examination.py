@@ -12,7 +12,7 @@ import numpy as np
 from heedful.core.errors import counted
 from heedful.data.doctor.alignment import stretches
 from heedful.data.doctor.characters import CHARACTERS, count_kinds, fix_mojibake, has_markup
-from heedful.data.doctor.findings import KINDS, SHOWN, Finding, runs
+from heedful.data.doctor.findings import FAULTS, SHOWN, Finding, runs
 from heedful.data.doctor.repeats import normal_form
 from heedful.data.doctor.rows import Rows, is_complete
 from heedful.data.doctor.seen import Seen
@@ -122,7 +122,7 @@ def _scan(text, usual, seen, step, progress):
         the rows of each kind that can be found row by row, and the evidence against each row being a translation (N,),
         empty if `usual` has no word associations.
     """
-    rows_of = {kind: [np.zeros(0, np.int64)] for kind in KINDS}
+    rows_of = {kind: [np.zeros(0, np.int64)] for kind in FAULTS}
     against = [np.zeros(0, np.float32)]
     for first, rows in text.chunks():
         numbers = np.arange(first, first + len(rows))

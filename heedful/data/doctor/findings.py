@@ -20,7 +20,7 @@ class Kind:
     advice: str
 
 
-KINDS = {
+FAULTS = {
     "no partner": Kind(
         "the sides differ in length, or a line lacks a column",
         "training refuses such files; misaligned rows show where lines were lost",
@@ -60,7 +60,7 @@ class Finding:
     """Rows with one fault.
 
     Args:
-        kind: key of `KINDS`.
+        kind: key of `FAULTS`.
         rows: their indices (R,).
         notes: remarks on some rows, by index.
         examples: the texts of some rows, by index.
@@ -75,8 +75,8 @@ class Finding:
         """Return the finding as a dictionary, for JSON output; line numbers start at 1."""
         return {
             "kind": self.kind,
-            "meaning": KINDS[self.kind].meaning,
-            "advice": KINDS[self.kind].advice,
+            "meaning": FAULTS[self.kind].meaning,
+            "advice": FAULTS[self.kind].advice,
             "lines": (self.rows + 1).tolist(),
             "notes": {str(row + 1): note for row, note in self.notes.items()},
             "examples": {str(row + 1): list(texts) for row, texts in self.examples.items()},
@@ -84,7 +84,7 @@ class Finding:
 
     def lines(self, total: int) -> list[str]:
         """Return the finding as lines of a report; `total` is the number of rows in the text."""
-        kind = KINDS[self.kind]
+        kind = FAULTS[self.kind]
         count = len(self.rows)
         rows = [f"{self.kind}: {counted(count, 'row')} ({count / total:.2%}): {kind.meaning}; {kind.advice}"]
         rows.append(f"    lines {_ranges(self.rows + 1)}")

@@ -13,7 +13,7 @@ from heedful.data.doctor.hashing import places
 
 BITS = 18  # log2 of the size of the trigram table; a language has some ten thousand that matter
 LENGTHS = (8, 16, 32, 64, 128, 256)  # lines of similar length are judged together, because short ones vary more
-LEAST_SPREAD = 0.05  # lower limit of every spread that deviations are divided by
+MIN_SPREAD = 0.05  # lower limit of every spread that deviations are divided by
 FEWEST = 50  # fewest lines from which the spread of a length group is estimated
 BORROWED = 3000  # weight of the usual letters as a prior for those of a few lines, in pieces: about forty lines
 
@@ -111,4 +111,4 @@ def _spread(values):
 
     The lower limit keeps small differences between nearly identical lines from being exaggerated.
     """
-    return max(LEAST_SPREAD, 1.4826 * np.median(np.abs(values - np.median(values)))) if len(values) else 1.0
+    return max(MIN_SPREAD, 1.4826 * np.median(np.abs(values - np.median(values)))) if len(values) else 1.0

@@ -18,7 +18,7 @@ from heedful.data.text_files import read_lines, uncompressed_name
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}  # by the end of a file's name; others are text
 FIELDS = {"tsv": "1", "jsonl": "text", "parquet": "text"}  # where the text is, by default
 
-ROWS = 10_000  # written to a Parquet file at once
+ROWS_AT_ONCE = 10_000  # written to a Parquet file at once
 
 
 class Record(NamedTuple):
@@ -216,7 +216,7 @@ class ParquetRecords(Records):
 
             def write(row: tuple[Any, str]) -> None:
                 rows.append(row)
-                if len(rows) >= ROWS:
+                if len(rows) >= ROWS_AT_ONCE:
                     flush()
 
             yield write

@@ -22,7 +22,7 @@ from heedful.runs.scores.provenance import read as read_scores
 from heedful.runs.training_log import PROGRESS
 from heedful.runs.weights import count_elements
 
-FORMAT = 1  # of the description
+FORMAT = 1  # format of the description
 LARGE = 15_000_000  # parameters above which float16 makes a page slow to open
 EARLIER_BYTES = 16_000_000  # of the earlier checkpoints in a page, by default
 POINTS = 400  # of a curve

@@ -28,7 +28,7 @@ from heedful.runs.run import Run
 from heedful.runs.weights import load_weights, weights_by_name
 
 EARLIER = 50  # checkpoints that a page can choose from
-VARIANTS = 2048  # that are scored for one question
+VARIANTS = 2048  # maximum number of variants scored for one question
 WIDTH = 16  # of a beam, at most
 RIVALS = 8  # tokens that are shown beside the chosen one
 

@@ -14,7 +14,7 @@ from heedful.runs.training_log import SAMPLE_DATA
 
 EXAMPLES = 4  # texts that are offered to begin with
 LONGEST = 200  # characters of an example
-SENTENCES = 1000  # of a test text that a page has at most
+SENTENCES = 1000  # maximum number of test sentences in a page
 
 
 def example_texts(run: Run) -> list[str]:

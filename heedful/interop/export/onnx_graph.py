@@ -16,7 +16,7 @@ from heedful.core.errors import InputError
 
 OPSET, IR_VERSION = 17, 8  # read by onnxruntime since 1.13, and by onnxruntime-web
 LARGEST = 2_000_000_000  # bytes of weights; a file is one message of protobuf, which has 2 GiB at most
-HIDDEN = -1e9  # score of a key that a query may not attend to
+MASKED_SCORE = -1e9  # score of a key that a query may not attend to
 
 
 class Graph:
@@ -213,7 +213,7 @@ class Layers:
         scores = self.op("MatMul", query, self.op("Transpose", keys, perm=[0, 1, 3, 2]))
         scores = self.op("Mul", scores, self.constant(self.size**-0.5, np.float32))
         if visible is not None:
-            scores = self.op("Where", visible, scores, self.constant(HIDDEN, np.float32))
+            scores = self.op("Where", visible, scores, self.constant(MASKED_SCORE, np.float32))
         mixed = self.op("MatMul", self.op("Softmax", scores, axis=-1), values)
         joined = self.op("Reshape", self.op("Transpose", mixed, perm=[0, 2, 1, 3]),
                          self.constant([0, -1, self.heads * self.size]))  # fmt: skip

@@ -14,7 +14,7 @@ from heedful.core.special_tokens import START_ID
 from heedful.core.storage import write_text
 from heedful.interop.export.folders import PARITY, replacing
 from heedful.interop.export.formats import Engine, Format
-from heedful.interop.export.plain_search import WRITTEN, plain_search
+from heedful.interop.export.plain_search import WRITTEN_TOKENS, plain_search
 from heedful.runs.scores.bleu_tokenizer import bleu_tokenizer
 from heedful.training.evaluation import score_text
 
@@ -137,7 +137,7 @@ def _written_from(run, texts):
     limit = run.config.model.max_length
     if run.task.translates:
         return texts, limit
-    max_tokens = min(WRITTEN, limit // 2)
+    max_tokens = min(WRITTEN_TOKENS, limit // 2)
     start = [START_ID] if run.task.starts_texts(run.config) else []
     lengths = [len(start) + len(ids) for ids in run.tokenizer.encode_batch(list(texts))]
     return [text for text, length in zip(texts, lengths, strict=True) if 0 < length <= limit - max_tokens], max_tokens

@@ -10,7 +10,7 @@ from heedful.decoding.candidates import forbidden_ids
 if TYPE_CHECKING:
     from heedful.runs.run import Run
 
-WRITTEN = 40  # tokens that language models write
+WRITTEN_TOKENS = 40  # tokens that language models write
 
 
 def plain_search(run: "Run", beam_size: int = 1) -> DecodeConfig:

@@ -16,7 +16,7 @@ from heedful.layers import sinusoid
 # Names of activations in a config.json; the first name of each of ours is the one that is written.
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu",
                "silu": "silu", "swish": "silu"}  # fmt: skip
-LARGEST_EPSILON = 1e-4  # of norms that still compute the same, but for rounding, with an epsilon of 1e-5
+LARGEST_EPSILON = 1e-4  # norms with a smaller one compute the same with 1e-5, but for rounding
 SINES = ("sinusoidal", "sinusoidal_concatenated")
 ENCODER_ROLES = {PAD: "pad_token", UNKNOWN: "unk_token", START: "cls_token", END: "sep_token", MASK: "mask_token"}
 SPECIAL_IDS = {

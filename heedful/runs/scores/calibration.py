@@ -6,7 +6,7 @@ Axes: N predictions, C classes.
 import numpy as np
 
 BINS = 15
-RANGE = 0.05, 20.0  # of temperatures
+TEMPERATURES = 0.05, 20.0  # the range that is searched
 STEPS = 60  # of the search; each shortens the interval to 0.62 of its length
 
 
@@ -34,7 +34,7 @@ def best_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         logits: (N, C).
         labels: the class of each text, integers (N,), or which classes it has, 0 or 1 (N, C).
     """
-    low, high = np.log(RANGE)
+    low, high = np.log(TEMPERATURES)
     golden = (5**0.5 - 1) / 2
     for _ in range(STEPS):
         one, other = high - golden * (high - low), low + golden * (high - low)
@@ -44,7 +44,7 @@ def best_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
             low = one
     temperature = float(np.exp((low + high) / 2))
     decided = logits > 0 if labels.ndim == 2 else logits.argmax(-1)
-    at_bound = not 1.01 * RANGE[0] < temperature < RANGE[1] / 1.01
+    at_bound = not 1.01 * TEMPERATURES[0] < temperature < TEMPERATURES[1] / 1.01
     return 1.0 if at_bound or np.array_equal(decided, labels) else temperature
 
 

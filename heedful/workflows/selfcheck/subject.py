@@ -19,9 +19,9 @@ from heedful.training.objective import batch_sums
 from heedful.workflows.selfcheck.practice import TrialTraining
 
 ROWS, LENGTH = 8, 32  # large enough to show a fault, small enough to take seconds
-IMPOSSIBLE = -1e8  # logits below it belong to tokens that an imported model must never write
+IMPOSSIBLE_BELOW = -1e8  # logits below it belong to tokens that an imported model must never write
 UNUSUAL = 3  # times the rate of the checks: the run's own rate is tried if it is higher
-ROUNDING = {"float32": 1e-4, "bfloat16": 5e-2}  # of the largest logit
+ROUNDING = {"float32": 1e-4, "bfloat16": 5e-2}  # relative to the largest logit
 
 
 class Subject:
@@ -114,7 +114,7 @@ class Subject:
 
     def rounding(self, logits: np.ndarray) -> float:
         """Return how much logits may differ if computed in another order."""
-        possible = logits[logits > IMPOSSIBLE]
+        possible = logits[logits > IMPOSSIBLE_BELOW]
         return ROUNDING[self.precision] * float(np.abs(possible).max(initial=1.0))
 
     def other_tokens(self, ids: np.ndarray) -> np.ndarray:

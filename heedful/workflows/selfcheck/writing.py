@@ -15,7 +15,9 @@ from heedful.core.special_tokens import END_ID, PAD
 from heedful.workflows.selfcheck.subject import Subject
 
 BEAM = 3
-WRITTEN = 8  # tokens of each result: few enough for one program per search, enough to read caches that others wrote
+WRITTEN_TOKENS = (
+    8  # tokens of each result: few enough for one program per search, enough to read caches that others wrote
+)
 
 
 def cached(subject: Subject) -> tuple[Any, ...]:
@@ -77,7 +79,7 @@ class _Search:
         decode = dataclasses.replace(decode, batch_size=4, max_length=width, forbidden=(PAD,))
         self.subject = subject
         self.probe = subject.task.probe(subject.run, subject.model, decode, subject.batch)
-        self.limits = [min(limit, WRITTEN) for limit in self.probe.limits]
+        self.limits = [min(limit, WRITTEN_TOKENS) for limit in self.probe.limits]
 
     def run(self):
         """Return the candidates for each example."""

@@ -7,24 +7,36 @@ const DEFAULTS = { view: "why", run: 0, text: "", chosen: 0, off: null, forced: 
 
 const numbers = (text) => text.split(".").map(Number);
 const READERS = {
-  view: String, text: String, run: Number, chosen: Number, forcedWord: Number, width: Number, forced: numbers,
-  off: (text) => text.split(",").reduce((off, head) => {
-    const [kind, layer, number] = head.split(".");
-    return toggled(off, kind, +layer, +number);
-  }, null),
+  view: String,
+  text: String,
+  run: Number,
+  chosen: Number,
+  forcedWord: Number,
+  width: Number,
+  forced: numbers,
+  off: (text) =>
+    text.split(",").reduce((off, head) => {
+      const [kind, layer, number] = head.split(".");
+      return toggled(off, kind, +layer, +number);
+    }, null),
 };
 const WRITERS = {
   forced: (ids) => ids.join("."),
-  off: (off) => headsOff(off).map((key) => key.join(".")).join(","),
+  off: (off) =>
+    headsOff(off)
+      .map((key) => key.join("."))
+      .join(","),
 };
 
 /** The state in an address; what is missing or cannot be read has its default. @param {string} fragment */
 export function readAddress(fragment, defaults = {}) {
-  const given = new URLSearchParams(fragment.replace(/^#/, "")), state = { ...DEFAULTS, ...defaults };
+  const given = new URLSearchParams(fragment.replace(/^#/, ""));
+  const state = { ...DEFAULTS, ...defaults };
   for (const [name, read] of Object.entries(READERS)) {
     const text = given.get(name);
     if (text === null) continue;
-    const value = read(text), list = Array.isArray(value) ? value : [value];
+    const value = read(text);
+    const list = Array.isArray(value) ? value : [value];
     if (!list.some((item) => typeof item === "number" && !(Number.isInteger(item) && item >= 0))) state[name] = value;
   }
   return state;
@@ -35,7 +47,8 @@ export function writeAddress(state) {
   const given = new URLSearchParams();
   for (const name of Object.keys(READERS)) {
     const value = state[name];
-    if (value !== null && value !== undefined && value !== DEFAULTS[name]) given.set(name, WRITERS[name]?.(value) ?? value);
+    if (value !== null && value !== undefined && value !== DEFAULTS[name])
+      given.set(name, WRITERS[name]?.(value) ?? value);
   }
   return `#${given}`;
 }

@@ -38,21 +38,32 @@ export async function start(root, models) {
 
 function App({ models, abouts }) {
   const first = { text: abouts[0].examples[0] ?? "" };
-  const [state, change] = useReducer(merge, null, () =>
-    ({ theme: "", source: EMPTY, ...readAddress(location.hash, first) }));
-  const run = Math.min(state.run, models.length - 1), model = models[run], about = abouts[run];
+  const [state, change] = useReducer(merge, null, () => ({
+    theme: "",
+    source: EMPTY,
+    ...readAddress(location.hash, first),
+  }));
+  const run = Math.min(state.run, models.length - 1);
+  const model = models[run];
+  const about = abouts[run];
   const turn = useRef(0);
 
   useEffect(() => {
-    const read = () => { if (location.hash !== writeAddress(state)) change(readAddress(location.hash, first)); };
+    const read = () => {
+      if (location.hash !== writeAddress(state)) change(readAddress(location.hash, first));
+    };
     addEventListener("hashchange", read);
     return () => removeEventListener("hashchange", read);
   });
-  useEffect(() => { history.replaceState(null, "", location.href.split("#")[0] + writeAddress(state)); },
-    [state.view, state.run, state.text, state.chosen, state.off, state.forced, state.width]);
+  useEffect(() => {
+    history.replaceState(null, "", location.href.split("#")[0] + writeAddress(state));
+  }, [state.view, state.run, state.text, state.chosen, state.off, state.forced, state.width]);
   useEffect(() => {
     const mine = ++turn.current;
-    const current = (content) => { if (mine === turn.current) change(content); return mine === turn.current; };
+    const current = (content) => {
+      if (mine === turn.current) change(content);
+      return mine === turn.current;
+    };
     answer(model, about, state, current).catch((error) => current({ error: error.message, ready: true }));
   }, [run, state.text, state.off, state.forced]);
 
@@ -70,14 +81,20 @@ function App({ models, abouts }) {
   return html`
     <header>
       <div>
-        <h1>${models.length > 1 ? html`<select aria-label="Run" value=${run}
+        <h1>${
+          models.length > 1
+            ? html`<select aria-label="Run" value=${run}
           onChange=${(e) => change({ run: +e.target.value, off: null, forced: null, chosen: 0 })}>
-          ${abouts.map(({ name }, i) => html`<option key=${i} value=${i}>${name}</option>`)}</select>` : about.name}</h1>
+          ${abouts.map(({ name }, i) => html`<option key=${i} value=${i}>${name}</option>`)}</select>`
+            : about.name
+        }</h1>
         <div class="about number">${facts(about)}</div>
       </div>
       <nav>
-        <div role="tablist" aria-label="Views">${views.map(([name, label]) => html`<button key=${name} role="tab" id=${`tab-${name}`}
-          aria-selected=${String(view === name)} aria-controls="view" onClick=${() => change({ view: name })}>${label}</button>`)}</div>
+        <div role="tablist" aria-label="Views">${views.map(
+          ([name, label]) => html`<button key=${name} role="tab" id=${`tab-${name}`}
+          aria-selected=${String(view === name)} aria-controls="view" onClick=${() => change({ view: name })}>${label}</button>`,
+        )}</div>
         <${Theme} theme=${state.theme} change=${change} />
       </nav>
     </header>
@@ -98,7 +115,8 @@ function App({ models, abouts }) {
 
 /** Computes everything about the text of a state, and passes it to `current` part by part until that returns false. */
 async function answer(model, about, { text, off, forced }, current) {
-  const began = performance.now(), source = await model.split({ text });
+  const began = performance.now();
+  const source = await model.split({ text });
   if (!source.ids.length && !about.starts) {
     current({ source, target: null, now: null, effects: null, error: null, ready: true });
     return;
@@ -106,7 +124,8 @@ async function answer(model, about, { text, off, forced }, current) {
   const own = await written(model, source.ids);
   const target = forced ? await completed(model, about, source.ids, forced) : own;
   const pair = { source: source.ids, target: target.ids };
-  const before = await model.look(pair), now = off ? await model.look({ ...pair, off }) : before;
+  const before = await model.look(pair);
+  const now = off ? await model.look({ ...pair, off }) : before;
   const shownState = { source, own, target, before, now, seenOff: off, effects: null, without: null, error: null };
   if (!current({ ...shownState, ready: false, took: performance.now() - began })) return;
   if (off) current({ without: await written(model, source.ids, { off }) });
@@ -132,7 +151,8 @@ function Theme({ theme, change }) {
 
 function facts({ parameters, kinds, layers, heads, type, difference }) {
   const sides = kinds.includes("cross") ? `${layers} + ${layers}` : layers;
-  const exact = type === "float32" ? "" : ` · weights in ${type}, which changes probabilities by ${small(difference)} at most`;
+  const exact =
+    type === "float32" ? "" : ` · weights in ${type}, which changes probabilities by ${small(difference)} at most`;
   return `${(parameters / 1e6).toFixed(2)} M parameters · ${sides} layers · ${heads} heads${exact}`;
 }
 
@@ -141,4 +161,3 @@ const small = (share) => `${Number((100 * share).toPrecision(1))} %`;
 function timing({ took, all }) {
   return took ? ` Result and maps ${took.toFixed(0)} ms${all ? `, effects ${(all - took).toFixed(0)} ms` : ""}.` : "";
 }
-

@@ -3,10 +3,13 @@
 import { useEffect, useState } from "preact/hooks";
 import { html, nats, percent, readFont, shown, textWidth } from "./parts.js";
 
-const FONT = 15, LINE = 27, GAP = 14;  // pixels
+const FONT = 15;
+const LINE = 27;
+const GAP = 14; // pixels
 
 export function Beam({ state, act, model }) {
-  const [found, setFound] = useState(/** @type {any} */ (null)), [pruned, setPruned] = useState(false);
+  const [found, setFound] = useState(/** @type {any} */ (null));
+  const [pruned, setPruned] = useState(false);
   const { source, off, width } = state;
   useEffect(() => {
     let stale = false;
@@ -15,7 +18,9 @@ export function Beam({ state, act, model }) {
       if (source.ids.length) for await (last of model.write({ source: source.ids, off, width })) if (stale) return;
       if (!stale) setFound(last ?? null);
     })();
-    return () => { stale = true; };
+    return () => {
+      stale = true;
+    };
   }, [model, source.ids.join(), JSON.stringify(off), width]);
   if (!found) return html`<p class="hint" role="status">Searching …</p>`;
   return html`<section class="card" aria-label="Beam search">
@@ -32,22 +37,34 @@ export function Beam({ state, act, model }) {
 }
 
 function Tree({ found, pruned }) {
-  const { nodes, done } = found, { won, children, y, lines } = layout(nodes, done, pruned), font = readFont();
-  const widthOf = (i) => (nodes[i].state === "ended" ? 14 : 10 + textWidth(shown(nodes[i].piece), `${won.has(i) ? "bold " : ""}${FONT}px ${font}`));
+  const { nodes, done } = found;
+  const { won, children, y, lines } = layout(nodes, done, pruned);
+  const font = readFont();
+  const widthOf = (i) =>
+    nodes[i].state === "ended"
+      ? 14
+      : 10 + textWidth(shown(nodes[i].piece), `${won.has(i) ? "bold " : ""}${FONT}px ${font}`);
   const widest = [];
-  nodes.forEach((node, i) => { if (y[i] !== undefined && node.step >= 0) widest[node.step] = Math.max(widest[node.step] ?? 0, widthOf(i)); });
-  const begin = 24 + textWidth("start", `bold ${FONT}px ${font}`), left = [begin + GAP];
+  nodes.forEach((node, i) => {
+    if (y[i] !== undefined && node.step >= 0) widest[node.step] = Math.max(widest[node.step] ?? 0, widthOf(i));
+  });
+  const begin = 24 + textWidth("start", `bold ${FONT}px ${font}`);
+  const left = [begin + GAP];
   for (let step = 0; step < widest.length; step++) left[step + 1] = left[step] + GAP + (widest[step] ?? 0);
   const top = (i) => 22 + LINE * y[i];
   const drawn = nodes.map((_, i) => i).filter((i) => y[i] !== undefined);
   return html`<svg width=${left.at(-1) + 4} height=${lines * LINE + 16} role="img" aria-label=${`${drawn.length} nodes`}>
     ${drawn.map((i) => {
-      const { parent, piece, logp, score, state, step } = nodes[i], x = i ? left[step] : 8;
+      const { parent, piece, logp, score, state, step } = nodes[i];
+      const x = i ? left[step] : 8;
       const from = parent > 0 ? left[nodes[parent].step] + widthOf(parent) : begin;
       const strong = won.has(i) || state === "ended" || children[i].length > 0;
       return html`<g key=${i} class=${won.has(i) ? "won" : strong ? "" : "faint"}>
-        ${i > 0 && html`<path d=${`M${from},${top(parent)} C${(from + x) / 2},${top(parent)} ${(from + x) / 2},${top(i)} ${x},${top(i)}`}
-          stroke-width=${0.8 + 3.2 * Math.exp(logp)} />`}
+        ${
+          i > 0 &&
+          html`<path d=${`M${from},${top(parent)} C${(from + x) / 2},${top(parent)} ${(from + x) / 2},${top(i)} ${x},${top(i)}`}
+          stroke-width=${0.8 + 3.2 * Math.exp(logp)} />`
+        }
         <text x=${x + 4} y=${top(i) + 5}>${!i ? "start" : state === "ended" ? "" : shown(piece)}<title>${percent(Math.exp(logp))}, ${nats(score)} nats in all${state === "pruned" ? ", pruned" : ""}</title></text>
         ${state === "ended" && html`<circle class="mark" cx=${x + 7} cy=${top(i)} r="5"><title>end, ${percent(Math.exp(logp))}, ${nats(score)} nats in all</title></circle>`}
       </g>`;
@@ -57,14 +74,23 @@ function Tree({ found, pruned }) {
 
 /** The line of each node: the path to the result first, then the longest branches. */
 function layout(nodes, done, pruned) {
-  const children = nodes.map(() => /** @type {number[]} */ ([])), won = new Set(), y = [];
-  nodes.forEach((node, i) => { if (node.parent >= 0 && (pruned || node.state !== "pruned")) children[node.parent].push(i); });
+  const children = nodes.map(() => /** @type {number[]} */ ([]));
+  const won = new Set();
+  const y = [];
+  nodes.forEach((node, i) => {
+    if (node.parent >= 0 && (pruned || node.state !== "pruned")) children[node.parent].push(i);
+  });
   for (let i = done[0]?.node ?? 0; i >= 0; i = nodes[i].parent) won.add(i);
   const depth = (i) => 1 + Math.max(0, ...children[i].map(depth));
   let lines = 0;
   const place = (i) => {
-    const below = children[i].sort((a, b) => +won.has(b) - +won.has(a) || depth(b) - depth(a) || nodes[b].score - nodes[a].score);
-    if (!below.length) { y[i] = lines++; return; }
+    const below = children[i].sort(
+      (a, b) => +won.has(b) - +won.has(a) || depth(b) - depth(a) || nodes[b].score - nodes[a].score,
+    );
+    if (!below.length) {
+      y[i] = lines++;
+      return;
+    }
     below.forEach(place);
     y[i] = y[below[0]];
   };

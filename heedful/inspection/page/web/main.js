@@ -11,7 +11,7 @@ async function open() {
   for (const [number, run] of runs.entries()) {
     const weights = blocks.filter((block) => block.dataset.run === String(number)).map((block) => block.textContent);
     const model = new WorkerModel(engine, number);
-    if (run.api) run.api = new URL(run.api, location.href).href;  // a worker has no address of its own
+    if (run.api) run.api = new URL(run.api, location.href).href; // a worker has no address of its own
     await model.open(run, weights, { simd: !location.hash.includes("nosimd") });
     models.push(model);
   }
@@ -21,7 +21,7 @@ async function open() {
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 try {
   const models = await open();
-  Object.assign(window, { heedful: { models, model: models[0] } });  // for a console, and for tests
+  Object.assign(window, { heedful: { models, model: models[0] } }); // for a console, and for tests
   await start(root, models);
 } catch (error) {
   root.textContent = `This page cannot be shown: ${error.message}`;

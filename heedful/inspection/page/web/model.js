@@ -17,7 +17,9 @@ export function startEngine(text) {
   const calls = new Map();
   let last = 0;
   worker.onmessage = ({ data: { call, ...content } }) => calls.get(call)?.(content);
-  worker.onerror = (event) => { for (const receive of calls.values()) receive({ error: event.message }); };
+  worker.onerror = (event) => {
+    for (const receive of calls.values()) receive({ error: event.message });
+  };
   return {
     /** @returns {Promise<any>} */
     ask(run, method, argument = undefined) {
@@ -25,22 +27,34 @@ export function startEngine(text) {
       return new Promise((resolve, reject) => {
         calls.set(call, ({ value, error }) => {
           calls.delete(call);
-          if (error) reject(new Error(error)); else resolve(value);
+          if (error) reject(new Error(error));
+          else resolve(value);
         });
         worker.postMessage({ call, run, method, argument });
       });
     },
     async *stream(run, method, argument) {
-      const call = ++last, waiting = [];
-      let wake = () => {}, ended = false;
-      calls.set(call, (content) => { waiting.push(content); wake(); });
+      const call = ++last;
+      const waiting = [];
+      let wake = () => {};
+      let ended = false;
+      calls.set(call, (content) => {
+        waiting.push(content);
+        wake();
+      });
       worker.postMessage({ call, run, method, argument });
       try {
         for (;;) {
-          while (!waiting.length) await new Promise((resolve) => { wake = () => resolve(null); });
+          while (!waiting.length)
+            await new Promise((resolve) => {
+              wake = () => resolve(null);
+            });
           const { value, error, end } = waiting.shift();
           if (error) throw new Error(error);
-          if (end) { ended = true; return; }
+          if (end) {
+            ended = true;
+            return;
+          }
           yield value;
         }
       } finally {
@@ -58,12 +72,28 @@ export class WorkerModel {
     this.engine = engine;
     this.run = run;
   }
-  open(description, weights, options) { return this.engine.ask(this.run, "open", [description, weights, options]); }
-  about() { return this.engine.ask(this.run, "about"); }
-  split(argument) { return this.engine.ask(this.run, "split", argument); }
-  show(argument) { return this.engine.ask(this.run, "show", argument); }
-  look(argument) { return this.engine.ask(this.run, "look", argument); }
-  score(argument) { return this.engine.ask(this.run, "score", argument); }
-  nearest(argument) { return this.engine.ask(this.run, "nearest", argument); }
-  write(argument) { return this.engine.stream(this.run, "write", argument); }
+  open(description, weights, options) {
+    return this.engine.ask(this.run, "open", [description, weights, options]);
+  }
+  about() {
+    return this.engine.ask(this.run, "about");
+  }
+  split(argument) {
+    return this.engine.ask(this.run, "split", argument);
+  }
+  show(argument) {
+    return this.engine.ask(this.run, "show", argument);
+  }
+  look(argument) {
+    return this.engine.ask(this.run, "look", argument);
+  }
+  score(argument) {
+    return this.engine.ask(this.run, "score", argument);
+  }
+  nearest(argument) {
+    return this.engine.ask(this.run, "nearest", argument);
+  }
+  write(argument) {
+    return this.engine.stream(this.run, "write", argument);
+  }
 }

@@ -6,32 +6,50 @@ import { written } from "./questions.js";
 
 /** Curves: key, label, and which log it comes from. */
 const CURVES = [
-  ["loss", "training loss, nats", "progress"], ["valid_loss", "validation loss, nats", "log"], ["valid_bleu", "BLEU", "log"],
-  ["valid_accuracy", "accuracy", "log"], ["learning_rate", "learning rate", "progress"], ["gradient_norm", "gradient norm", "progress"],
+  ["loss", "training loss, nats", "progress"],
+  ["valid_loss", "validation loss, nats", "log"],
+  ["valid_bleu", "BLEU", "log"],
+  ["valid_accuracy", "accuracy", "log"],
+  ["learning_rate", "learning rate", "progress"],
+  ["gradient_norm", "gradient norm", "progress"],
   ["tokens_per_second", "tokens per second", "log"],
 ];
 
 export function Training({ state, model, about }) {
-  const { source, theme } = state, updates = about.checkpoints, several = updates.length > 1 && source.ids.length > 0;
+  const { source, theme } = state;
+  const updates = about.checkpoints;
+  const several = updates.length > 1 && source.ids.length > 0;
   const [at, setAt] = useState(updates.length - 1);
-  const found = useAnswer((current) => several && developed(model, about, source.ids, current), [model, source.ids.join()]);
+  const found = useAnswer(
+    (current) => several && developed(model, about, source.ids, current),
+    [model, source.ids.join()],
+  );
   const film = Array.isArray(found) ? found : [];
   const live = useEvents(about);
-  const curves = CURVES.map(([key, label, log]) => ({ key, label, points: live[log].filter((entry) => key in entry).map((entry) => [entry.update, entry[key]]) }));
+  const curves = CURVES.map(([key, label, log]) => ({
+    key,
+    label,
+    points: live[log].filter((entry) => key in entry).map((entry) => [entry.update, entry[key]]),
+  }));
   return html`
     <section class="card" aria-label="Curves"><h2>Curves</h2>
       <p class="hint">${live.log.length} validations${several ? ". The line marks the checkpoint that is chosen below." : "."}</p>
       <div class="curves">${curves.filter(({ points }) => points.length > 1).map((curve) => html`<${Curve} key=${curve.key} ...${{ ...curve, mark: several ? updates[at] : null }} />`)}</div>
       ${about.scores.length > 0 && html`<${Scores} scores=${about.scores} />`}
     </section>
-    ${several && html`<section class="card" aria-label="The text through the training"><h2>The text through the training</h2>
+    ${
+      several &&
+      html`<section class="card" aria-label="The text through the training"><h2>The text through the training</h2>
       <p class="hint">Each kept checkpoint reads your text${about.type === "int8" || about.api ? "" : "; earlier ones are kept in 8 bits"}. The maps are the last layer's, as a mean of its heads.</p>
       <label class="bar-top">Update <input type="range" class="wide" min="0" max=${updates.length - 1} value=${at}
         onInput=${(e) => setAt(+e.target.value)} aria-label="Checkpoint" aria-valuetext=${`update ${updates[at]}`} /> <b class="number">${updates[at].toLocaleString("en")}</b></label>
       ${found?.error && html`<p class="note" role="alert">${found.error}</p>`}
-      <div class="film" tabindex="0" role="group" aria-label="Checkpoints">${film.map(({ target, map }, i) => html`<button key=${i} aria-pressed=${String(i === at)} onClick=${() => setAt(i)}>
+      <div class="film" tabindex="0" role="group" aria-label="Checkpoints">${film.map(
+        ({ target, map }, i) => html`<button key=${i} aria-pressed=${String(i === at)} onClick=${() => setAt(i)}>
         <${Pixels} ...${{ ...map, theme, label: `attention at update ${updates[i]}` }} /><b class="number">${updates[i].toLocaleString("en")}</b>
-        <span class="quoted">${/^[\ufffd\s]*$/.test(target.text) ? html`<span class="hint">nothing that can be read</span>` : target.text}</span></button>`)}</div></section>`}`;
+        <span class="quoted">${/^[\ufffd\s]*$/.test(target.text) ? html`<span class="hint">nothing that can be read</span>` : target.text}</span></button>`,
+      )}</div></section>`
+    }`;
 }
 
 /** The logs of a run; a served page receives what is added to them while the run is trained. */
@@ -70,11 +88,22 @@ function mean({ weights, rows, columns }, heads) {
   return { weights: sum, rows, columns };
 }
 
-const short = (v) => (Math.abs(v) >= 1000 ? `${(v / 1000).toFixed(1)}k` : v >= 10 ? v.toFixed(1) : v >= 0.01 || v === 0 ? v.toFixed(3) : v.toExponential(1));
+const short = (v) =>
+  Math.abs(v) >= 1000
+    ? `${(v / 1000).toFixed(1)}k`
+    : v >= 10
+      ? v.toFixed(1)
+      : v >= 0.01 || v === 0
+        ? v.toFixed(3)
+        : v.toExponential(1);
 
 function Curve({ label, points, mark }) {
-  const values = points.map(([, value]) => value), most = Math.max(...values), least = Math.min(0, ...values), end = points.at(-1)[0];
-  const X = (update) => 4 + (update / (end || 1)) * 222, Y = (value) => 112 - ((value - least) / (most - least || 1)) * 92;
+  const values = points.map(([, value]) => value);
+  const most = Math.max(...values);
+  const least = Math.min(0, ...values);
+  const end = points.at(-1)[0];
+  const X = (update) => 4 + (update / (end || 1)) * 222;
+  const Y = (value) => 112 - ((value - least) / (most - least || 1)) * 92;
   const [lastUpdate, last] = points.at(-1);
   return html`<figure><svg viewBox="0 0 234 130" role="img" aria-label=${`${label}: ${short(last)} at update ${lastUpdate}`}>
     <line x1="4" x2="226" y1="112" y2="112" stroke="var(--line)" />

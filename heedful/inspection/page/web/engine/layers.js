@@ -10,7 +10,7 @@ import { Arena } from "./arena.js";
 /** @typedef {{ weights?: Float32Array, mixed?: Float32Array, values?: Float32Array, rows?: number, columns?: number }} Trace */
 /** @typedef {{ keys: Float32Array, values: Float32Array }} KeysValues */
 
-const LONGEST = 1024;  // tokens that the memory of a page is laid out for at most
+const LONGEST = 1024; // tokens that the memory of a page is laid out for at most
 
 /** The weights of a model, laid out in an arena, and what all of its layers share. */
 export class Weights {
@@ -20,13 +20,14 @@ export class Weights {
    * @param {boolean} simd
    */
   constructor(options, tensors, simd) {
-    let total = 0, widest = 0;
+    let total = 0;
+    let widest = 0;
     for (const { data, shape } of Object.values(tensors)) {
       total += 4 * (data.length + 4 * shape[0]) + 64;
       widest = Math.max(widest, ...shape);
     }
     const { d_model: width, num_layers: layers, d_ff: inner, num_heads: heads, head_dim: size } = options;
-    const each = (6 * layers + 12) * width + 12 * heads * (size || width / heads) + 3 * inner + 2 * widest;  // floats a token
+    const each = (6 * layers + 12) * width + 12 * heads * (size || width / heads) + 3 * inner + 2 * widest; // floats a token
     this.options = options;
     this.tensors = tensors;
     this.width = width;
@@ -34,7 +35,9 @@ export class Weights {
   }
 
   /** @param {string} name */
-  has(name) { return name in this.tensors; }
+  has(name) {
+    return name in this.tensors;
+  }
 
   /** @param {string} name @param {number[]} [shape] @returns {Tensor} */
   tensor(name, shape) {
@@ -48,7 +51,8 @@ export class Weights {
 
   /** @param {string} name @param {number[]} shape */
   array(name, shape) {
-    const { data } = this.tensor(name, shape), kept = this.arena.floats(data.length);
+    const { data } = this.tensor(name, shape);
+    const kept = this.arena.floats(data.length);
     kept.set(data);
     return kept;
   }
@@ -69,7 +73,8 @@ export class Weights {
 
   /** An embedding table (vocabulary, D), which is a projection too. @returns {Dense} */
   table(name) {
-    const { data, shape } = this.tensor(`${name}/embeddings`), [units, inputs] = shape;
+    const { data, shape } = this.tensor(`${name}/embeddings`);
+    const [units, inputs] = shape;
     if (inputs !== this.width) throw new Error(`The table ${name} has the width ${inputs}, the model ${this.width}.`);
     const weight = this.arena.floats(inputs * (units + 3));
     weight.set(data);
@@ -91,15 +96,22 @@ export class Input {
     this.weights = weights;
     this.table = table;
     this.width = width;
-    this.learned = options.positions === "learned"
-      ? weights.array(`${name}/positions/embeddings`, [options.max_length, width]) : null;
+    this.learned =
+      options.positions === "learned"
+        ? weights.array(`${name}/positions/embeddings`, [options.max_length, width])
+        : null;
     this.norm = options.embedding_norm ? weights.norm(`${name}/norm`) : null;
     this.scale = options.embedding_scale ? Math.sqrt(width) : 1;
   }
 
   /** Returns (T, D). @param {number[]} ids @param {number} from position of the first */
   call(ids, from = 0) {
-    const { weights: { options, arena }, table, width, learned } = this;
+    const {
+      weights: { options, arena },
+      table,
+      width,
+      learned,
+    } = this;
     if (learned && from + ids.length > options.max_length) throw new Error("The text is longer than the model reads.");
     const x = arena.floats(ids.length * width);
     ids.forEach((id, t) => {
@@ -131,8 +143,9 @@ export class Attention {
     this.query = input && cross ? dense("query", this.queryWidth) : null;
     this.pair = input && cross ? dense("key_value", 2 * this.keyWidth) : null;
     this.output = ["all", "output"].includes(options.attention_projections)
-      ? dense("output", width, this.queryWidth) : null;
-    this.rotaryBase = !cross && options.positions === "rotary" ? options.rotary_base ?? 10000 : 0; // 0: not rotary
+      ? dense("output", width, this.queryWidth)
+      : null;
+    this.rotaryBase = !cross && options.positions === "rotary" ? (options.rotary_base ?? 10000) : 0; // 0: not rotary
   }
 
   /** An empty key/value cache for `places` tokens. @returns {KeysValues} */
@@ -146,7 +159,8 @@ export class Attention {
    * @param {HeadsOff | undefined} off @param {Trace | undefined} trace
    */
   self(x, T, from, past, causal, off, trace) {
-    const { arena, width } = this.weights, { queryWidth, keyWidth, size } = this;
+    const { arena, width } = this.weights;
+    const { queryWidth, keyWidth, size } = this;
     const all = this.joint ? arena.linear(x, T, this.joint) : thrice(arena, x, T, width);
     const stride = queryWidth + 2 * keyWidth;
     for (let t = 0; t < T; t++) {
@@ -163,7 +177,9 @@ export class Attention {
 
   /** Keys and values of a memory (S, D), which every cross-attention reuses. @returns {KeysValues} */
   remember(memory, S) {
-    const { arena } = this.weights, { keyWidth } = this, cache = this.emptyCache(S);
+    const { arena } = this.weights;
+    const { keyWidth } = this;
+    const cache = this.emptyCache(S);
     const both = this.pair ? arena.linear(memory, S, this.pair) : null;
     for (let s = 0; s < S; s++) {
       const row = (both ?? memory).subarray(s * keyWidth * (both ? 2 : 1), (s + 1) * keyWidth * (both ? 2 : 1));
@@ -176,20 +192,28 @@ export class Attention {
   /** Cross-attention of x (T, D) to a memory of S places. */
   cross(x, T, memory, S, off, trace) {
     const query = this.query ? this.weights.arena.linear(x, T, this.query) : x;
-    return this.#project(this.#mix(query, this.queryWidth, T, memory, S, () => S, off, trace), T);
+    return this.#project(
+      this.#mix(query, this.queryWidth, T, memory, S, () => S, off, trace),
+      T,
+    );
   }
 
-  #project(mixed, T) { return this.output ? this.weights.arena.linear(mixed, T, this.output) : mixed; }
+  #project(mixed, T) {
+    return this.output ? this.weights.arena.linear(mixed, T, this.output) : mixed;
+  }
 
   /** Queries (T, stride) read keys and values; query t sees the first `seen(t)` of them. Returns (T, N H). */
   #mix(query, stride, T, { keys, values }, S, seen, off, trace) {
-    const { heads, keyHeads, size, keyWidth, queryWidth } = this, shared = heads / keyHeads;
-    const mixed = this.weights.arena.floats(T * queryWidth), weights = new Float32Array(S);
+    const { heads, keyHeads, size, keyWidth, queryWidth } = this;
+    const shared = heads / keyHeads;
+    const mixed = this.weights.arena.floats(T * queryWidth);
+    const weights = new Float32Array(S);
     if (trace) Object.assign(trace, { weights: new Float32Array(heads * T * S), rows: T, columns: S });
     for (let n = 0; n < heads; n++) {
       const head = Math.floor(n / shared) * size;
       for (let t = 0; t < T; t++) {
-        const count = seen(t), out = t * queryWidth + n * size;
+        const count = seen(t);
+        const out = t * queryWidth + n * size;
         attend(query, t * stride + n * size, keys, head, size, keyWidth, count, weights);
         for (let i = 0; i < size; i++) mixed[out + i] = 0;
         for (let s = 0; s < count; s++) {
@@ -208,7 +232,8 @@ export class Attention {
 /** Fills `weights` with the softmax of a query's products with `count` keys, scaled by 1 / sqrt(H). */
 function attend(query, at, keys, head, size, keyWidth, count, weights) {
   const scale = 1 / Math.sqrt(size);
-  let most = -Infinity, sum = 0;
+  let most = -Infinity;
+  let sum = 0;
   for (let s = 0; s < count; s++) {
     let score = 0;
     for (let i = 0, k = s * keyWidth + head; i < size; i++, k++) score += query[at + i] * keys[k];
@@ -238,8 +263,10 @@ export class Block {
 
   /** Applies `sublayer` with its residual connection and norm. */
   residual(norm, x, rows, sublayer) {
-    const { arena, options, width } = this.weights, pre = options.norm_position === "pre";
-    const y = arena.floats(rows * width), mark = arena.mark();
+    const { arena, options, width } = this.weights;
+    const pre = options.norm_position === "pre";
+    const y = arena.floats(rows * width);
+    const mark = arena.mark();
     const read = pre ? normalise(norm, x, rows, options.norm_epsilon, arena.floats(rows * width)) : x;
     const change = sublayer(read);
     for (let i = 0; i < y.length; i++) y[i] = x[i] + change[i];
@@ -249,9 +276,11 @@ export class Block {
 
   /** @param {Float32Array} x (rows, D) */
   feed(x, rows) {
-    const { arena, options } = this.weights, activation = ACTIVATIONS[options.activation];
+    const { arena, options } = this.weights;
+    const activation = ACTIVATIONS[options.activation];
     return this.residual(this.feedNorm, x, rows, (read) => {
-      const hidden = arena.linear(read, rows, this.inner), count = rows * options.d_ff;
+      const hidden = arena.linear(read, rows, this.inner);
+      const count = rows * options.d_ff;
       for (let i = 0; i < count; i++) hidden[i] = activation(hidden[i]);
       if (this.gate) {
         const gate = arena.linear(read, rows, this.gate);
@@ -268,12 +297,16 @@ export class Stack {
   constructor(weights, name, cross = false) {
     this.weights = weights;
     this.name = name;
-    this.blocks = Array.from({ length: weights.options.num_layers }, (_, i) =>
-      new Block(weights, `${name}/block_${i}`, cross));
+    this.blocks = Array.from(
+      { length: weights.options.num_layers },
+      (_, i) => new Block(weights, `${name}/block_${i}`, cross),
+    );
     this.final = weights.options.norm_position === "pre" ? weights.norm(`${name}/final_norm`) : null;
   }
 
-  emptyCache(places) { return { length: 0, layers: this.blocks.map((block) => block.attention.emptyCache(places)) }; }
+  emptyCache(places) {
+    return { length: 0, layers: this.blocks.map((block) => block.attention.emptyCache(places)) };
+  }
 
   /**
    * Maps x (T, D) to (T, D). `past` grows by T; `memory` has keys and values by layer, and a length.
@@ -286,10 +319,12 @@ export class Stack {
       /** @returns {[any, any]} */
       const heads = (kind) => [off?.[kind]?.[layer], trace?.[kind]?.[layer]];
       x = block.residual(block.attentionNorm, x, T, (read) =>
-        block.attention.self(read, T, past.length, past.layers[layer], causal, ...heads(name)));
+        block.attention.self(read, T, past.length, past.layers[layer], causal, ...heads(name)),
+      );
       if (block.crossAttention) {
         x = block.residual(block.crossNorm, x, T, (read) =>
-          block.crossAttention.cross(read, T, memory.layers[layer], memory.length, ...heads("cross")));
+          block.crossAttention.cross(read, T, memory.layers[layer], memory.length, ...heads("cross")),
+        );
       }
       x = block.feed(x, T);
     });
@@ -303,8 +338,12 @@ export function normalise({ gain, bias, rms }, x, rows, epsilon, y) {
   const D = x.length / rows;
   for (let row = 0; row < rows; row++) {
     const at = row * D;
-    let mean = 0, squares = 0;
-    if (!rms) { for (let i = 0; i < D; i++) mean += x[at + i]; mean /= D; }
+    let mean = 0;
+    let squares = 0;
+    if (!rms) {
+      for (let i = 0; i < D; i++) mean += x[at + i];
+      mean /= D;
+    }
     for (let i = 0; i < D; i++) squares += (x[at + i] - mean) ** 2;
     const scale = 1 / Math.sqrt(squares / D + epsilon);
     for (let i = 0; i < D; i++) y[at + i] = (x[at + i] - mean) * scale * (gain ? gain[i] : 1) + (bias ? bias[i] : 0);
@@ -314,9 +353,10 @@ export function normalise({ gain, bias, rms }, x, rows, epsilon, y) {
 
 function thrice(arena, x, T, D) {
   const all = arena.floats(T * 3 * D);
-  for (let t = 0; t < T; t++) for (let part = 0; part < 3; part++) {
-    all.set(x.subarray(t * D, (t + 1) * D), (3 * t + part) * D);
-  }
+  for (let t = 0; t < T; t++)
+    for (let part = 0; part < 3; part++) {
+      all.set(x.subarray(t * D, (t + 1) * D), (3 * t + part) * D);
+    }
   return all;
 }
 
@@ -332,8 +372,11 @@ function addSinusoid(row, position, interleaved) {
 function rotate(row, at, size, position, base) {
   const half = size / 2;
   for (let i = 0; i < half; i++) {
-    const angle = position * base ** (-i / half), c = Math.cos(angle), s = Math.sin(angle);
-    const a = row[at + i], b = row[at + half + i];
+    const angle = position * base ** (-i / half);
+    const c = Math.cos(angle);
+    const s = Math.sin(angle);
+    const a = row[at + i];
+    const b = row[at + half + i];
     row[at + i] = a * c - b * s;
     row[at + half + i] = b * c + a * s;
   }
@@ -342,8 +385,10 @@ function rotate(row, at, size, position, base) {
 /** The error function, within 1.2e-7 (Numerical Recipes, section 6.2). */
 function erf(x) {
   const t = 1 / (1 + 0.5 * Math.abs(x));
-  const terms = [0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196,
-    1.00002368, -1.26551223];
+  const terms = [
+    0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368,
+    -1.26551223,
+  ];
   const r = t * Math.exp(-x * x + terms.reduce((sum, term) => sum * t + term, 0));
   return x >= 0 ? 1 - r : r - 1;
 }
@@ -351,6 +396,10 @@ const gelu = (x) => 0.5 * x * (1 + erf(x * Math.SQRT1_2));
 const silu = (x) => x / (1 + Math.exp(-x));
 /** Activations by the name of the setting; a gated form applies one to its ungated half. */
 export const ACTIVATIONS = {
-  relu: (x) => (x > 0 ? x : 0), gelu, silu, geglu: gelu, swiglu: silu,
+  relu: (x) => (x > 0 ? x : 0),
+  gelu,
+  silu,
+  geglu: gelu,
+  swiglu: silu,
   gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(0.7978845608028654 * (x + 0.044715 * x ** 3))),
 };

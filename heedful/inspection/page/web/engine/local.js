@@ -6,7 +6,7 @@ import { Spelling } from "./spelling.js";
 import { fromBase64, unpack } from "./unpack.js";
 
 const pause = () => new Promise((resume) => setTimeout(resume));
-const PATIENCE = 30;  // milliseconds of work between two checks for messages
+const PATIENCE = 30; // milliseconds of work between two checks for messages
 
 export class LocalModel extends Spelling {
   /**
@@ -36,22 +36,30 @@ export class LocalModel extends Spelling {
   }
 
   /** The target with its end token, if the model writes one. */
-  #whole(network, target) { return network.ends ? [...target, END] : target; }
+  #whole(network, target) {
+    return network.ends ? [...target, END] : target;
+  }
 
   /** For each token of a target its probability, entropy and rivals; and every attention map. */
   look({ source, target, off = null, checkpoint, count = 8, keep = false }) {
-    const network = this.#network(checkpoint), V = network.vocabulary, maps = network.traces();
+    const network = this.#network(checkpoint);
+    const V = network.vocabulary;
+    const maps = network.traces();
     if (keep) for (const layers of Object.values(maps)) for (const layer of layers) layer.keep = true;
     const { logits, map, readers, column } = network.read(source, target, off, maps);
     const steps = this.#whole(network, target).map((id, t) => {
-      const from = t * V, normaliser = logNormaliser(logits, from, V);
+      const from = t * V;
+      const normaliser = logNormaliser(logits, from, V);
       let entropy = 0;
       for (let i = from; i < from + V; i++) {
         const logp = logits[i] - normaliser;
         if (logp > -50) entropy -= Math.exp(logp) * logp;
       }
-      const allowed = best(logits, count + 8, from, V).filter((i) => !network.forbidden?.includes(i)).slice(0, count);
-      const pieces = this.piecesOf(allowed), logp = (i) => logits[from + i] - normaliser;
+      const allowed = best(logits, count + 8, from, V)
+        .filter((i) => !network.forbidden?.includes(i))
+        .slice(0, count);
+      const pieces = this.piecesOf(allowed);
+      const logp = (i) => logits[from + i] - normaliser;
       return { id, logp: logp(id), entropy, top: allowed.map((i, n) => ({ id: i, logp: logp(i), piece: pieces[n] })) };
     });
     return { steps, maps, reading: { map, readers, column }, logits: keep ? logits : undefined };
@@ -59,26 +67,37 @@ export class LocalModel extends Spelling {
 
   /** The log-probabilities of each variant's target, its end last: variants [{ source, target, off }]. */
   async score({ variants, checkpoint }) {
-    const network = this.#network(checkpoint), V = network.vocabulary, results = [], memories = new Map();
+    const network = this.#network(checkpoint);
+    const V = network.vocabulary;
+    const results = [];
+    const memories = new Map();
     let since = performance.now();
     for (const { source, target, off = null } of variants) {
       let memory;
-      if (network.remember) {  // variants that differ in the decoder alone read the same memory
+      if (network.remember) {
+        // variants that differ in the decoder alone read the same memory
         const key = JSON.stringify([source, off?.encoder ?? 0]);
         if (!memories.has(key)) memories.set(key, network.remember(source, off));
         memory = memories.get(key);
       }
       const { logits } = network.read(source, target, off, null, memory);
       results.push(this.#whole(network, target).map((id, t) => logits[t * V + id] - logNormaliser(logits, t * V, V)));
-      if (performance.now() - since > PATIENCE) { await pause(); since = performance.now(); }
+      if (performance.now() - since > PATIENCE) {
+        await pause();
+        since = performance.now();
+      }
     }
     return results;
   }
 
   /** Streams what the model writes: { id, logp } for each token, and at last { done }; for a beam { nodes, done }. */
   async *write({ source, prefix = [], off = null, width = 1, checkpoint, tokens = 0 }) {
-    const network = this.#network(checkpoint), { decode } = this.run;
-    if (!network.begin) { yield { done: this.show({ ids: this.#chosen(network, source, off) }) }; return; }
+    const network = this.#network(checkpoint);
+    const { decode } = this.run;
+    if (!network.begin) {
+      yield { done: this.show({ ids: this.#chosen(network, source, off) }) };
+      return;
+    }
     const limit = Math.min(tokens || Infinity, network.limit(source, decode));
     const least = Math.max(decode.min_length, Math.ceil(decode.min_ratio * source.length));
     const options = { prefix, limit, off, forbidden: this.run.forbidden, least };
@@ -88,7 +107,10 @@ export class LocalModel extends Spelling {
       for (const step of greedy(network, source, options)) {
         if (step.id !== END) ids.push(step.id);
         yield step;
-        if (performance.now() - since > PATIENCE) { await pause(); since = performance.now(); }
+        if (performance.now() - since > PATIENCE) {
+          await pause();
+          since = performance.now();
+        }
       }
       yield { done: this.show({ ids }) };
       return;
@@ -106,7 +128,8 @@ export class LocalModel extends Spelling {
 
   /** The most likely token for each mask, or the most likely class. */
   #chosen(network, source, off) {
-    const { logits, readers } = network.read(source, [], off, null), V = network.vocabulary;
+    const { logits, readers } = network.read(source, [], off, null);
+    const V = network.vocabulary;
     return readers.map((_, row) => best(logits, 8, row * V, V).find((id) => !network.forbidden?.includes(id)) ?? 0);
   }
 }

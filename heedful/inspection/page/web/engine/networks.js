@@ -2,7 +2,10 @@
 // The models of heedful.models. Each answers the same questions, so that search and views need not know which it is.
 import { ACTIVATIONS, Input, Stack, Weights, normalise } from "./layers.js";
 
-export const PAD = 0, UNKNOWN = 1, START = 2, END = 3;
+export const PAD = 0;
+export const UNKNOWN = 1;
+export const START = 2;
+export const END = 3;
 
 /** @typedef {{ encoder?: any[], decoder?: any[], cross?: any[] }} Traces */
 /**
@@ -21,12 +24,18 @@ class Network {
     this.arena = this.weights.arena;
   }
 
-  get kernel() { return this.arena.kernel ? "WASM SIMD" : "JavaScript"; }
+  get kernel() {
+    return this.arena.kernel ? "WASM SIMD" : "JavaScript";
+  }
 
   /** Runs `compute` and frees what it used; its result must be copied out. */
   scratch(compute) {
     const mark = this.arena.mark();
-    try { return compute(); } finally { this.arena.release(mark); }
+    try {
+      return compute();
+    } finally {
+      this.arena.release(mark);
+    }
   }
 
   traces() {
@@ -43,11 +52,12 @@ class Network {
 /** The encoder-decoder: writes a target for a source. */
 export class EncoderDecoder extends Network {
   kinds = ["encoder", "decoder", "cross"];
-  ends = true;  // a target has an end token
+  ends = true; // a target has an end token
 
   constructor(run, tensors, simd) {
     super(run.model, tensors, simd);
-    const { weights } = this, target = weights.table("target_embedding");
+    const { weights } = this;
+    const target = weights.table("target_embedding");
     const source = weights.has("source_embedding/embeddings") ? weights.table("source_embedding") : target;
     this.output = weights.has("output_projection/embeddings") ? weights.table("output_projection") : target;
     this.sourceInput = new Input(weights, "source_input", source);
@@ -60,9 +70,13 @@ export class EncoderDecoder extends Network {
   /** Encodes a source; returns what every decoder layer reads of it. */
   remember(source, off, trace) {
     return this.scratch(() => {
-      const ids = [...source, END], S = ids.length;
+      const ids = [...source, END];
+      const S = ids.length;
       const memory = this.encoder.call(this.sourceInput.call(ids), S, {
-        past: this.encoder.emptyCache(S), causal: false, off, trace,
+        past: this.encoder.emptyCache(S),
+        causal: false,
+        off,
+        trace,
       });
       return { length: S, layers: this.decoder.blocks.map((block) => block.crossAttention.remember(memory, S)) };
     });
@@ -71,16 +85,19 @@ export class EncoderDecoder extends Network {
   /** Reads ids after a past, which grows; returns logits (T, V), or of the last position only. */
   step(ids, memory, past, { off = null, trace = null, lastOnly = false, causal = true } = {}) {
     return this.scratch(() => {
-      const T = ids.length, x = this.targetInput.call(ids, past.length);
+      const T = ids.length;
+      const x = this.targetInput.call(ids, past.length);
       const features = this.decoder.call(x, T, { past, causal, memory, off, trace });
-      return lastOnly ? this.project(features.subarray((T - 1) * this.options.d_model), 1, this.output)
+      return lastOnly
+        ? this.project(features.subarray((T - 1) * this.options.d_model), 1, this.output)
         : this.project(features, T, this.output);
     });
   }
 
   /** What a search starts from. */
   begin(source, prefix, off, limit) {
-    const memory = this.remember(source, off), past = this.decoder.emptyCache(limit + 1);
+    const memory = this.remember(source, off);
+    const past = this.decoder.emptyCache(limit + 1);
     return { memory, past, logits: this.step([START, ...prefix], memory, past, { off, lastOnly: true }) };
   }
 
@@ -91,7 +108,8 @@ export class EncoderDecoder extends Network {
 
   /** @returns {Reading} */
   read(source, target, off, trace, memory = this.remember(source, off, trace)) {
-    const past = this.decoder.emptyCache(target.length + 1), causal = this.options.causal_mask !== false;
+    const past = this.decoder.emptyCache(target.length + 1);
+    const causal = this.options.causal_mask !== false;
     const logits = this.step([START, ...target], memory, past, { off, trace, causal });
     return { logits, map: "cross", readers: Array.from({ length: target.length + 1 }, (_, t) => [t]), column: 0 };
   }
@@ -103,20 +121,23 @@ export class LanguageModel extends Network {
 
   constructor(run, tensors, simd) {
     super(run.model, tensors, simd);
-    const { weights } = this, table = weights.table("embedding");
+    const { weights } = this;
+    const table = weights.table("embedding");
     this.output = weights.has("output_projection/embeddings") ? weights.table("output_projection") : table;
     this.input = new Input(weights, "text_input", table);
     this.decoder = new Stack(weights, "decoder");
     this.vocabulary = this.output.units;
-    this.first = run.starts ? [START] : [];  // trained on documents that begin with the start token
+    this.first = run.starts ? [START] : []; // trained on documents that begin with the start token
     this.ends = run.starts;
   }
 
   step(ids, memory, past, { off = null, trace = null, lastOnly = false, causal = true } = {}) {
     return this.scratch(() => {
-      const T = ids.length, x = this.input.call(ids, past.length);
+      const T = ids.length;
+      const x = this.input.call(ids, past.length);
       const features = this.decoder.call(x, T, { past, causal, off, trace });
-      return lastOnly ? this.project(features.subarray((T - 1) * this.options.d_model), 1, this.output)
+      return lastOnly
+        ? this.project(features.subarray((T - 1) * this.options.d_model), 1, this.output)
         : this.project(features, T, this.output);
     });
   }
@@ -135,17 +156,25 @@ export class LanguageModel extends Network {
 
   /** @returns {Reading} */
   read(source, target, off, trace) {
-    const before = this.first.length + source.length, V = this.vocabulary;
-    const ids = [...this.first, ...source, ...target], rows = target.length + (this.ends ? 1 : 0);
+    const before = this.first.length + source.length;
+    const V = this.vocabulary;
+    const ids = [...this.first, ...source, ...target];
+    const rows = target.length + (this.ends ? 1 : 0);
     if (!before) throw new Error("This model continues text: give it some.");
-    const read = this.ends ? ids : ids.slice(0, -1), causal = this.options.causal_mask !== false;
+    const read = this.ends ? ids : ids.slice(0, -1);
+    const causal = this.options.causal_mask !== false;
     const all = this.step(read, null, this.decoder.emptyCache(read.length), { off, trace, causal });
     const readers = Array.from({ length: rows }, (_, t) => [before - 1 + t]);
-    return { logits: all.slice((before - 1) * V, (before - 1 + rows) * V), map: "decoder", readers, column: this.first.length };
+    return {
+      logits: all.slice((before - 1) * V, (before - 1 + rows) * V),
+      map: "decoder",
+      readers,
+      column: this.first.length,
+    };
   }
 }
 
-const DEFAULT_TOKENS = 40;  // that a page writes after a prompt
+const DEFAULT_TOKENS = 40; // that a page writes after a prompt
 
 class EncoderOnly extends Network {
   kinds = ["encoder"];
@@ -157,17 +186,20 @@ class EncoderOnly extends Network {
     this.input = new Input(this.weights, "text_input", this.table);
     this.encoder = new Stack(this.weights, "encoder");
     const D = this.weights.width;
-    this.convolutions = (run.model.convolutions ?? []).map((reads) => (
-      { reads, kernel: this.weights.dense(`convolutions/width_${reads}`, reads * D, D) }
-    ));
+    this.convolutions = (run.model.convolutions ?? []).map((reads) => ({
+      reads,
+      kernel: this.weights.dense(`convolutions/width_${reads}`, reads * D, D),
+    }));
   }
 
   /** Adds to x (T, D) what convolutions of several widths read in it. */
   convolve(x, T) {
-    const D = this.weights.width, total = this.arena.floats(T * D);
+    const D = this.weights.width;
+    const total = this.arena.floats(T * D);
     total.set(x.subarray(0, T * D));
     for (const { reads, kernel } of this.convolutions) {
-      const windows = this.arena.floats(T * reads * D).fill(0), reach = (reads - 1) / 2;
+      const windows = this.arena.floats(T * reads * D).fill(0);
+      const reach = (reads - 1) / 2;
       for (let t = 0; t < T; t++) {
         for (let i = 0; i < reads; i++) {
           const from = t + i - reach;
@@ -181,7 +213,8 @@ class EncoderOnly extends Network {
   }
 
   encode(ids, off, trace) {
-    const T = ids.length, input = this.input.call(ids);
+    const T = ids.length;
+    const input = this.input.call(ids);
     const x = this.convolutions.length ? this.convolve(input, T) : input;
     return this.encoder.call(x, T, { past: this.encoder.emptyCache(T), causal: false, off, trace });
   }
@@ -197,17 +230,22 @@ export class MaskedModel extends EncoderOnly {
     this.transformNorm = weights.norm("transform_norm");
     this.mask = run.mask;
     this.vocabulary = this.output.units;
-    this.forbidden = [PAD, UNKNOWN, START, END, run.mask];  // special tokens fill no gap
+    this.forbidden = [PAD, UNKNOWN, START, END, run.mask]; // special tokens fill no gap
   }
 
   /** @returns {Reading} */
   read(source, target, off, trace) {
-    const ids = [START, ...source, END], places = ids.flatMap((id, i) => (id === this.mask ? [i] : []));
+    const ids = [START, ...source, END];
+    const places = ids.flatMap((id, i) => (id === this.mask ? [i] : []));
     const logits = this.scratch(() => {
-      const { width } = this.weights, vectors = this.encode(ids, off, trace), chosen = this.arena.floats(places.length * width);
+      const { width } = this.weights;
+      const vectors = this.encode(ids, off, trace);
+      const chosen = this.arena.floats(places.length * width);
       places.forEach((place, row) => chosen.set(vectors.subarray(place * width, (place + 1) * width), row * width));
-      const hidden = this.arena.linear(chosen, places.length, this.transform), count = places.length * width;
-      const activation = ACTIVATIONS[{ geglu: "gelu", swiglu: "silu" }[this.options.activation] ?? this.options.activation];
+      const hidden = this.arena.linear(chosen, places.length, this.transform);
+      const count = places.length * width;
+      const activation =
+        ACTIVATIONS[{ geglu: "gelu", swiglu: "silu" }[this.options.activation] ?? this.options.activation];
       for (let i = 0; i < count; i++) hidden[i] = activation(hidden[i]);
       const features = hidden.subarray(0, count);
       normalise(this.transformNorm, features, places.length, this.options.norm_epsilon, features);
@@ -229,7 +267,9 @@ export class ClassModel extends EncoderOnly {
 
   /** @returns {Reading} */
   read(source, target, off, trace) {
-    const ids = [START, ...source, END], T = ids.length, D = this.weights.width;
+    const ids = [START, ...source, END];
+    const T = ids.length;
+    const D = this.weights.width;
     const logits = this.scratch(() => {
       const vectors = this.encode(ids, off, trace);
       let pooled = this.arena.floats(D).fill(0);

@@ -19,7 +19,9 @@ export class RemoteModel extends Spelling {
     const { steps, maps, reading } = await this.#ask("look", argument);
     for (const step of steps) {
       const pieces = this.piecesOf(step.top.map(({ id }) => id));
-      step.top.forEach((rival, i) => { rival.piece = pieces[i]; });
+      step.top.forEach((rival, i) => {
+        rival.piece = pieces[i];
+      });
     }
     for (const layers of Object.values(maps)) {
       for (const layer of layers) layer.weights = new Float32Array(fromBase64(layer.weights).buffer);
@@ -27,17 +29,27 @@ export class RemoteModel extends Spelling {
     return { steps, maps, reading };
   }
 
-  async score(argument) { return (await this.#ask("score", argument)).scores; }
+  async score(argument) {
+    return (await this.#ask("score", argument)).scores;
+  }
 
   /** The training pairs that are nearest to a text: { pairs: [{ source, target, similarity }], total }. */
-  nearest(argument) { return this.#ask("nearest", argument); }
+  nearest(argument) {
+    return this.#ask("nearest", argument);
+  }
 
   async *write({ prefix = [], ...argument }) {
     const ids = [...prefix];
     for await (const event of lines(await this.#post("write", { prefix, ...argument }))) {
       if (event.error) throw new Error(event.error);
-      if (event.nodes) { yield this.#tree(event); return; }
-      if (event.ids) { yield { done: this.show({ ids: event.ids }) }; return; }
+      if (event.nodes) {
+        yield this.#tree(event);
+        return;
+      }
+      if (event.ids) {
+        yield { done: this.show({ ids: event.ids }) };
+        return;
+      }
       if (event.end) break;
       if (event.id !== END) ids.push(event.id);
       yield event;
@@ -53,13 +65,20 @@ export class RemoteModel extends Spelling {
     };
   }
 
-  async #ask(question, argument) { return (await this.#post(question, argument)).json(); }
+  async #ask(question, argument) {
+    return (await this.#post(question, argument)).json();
+  }
 
   async #post(question, argument) {
-    const { checkpoint } = argument, update = checkpoint === undefined ? undefined : this.run.checkpoints[checkpoint];
-    const given = Object.fromEntries(Object.entries({ ...argument, checkpoint: update }).filter(([, value]) => value !== undefined && value !== null));
+    const { checkpoint } = argument;
+    const update = checkpoint === undefined ? undefined : this.run.checkpoints[checkpoint];
+    const given = Object.fromEntries(
+      Object.entries({ ...argument, checkpoint: update }).filter(([, value]) => value !== undefined && value !== null),
+    );
     const response = await fetch(`${this.api}/${question}`, {
-      method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(given),
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(given),
     });
     if (!response.ok) {
       const { error } = await response.json().catch(() => ({}));
@@ -71,7 +90,8 @@ export class RemoteModel extends Spelling {
 
 /** Yields each line of an answer, which is JSON. @param {Response} response */
 async function* lines(response) {
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader(), decoder = new TextDecoder();
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const decoder = new TextDecoder();
   let waiting = "";
   try {
     for (;;) {
@@ -81,5 +101,7 @@ async function* lines(response) {
       waiting = /** @type {string} */ (parts.pop());
       for (const part of parts) yield JSON.parse(part);
     }
-  } finally { await reader.cancel(); }
+  } finally {
+    await reader.cancel();
+  }
 }

@@ -10,7 +10,8 @@ import { END } from "./networks.js";
 
 /** The logarithm of the sum of exponentials. @param {Float32Array} logits */
 export function logNormaliser(logits, from = 0, count = logits.length) {
-  let most = -Infinity, sum = 0;
+  let most = -Infinity;
+  let sum = 0;
   for (let i = from; i < from + count; i++) if (logits[i] > most) most = logits[i];
   for (let i = from; i < from + count; i++) sum += Math.exp(logits[i] - most);
   return most + Math.log(sum);
@@ -59,15 +60,18 @@ export function* beam(network, source, options) {
   const divisor = (length) => (lengthNorm === "gnmt" ? (5 + length) / 6 : length) ** lengthPenalty;
   /** @type {Node[]} */
   const nodes = [{ id: -1, parent: -1, logp: 0, score: 0, step: -1, state: "kept" }];
-  const done = [], finish = (entry) => {
+  const done = [];
+  const finish = (entry) => {
     done.push(entry);
     done.sort((a, b) => b.score - a.score);
     done.length = Math.min(done.length, width);
   };
   const { memory, past, logits } = network.begin(source, prefix, off, limit);
-  let live = [{ ids: [...prefix], score: 0, past, logits, node: 0 }], ended = 0;
+  let live = [{ ids: [...prefix], score: 0, past, logits, node: 0 }];
+  let ended = 0;
   for (let age = prefix.length; age < limit && live.length; age++) {
-    const last = age + 1 >= limit, following = [];
+    const last = age + 1 >= limit;
+    const following = [];
     candidates(live, width, options, age).forEach(({ hypothesis, id, logp, score }, rank) => {
       const node = { id, parent: hypothesis.node, logp, score, step: age, state: "pruned" };
       nodes.push(node);
@@ -85,7 +89,11 @@ export function* beam(network, source, options) {
     yield { nodes, done };
     if (last || (stop === "width" ? ended >= width : attained())) return;
     live = continued(following).map(({ ids, score, node, past }) => ({
-      ids, score, node, past, logits: network.step([ids.at(-1)], memory, past, { off, lastOnly: true }),
+      ids,
+      score,
+      node,
+      past,
+      logits: network.step([ids.at(-1)], memory, past, { off, lastOnly: true }),
     }));
   }
 }

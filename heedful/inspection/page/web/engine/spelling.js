@@ -11,16 +11,21 @@ export class Spelling {
   }
 
   described() {
-    const { tokenizers, tensors, ...described } = this.run, { model, task } = this.run;
+    const { tokenizers, tensors, ...described } = this.run;
+    const { model, task } = this.run;
     return {
-      ...described, layers: model.num_layers, heads: model.num_heads,
-      writes: ["translate", "generate"].includes(task), maxLength: model.max_length,
+      ...described,
+      layers: model.num_layers,
+      heads: model.num_heads,
+      writes: ["translate", "generate"].includes(task),
+      maxLength: model.max_length,
     };
   }
 
   /** The ids of a text, its pieces as people read them, and its words as groups of places. */
   split({ text }) {
-    const { source } = this.tokenizers, { mask, task, model, starts } = this.run;
+    const { source } = this.tokenizers;
+    const { mask, task, model, starts } = this.run;
     const all = task === "fill" ? source.encodeMasked(text, mask) : source.encode(text);
     const most = model.max_length - { translate: 1, generate: starts ? 2 : 0, fill: 2, classify: 2 }[task];
     const ids = task === "generate" ? all.slice(-most) : all.slice(0, most);
@@ -33,7 +38,8 @@ export class Spelling {
       const pieces = ids.map((id) => this.run.labels[id]);
       return { ids, text: pieces.join(" "), pieces, words: ids.map((_, i) => [i]) };
     }
-    const { target } = this.tokenizers, single = this.run.task === "fill";
+    const { target } = this.tokenizers;
+    const single = this.run.task === "fill";
     const words = single ? ids.map((_, i) => [i]) : target.words(ids);
     return { ids, text: target.decode(ids), pieces: target.pieces(ids), words };
   }

@@ -5,24 +5,37 @@ import { charsmap } from "./charsmap.js";
 // Unicode's White_Space: JavaScript's \s has U+FEFF and lacks U+0085.
 const SPACE = "\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 const GPT2 = new RegExp(
-  `'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^${SPACE}\\p{L}\\p{N}]+|[${SPACE}]+(?![^${SPACE}])|[${SPACE}]+`, "gu");
+  `'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^${SPACE}\\p{L}\\p{N}]+|[${SPACE}]+(?![^${SPACE}])|[${SPACE}]+`,
+  "gu",
+);
 const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\u200c\\u200d";
 const WORDS = new RegExp(`[${WORD}]+|[^${WORD}${SPACE}]+`, "gu");
 const BETWEEN = new RegExp(`[${SPACE}]+`, "u");
 const ONE_SPACE = new RegExp(`[${SPACE}]`, "gu");
 const TRIMMED = { strip_left: new RegExp(`^[${SPACE}]+`, "u"), strip_right: new RegExp(`[${SPACE}]+$`, "u") };
-const CHINESE = new RegExp("[\\u4e00-\\u9fff\\u3400-\\u4dbf\\u{20000}-\\u{2a6df}\\u{2a700}-\\u{2b73f}\\u{2b740}-\\u{2b81f}" +
-  "\\u{2b820}-\\u{2ceaf}\\uf900-\\ufaff\\u{2f800}-\\u{2fa1f}]", "gu");
+const CHINESE = new RegExp(
+  "[\\u4e00-\\u9fff\\u3400-\\u4dbf\\u{20000}-\\u{2a6df}\\u{2a700}-\\u{2b73f}\\u{2b740}-\\u{2b81f}" +
+    "\\u{2b820}-\\u{2ceaf}\\uf900-\\ufaff\\u{2f800}-\\u{2fa1f}]",
+  "gu",
+);
 const PUNCTUATION = /[!-/:-@[-`{-~]|\p{P}/gu;
 const INVISIBLE = /[\0\ufffd]|(?![\t\n\r])[\p{Cc}\p{Cf}\p{Cn}\p{Co}]/gu;
-const GPT2_SPACE = "\u0120", SENTENCE_PIECE_SPACE = "\u2581";
+const GPT2_SPACE = "\u0120";
+const SENTENCE_PIECE_SPACE = "\u2581";
 const MASK_TEXT = "[MASK]";
-const encodeBytes = new TextEncoder(), decodeBytes = new TextDecoder("utf-8", { ignoreBOM: true });
+const encodeBytes = new TextEncoder();
+const decodeBytes = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** GPT-2's letters: each byte as a character that can be seen. */
 const BYTE_LETTERS = (() => {
-  const plain = [], letters = new Array(256);
-  for (const [a, b] of [[33, 126], [161, 172], [174, 255]]) for (let c = a; c <= b; c++) plain.push(c);
+  const plain = [];
+  const letters = new Array(256);
+  for (const [a, b] of [
+    [33, 126],
+    [161, 172],
+    [174, 255],
+  ])
+    for (let c = a; c <= b; c++) plain.push(c);
   let next = 256;
   for (let byte = 0; byte < 256; byte++) letters[byte] = String.fromCharCode(plain.includes(byte) ? byte : next++);
   return letters;
@@ -33,7 +46,9 @@ export class Tokenizer {
   /** @param {any} data the content of a tokenizer.json */
   constructor(data) {
     const { model, added_tokens: added } = data;
-    const entries = Array.isArray(model.vocab) ? model.vocab.map(([token], id) => [token, id]) : Object.entries(model.vocab);
+    const entries = Array.isArray(model.vocab)
+      ? model.vocab.map(([token], id) => [token, id])
+      : Object.entries(model.vocab);
     this.ids = new Map(entries);
     this.tokens = [];
     for (const [token, id] of [...entries, ...added.map(({ content, id }) => [content, id])]) {
@@ -41,7 +56,7 @@ export class Tokenizer {
       this.ids.set(token, id);
     }
     this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
-    this.kept = added.filter((token) => !token.special).map((token) => token.content);  // never cut
+    this.kept = added.filter((token) => !token.special).map((token) => token.content); // never cut
     this.kind = model.type;
     const algorithm = ALGORITHMS[model.type];
     if (!algorithm) throw new Error(`The page cannot read a tokenizer of the model ${model.type}.`);
@@ -50,8 +65,9 @@ export class Tokenizer {
     this.cut = cutter(data.pre_tokenizer);
     this.decoders = !data.decoder ? [] : data.decoder.type === "Sequence" ? data.decoder.decoders : [data.decoder];
     this.prefixSpace = this.normalise("a").startsWith(" ");
-    this.carriesSpaces = this.tokens.some((token) =>
-      token.length > 1 && (token[0] === GPT2_SPACE || token[0] === SENTENCE_PIECE_SPACE));
+    this.carriesSpaces = this.tokens.some(
+      (token) => token.length > 1 && (token[0] === GPT2_SPACE || token[0] === SENTENCE_PIECE_SPACE),
+    );
   }
 
   /** @param {string} text @returns {number[]} */
@@ -60,8 +76,9 @@ export class Tokenizer {
     const ordinary = (part) => (part ? this.cut(this.normalise(part)).flatMap(this.pieceIds) : []);
     if (!this.kept.length) return ordinary(text);
     const escaped = this.kept.map((token) => token.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-    return text.split(new RegExp(`(${escaped.join("|")})`)).flatMap((part, i) =>
-      (i % 2 ? [this.ids.get(part)] : ordinary(part)));
+    return text
+      .split(new RegExp(`(${escaped.join("|")})`))
+      .flatMap((part, i) => (i % 2 ? [this.ids.get(part)] : ordinary(part)));
   }
 
   /** Encodes a text with [MASK] in it; a space before a mask belongs to the token that replaces it. */
@@ -85,7 +102,8 @@ export class Tokenizer {
   /** Each token as people read it. @param {number[]} ids */
   pieces(ids) {
     return ids.map((id) => {
-      const token = this.tokens[id] ?? "", spaced = this.prefixSpace && token.startsWith(GPT2_SPACE) ? " " : "";
+      const token = this.tokens[id] ?? "";
+      const spaced = this.prefixSpace && token.startsWith(GPT2_SPACE) ? " " : "";
       return this.special.has(id) ? token : spaced + this.decode([id]) || token;
     });
   }
@@ -108,14 +126,20 @@ export class Tokenizer {
 /** By the type of a tokenizer's model: a function from a piece of text to its ids. */
 const ALGORITHMS = {
   BPE(model, ids) {
-    const ranks = new Map(model.merges.map((pair, rank) =>
-      [Array.isArray(pair) ? pair.join("\n") : pair.replace(" ", "\n"), rank]));
-    return (piece) => merged([...piece], ranks).map((token) => ids.get(token)).filter((id) => id !== undefined);
+    const ranks = new Map(
+      model.merges.map((pair, rank) => [Array.isArray(pair) ? pair.join("\n") : pair.replace(" ", "\n"), rank]),
+    );
+    return (piece) =>
+      merged([...piece], ranks)
+        .map((token) => ids.get(token))
+        .filter((id) => id !== undefined);
   },
   Unigram(model, ids, special) {
-    const scores = model.vocab.map(([, score]) => score), lowest = Math.min(...scores.filter((score) => score > -1e8));
+    const scores = model.vocab.map(([, score]) => score);
+    const lowest = Math.min(...scores.filter((score) => score > -1e8));
     const longest = model.vocab.reduce((most, [token]) => Math.max(most, token.length), 0);
-    return (piece) => mostLikely([...piece], { ids, special, scores, longest, unknown: model.unk_id, lowest: lowest - 10 });
+    return (piece) =>
+      mostLikely([...piece], { ids, special, scores, longest, unknown: model.unk_id, lowest: lowest - 10 });
   },
   WordPiece(model, ids) {
     return (piece) => longestFirst([...piece], model, ids);
@@ -128,10 +152,14 @@ const ALGORITHMS = {
 /** Byte-pair encoding: merges the pair of the lowest rank until none is left. */
 function merged(parts, ranks) {
   for (;;) {
-    let lowest = Infinity, at = -1;
+    let lowest = Infinity;
+    let at = -1;
     for (let i = 0; i + 1 < parts.length; i++) {
       const rank = ranks.get(`${parts[i]}\n${parts[i + 1]}`);
-      if (rank < lowest) { lowest = rank; at = i; }
+      if (rank < lowest) {
+        lowest = rank;
+        at = i;
+      }
     }
     if (at < 0) return parts;
     parts.splice(at, 2, parts[at] + parts[at + 1]);
@@ -140,13 +168,21 @@ function merged(parts, ranks) {
 
 /** Unigram: the segmentation of the highest score (Viterbi); neighbouring unknown characters become one token. */
 function mostLikely(letters, { ids, special, scores, longest, unknown, lowest }) {
-  const n = letters.length, score = new Array(n + 1).fill(-Infinity), from = [], which = [];
+  const n = letters.length;
+  const score = new Array(n + 1).fill(-Infinity);
+  const from = [];
+  const which = [];
   score[0] = 0;
   for (let start = 0; start < n; start++) {
     const offer = (end, value, id) => {
-      if (value > score[end]) { score[end] = value; from[end] = start; which[end] = id; }
+      if (value > score[end]) {
+        score[end] = value;
+        from[end] = start;
+        which[end] = id;
+      }
     };
-    let single = false, piece = "";
+    let single = false;
+    let piece = "";
     for (let end = start + 1; end <= Math.min(n, start + longest); end++) {
       piece += letters[end - 1];
       const id = ids.get(piece);
@@ -164,11 +200,16 @@ function mostLikely(letters, { ids, special, scores, longest, unknown, lowest })
 }
 
 /** WordPiece: the longest token that fits, again and again; a word that cannot be spelled is unknown. */
-function longestFirst(letters, { unk_token: unknown, max_input_chars_per_word: most, continuing_subword_prefix: within }, ids) {
+function longestFirst(
+  letters,
+  { unk_token: unknown, max_input_chars_per_word: most, continuing_subword_prefix: within },
+  ids,
+) {
   const found = [];
   if (letters.length > most) return [ids.get(unknown)];
-  for (let start = 0; start < letters.length;) {
-    let end = letters.length, id;
+  for (let start = 0; start < letters.length; ) {
+    let end = letters.length;
+    let id;
     for (; end > start; end--) {
       id = ids.get((start ? within : "") + letters.slice(start, end).join(""));
       if (id !== undefined) break;
@@ -180,7 +221,7 @@ function longestFirst(letters, { unk_token: unknown, max_input_chars_per_word: m
   return found;
 }
 
-const lower = (text) => Array.from(text, (c) => c.toLowerCase()).join("");  // letter by letter, as the library does
+const lower = (text) => Array.from(text, (c) => c.toLowerCase()).join(""); // letter by letter, as the library does
 const inTurn = (functions) => (text) => functions.reduce((before, step) => step(before), text);
 
 const NORMALISERS = {
@@ -190,10 +231,17 @@ const NORMALISERS = {
   NFD: () => (text) => text.normalize("NFD"),
   NFKC: () => (text) => text.normalize("NFKC"),
   NFKD: () => (text) => text.normalize("NFKD"),
-  Prepend: ({ prepend }) => (text) => (text ? prepend + text : text),
+  Prepend:
+    ({ prepend }) =>
+    (text) =>
+      text ? prepend + text : text,
   Precompiled: ({ precompiled_charsmap: map }) => charsmap(map),
-  Strip: (step) => inTurn(["strip_left", "strip_right"].filter((side) => step[side]).map((side) =>
-    (text) => text.replace(TRIMMED[side], ""))),
+  Strip: (step) =>
+    inTurn(
+      ["strip_left", "strip_right"]
+        .filter((side) => step[side])
+        .map((side) => (text) => text.replace(TRIMMED[side], "")),
+    ),
   Replace: ({ pattern, content }) => {
     const found = pattern.Regex === undefined ? null : new RegExp(pattern.Regex, "gu");
     return (text) => (found ? text.replace(found, () => content) : text.replaceAll(pattern.String, () => content));
@@ -216,10 +264,16 @@ const asLetters = (piece) => Array.from(encodeBytes.encode(piece), (byte) => BYT
 
 /** By type: functions from a text to its pieces. */
 const CUTTERS = {
-  ByteLevel: ({ use_regex: cuts = true }) => (text) => (cuts ? text.match(GPT2) ?? [] : [text]).map(asLetters),
+  ByteLevel:
+    ({ use_regex: cuts = true }) =>
+    (text) =>
+      (cuts ? (text.match(GPT2) ?? []) : [text]).map(asLetters),
   Whitespace: () => (text) => text.match(WORDS) ?? [],
   BertPreTokenizer: () => (text) =>
-    text.split(BETWEEN).flatMap((word) => word.replace(PUNCTUATION, "\0$&\0").split("\0")).filter(Boolean),
+    text
+      .split(BETWEEN)
+      .flatMap((word) => word.replace(PUNCTUATION, "\0$&\0").split("\0"))
+      .filter(Boolean),
   Split: ({ pattern }) => {
     const isolated = new RegExp(`(?<isolated>${pattern.Regex})`, "gu");
     return (text) => {
@@ -232,11 +286,13 @@ const CUTTERS = {
       return [...pieces, text.slice(at)].filter(Boolean);
     };
   },
-  Metaspace: ({ replacement, prepend_scheme: scheme, split }) => (text) => {
-    const marked = text.replaceAll(" ", replacement);
-    const whole = scheme !== "never" && !marked.startsWith(replacement) ? replacement + marked : marked;
-    return split === false ? [whole] : whole.split(new RegExp(`(?=${replacement})`, "u")).filter(Boolean);
-  },
+  Metaspace:
+    ({ replacement, prepend_scheme: scheme, split }) =>
+    (text) => {
+      const marked = text.replaceAll(" ", replacement);
+      const whole = scheme !== "never" && !marked.startsWith(replacement) ? replacement + marked : marked;
+      return split === false ? [whole] : whole.split(new RegExp(`(?=${replacement})`, "u")).filter(Boolean);
+    },
   Sequence: ({ pretokenizers }) => {
     const steps = pretokenizers.map(cutter);
     return (text) => steps.reduce((pieces, step) => pieces.flatMap(step), [text]);
@@ -256,22 +312,37 @@ const DECODERS = {
     return [decodeBytes.decode(Uint8Array.from(bytes))];
   },
   Fuse: (pieces) => [pieces.join("")],
-  Strip: (pieces, { content, start }) => pieces.map((piece) => {
-    for (let i = 0; i < start && piece.startsWith(content); i++) piece = piece.slice(1);
-    return piece;
-  }),
-  WordPiece: (pieces, { cleanup = true }) => [pieces.map((piece, i) => {
-    const text = !i ? piece : piece.startsWith("##") ? piece.slice(2) : ` ${piece}`;
-    return cleanup ? tidied(text) : text;
-  }).join("")],
-  Metaspace: (pieces, { replacement, prepend_scheme: scheme }) => pieces.map((piece, i) => {
-    const text = piece.replaceAll(replacement, " ");
-    return i === 0 && scheme !== "never" && text.startsWith(" ") ? text.slice(1) : text;
-  }),
+  Strip: (pieces, { content, start }) =>
+    pieces.map((piece) => {
+      for (let i = 0; i < start && piece.startsWith(content); i++) piece = piece.slice(1);
+      return piece;
+    }),
+  WordPiece: (pieces, { cleanup = true }) => [
+    pieces
+      .map((piece, i) => {
+        const text = !i ? piece : piece.startsWith("##") ? piece.slice(2) : ` ${piece}`;
+        return cleanup ? tidied(text) : text;
+      })
+      .join(""),
+  ],
+  Metaspace: (pieces, { replacement, prepend_scheme: scheme }) =>
+    pieces.map((piece, i) => {
+      const text = piece.replaceAll(replacement, " ");
+      return i === 0 && scheme !== "never" && text.startsWith(" ") ? text.slice(1) : text;
+    }),
 };
 
 const CONTRACTIONS = [
-  [" .", "."], [" ?", "?"], [" !", "!"], [" ,", ","], [" ' ", "'"], [" n't", "n't"], [" 'm", "'m"], [" do not", " don't"],
-  [" 's", "'s"], [" 've", "'ve"], [" 're", "'re"],
+  [" .", "."],
+  [" ?", "?"],
+  [" !", "!"],
+  [" ,", ","],
+  [" ' ", "'"],
+  [" n't", "n't"],
+  [" 'm", "'m"],
+  [" do not", " don't"],
+  [" 's", "'s"],
+  [" 've", "'ve"],
+  [" 're", "'re"],
 ];
 const tidied = (text) => CONTRACTIONS.reduce((before, [from, to]) => before.replaceAll(from, to), text);

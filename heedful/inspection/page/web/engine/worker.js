@@ -3,12 +3,16 @@
 import { LocalModel } from "./local.js";
 import { RemoteModel } from "./remote.js";
 
-const models = [], cancelled = new Set();
+const models = [];
+const cancelled = new Set();
 
 self.onmessage = async ({ data: { call, run, method, argument } }) => {
   const answer = (content) => self.postMessage({ call, ...content });
   try {
-    if (method === "cancel") { cancelled.add(argument); return; }
+    if (method === "cancel") {
+      cancelled.add(argument);
+      return;
+    }
     if (method === "open") {
       const [description, weights, options] = argument;
       models[run] = description.api ? new RemoteModel(description) : new LocalModel(description, weights, options);
@@ -16,11 +20,16 @@ self.onmessage = async ({ data: { call, run, method, argument } }) => {
       return;
     }
     const result = models[run][method](argument);
-    if (!result?.[Symbol.asyncIterator]) { answer({ value: await result }); return; }
+    if (!result?.[Symbol.asyncIterator]) {
+      answer({ value: await result });
+      return;
+    }
     for await (const value of result) {
       if (cancelled.delete(call)) break;
       answer({ value });
     }
     answer({ end: true });
-  } catch (error) { answer({ error: String(error?.message ?? error) }); }
+  } catch (error) {
+    answer({ error: String(error?.message ?? error) });
+  }
 };

@@ -1,4 +1,4 @@
-"""`python -m heedful`: the command line where the script `heedful` is not on the path."""
+"""`python -m heedful`: run the command line when the `heedful` script is not on PATH."""
 
 import sys
 

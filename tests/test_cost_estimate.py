@@ -83,7 +83,7 @@ def test_the_largest_batch_fills_the_allowed_memory():
     assert abs(long_rows - found) <= 1024  # if a single row has more tokens than the smallest batch
 
     def noisy(tokens):
-        noise = 2 * cost_estimate.GROWTH if tokens == 4096 else 0
+        noise = 2 * cost_estimate.MIN_MEMORY_GROWTH if tokens == 4096 else 0
         return Trial(max(tokens, 5000), base + each * max(tokens, 5000) + noise, limit, False)
 
     assert abs(largest_batch(noisy) - found) <= 1024  # two trials of the same row do not show the memory per token

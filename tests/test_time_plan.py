@@ -110,11 +110,16 @@ def test_the_schedule_ends_in_time_at_another_speed(config, tmp_path, known_cost
 
 def test_a_new_pace_has_no_jump_and_ends_where_the_schedule_does():
     pace = Pace(100, 1000).ending_at(60, 20, 100).ending_at(200, 40, 100)
-    assert Pace(100, 1000).place_of(20) == Pace(100, 1000).ending_at(60, 20, 100).place_of(20) == 20.0
-    assert (pace.place_of(40), pace.place_of(200)) == (60.0, pytest.approx(100.0))
+    assert Pace(100, 1000).position_of(20) == Pace(100, 1000).ending_at(60, 20, 100).position_of(20) == 20.0
+    assert (pace.position_of(40), pace.position_of(200)) == (60.0, pytest.approx(100.0))
     assert pace.replanned(40, 100, 165.0, 1.0, 0.0, 10) is pace  # 197 updates: hardly another number
     assert pace.replanned(40, 100, 1e6, 1.0, 0.0, 10).updates == 1000
     assert pace.replanned(40, 100, -5.0, 1.0, 0.0, 10).updates == 41
+
+
+def test_a_pace_of_an_older_state_is_read():
+    old = {"updates": 60, "most": 1000, "since": 20, "place": 20.0, "step": 2.0}
+    assert Pace.from_saved(old) == Pace(100, 1000).ending_at(60, 20, 100)
 
 
 @pytest.mark.slow

@@ -17,25 +17,25 @@ from heedful.backend.threads import forget_copies
 from heedful.core.errors import InputError
 
 DEVICE_AXIS = "rows"  # name of the axis of devices
-STOP_WISHES = (
-    "stop_wishes"  # an array of a batch where several processes train: 1 in the rows of one that wants to stop
-)
-_used: list[Any] = []  # the devices that share the rows of a batch; none: the first one computes alone
-_shards: contextvars.ContextVar[bool] = contextvars.ContextVar("shards", default=False)  # whether they share weights
-_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("inside", default=False)  # a device's own rows
+# Name of a batch array with several processes: 1 in each row of a process that wants to stop, else 0.
+STOP_WISHES = "stop_wishes"
+_devices: list[Any] = []  # the devices that share the rows of a batch; empty: the default device computes alone
+# Whether each device holds only a shard of the weights, and whether code runs on the rows of one device.
+_shards_weights: contextvars.ContextVar[bool] = contextvars.ContextVar("shards_weights", default=False)
+_in_shard_map: contextvars.ContextVar[bool] = contextvars.ContextVar("in_shard_map", default=False)
 
 
 def training_devices(count: int = 0) -> int:
-    """Return how many devices train together: those of this process, or those of all joined processes.
+    """Return how many devices train together, over all joined processes.
 
     Args:
-        count: how many to use of each process; 0: all that JAX sees. Other backends use one.
+        count: devices to use per process; 0: all that JAX sees. Other backends use one.
 
     Raises:
-        InputError: there are not so many, or the backend uses only one.
+        InputError: there are fewer devices, or the backend supports only one.
     """
     if count > 1 and NAME != "jax":
-        raise InputError(f"{NAME} trains on one device here: several need the backend jax.")
+        raise InputError(f"The {NAME} backend trains on one device only: use the jax backend for several.")
     if count > device_count():
         raise InputError(f"{count} devices were asked for, and JAX sees {device_count()}.")
     return process_count() * (1 if NAME != "jax" else count or device_count())
@@ -52,52 +52,52 @@ def using_devices(count: int = 0, processes: bool = False, shard: bool = False) 
         shard: whether each device keeps a part of the weights, instead of a copy.
     """
     every = training_devices(count)
-    count, before = every // process_count(), _used[:]
-    _used.clear()
+    count, before = every // process_count(), _devices[:]
+    _devices.clear()
     if count > 1 or (processes and process_count() > 1):
         import jax
 
         of_each: dict[int, list[Any]] = {}
         for one in jax.devices() if processes else jax.local_devices():
             of_each.setdefault(one.process_index, []).append(one)
-        _used[:] = [one for index in sorted(of_each) for one in of_each[index][:count]]
-    shards = _shards.set(shard)
+        _devices[:] = [one for index in sorted(of_each) for one in of_each[index][:count]]
+    shards = _shards_weights.set(shard)
     try:
         yield
     finally:
-        _shards.reset(shards)
-        _used[:] = before
+        _shards_weights.reset(shards)
+        _devices[:] = before
 
 
 def _sharding(*axes):
     import jax
 
-    mesh = jax.sharding.Mesh(np.array(_used), (DEVICE_AXIS,))
+    mesh = jax.sharding.Mesh(np.array(_devices), (DEVICE_AXIS,))
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
 
 
 def distribute(variables: Iterable[keras.Variable]) -> None:
     """Put each variable on every device that trains, a copy or its part; `collect` takes it back."""
-    if _used:
+    if _devices:
         forget_copies()  # of the last validation
         for variable in variables:
             variable.assign(_distributed(variable.value))
 
 
 def keep_distribution(values: Any) -> Any:
-    """Return a nested structure of arrays that a compiled program computes, on the devices as `distribute` does it."""
-    if not _used:
+    """Constrain arrays that a compiled program computes to the shardings that `distribute` uses; return them."""
+    if not _devices:
         return values
     import jax
 
-    return jax.tree.map(lambda value: jax.lax.with_sharding_constraint(value, _place_of(value)), values)
+    return jax.tree.map(lambda value: jax.lax.with_sharding_constraint(value, _sharding_of(value)), values)
 
 
-def _place_of(value):
-    """Return the sharding of an array during training: split along an axis that the devices divide, or copied."""
-    if _shards.get() and value.ndim > 1:
+def _sharding_of(value):
+    """Return the sharding of a variable: along the first axis whose size the device count divides, or replicated."""
+    if _shards_weights.get() and value.ndim > 1:
         for axis, size in enumerate(value.shape):
-            if size % len(_used) == 0:
+            if size % len(_devices) == 0:
                 return _sharding(*[None] * axis, DEVICE_AXIS)
     return _sharding()
 
@@ -105,18 +105,18 @@ def _place_of(value):
 def _distributed(value):
     import jax
 
-    sharding = _place_of(value)
+    sharding = _sharding_of(value)
     if value.sharding.is_equivalent_to(sharding, value.ndim):
         return value
     if sharding.is_fully_addressable:
         return jax.device_put(value, sharding)
     # `device_put` would compare the values of all processes.
-    copies = [jax.device_put(value, one) for one in _used if one.process_index == jax.process_index()]
+    copies = [jax.device_put(value, one) for one in _devices if one.process_index == jax.process_index()]
     return jax.make_array_from_single_device_arrays(value.shape, sharding, copies)
 
 
 def collect(variables: Iterable[keras.Variable]) -> None:
-    """Keep each variable that several devices hold on the first one only, as a whole."""
+    """Gather each distributed variable, whole, onto the first local device."""
     if NAME != "jax":
         return
     import jax
@@ -129,58 +129,62 @@ def collect(variables: Iterable[keras.Variable]) -> None:
             variable.assign(first if whole else jax.device_put(value, jax.local_devices()[0]))
 
 
-def place(batch: dict[str, np.ndarray], whole: Sequence[str], wish: bool = False) -> dict[str, Any]:
-    """Return a batch as `fit` takes it: where several processes train, each places its rows on its devices.
+def distribute_batch(batch: dict[str, np.ndarray], replicated: Sequence[str], stop: bool = False) -> dict[str, Any]:
+    """Return a batch in the form that `fit` takes; with several processes, each puts its rows on its devices.
 
     Args:
         batch: all rows; the same in each process.
-        whole: names of arrays that every device gets as they are.
-        wish: whether this process wants to stop. `Objective` sums the wishes, so that all processes see them.
+        replicated: names of the arrays that every device gets whole.
+        stop: whether this process wants to stop. `Objective` sums this, so every process sees it.
     """
-    if process_count() == 1 or not _used:
+    if process_count() == 1 or not _devices:
         return batch
     import jax
 
-    rows = next(len(array) for name, array in batch.items() if name not in whole)
-    batch = batch | {STOP_WISHES: np.full(rows, wish, np.float32)}
+    rows = next(len(array) for name, array in batch.items() if name not in replicated)
+    batch = batch | {STOP_WISHES: np.full(rows, stop, np.float32)}
     placed = {}
     for name, array in batch.items():
-        sharding = _sharding() if name in whole else _sharding(DEVICE_AXIS)
-        array = array if name in whole else _divisible(array)
+        sharding = _sharding() if name in replicated else _sharding(DEVICE_AXIS)
+        array = array if name in replicated else _divisible(array)
         placed[name] = jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
     return placed
 
 
 def sum_over_devices(
-    function: Callable[[Mapping[str, Any]], Any], model: keras.Model, batch: Mapping[str, Any], whole: Sequence[str]
+    function: Callable[[Mapping[str, Any]], Any],
+    model: keras.Model,
+    batch: Mapping[str, Any],
+    replicated: Sequence[str],
 ) -> Any:
     """Return `function(batch)`, an array of sums over the rows of a batch; each device sums over its own rows.
 
-    Rows of zeros are appended to what the devices cannot divide. The gradient is summed over the devices too.
+    If the number of rows is not a multiple of the number of devices, rows of zeros are appended. The gradient is summed
+    over the devices too.
 
     Args:
         function: it may read and change the variables of `model`.
         model: the model.
         batch: arrays by name, with the same number of rows.
-        whole: names of arrays that every device gets as they are.
+        replicated: names of the arrays that every device gets whole.
     """
-    if not _used:
+    if not _devices:
         return function(batch)
     import jax
 
     every, mesh = jax.sharding.PartitionSpec(), _sharding().mesh
-    rows = {name: _divisible(array) for name, array in batch.items() if name not in whole}
-    others = {name: batch[name] for name in whole if name in batch}
+    rows = {name: _divisible(array) for name, array in batch.items() if name not in replicated}
+    others = {name: batch[name] for name in replicated if name in batch}
     variables, changing = model.variables, model.non_trainable_variables
     pack, unpack = _joined_into_one(variables)
 
     def local(values, rows, others):
-        values, inside = unpack(values), _inside.set(True)
+        values, inside = unpack(values), _in_shard_map.set(True)
         try:
             with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))) as scope:
                 sums = function(rows | others)
         finally:
-            _inside.reset(inside)
+            _in_shard_map.reset(inside)
         after = [scope.get_current_value(variable) for variable in changing]
         return jax.lax.psum(sums, DEVICE_AXIS), after
 
@@ -195,9 +199,9 @@ def sum_over_devices(
 
 
 def _joined_into_one(variables):
-    """Return functions that join the learned values among those of `variables` into one vector, and split it again.
+    """Return `pack` and `unpack`: they join the trainable float32 values of `variables` into one vector, and split it.
 
-    The gradient of the vector crosses from process to process as one array: Gloo takes milliseconds for each.
+    So processes exchange one gradient array: Gloo needs milliseconds per array.
     """
     if process_count() == 1 or not jax_on_cpu():
         return (lambda values: values), (lambda values: values)
@@ -231,14 +235,14 @@ def _with_float32_gradient():
 
 def _divisible(array):
     """Append rows of zeros to an array so that each device gets the same number of rows."""
-    missing = -array.shape[0] % len(_used)
+    missing = -array.shape[0] % len(_devices)
     pad = np.pad if isinstance(array, np.ndarray) else ops.pad
     return pad(array, [(0, missing)] + [(0, 0)] * (len(array.shape) - 1)) if missing else array
 
 
-def first_place(shape: Sequence[int]) -> Any:
-    """Return the place of the first element of an array of a given shape in the array of all devices, by rows."""
-    if not _inside.get():
+def first_index(shape: Sequence[int]) -> Any:
+    """Return the flat index, over all devices, of the first element of this device's array of a given shape."""
+    if not _in_shard_map.get():
         return 0
     import jax
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from heedful.backend.devices import NAME
-from heedful.core.errors import LOST, InputError
+from heedful.core.errors import LOST_PROCESS, InputError
 from heedful.core.progress import note
 
 CONNECT = 120  # seconds to wait for the other processes at the start
@@ -104,7 +104,7 @@ def abandoned_on_error(resume: str) -> Iterator[None]:
             raise
         if _shows_a_loss(error):
             note(f"heedful: another of {process_count()} processes is gone. Continue with: {resume}")
-            abandon(LOST)
+            abandon(LOST_PROCESS)
         if isinstance(error, (InputError, OSError)):
             message = f"{error.strerror}: {error.filename or ''}" if isinstance(error, OSError) else str(error)
             note(f"heedful: {message}")

@@ -2,8 +2,8 @@
 
 Axes: M rows, D input width, U units.
 
-XLA's library has routines for bfloat16 if sums are float32, both matrices are row-major, and the left one is summed
-along its rows. XLA first widens every other form to float32, which is slower than float32 itself. These include
+XLA's library has bfloat16 routines for float32 sums, if both matrices are row-major and the product contracts the last
+axis of the left one. XLA first widens every other form to float32, which is slower than float32 itself. These include
 products with a bfloat16 result, and all gradients that JAX derives for `kernel`.
 """
 
@@ -14,14 +14,14 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from heedful.backend.devices import jax_on_cpu
 from heedful.backend.tensors import Tensor
 
-# For a single int8 row XLA generates code; for more it calls its library, which is faster for four rows than that code
-# for one.
+# XLA calls its library for int8 products of several rows. For a single row it generates code, which is slower than the
+# library for four.
 MIN_INT8_ROWS = 4
 ROW_MAJOR = Layout((0, 1))
 
 
 @jax.custom_vjp
-def affine(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+def affine(x: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
     """Return x (M, D) times kernel (D, U) plus bias (U,) if given; all in bfloat16."""
     product = multiply(x, kernel)
     return (product if bias is None else product + bias).astype(x.dtype)
@@ -68,8 +68,8 @@ def split_product(x: Tensor, kernel: Tensor, parts: int) -> Tensor:
 
 def _dot(x, y, x_axis, y_axis):
     """Return x times y, summed over `x_axis` of x and `y_axis` of y."""
-    sums = "int32" if x.dtype == "int8" else "float32"
-    product = jax.lax.dot_general(x, y, (((x_axis,), (y_axis,)), ((), ())), preferred_element_type=sums)
+    sum_dtype = "int32" if x.dtype == "int8" else "float32"
+    product = jax.lax.dot_general(x, y, (((x_axis,), (y_axis,)), ((), ())), preferred_element_type=sum_dtype)
     # XLA may choose a column-major result to suit a later operation; a bfloat16 product with such a result fails at run
     # time.
     return with_layout_constraint(product, ROW_MAJOR) if jax_on_cpu() and x.dtype == "bfloat16" else product

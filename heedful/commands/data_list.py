@@ -6,9 +6,9 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.epilog = (
-        "Use a name as data.corpus of a recipe, after `heedful data get NAME`. These have names too: every corpus of "
-        "OPUS (opus:Books/v1/de-en), data sets of the Hugging Face hub in Parquet (hf:OWNER/NAME@REVISION, with "
-        "/CONFIG where there are several), and the test sets of sacrebleu (sacrebleu:wmt24/en-de)."
+        "Set data.corpus in a recipe to one of these names, after `heedful data get NAME`. Also accepted: every "
+        "corpus of OPUS (opus:Books/v1/de-en), data sets of the Hugging Face hub in Parquet (hf:OWNER/NAME@REVISION, "
+        "with /CONFIG where there are several), and the test sets of sacrebleu (sacrebleu:wmt24/en-de)."
     )
 
 

@@ -11,8 +11,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument("name", help="OWNER/NAME of the model on the hub; it is created if it does not exist")
     parser.add_argument("--folder", type=Path, help="the export (default: RUN/huggingface)")
-    parser.add_argument("--private", action="store_true", help="hide a new model from others")
-    parser.add_argument("--message", default="Upload by heedful", help="of the commit")
+    parser.add_argument("--private", action="store_true", help="create the model as private")
+    parser.add_argument("--message", default="Upload by heedful", help="commit message (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 class InputError(ValueError):
     """A file, setting or run folder that cannot be used. The message says which one, why, and what to do.
 
-    The command line exits with 2.
+    The command line then exits with code 2.
     """
 
 
@@ -15,15 +15,15 @@ class InputWarning(UserWarning):
     """Something that the user may not expect, such as omitted output; the work continues."""
 
 
-LOST = 75  # exit code of a process whose training cannot go on because another process is gone or stuck
+LOST_PROCESS = 75  # exit code of a process that cannot train on, since another one is gone or hangs
 
 
 @contextlib.contextmanager
 def library_errors_reported(what: str) -> Iterator[None]:
-    """Raise `InputError` where a library written in Rust panics, or raises an error without a type of its own.
+    """Raise `InputError` if a library written in Rust panics, or raises a plain `Exception`.
 
-    A panic is a `PanicException`, which is no `Exception`: it would pass the handlers that keep a thread alive. Each
-    library has one of its own, and exports none.
+    A panic raises `PanicException`, which does not derive from `Exception`, so handlers that keep a thread alive would
+    miss it. Each library defines its own, and none exports it.
     """
     try:
         yield

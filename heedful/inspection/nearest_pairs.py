@@ -1,4 +1,4 @@
-"""The training pairs that share most rare tokens with a text, by BM25 (Robertson and Zaragoza 2009)."""
+"""The training pairs that share the most rare tokens with a text, by BM25 (Robertson and Zaragoza 2009)."""
 
 import itertools
 from collections.abc import Iterable
@@ -11,8 +11,8 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.inspection.run_text import text_to_show
 from heedful.runs.run import Run
 
-PAIRS = 500_000  # the first pairs of a training text are indexed, up to this number
-SATURATION, LENGTH_SHARE = 1.2, 0.75  # k1 and b of BM25
+MAX_PAIRS = 500_000  # only the first pairs of the training text are indexed
+SATURATION, LENGTH_NORMALIZATION = 1.2, 0.75  # k1 and b of BM25
 
 
 class NearPair(NamedTuple):
@@ -21,7 +21,7 @@ class NearPair(NamedTuple):
     source: str
     target: str
     similarity: float
-    """Its BM25 score beside that of the text itself: 1 for the same tokens."""
+    """Its BM25 score divided by the score of the text against itself: 1 for the same tokens."""
 
 
 class NearestPairs:
@@ -38,15 +38,17 @@ class NearestPairs:
         self.lengths = np.array([len(ids) for ids in texts], np.int64)
         tokens = np.fromiter(itertools.chain.from_iterable(texts), np.int64, int(self.lengths.sum()))
         rows = np.repeat(np.arange(len(texts)), self.lengths)
-        both, self.counts = np.unique(tokens * max(len(texts), 1) + rows, return_counts=True)
-        owners, self.rows = np.divmod(both, max(len(texts), 1))
-        self.starts = np.searchsorted(owners, np.arange(len(tokenizer) + 1))  # of the rows of each token
+        keys, self.counts = np.unique(tokens * max(len(texts), 1) + rows, return_counts=True)
+        tokens_of_keys, self.rows = np.divmod(keys, max(len(texts), 1))
+        self.starts = np.searchsorted(
+            tokens_of_keys, np.arange(len(tokenizer) + 1)
+        )  # where the rows of each token start
 
     @classmethod
     def of(cls, run: Run) -> "NearestPairs":
         """Return the index of a run's training text; `InputError` if it is not to be shown, or has no pairs."""
         corpus = text_to_show(run)["train"]
-        pairs = (pair for item in itertools.islice(corpus, PAIRS) if (pair := run.task.pair_of(item)))
+        pairs = (pair for item in itertools.islice(corpus, MAX_PAIRS) if (pair := run.task.pair_of(item)))
         index = cls(pairs, run.tokenizer)
         if not index.pairs:
             raise InputError(f"{corpus.name} has no pairs of texts.")
@@ -55,23 +57,23 @@ class NearestPairs:
     def __call__(self, text: str, count: int = 5) -> list[NearPair]:
         """Return up to `count` pairs that share tokens with a text, the most similar first."""
         ids = self.tokenizer.encode(text)
-        scores, length = np.zeros(len(self.pairs)), 0.0
-        for token, repeated in zip(*np.unique(np.array(ids, np.int64), return_counts=True), strict=True):
-            part = slice(self.starts[token], self.starts[token + 1])
-            rows, rarity = self.rows[part], self._rarity(part.stop - part.start)
-            scores[rows] += rarity * self._weight(self.counts[part], self.lengths[rows])
-            length += rarity * float(self._weight(repeated, len(ids)))
+        scores, self_score = np.zeros(len(self.pairs)), 0.0
+        for token, query_count in zip(*np.unique(np.array(ids, np.int64), return_counts=True), strict=True):
+            postings = slice(self.starts[token], self.starts[token + 1])
+            rows, idf = self.rows[postings], self._idf(postings.stop - postings.start)
+            scores[rows] += idf * self._weight(self.counts[postings], self.lengths[rows])
+            self_score += idf * float(self._weight(query_count, len(ids)))
         best = np.argsort(-scores, kind="stable")[:count]
         return [
-            NearPair(source, target, round(scores[row] / length, 3))
+            NearPair(source, target, round(scores[row] / self_score, 3))
             for row in best
             if scores[row] > 0
             for source, target in [self.pairs[row]]
         ]
 
-    def _rarity(self, texts):
-        return np.log1p((len(self.pairs) - texts + 0.5) / (texts + 0.5))
+    def _idf(self, document_frequency):
+        return np.log1p((len(self.pairs) - document_frequency + 0.5) / (document_frequency + 0.5))
 
     def _weight(self, counts, lengths):
-        relative = 1 - LENGTH_SHARE + LENGTH_SHARE * lengths / max(self.lengths.mean(), 1)
-        return counts * (SATURATION + 1) / (counts + SATURATION * relative)
+        length_factor = 1 - LENGTH_NORMALIZATION + LENGTH_NORMALIZATION * lengths / max(self.lengths.mean(), 1)
+        return counts * (SATURATION + 1) / (counts + SATURATION * length_factor)

@@ -76,7 +76,7 @@ def draws(shape: Shape, state: Tensor) -> Tensor:
         _hash(ops.bitwise_xor(count, _hash(ops.bitwise_xor(seed, _signed(salt))))) for salt in (0x9E3779B9, 0x85EBCA6B)
     )
     places = ops.reshape(ops.arange(math.prod(shape), dtype="int32"), shape)
-    first = backend.first_place(shape)  # the rows of a device draw what they would draw on one device
+    first = backend.first_index(shape)  # the rows of a device draw what they would draw on one device
     return _hash(places + before + first, between)
 
 

@@ -15,10 +15,10 @@ from heedful.layers.rounding import RoundedKernel, rounds
 
 @keras.saving.register_keras_serializable("heedful")
 class Projection(keras.layers.Dense):
-    """A Dense layer over (B, T, D) that multiplies one matrix (B T, D) with the kernel.
+    """A Dense layer that flattens its input (B, T, D) to (B T, D) before it multiplies by the kernel.
 
-    The result equals that of Dense. The gradient of the kernel then sums over one axis instead of two, which XLA
-    compiles to a plain matrix product on CPUs.
+    The result equals that of Dense. The kernel's gradient then sums over one axis, not two, so XLA compiles a plain
+    matrix product on CPUs.
     """
 
     rounded = None  # the `RoundedKernel` that replaces the kernel under a `RoundingPolicy`

@@ -92,12 +92,12 @@ class Base(SameShape, keras.Model):
         return None
 
     def check(self, inputs: Any) -> None:
-        """Raise `ValueError` if inputs whose values are known hold ids that the model cannot read, see `check_ids`."""
+        """Raise `ValueError` if concrete inputs contain ids that the model cannot read, see `check_ids`."""
         check_ids(self.named(inputs).get("ids"), self.sizes["vocab_size"])
 
     def compute_output_shape(self, input_shape: Any, *others: Shape) -> Shape:
-        ids: Any = self.read_ids(input_shape)
-        return (*ids, self.output_projection.vocab_size)
+        shape: Any = self.read_ids(input_shape)
+        return (*shape, self.output_projection.vocab_size)
 
     def __call__(self, inputs: Any, *arguments: Any, **options: Any) -> Any:
         self.check(inputs)
@@ -107,12 +107,12 @@ class Base(SameShape, keras.Model):
         """Train as `keras.Model.fit` does, after a check of ids in arrays, or in the first batch of a `PyDataset`.
 
         Raises:
-            ValueError: see `check`; or `class_weight` is given, by which Keras would weight whole texts, not tokens.
+            ValueError: see `check`; or `class_weight` is given, with which Keras would weight whole texts, not tokens.
         """
         if options.get("class_weight") is not None and type(self).read_ids is not Base.read_ids:
             raise ValueError(
-                "Labels (B, T) have no class_weight: Keras would weight each text by the place of its largest label. "
-                "Pass a sample_weight (B, T)."
+                "class_weight does not work with labels (B, T): Keras would weight each text by the index of its "
+                "largest label. Pass a sample_weight (B, T)."
             )
         first = keras.utils.unpack_x_y_sample_weight(x[0])[0] if isinstance(x, keras.utils.PyDataset) else x
         self._check_arrays(first)
@@ -148,7 +148,7 @@ class Base(SameShape, keras.Model):
         return [keras.InputSpec(shape=(None, None), dtype="int32", name="ids")]
 
     def save(self, filepath: str | Path, *arguments: Any, **options: Any) -> None:
-        """Save the model as `keras.Model.save` does, in a whole `.h5` by the name under which Keras finds its class."""
+        """Save as `keras.Model.save` does; a whole `.h5` file gets the registered class name, so Keras can load it."""
         super().save(filepath, *arguments, **options)
         if str(filepath).endswith((".h5", ".hdf5")):
             with h5py.File(filepath, "r+") as file:
@@ -158,16 +158,16 @@ class Base(SameShape, keras.Model):
                 file.attrs["model_config"] = json.dumps(named).encode()
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Tensor, sample_weight: Tensor | None = None) -> dict[str, Any]:
-        """Compute the compiled metrics without padding: on JAX the gradient removes the mask from the logits."""
+        """Compute the compiled metrics without padding: on JAX, differentiation drops the Keras mask."""
         ids = self.read_ids(x)
         masked = y_pred if ids is None else self.attach_mask((y_pred, ids))
         return super().compute_metrics(x, y, masked, sample_weight)
 
     def causal_mask(self, ids: Tensor) -> Tensor:
-        """Return the mask (1, 1, T, T) that hides the tokens after each of ids (B, T); all visible if there is none."""
+        """Return a mask (1, 1, T, T) that hides later tokens; without a causal mask, all tokens are visible."""
         length = ops.shape(ids)[1]
-        places = ops.cumsum(ops.ones_like(ids[0])) if length is None else ops.arange(length)  # None: symbolic
-        visible = masks.causal(places, places)
+        positions = ops.cumsum(ops.ones_like(ids[0])) if length is None else ops.arange(length)  # None: symbolic
+        visible = masks.causal(positions, positions)
         return visible if self.architecture.causal_mask else ops.ones_like(visible)
 
     @property
@@ -179,11 +179,11 @@ class Base(SameShape, keras.Model):
         """Return the embedding of one vocabulary and its output projection: one `TokenEmbedding` if tied, or two."""
         chosen = self.architecture
         options = {"scale": chosen.embedding_scale, "std": chosen.embedding_std, "dtype": self.dtype_policy}
-        projects = {"bias": chosen.output_bias, **options}
+        output_options = {"bias": chosen.output_bias, **options}
         if chosen.tie in ("target", "all"):
-            both = TokenEmbedding(vocab_size, self.d_model, name="embedding", **projects)
-            return both, both
-        projection = TokenEmbedding(vocab_size, self.d_model, name="output_projection", **projects)
+            tied = TokenEmbedding(vocab_size, self.d_model, name="embedding", **output_options)
+            return tied, tied
+        projection = TokenEmbedding(vocab_size, self.d_model, name="output_projection", **output_options)
         return TokenEmbedding(vocab_size, self.d_model, name="embedding", **options), projection
 
     def input_options(self) -> dict[str, Any]:

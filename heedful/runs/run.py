@@ -52,18 +52,14 @@ class Run:
     ):
         if config.data.batch_tokens == "auto":
             raise InputError("data.batch_tokens = 'auto' is for a new training; the config of a run needs a number.")
-        self.path, self.config = Path(path), find_task(config.task).checked(config)
+        self.path, self.task = Path(path), find_task(config.task)
+        self.config = self.task.checked(config)
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer or source_tokenizer
         self.checkpoints, self.log = CheckpointFiles(self.path), TrainingLog(self.path)
         self.snapshots = Snapshots(self.path)
         self.adapter: Path | None = None  # of an adapter that `load_model` merges into the weights
         self.named_text: tuple[Path, ...] = ()  # files and folders whose lines may be shown, see `with_text`
         self._loaded: str | None = None  # the fingerprint of the weights that were loaded last
-
-    @property
-    def task(self) -> Any:
-        """The `Task` of the run."""
-        return find_task(self.config.task)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -87,7 +83,7 @@ class Run:
         (run.path / "state").mkdir(parents=True, exist_ok=True)
         run.add_origins(origins or {})  # first: it marks a folder that was begun here
         tokenizers = run.source_tokenizer, run.target_tokenizer
-        for name, tokenizer in zip(_tokenizer_files(config), tokenizers, strict=False):
+        for name, tokenizer in zip(run.task.tokenizer_files, tokenizers, strict=False):
             write_text(run.path / name, tokenizer.to_json())
         if weights is not None:
             run.save_weights(weights)
@@ -108,7 +104,7 @@ class Run:
             raise InputError(f"{path} is not a complete run folder: {CONFIG} missing.")
         refuse_links(path)
         config = Config.from_json(plain_file(path, CONFIG))
-        names = _tokenizer_files(config)
+        names = find_task(config.task).tokenizer_files
         if missing := [name for name in names if not (path / name).is_file()]:
             raise InputError(f"{path} is not a complete run folder: {', '.join(missing)} missing.")
         source = Tokenizer.load(plain_file(path, names[0]))
@@ -140,7 +136,7 @@ class Run:
 
     def tokenizers(self) -> list[Tokenizer]:
         """Return the tokenizers, one for each side."""
-        return [self.source_tokenizer, self.target_tokenizer][: len(_tokenizer_files(self.config))]
+        return [self.source_tokenizer, self.target_tokenizer][: len(self.task.tokenizer_files)]
 
     def fingerprints(self) -> list[str]:
         """Return SHA-256 fingerprints of the source and the target tokenizer."""
@@ -238,7 +234,3 @@ def _similar_run(path):
     runs = [config.parent.name for config in path.parent.glob(f"*/{CONFIG}")]
     near = difflib.get_close_matches(path.name, runs, 1)
     return f" Did you mean {path.parent / near[0]}?" if near else ""
-
-
-def _tokenizer_files(config):
-    return find_task(config.task).tokenizer_files

@@ -5,6 +5,7 @@ import concurrent.futures
 import dataclasses
 import difflib
 import json
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -39,7 +40,7 @@ class Refused(Exception):
     """A request that is answered with an error.
 
     Args:
-        status: of HTTP.
+        status: HTTP status code.
         message: for the client.
         headers: of the answer.
     """
@@ -61,11 +62,11 @@ class Field:
     ignored: bool = False
     """Accepted for the sake of clients that send it; it has no effect."""
     noted: bool = False
-    """Whether the answer says so, since the client may rely on the effect."""
+    """Whether a `Warning` header reports that it was ignored, since the client may rely on it."""
 
 
 IGNORED, CUT = "heedful.ignored", "heedful.cut"  # keys of the state of a scope
-NAMED, NAME_LENGTH = 12, 40  # names that are listed in a header, and their length
+MAX_WARNINGS, MAX_NAME_LENGTH = 12, 40  # ignored names or warnings per answer; characters per name
 MISSPELT = 0.75  # similarity from which an unknown field is a misspelt one
 NUMBER, TEXT, TEXTS, FLAG, WHOLE, ANY = "number", "text", "texts", "flag", "whole", "any"
 
@@ -74,14 +75,14 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     """Return the body of a request; `Refused` if it is too large (413) or too slow (408)."""
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > limits.body_bytes:
-        raise Refused(413, f"The body may have {limits.body_bytes:,} bytes.")
+        raise Refused(413, f"The body exceeds {limits.body_bytes:,} bytes.")
     content = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 content += part
                 if len(content) > limits.body_bytes:
-                    raise Refused(413, f"The body may have {limits.body_bytes:,} bytes.")
+                    raise Refused(413, f"The body exceeds {limits.body_bytes:,} bytes.")
     except ClientDisconnect:
         raise Refused(499, "The client has left.") from None
     except TimeoutError:
@@ -101,8 +102,9 @@ async def read_fields(
         forms: whether a form is accepted.
 
     Raises:
-        Refused: the body is too large, of another type, or no JSON object; or a field is misspelt or of a wrong type.
-            Other unknown fields are ignored, and a `Warning` header says so: clients are newer than servers.
+        Refused: the body is too large, has another type, or is not a JSON object; a field is misspelt or has a wrong
+            type. Other unknown fields are ignored, and a `Warning` header says so, since clients may be newer than the
+            server.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON and not (forms and kind == FORM):
@@ -122,13 +124,13 @@ async def read_fields(
 def note_ignored(request: Request, what: str) -> None:
     """Let the `Warning` header of the answer say that a field, or its value, was ignored."""
     ignored = request.scope.setdefault("state", {}).setdefault(IGNORED, [])
-    if len(ignored) < NAMED:
-        ignored.append(re.sub(r"[^\w.=-]", "?", what[:NAME_LENGTH], flags=re.ASCII))
+    if len(ignored) < MAX_WARNINGS:
+        ignored.append(re.sub(r"[^\w.=-]", "?", what[:MAX_NAME_LENGTH], flags=re.ASCII))
 
 
 def note_cut(request: Request, messages: Sequence[str]) -> None:
     """Let `Warning` headers of the answer say that only the beginning of some lines was read."""
-    request.scope.setdefault("state", {})[CUT] = list(messages[:NAMED])
+    request.scope.setdefault("state", {})[CUT] = list(messages[:MAX_WARNINGS])
 
 
 def warnings_of(scope: Mapping[str, Any]) -> list[str]:
@@ -140,7 +142,7 @@ def warnings_of(scope: Mapping[str, Any]) -> list[str]:
 
 def _from_json(body):
     try:
-        given = json.loads(body, parse_constant=_no_number)
+        given = json.loads(body, parse_constant=_refuse_nan_or_infinity)
     except (ValueError, RecursionError):
         raise Refused(400, "The body is not JSON.") from None
     if not isinstance(given, dict):
@@ -148,7 +150,7 @@ def _from_json(body):
     return given
 
 
-def _no_number(text):
+def _refuse_nan_or_infinity(text):
     raise ValueError(text)
 
 
@@ -167,7 +169,8 @@ def _from_text(kind, values):
     if kind == FLAG:
         return values[-1].lower() in ("1", "true", "on")
     try:
-        return {WHOLE: int, NUMBER: float}.get(kind, str)(values[-1])
+        number = {WHOLE: int, NUMBER: float}.get(kind, str)(values[-1])
+        return values[-1] if isinstance(number, float) and not math.isfinite(number) else number
     except ValueError:
         return values[-1]
 
@@ -194,9 +197,9 @@ def _checked(name, field, value):
         raise Refused(422, f"The field {name!r} must be {names[field.kind]}.")
     if field.kind in (WHOLE, NUMBER):
         if field.minimum is not None and value < field.minimum:
-            raise Refused(422, f"The field {name!r} must be at least {field.minimum:g}.")
+            raise Refused(422, f"The field {name!r} must be at least {field.minimum}.")
         if field.maximum is not None and value > field.maximum:
-            raise Refused(422, f"The field {name!r} may be {field.maximum:g} at most.")
+            raise Refused(422, f"The field {name!r} must be at most {field.maximum}.")
     if field.kind in (TEXT, TEXTS):
         require_encodable(name, [value] if isinstance(value, str) else value)
     return value

@@ -30,7 +30,7 @@ HELD_OUT = 2000  # sentences in the validation and test parts of a built-in corp
 
 
 def corpora(config: Config) -> dict[str, Corpus]:
-    """Return the corpora of a run by part: train, valid, and test where there is one.
+    """Return the corpora of a run by part: train, valid, and test if there is one; the phrasebook also has `unseen`.
 
     Raises:
         InputError: files are missing; the message names them, and where such text comes from.
@@ -60,7 +60,7 @@ def _phrasebook(part, size):
 
 
 def train_tokenizers(config: Config, corpus: Corpus, sides: Sequence[int] = (0, 1)) -> tuple[Tokenizer, ...]:
-    """Train the tokenizers of both sides, or of `sides`, on the training text; return one object twice if joint."""
+    """Train the tokenizers of both sides, or of `sides`, on the training text; if joint, return it twice."""
     settings = config.tokenizer
     if settings.joint:
         joint = Tokenizer.train(itertools.chain.from_iterable(corpus), **settings.keywords())
@@ -74,8 +74,8 @@ def examples_of(config: Config, pairs: EncodedPairs) -> PlannedExamples:
     if not config.data.pack_tokens:
         return TranslationExamples(pairs, plan_batches(config, lengths))
     rows = pack(lengths[0], config.data.pack_tokens, lengths[1])
-    filled = [np.add.reduceat(side[rows.flat], rows.offsets[:-1]) for side in lengths]
-    return PackedPairs(pairs, rows, plan_batches(config, filled))
+    row_lengths = [np.add.reduceat(side[rows.flat], rows.offsets[:-1]) for side in lengths]
+    return PackedPairs(pairs, rows, plan_batches(config, row_lengths))
 
 
 def fresh_puzzles(config: Config, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> FreshPairs:
@@ -83,17 +83,21 @@ def fresh_puzzles(config: Config, source_tokenizer: Tokenizer, target_tokenizer:
     data = config.data
     sentences = data.batch_sentences or max(1, int(data.batch_tokens) // (data.length + 1))
     draw = functools.partial(draw_reverse_pairs, part="train", length=data.length, counted_in=data.repeats_counted_in)
-    epoch = data.sentences / sentences
-    return FreshPairs(draw, source_tokenizer, target_tokenizer, sentences, data.length, epoch, config.train.seed)
+    batches_per_epoch = data.sentences / sentences
+    return FreshPairs(
+        draw, source_tokenizer, target_tokenizer, sentences, data.length, batches_per_epoch, config.train.seed
+    )
 
 
 def plan_batches(config: Config, lengths: Sequence[np.ndarray]) -> BatchPlan:
     """Plan the batches of a run over the lengths of its rows: of the source, and of the target (N,)."""
     data, train = config.data, config.train
-    # A shape is worth compiling when it saves that much padding over the whole training.
+    # COMPILE_TOKENS is spent once; `BatchPlan` wants the padding that a shape must save in each epoch.
     epoch_tokens = int(sum(side.sum() for side in lengths))
     row_tokens = epoch_tokens / len(lengths[0])
-    batch_tokens = data.batch_sentences * row_tokens if data.batch_sentences else 2 * int(data.batch_tokens)
+    batch_tokens = (
+        data.batch_sentences * row_tokens if data.batch_sentences else 2 * int(data.batch_tokens)
+    )  # both sides
     trained_tokens = (data.planned_updates or train.updates) * train.accumulate_batches * batch_tokens
     price = COMPILE_TOKENS * epoch_tokens / max(trained_tokens, epoch_tokens)
     return BatchPlan(

@@ -22,9 +22,9 @@ from heedful.training.objective import Objective, training_objective, with_updat
 TIMED = 2  # batches of each shape, after a first one that includes compilation
 LOOKED_AT = 1000  # batches examined for the frequency of each shape and its tokens
 FIRST, LARGEST = 1024, 2**20  # batch sizes in tokens: the first one tried, and the largest one returned
-GROWTH = 4  # factor between the batch sizes of successive trials
+TRIAL_FACTOR = 4  # factor between the batch sizes of successive trials
 ROOM = 0.7  # share of the memory to fill: estimates are inexact, and validation needs memory too
-GROWTH = 2**28  # bytes of growth in memory below which an estimate of the memory per token is noise
+MIN_MEMORY_GROWTH = 2**28  # bytes; below this, the memory per token cannot be told from noise
 
 
 @dataclass(frozen=True)
@@ -142,15 +142,15 @@ def largest_batch(attempt: "Callable[[int], Trial | None]") -> int:
     trial = first
     limit = ROOM * first.limit
     while not trial.everything and tokens < LARGEST:
-        if trial.tokens > first.tokens and trial.used - first.used > GROWTH:
+        if trial.tokens > first.tokens and trial.used - first.used > MIN_MEMORY_GROWTH:
             each = (trial.used - first.used) / (trial.tokens - first.tokens)
-            if trial.used + each * (GROWTH - 1) * trial.tokens > limit / 2:  # close enough to extrapolate
+            if trial.used + each * (TRIAL_FACTOR - 1) * trial.tokens > limit / 2:  # close enough to extrapolate
                 estimated = trial.tokens + (limit - trial.used) / each
                 return max(FIRST, min(LARGEST, int(estimated) // FIRST * FIRST))
-        following = attempt(tokens * GROWTH)
+        following = attempt(tokens * TRIAL_FACTOR)
         if following is None:
             break
-        tokens, trial = tokens * GROWTH, following
+        tokens, trial = tokens * TRIAL_FACTOR, following
     return tokens
 
 

@@ -18,7 +18,7 @@ from heedful.training.loss import label_set_crossentropy, projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
 from heedful.training.optimizer import Schedule, training_optimizer, training_schedule
 
-WHOLE = ("update_tokens",)  # arrays of a batch without rows
+REPLICATED = ("update_tokens",)  # arrays of a batch without rows
 
 
 def batch_sums(model: keras.Model, batch: Any, label_smoothing: float = 0.0, training: bool | None = False) -> Any:
@@ -70,7 +70,7 @@ class Objective(keras.Model):
             wishes = batch.get(backend.STOP_WISHES)
             return results if wishes is None else ops.append(results, ops.sum(wishes))
 
-        return backend.sum_over_devices(sums, self.model, batch, whole=WHOLE)
+        return backend.sum_over_devices(sums, self.model, batch, replicated=REPLICATED)
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True

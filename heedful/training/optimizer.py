@@ -49,11 +49,11 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError("A cosine schedule needs the number of updates at which it ends.")
         self.kind, self.peak, self.warmup_updates, self.d_model = kind, peak, warmup_updates, d_model
         self.updates, self.final, self.micro_batches = updates, final, micro_batches
-        self._pace: tuple[keras.Variable, ...] = ()  # since, place, step
+        self._pace: tuple[keras.Variable, ...] = ()  # start, position, speed
 
     def __call__(self, step: Tensor) -> Tensor:
         """Return the learning rate of the update after `step` earlier ones."""
-        return self.rate_at(self.place(step))
+        return self.rate_at(self.position(step))
 
     def rate_at(self, update: Any) -> Any:
         """Return the learning rate at an update: its number, from 1, as a float32 tensor."""
@@ -77,19 +77,19 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def set_pace(self, pace: Pace) -> None:
         """Change the pace, after `follow`."""
-        for variable, value in zip(self._pace, (pace.since, pace.place, pace.step), strict=True):
+        for variable, value in zip(self._pace, (pace.start, pace.position, pace.speed), strict=True):
             variable.assign(float(value))
 
-    def place(self, step: Any) -> Any:
-        """Return the place in the schedule of the update after `step` calls, as a float.
+    def position(self, step: Any) -> Any:
+        """Return the position in the schedule of the update after `step` calls, as a float.
 
         The first update is number 1: at 0 the paper's rate would be 0, which wastes an update.
         """
         update = ops.cast(step // self.micro_batches, "float32") + 1.0
         if not self._pace:
             return update
-        since, place, pace = map(ops.convert_to_tensor, self._pace)
-        return place + (update - since) * pace
+        start, position, speed = map(ops.convert_to_tensor, self._pace)
+        return position + (update - start) * speed
 
     def get_config(self) -> dict[str, Any]:
         names = ("kind", "peak", "warmup_updates", "d_model", "updates", "final", "micro_batches")

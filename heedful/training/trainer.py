@@ -108,7 +108,7 @@ class Trainer:
         self.checkpoints.restore(arrays)
         saved = dict(progress.get("pace", {}))
         same_schedule = saved.pop("planned", None) == settings.updates
-        self._set_pace(Pace(**saved) if same_schedule else self._first_pace)
+        self._set_pace(Pace.from_saved(saved) if same_schedule else self._first_pace)
         self.updates.state_assigned = True
         self.update = self.progress["update"]
 
@@ -292,8 +292,8 @@ class Trainer:
 
     def _learning_rate(self, update):
         """Return the learning rate of an update."""
-        place_in_schedule = np.float32(self.pace.place_of(update))
-        return float(backend.to_numpy(self.schedule.rate_at(keras.ops.convert_to_tensor(place_in_schedule))))
+        position = np.float32(self.pace.position_of(update))
+        return float(backend.to_numpy(self.schedule.rate_at(keras.ops.convert_to_tensor(position))))
 
     def _scores(self):
         """Validate and return the scores; raise `InputError` if that of `train.select_by` is not finite."""

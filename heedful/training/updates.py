@@ -12,7 +12,7 @@ from heedful.config import TrainConfig
 from heedful.core.errors import InputError
 from heedful.data.examples import Examples
 from heedful.training.ahead import prepared_ahead
-from heedful.training.objective import WHOLE, training_objective, with_update_tokens
+from heedful.training.objective import REPLICATED, training_objective, with_update_tokens
 from heedful.training.pace import Pace
 from heedful.training.watchdog import Watchdog
 
@@ -101,7 +101,7 @@ class Updates:
         example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
         with backend.using_devices(self.config.devices, processes=True, shard=self.config.shard):
             backend.distribute(variables)
-            batches = (backend.place(one, WHOLE, wish()) for one in watched(self._batches(first)))
+            batches = (backend.distribute_batch(one, REPLICATED, wish()) for one in watched(self._batches(first)))
             ahead: contextlib.AbstractContextManager[Any] = contextlib.nullcontext(batches)
             if backend.runs_ahead():
                 ahead = contextlib.closing(prepared_ahead(batches))

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from heedful import backend
-from heedful.core.errors import LOST
+from heedful.core.errors import LOST_PROCESS
 from heedful.core.progress import note
 
 
@@ -48,4 +48,4 @@ class Watchdog(keras.callbacks.Callback):
                     f"heedful: process {backend.process_index()} has waited {self.seconds:.0f} s for the others of "
                     f"{self.who}: one is stuck or gone. Continue with: {self.resume}"
                 )
-                os._exit(LOST)
+                os._exit(LOST_PROCESS)

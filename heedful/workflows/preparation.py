@@ -1,4 +1,4 @@
-"""What a training needs before it begins: a config completed from text and memory, and tokenizers."""
+"""What a training needs before it begins: tokenizers, and a config completed for the text and the available memory."""
 
 import dataclasses
 import json
@@ -13,29 +13,27 @@ from heedful import backend
 from heedful.config import Config, settings
 from heedful.config.settings import COMMAND_LINE
 from heedful.core.errors import InputError
-from heedful.core.plugins import find_task
 from heedful.data.tokenizer import Tokenizer
 from heedful.runs.run import Run
+from heedful.tasks.task import Task
 from heedful.training.cost_estimate import FIRST, Trial, largest_batch
 from heedful.workflows.weighted_text import files_by_weight
 
 
-def complete(config: Config, report: Callable[[str], Any]) -> tuple[Config, Sequence[Tokenizer]]:
-    """Return the config, completed with what depends on text and memory, and the tokenizers.
+def complete(task: Task, config: Config, report: Callable[[str], Any]) -> tuple[Config, Sequence[Tokenizer]]:
+    """Return a config of a task, completed with what depends on text and memory, and the tokenizers.
 
     Raises:
-        InputError: bad text, or settings that this machine or the files rule out; the latter before any text is read.
+        InputError: bad text, or settings that this machine or the files rule out; most are found before text is read.
     """
-    task = find_task(config.task)
-    config = task.checked(config)
     config.train.refuse_impossible_rate()
     backend.training_devices(config.train.devices)  # refuses more than there are
-    files_by_weight(config)  # refuses patterns without a file
+    files_by_weight(task, config)  # refuses patterns without a file
     backend.keep_compilations()
-    asked = config.train.schedule
+    requested_schedule = config.train.schedule
     config, tokenizers = task.prepare(config, task.find_corpora(config))
-    if (train := config.train).schedule != asked:
-        report(f"train.schedule = {train.schedule!r} at {train.learning_rate:g}, since all weights are trained already")
+    if (train := config.train).schedule != requested_schedule:
+        report(f"train.schedule = {train.schedule!r} at {train.learning_rate:g}, since all weights are pretrained")
     report("vocabulary: " + " and ".join(f"{len(t):,}" for t in dict.fromkeys(tokenizers)))
     if config.data.batch_tokens == "auto":
         config = _with_largest_batch(config, tokenizers)
@@ -54,7 +52,6 @@ def origins_of_prepared(asked: Config, config: Config, origins: Mapping[str, str
     Raises:
         InputError: a setting from the command line has no effect: `train.init_from` brings another value.
     """
-    asked = find_task(asked.task).checked(asked)
     before, after = settings.flat(asked), settings.flat(config)
     changed = settings.changed(asked, config)
     if not asked.train.init_from:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from heedful import backend
 from heedful.config import Config, settings
 from heedful.core.errors import InputError, counted
+from heedful.core.plugins import find_task
 from heedful.core.storage import locked, name_in_model, read_checked, write_text
 from heedful.data.doctor.examination import examine
 from heedful.data.doctor.rows import Rows
@@ -50,6 +51,7 @@ class Training:
 
     def __init__(self, run: Run, report: Callable[[str], Any] = print):
         self.run, self.report, self.config, self.task = run, report, run.config, run.task
+        self.origins: dict[str, str] = {}  # where settings came from, by their full names
         self.seconds_spent = 0.0  # of train.minutes, before the first update
         self.most_updates: int | None = None  # before they were planned
         self.corpora = self.task.find_corpora(self.config)
@@ -108,11 +110,11 @@ class Training:
         if config.train.init_from and path.resolve() == Path(config.train.init_from).resolve():
             raise InputError(f"{path} is the run to start from: choose another folder with --run.")
         require_free(path, force)
-        training = cls.prepared(config, path, report)  # reads all text, before anything is written or deleted
-        origins = origins_of_prepared(config, training.config, origins or {})
+        # This reads all text, before anything is written or deleted.
+        training = cls.prepared(config, path, report, origins)
+        config, origins = training.config, training.origins
         if config.train.epochs:
-            origins = dict(origins or {}) | {"train.updates": "counted, from train.epochs"}
-        config = training.config
+            origins |= {"train.updates": "counted, from train.epochs"}
         timed = config.train.is_paced
         if timed and backend.process_count() > 1:
             report("with several processes train.updates is planned for train.minutes at the first validation")
@@ -122,7 +124,7 @@ class Training:
                 backend.using_devices(config.train.devices, shard=config.train.shard),
             ):
                 training.plan_minutes()
-            origins = dict(origins or {}) | dict.fromkeys(settings.changed(config, training.config), PLANNED)
+            origins |= dict.fromkeys(settings.changed(config, training.config), PLANNED)
         path.mkdir(parents=True, exist_ok=True)
         with locked(path):
             for old in written(path):  # only with `force`
@@ -135,17 +137,29 @@ class Training:
         cls, config: Config, report: Callable[[str], Any] = print, origins: Mapping[str, str] | None = None
     ) -> None:
         """Report vocabulary, batches, time and memory of a training, without writing anything but caches."""
-        training = cls.prepared(config, Path(), report)
-        origins_of_prepared(config, training.config, origins or {})
+        training = cls.prepared(config, Path(), report, origins)
         with backend.using_devices(config.train.devices, shard=config.train.shard):
             report(backend.device_summary(config.train.devices))
             report(str(training.estimate_cost()))
 
     @classmethod
-    def prepared(cls, config: Config, path: str | Path, report: Callable[[str], Any] = print) -> "Training":
-        """Return the training of a config, with tokenizers trained on its text; write nothing."""
-        config, tokenizers = complete(config, report)
+    def prepared(
+        cls,
+        config: Config,
+        path: str | Path,
+        report: Callable[[str], Any] = print,
+        origins: Mapping[str, str] | None = None,
+    ) -> "Training":
+        """Return the training of a config, with tokenizers trained on its text; write nothing.
+
+        Args:
+            origins: where settings came from, by their full names.
+        """
+        task = find_task(config.task)
+        asked = task.checked(config)
+        config, tokenizers = complete(task, asked, report)
         training = cls(Run(path, config, *tokenizers), report)
+        training.origins = origins_of_prepared(asked, config, origins or {})
         if config.train.freeze_weights or config.train.lora_rank or config.train.rate_factors:
             training.fresh_model()  # a pattern that matches nothing is refused before anything is written
         require_rows(training.examples, training.config.train)

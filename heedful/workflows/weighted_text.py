@@ -5,12 +5,11 @@ from pathlib import Path
 
 from heedful.config import Config
 from heedful.core.errors import InputError
-from heedful.core.plugins import find_task
 from heedful.data.corpus import Corpus
 from heedful.data.examples import Examples
 from heedful.data.mixture import MixedExamples
 from heedful.runs.run import Run
-from heedful.tasks.task import Corpora, Report
+from heedful.tasks.task import Corpora, Report, Task
 
 
 def weighted_examples(run: Run, corpora: Corpora, report: Report) -> Examples:
@@ -23,7 +22,7 @@ def weighted_examples(run: Run, corpora: Corpora, report: Report) -> Examples:
         InputError: a pattern matches no file.
     """
     config = run.config
-    files = files_by_weight(config)
+    files = files_by_weight(run.task, config)
     if len(files) < 2:
         return run.task.training_examples(run, corpora, report)
     parts = []
@@ -43,7 +42,7 @@ def weighted_examples(run: Run, corpora: Corpora, report: Report) -> Examples:
     return mixed
 
 
-def files_by_weight(config: Config) -> dict[float, list[tuple[Path, ...]]]:
+def files_by_weight(task: Task, config: Config) -> dict[float, list[tuple[Path, ...]]]:
     """Return the files of the training text by weight, in their order: for each text, those that belong together.
 
     Raises:
@@ -52,7 +51,7 @@ def files_by_weight(config: Config) -> dict[float, list[tuple[Path, ...]]]:
     patterns = config.data.file_weights()
     if not patterns:
         return {}
-    groups = find_task(config.task).file_groups(config.data.train, config.data.origin)
+    groups = task.file_groups(config.data.train, config.data.origin)
     files: dict[float, list[tuple[Path, ...]]] = {}
     for group in groups:
         weights = (weight for pattern, weight in patterns if fnmatch(group[0].name, pattern))

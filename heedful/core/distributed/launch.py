@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from heedful.core.distributed.parent import PARENT
-from heedful.core.errors import LOST
+from heedful.core.errors import LOST_PROCESS
 from heedful.core.progress import note
 
 GRACE = 10.0  # seconds that the other processes get to end, once one has failed
@@ -106,7 +106,7 @@ class _Group:
         if codes[index] < 0:
             advice = "" if codes[0] > 0 else f" Continue with: {resume}"  # process 0 has given it
             note(f"heedful: process {index} of {self.count} was ended by {signal.Signals(-codes[index]).name}.{advice}")
-        return codes[index] if codes[index] > 0 and codes[index] != LOST else 1
+        return codes[index] if codes[index] > 0 and codes[index] != LOST_PROCESS else 1
 
     def _said(self, index):
         """Return the messages of a process other than the first."""
@@ -134,7 +134,7 @@ def _blame(code):
     """Return a rank of an exit code: the process with the lowest one is reported as the cause."""
     if code < 0 and code != -signal.SIGABRT:  # a signal from outside; XLA aborts when it loses another process
         return 0
-    if code > 0 and code != LOST:
+    if code > 0 and code != LOST_PROCESS:
         return 1
     return 2 if code < 0 else 3 if code else 4
 

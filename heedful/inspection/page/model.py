@@ -27,10 +27,10 @@ from heedful.models.precisions import in_precision
 from heedful.runs.run import Run
 from heedful.runs.weights import load_weights, weights_by_name
 
-EARLIER = 50  # checkpoints that a page can choose from
-VARIANTS = 2048  # maximum number of variants scored for one question
-WIDTH = 16  # of a beam, at most
-RIVALS = 8  # tokens that are shown beside the chosen one
+MAX_CHECKPOINTS = 50  # checkpoints that a page can choose from
+MAX_VARIANTS = 2048  # variants scored for one question
+MAX_BEAM_WIDTH = 16
+NUM_CANDIDATES = 8  # most likely tokens that are shown at each position, the chosen one included
 
 
 class PageModel:
@@ -49,7 +49,7 @@ class PageModel:
         # A model without a causal mask reads what follows; it writes token by token all the same.
         self._causal = self.model if self.model.architecture.causal_mask else _causal_copy(self.model)
         self._writer = self.reader if self._causal is self.model else reader_of(self._causal, starts, mask)
-        self._earlier = {one.update: one.read for one in earlier_checkpoints(run, EARLIER)}
+        self._earlier = {one.update: one.read for one in earlier_checkpoints(run, MAX_CHECKPOINTS)}
         self._trained = best_update(run)
         self._names = list(weights_by_name(self.model))
         self._loaded: int | None = self._trained
@@ -62,11 +62,11 @@ class PageModel:
         return describe(self.run, list(self._earlier)) | known
 
     def look(self, source: Any, target: Any, off: Any = None, checkpoint: Any = None) -> dict[str, Any]:
-        """Return for each token of a target its probability, entropy and rivals; and every attention map.
+        """Return the log-probability, entropy and most likely tokens at each target position, and every attention map.
 
         Args:
             source, target: lists of ids, see `Variant`.
-            off: heads that are switched off, as the page names them: `{kind: {layer: {head: true}}}`.
+            off: attention heads to disable: `{kind: {layer: {head: true}}}`.
             checkpoint: update of one of the checkpoints in `about`; None: the trained model.
 
         Raises:
@@ -88,12 +88,12 @@ class PageModel:
         """Yield the number of each variant, a dict of arguments of `look`, with the scores of its target.
 
         Raises:
-            InputError: see `look`; or there are more than `VARIANTS`.
+            InputError: see `look`; or there are more than `MAX_VARIANTS`.
         """
         if not isinstance(variants, list) or not all(isinstance(one, dict) for one in variants):
             raise InputError("The field 'variants' must be a list of objects.")
-        if len(variants) > VARIANTS:
-            raise InputError(f"There may be {VARIANTS} variants at most.")
+        if len(variants) > MAX_VARIANTS:
+            raise InputError(f"There may be {MAX_VARIANTS} variants at most.")
         checked = [self._variant(one.get("source"), one.get("target"), one.get("off")) for one in variants]
         with self._using(checkpoint):
             for number, scores in self.reader.scores(checked):
@@ -108,18 +108,20 @@ class PageModel:
         checkpoint: Any = None,
         tokens: int = 0,
     ) -> Iterator[dict[str, Any]]:
-        """Yield what the model writes: `{id, logp}` of each token; for a beam once `{nodes, done}`.
+        """Yield what the model writes.
+
+        That is `{id, logp}` for each token; once `{nodes, done}` for a beam; once `{ids}` if it fills or classifies.
 
         Args:
             source, off, checkpoint: see `look`.
-            prefix: ids with which it begins; None: none.
+            prefix: ids that the output starts with.
             width: of the beam; 1: greedy.
-            tokens: maximum to write; 0: as the run's settings say.
+            tokens: maximum number of new tokens; 0: the run's limit.
 
         Raises:
             InputError: see `look`; or the beam is too wide.
         """
-        max_width = min(WIDTH, self.reader.vocabularies[1] // 2)
+        max_width = min(MAX_BEAM_WIDTH, self.reader.vocabularies[1] // 2)
         if not 1 <= width <= max_width:
             raise InputError(f"The field 'width' must be from 1 to {max_width}.")
         if not self.run.task.writes:
@@ -175,7 +177,7 @@ class PageModel:
         update = self._trained if checkpoint is None else checkpoint
         if isinstance(update, bool) or update not in (*self._earlier, self._trained):
             known = ", ".join(map(str, (*self._earlier, self._trained)))
-            raise InputError(f"There is no checkpoint of update {update!r} (any more); there are: {known}.")
+            raise InputError(f"There is no checkpoint at update {update!r}, or it was deleted; choose one of: {known}.")
         with self._lock:
             if update != self._loaded:
                 self._load(update)
@@ -196,7 +198,7 @@ class PageModel:
         counts = self.reader.vocabularies
         for name, ids, count in (("source", variant.source, counts[0]), ("target", variant.target, counts[1])):
             if any(not 0 <= token < count for token in ids):
-                raise InputError(f"The field {name!r} has an id that is not from 0 to {count - 1}.")
+                raise InputError(f"The field {name!r} contains an id outside 0 to {count - 1}.")
         self.reader.inputs(variant)  # refuses what is too long
         if len(self.reader.rows(variant)) != len(self.reader.targets(variant)):
             raise InputError("The field 'target' must have an id for each mask, or one class.")
@@ -231,14 +233,14 @@ def _ids(name: str, given: Any) -> list[int]:
     return given
 
 
-def _step(token: int, scores: np.ndarray, forbidden: list[int]) -> dict[str, Any]:
-    """Return the probability of a token, the entropy at its place, and the most likely tokens."""
-    likely = scores > -50
-    entropy = float(-(np.exp(scores[likely], dtype=np.float64) * scores[likely]).sum())
-    best = np.argsort(-scores, kind="stable")[: RIVALS + len(forbidden)]
-    rivals = [int(other) for other in best if other not in forbidden][:RIVALS]
-    return {"id": token, "logp": float(scores[token]), "entropy": entropy,
-            "top": [{"id": other, "logp": float(scores[other])} for other in rivals]}  # fmt: skip
+def _step(token: int, log_probabilities: np.ndarray, forbidden: list[int]) -> dict[str, Any]:
+    """Return the probability of a token, the entropy at its position, and the most likely tokens."""
+    likely = log_probabilities > -50
+    entropy = float(-(np.exp(log_probabilities[likely], dtype=np.float64) * log_probabilities[likely]).sum())
+    best = np.argsort(-log_probabilities, kind="stable")[: NUM_CANDIDATES + len(forbidden)]
+    rivals = [int(other) for other in best if other not in forbidden][:NUM_CANDIDATES]
+    return {"id": token, "logp": float(log_probabilities[token]), "entropy": entropy,
+            "top": [{"id": other, "logp": float(log_probabilities[other])} for other in rivals]}  # fmt: skip
 
 
 def _as_json(attention: np.ndarray) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The folder of an export: written aside and moved into place, and never over somebody's files."""
+"""The folder of an export: written next to its destination, then moved there; foreign files are never overwritten."""
 
 import contextlib
 import fnmatch
@@ -12,7 +12,7 @@ from heedful.core.validation import read_json
 from heedful.runs.run import Run
 
 ORIGIN = "heedful.json"  # file with the fingerprint of the exported weights
-PARITY = "parity.json"  # file with the comparison of both engines
+PARITY = "parity.json"  # file that compares the export's outputs with heedful's
 
 
 def exported_weights(folder: Path) -> str | None:
@@ -28,12 +28,14 @@ def write_origin(folder: Path, run: Run) -> None:
 
 
 def refuse_foreign(folder: Path, patterns: tuple[str, ...]) -> None:
-    """Raise `InputError` if a folder has files that no export wrote; `patterns` are those of its names."""
+    """Raise `InputError` if a folder holds files of no export; `patterns` match the names that an export writes."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: choose a folder.")
     names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
     foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
     if names and (foreign or exported_weights(folder) is None):
         raise InputError(
-            f"{folder} holds {(foreign or names)[0]}, which heedful has not exported: choose another folder."
+            f"{folder} contains {(foreign or names)[0]}, which heedful did not export: choose another folder."
         )
 
 
@@ -45,18 +47,22 @@ def move(exported: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(folder: Path, patterns: tuple[str, ...], ending: str = "tried") -> Iterator[Path]:
-    """Yield an empty folder to write to; without an error it then replaces `folder`, which stays as it is otherwise.
+    """Yield an empty folder to write to. It replaces `folder` if the block succeeds; otherwise `folder` is unchanged.
+
+    Args:
+        patterns: see `refuse_foreign`.
+        ending: suffix of the temporary folder's name.
 
     Raises:
         InputError: `folder` has files that no export wrote, see `refuse_foreign`.
     """
     folder = Path(folder).resolve()  # "." has no name for a sibling folder
     refuse_foreign(folder, patterns)
-    aside = folder.with_name(f".{folder.name}.{ending}")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    temporary = folder.with_name(f".{folder.name}.{ending}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     try:
-        yield aside
-        move(aside, folder)
+        yield temporary
+        move(temporary, folder)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)

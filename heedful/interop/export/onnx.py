@@ -26,7 +26,7 @@ from heedful.runs.weights import weights_by_name
 if TYPE_CHECKING:
     from heedful.runs.run import Run
 
-FOLDER, ROUNDED = "onnx", "_quantized"
+FOLDER, INT8_SUFFIX = "onnx", "_quantized"  # folder of the graphs; suffix of int8 file names
 
 
 def graphs(run: "Run") -> dict[str, Any]:
@@ -41,38 +41,38 @@ def graphs(run: "Run") -> dict[str, Any]:
     return onnx_models.encoder(weights, config, classes=bool(run.config.data.labels))
 
 
-def reader_settings(run: "Run") -> dict[str, Any]:
-    """Return a config.json from which transformers.js and Optimum know how to call the graphs.
+def runtime_config(run: "Run") -> dict[str, Any]:
+    """Return the config.json that tells transformers.js and Optimum how to call the graphs.
 
     It names a class that is called in the same way, whatever the options of the model, and describes the shapes of the
     caches. What the class computes in other libraries does not matter here.
     """
     model, labels = run.config.model, run.config.data.labels
-    size, heads = model.head_dim or model.d_model // model.num_heads, model.num_kv_heads or model.num_heads
+    head_dim, kv_heads = model.head_dim or model.d_model // model.num_heads, model.num_kv_heads or model.num_heads
     shared = {
         "vocab_size": len(run.target_tokenizer), "pad_token_id": PAD_ID, "bos_token_id": START_ID,
         "eos_token_id": END_ID, "max_position_embeddings": model.max_length,
     }  # fmt: skip
     if run.task.translates:
         sides = {f"{side}_layers": model.num_layers for side in ("encoder", "decoder")}
-        sides |= {f"{side}_attention_heads": heads for side in ("encoder", "decoder")}
+        sides |= {f"{side}_attention_heads": kv_heads for side in ("encoder", "decoder")}
         return shared | sides | {
             "model_type": "marian", "architectures": ["MarianMTModel"], "is_encoder_decoder": True,
-            "d_model": heads * size, "decoder_start_token_id": START_ID,
+            "d_model": kv_heads * head_dim, "decoder_start_token_id": START_ID,
         }  # fmt: skip
     shared |= {
         "num_hidden_layers": model.num_layers, "hidden_size": model.d_model, "num_attention_heads": model.num_heads,
     }  # fmt: skip
     if run.task.writes:
-        caches = {"num_key_value_heads": heads, "head_dim": size}
+        caches = {"num_key_value_heads": kv_heads, "head_dim": head_dim}
         return shared | caches | {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
     if not labels:
         name = "BertModel" if model.untrained_head else "BertForMaskedLM"
         return shared | {"model_type": "bert", "architectures": [name]}
-    several = "multi_label" if run.config.data.several_labels else "single_label"
+    problem = "multi_label" if run.config.data.several_labels else "single_label"
     return shared | {
         "model_type": "bert", "architectures": ["BertForSequenceClassification"],
-        "problem_type": f"{several}_classification", "id2label": dict(enumerate(labels)),
+        "problem_type": f"{problem}_classification", "id2label": dict(enumerate(labels)),
         "label2id": {name: number for number, name in enumerate(labels)},
     }  # fmt: skip
 
@@ -80,7 +80,7 @@ def reader_settings(run: "Run") -> dict[str, Any]:
 def write(run: "Run", folder: Path, quantization: str = "float32") -> None:
     """Write a `Run` to an empty folder: settings and tokenizers, and its models in `onnx/`.
 
-    With int8, copies of the models with int8 products are added to such a folder.
+    With int8, add quantized copies of the float32 models that the folder already holds.
     """
     import onnx
 
@@ -89,7 +89,7 @@ def write(run: "Run", folder: Path, quantization: str = "float32") -> None:
         for path in sorted(target.glob("*.onnx")):
             _quantize(target, path.stem)
         return
-    write_description(run, folder, reader_settings(run), onnx_card(run))
+    write_description(run, folder, runtime_config(run), onnx_card(run))
     target.mkdir()
     for name, graph in graphs(run).items():
         onnx.save(graph, target / f"{name}.onnx")
@@ -102,19 +102,19 @@ def _quantize(folder, name):
 
     with tempfile.TemporaryDirectory() as aside:
         prepared = Path(aside) / "model.onnx"
-        onnx.save(_with_turned_tables(onnx.load(folder / f"{name}.onnx")), prepared)
-        logging.disable(logging.WARNING)  # it advises to fuse operators first, which changes nothing here
+        onnx.save(_with_transposed_weights(onnx.load(folder / f"{name}.onnx")), prepared)
+        logging.disable(logging.WARNING)  # it recommends fusing operators first, which makes no difference here
         try:
             quantize_dynamic(
-                prepared, folder / f"{name}{ROUNDED}.onnx", op_types_to_quantize=["MatMul"], per_channel=True,
+                prepared, folder / f"{name}{INT8_SUFFIX}.onnx", op_types_to_quantize=["MatMul"], per_channel=True,
                 weight_type=QuantType.QInt8,
             )  # fmt: skip
         finally:
             logging.disable(logging.NOTSET)
 
 
-def _with_turned_tables(model):
-    """Store the transposed tables of a model: only products with stored matrices are quantized."""
+def _with_transposed_weights(model):
+    """Replace each transposition of a stored matrix by a stored copy: only stored matrices can be quantized."""
     from onnx import numpy_helper
 
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -135,13 +135,13 @@ class OnnxEngine(Engine):
     """An ONNX export, opened for a comparison."""
 
     def __init__(self, run: "Run", folder: Path, quantization: str = "float32"):
-        self.run, ending = run, ROUNDED if quantization == "int8" else ""
+        self.run, ending = run, INT8_SUFFIX if quantization == "int8" else ""
         self.session = Session(folder / FOLDER, ending, never_written_ids(run))
-        models = (path for path in (folder / FOLDER).glob("*.onnx") if path.stem.endswith(ROUNDED) == bool(ending))
+        models = (path for path in (folder / FOLDER).glob("*.onnx") if path.stem.endswith(INT8_SUFFIX) == bool(ending))
         self.size = sum(path.stat().st_size for path in models)
 
     def write(self, texts: Sequence[str], max_tokens: int, beam_size: int) -> list[tuple[str, float | None]]:
-        """Return greedy translations of texts, or continuations."""
+        """Return greedy translations or continuations of texts; `beam_size` is ignored, see `Engine.beam_sizes`."""
         tokenizer = self.run.target_tokenizer
         if self.run.task.translates:
             limit = self.run.config.model.max_length - 1

@@ -62,7 +62,7 @@ class PretrainedFolder:
         """Return the content of a JSON file in the folder, which must be an object."""
         table = read_json(self.path / name)
         if not isinstance(table, dict):
-            raise InputError(f"{self.path / name} is no table of settings.")
+            raise InputError(f"{self.path / name} is not a JSON object.")
         return table
 
     def tokenizer_settings(self) -> dict[str, Any]:

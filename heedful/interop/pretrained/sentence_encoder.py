@@ -6,21 +6,21 @@ from heedful.core.errors import InputError
 from heedful.core.storage import inside
 from heedful.core.validation import read_json
 
-MODULES, LIMITS = "modules.json", "sentence_bert_config.json"
+MODULES, TRANSFORMER_CONFIG = "modules.json", "sentence_bert_config.json"
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 
 
 def embedding_options(folder: Any) -> dict[str, Any]:
-    """Return the options `vector_pooling` and `unit_vectors` of a `PretrainedFolder`, and a `max_length` if it has one.
+    """Return `vector_pooling`, `unit_vectors` and, if set, `max_length` of a `PretrainedFolder`; or nothing.
 
     Raises:
-        InputError: it has a module, or a pooling, that we lack.
+        InputError: a module or pooling is not supported.
     """
     if not (folder.path / MODULES).is_file():
         return {}
     modules = read_json(folder.path / MODULES)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
-        raise InputError(f"{folder.path / MODULES} is no list of modules.")
+        raise InputError(f"{folder.path / MODULES} is not a list of modules.")
     options: dict[str, Any] = {"unit_vectors": False}
     for module in modules:
         kind = str(module.get("type", "")).rpartition(".")[2]
@@ -30,7 +30,9 @@ def embedding_options(folder: Any) -> dict[str, Any]:
             options["unit_vectors"] = True
         elif kind != "Transformer":
             raise InputError(f"{folder.path / MODULES}: modules of type {kind!r} are not supported.")
-    if (folder.path / LIMITS).is_file() and (limit := folder.read_json(LIMITS).get("max_seq_length")):
+    if (folder.path / TRANSFORMER_CONFIG).is_file() and (
+        limit := folder.read_json(TRANSFORMER_CONFIG).get("max_seq_length")
+    ):
         options["max_length"] = int(limit)
     return options
 
@@ -39,7 +41,7 @@ def _pooling(path):
     """Return our name of the pooling in the config of a pooling module."""
     settings = read_json(path)
     if not isinstance(settings, dict):
-        raise InputError(f"{path} is no table of settings.")
+        raise InputError(f"{path} is not a JSON object.")
     chosen = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value is True]
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
         raise InputError(f"{path}: only {' or '.join(POOLINGS)} is supported.")

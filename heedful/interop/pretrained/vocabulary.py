@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heedful.core.errors import InputError
-from heedful.core.special_tokens import MASK, SPECIAL
+from heedful.core.special_tokens import MASK, SPECIAL, UNKNOWN, UNKNOWN_ID
 from heedful.data.tokenizer import Tokenizer, vocab_lines
 
 NEVER_CHOSEN = -1e9  # the score of a Unigram token that text is never split into
-# The supported values in a tokenizer_config.json for `vocab.txt`.
-SPLITTING = {
+# The settings in tokenizer_config.json with which a vocab.txt can be read, and their supported values.
+SUPPORTED_SETTINGS = {
     "tokenizer_class": (None, "BertTokenizer", "BertTokenizerFast"), "word_tokenizer_type": ("basic",),
     "subword_tokenizer_type": ("wordpiece",), "do_basic_tokenize": (True,),
 }  # fmt: skip
-# Unigram would tokenize the text "[END]" as the special token, whatever its score, rather than as unknown characters.
-SPECIAL_APART = {
+# Without this split, Unigram reads the text "[END]" as the special token, whatever its score.
+SPLIT_SPECIAL_TEXT = {
     "type": "Split", "behavior": "Isolated", "invert": False,
     "pattern": {"Regex": rf"\[(?=({'|'.join(token.strip('[]') for token in (*SPECIAL, MASK))})\])"},
 }  # fmt: skip
@@ -29,7 +29,7 @@ class Side(NamedTuple):
 
     Args:
         data: content of a tokenizer.json; by default that of the folder, or a conversion of its vocab.txt.
-        ids: ids in the pretrained model by token, if the side has only some of its tokens; by default those of `data`.
+        ids: pretrained id of each token that this side uses; None: all ids of `data`.
     """
 
     data: dict | None = None
@@ -41,10 +41,10 @@ class Vocabulary:
 
     Args:
         folder: a `PretrainedFolder`.
-        names: the pretrained model's name or id for each of our special tokens, such as `{"[START]": "[CLS]"}`, or
-            None.
+        names: for each of our special tokens, its name or id in the pretrained model, or None if it has none, such as
+            `{"[START]": "[CLS]"}`.
         side: its tokenizer.
-        size: of the vocabulary; None: as config.json says.
+        size: size of the vocabulary; None: as config.json says.
         optional: those of our special tokens that its tokenizer may lack.
     """
 
@@ -59,39 +59,41 @@ class Vocabulary:
         self.size, ids = size or folder.setting("vocab_size"), side.ids
         self._data = side.data or _data(folder, names)
         model = self._data["model"]
-        listed = isinstance(model["vocab"], list)  # Unigram: pieces with scores
+        is_unigram = isinstance(model["vocab"], list)  # Unigram: pieces with scores
         if ids is None:
-            foreign = {piece: i for i, (piece, _) in enumerate(model["vocab"])} if listed else dict(model["vocab"])
-            foreign |= {token["content"]: token["id"] for token in self._data.get("added_tokens", [])}
+            pretrained_ids = (
+                {piece: i for i, (piece, _) in enumerate(model["vocab"])} if is_unigram else dict(model["vocab"])
+            )
+            pretrained_ids |= {token["content"]: token["id"] for token in self._data.get("added_tokens", [])}
         else:
-            foreign = ids
-        if max(foreign.values()) >= self.size:
+            pretrained_ids = ids
+        if max(pretrained_ids.values()) >= self.size:
             raise InputError(f"{folder.path}: the tokenizer has ids beyond the model's vocabulary of {self.size}.")
-        names = {token: name for token, name in names.items() if token not in optional or name in foreign}
+        names = {token: name for token, name in names.items() if token not in optional or name in pretrained_ids}
         ours = [*SPECIAL, MASK] if MASK in names else list(SPECIAL)
         named = {token: name for token, name in names.items() if isinstance(name, str)}
-        if missing := [name for name in named.values() if name not in foreign]:
+        if missing := [name for name in named.values() if name not in pretrained_ids]:
             raise InputError(f"{folder.path}: the tokenizer has no token {missing[0]!r}.")
-        special = {token: foreign[named[token]] if token in named else names.get(token) for token in ours}
-        kept = range(self.size) if ids is None else sorted(ids.values())
-        rest = [index for index in kept if index not in special.values()]
-        self.old_ids = [special[token] for token in ours] + rest
-        self._tokens = ours + [None] * len(rest)
-        by_id = {index: token for token, index in foreign.items()}
+        special = {token: pretrained_ids[named[token]] if token in named else names.get(token) for token in ours}
+        used_ids = range(self.size) if ids is None else sorted(ids.values())
+        other_ids = [index for index in used_ids if index not in special.values()]
+        self.old_ids = [special[token] for token in ours] + other_ids
+        self._tokens = ours + [None] * len(other_ids)
+        by_id = {index: token for token, index in pretrained_ids.items()}
         for our_id in range(len(ours), len(self.old_ids)):
             self._tokens[our_id] = by_id.get(self.old_ids[our_id], f"[unused {self.old_ids[our_id]}]")
-        self._foreign = foreign
-        self._scores = dict(map(tuple, model["vocab"])) if listed else None
+        self._pretrained_ids = pretrained_ids
+        self._scores = dict(map(tuple, model["vocab"])) if is_unigram else None
 
     def token(self, old_id: int) -> str | None:
         """Return the token that has an id in the pretrained model."""
-        return next((token for token, index in self._foreign.items() if index == old_id), None)
+        return next((token for token, index in self._pretrained_ids.items() if index == old_id), None)
 
     def rows(self, array: np.ndarray, missing: float = 0.0) -> np.ndarray:
         """Return the rows of a pretrained array in our order; tokens that the pretrained model lacks get `missing`."""
-        there = np.array([index is not None for index in self.old_ids])
-        taken = array[[index or 0 for index in self.old_ids]]
-        return np.where(there.reshape(-1, *[1] * (array.ndim - 1)), taken, np.float32(missing))
+        known = np.array([index is not None for index in self.old_ids])
+        values = array[[index or 0 for index in self.old_ids]]
+        return np.where(known.reshape(-1, *[1] * (array.ndim - 1)), values, np.float32(missing))
 
     def tokenizer(self, prefix: str | None = None) -> Tokenizer:
         """Return the tokenizer with our ids; each text begins with the token `prefix`."""
@@ -101,24 +103,24 @@ class Vocabulary:
             model["vocab"] = {token: our_id for our_id, token in enumerate(self._tokens)}
         else:
             model["vocab"] = [[token, self._scores.get(token, NEVER_CHOSEN)] for token in self._tokens]
-            model["unk_id"] = SPECIAL.index("[UNK]")
+            model["unk_id"] = UNKNOWN_ID
             steps = _steps(data["pre_tokenizer"])
             data["pre_tokenizer"] = {
                 "type": "Sequence",
-                "pretokenizers": steps if SPECIAL_APART in steps else [*steps, SPECIAL_APART],
+                "pretokenizers": steps if SPLIT_SPECIAL_TEXT in steps else [*steps, SPLIT_SPECIAL_TEXT],
             }
         if model.get("unk_token"):
-            model["unk_token"] = SPECIAL[1]
+            model["unk_token"] = UNKNOWN
         special = [token for token in self._tokens if token in (*SPECIAL, MASK)]
         flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         added: list[dict[str, Any]] = [{"content": token} | flags for token in special]
         ids = {token: our_id for our_id, token in enumerate(self._tokens)}
         others = [token for token in data.get("added_tokens", []) if token["content"] in ids.keys() - special]
-        added += others  # the special ones, such as languages, are no text either
+        added += others  # keep them: special ones, such as language codes, must not be split as text
         data["added_tokens"] = [token | {"id": ids[token["content"]]} for token in added]
         data["post_processor"] = data["truncation"] = data["padding"] = None  # we add special tokens ourselves
         if prefix is not None and prefix not in ids:
-            raise InputError(f"The tokenizer puts {prefix!r} before each text, which is no token of its vocabulary.")
+            raise InputError(f"The tokenizer starts each text with {prefix!r}, which is not in its vocabulary.")
         if prefix:
             data["post_processor"] = template([prefix], [], ids.__getitem__)
         return Tokenizer.from_json(json.dumps(data))
@@ -200,7 +202,7 @@ def _wordpiece(folder, names):
     """Return tokenizer.json data for the `vocab.txt` of a BERT model."""
     tokens = vocab_lines(folder.path / "vocab.txt")
     settings = folder.tokenizer_settings()
-    for name, known in SPLITTING.items():
+    for name, known in SUPPORTED_SETTINGS.items():
         if settings.get(name, known[0]) not in known:
             raise InputError(
                 f"{folder.path}: {name} = {settings[name]!r} splits words in a way that is not supported; save the "

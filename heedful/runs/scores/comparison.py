@@ -15,7 +15,7 @@ from heedful.runs.run import Run
 from heedful.runs.scores.metrics import MIN_UNITS, bounds, p_value, sample_scores
 from heedful.runs.scores.provenance import counts_of, is_comparable, read
 
-MUST_AGREE = ("signatures", "decode", "examples")  # in all scores that are compared
+MUST_AGREE = ("signatures", "decode", "examples")  # fields that must be equal in all compared scores
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Row:
         score: the mean over the runs.
         deviation: standard deviation over the runs, or None for a single one.
         interval: 95 % bootstrap interval over the text; None for too few units.
-        difference: from the first system; None for that one.
-        p: p-value of the difference; None if units are too few or samples cannot be paired.
+        difference: from the score of the first system; None for the first system.
+        p: p-value of the difference; None for the first system, for too few units, or if samples cannot be paired.
     """
 
     name: str
@@ -92,36 +92,38 @@ def compare(runs: Sequence[Run], metric: str | None = None) -> "Comparison":
     tasks = {run.config.task for run in runs}
     if len(tasks) > 1:
         raise InputError(f"Runs of different tasks cannot be compared: {', '.join(sorted(tasks))}.")
-    chosen = _on_common_text(runs)
-    usual = runs[0].task.compared_by
-    metric = metric or next((name for name in usual if all(name in scores for scores in chosen)), usual[0])
-    _require_same_settings(runs, chosen, metric)
-    units = [_counts(run, scores, metric) for run, scores in zip(runs, chosen, strict=True)]
+    scores_by_run = _on_common_text(runs)
+    default_metrics = runs[0].task.compared_by
+    metric = metric or next(
+        (name for name in default_metrics if all(name in scores for scores in scores_by_run)), default_metrics[0]
+    )
+    _require_same_settings(runs, scores_by_run, metric)
+    counts_by_run = [_counts(run, scores, metric) for run, scores in zip(runs, scores_by_run, strict=True)]
     by_batch = metric in ("loss", "bits_per_byte")
-    if not by_batch and len({len(counts) for counts in units}) > 1:
-        units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, units, strict=True))
+    if not by_batch and len({len(counts) for counts in counts_by_run}) > 1:
+        units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, counts_by_run, strict=True))
         raise InputError(f"The numbers of scored texts differ ({units_differ}): evaluate the runs again.")
-    enough = min(map(len, units)) >= MIN_UNITS
-    value = find_metric(metric).score
+    enough = min(map(len, counts_by_run)) >= MIN_UNITS
+    score_of = find_metric(metric).score
     rows, first = [], None
     for members in _systems(runs):
-        each = [value(units[i].sum(0)) for i in members]
-        sampled = np.mean([sample_scores(metric, units[i]) for i in members], 0)
-        score = statistics.fmean(each)
+        run_scores = [score_of(counts_by_run[i].sum(0)) for i in members]
+        sampled = np.mean([sample_scores(metric, counts_by_run[i]) for i in members], 0)
+        score = statistics.fmean(run_scores)
         more = f" and {len(members) - 1} more" if len(members) > 1 else ""
         row = Row(
             f"{runs[members[0]].path}{more}", tuple(runs[i].config.train.seed for i in members), score,
-            statistics.stdev(each) if len(each) > 1 else None, bounds(sampled) if enough else None,
+            statistics.stdev(run_scores) if len(run_scores) > 1 else None, bounds(sampled) if enough else None,
         )  # fmt: skip
         if first is None:
             first = score, sampled
         else:
             difference = score - first[0]
-            paired = enough and (not by_batch or all(_same_pieces(units[0], units[i]) for i in members))
+            paired = enough and (not by_batch or all(_same_pieces(counts_by_run[0], counts_by_run[i]) for i in members))
             p = p_value(difference, sampled - first[1]) if paired else None
             row = dataclasses.replace(row, difference=difference, p=p)
         rows.append(row)
-    return Comparison(metric, chosen[0]["data"], len(units[0]), rows)
+    return Comparison(metric, scores_by_run[0]["data"], len(counts_by_run[0]), rows)
 
 
 def _same_pieces(one, other):
@@ -133,14 +135,14 @@ def _on_common_text(runs):
     """Return each run's newest scores on the first run's latest common text."""
     by_text = []
     for run in runs:
-        now = run.weights_fingerprint()
+        fingerprint = run.weights_fingerprint()
         scored: dict[str, Any] = {}
         for scores in read(run):
-            if is_comparable(scores) and scores.get("weights_fingerprint") == now:
+            if is_comparable(scores) and scores.get("weights_fingerprint") == fingerprint:
                 scored.pop(scores["data_fingerprint"], None)  # so the newest is last
                 scored[scores["data_fingerprint"]] = scores
         if not scored:
-            raise InputError(f"{run.path} has no scores of its current weights: heedful evaluate {run.path}")
+            raise InputError(f"{run.path} has no scores for its current weights: run `heedful evaluate {run.path}`.")
         by_text.append(scored)
     common = [text for text in by_text[0] if all(text in scored for scored in by_text[1:])]
     if not common:
@@ -152,13 +154,13 @@ def _on_common_text(runs):
     return [scored[common[-1]] for scored in by_text]
 
 
-def _require_same_settings(runs, chosen, metric):
-    chosen = [_with_defaults(scores) for scores in chosen]
+def _require_same_settings(runs, scores_by_run, metric):
+    scores_by_run = [_with_defaults(scores) for scores in scores_by_run]
     by_token = metric == "loss" or runs[0].task.scored_by_token
     agree = [*MUST_AGREE, *(["tokenizer_fingerprints"] if by_token else [])]
-    for run, scores in zip(runs, chosen, strict=True):
+    for run, scores in zip(runs, scores_by_run, strict=True):
         for name in agree:
-            one, other = chosen[0].get(name), scores.get(name)
+            one, other = scores_by_run[0].get(name), scores.get(name)
             if name == "signatures" and isinstance(one, dict) and isinstance(other, dict):  # metrics that both have
                 one, other = ({key: each[key] for key in one.keys() & other.keys()} for each in (one, other))
             if one != other:
@@ -177,7 +179,7 @@ def _require_same_settings(runs, chosen, metric):
 
 
 def _with_defaults(scores):
-    """Return scores with defaults for decoding settings that are newer, and with the precision they were decoded in."""
+    """Return scores with defaults for decoding settings added since, and with the precision actually used."""
     if not isinstance(scores.get("decode"), dict):
         return scores
     decode = dataclasses.asdict(DecodeConfig()) | scores["decode"]

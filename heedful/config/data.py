@@ -54,6 +54,11 @@ class DataConfig:
     pack_tokens: int = 0
     """translate: length in tokens, on each side, of the rows into which pairs are packed; pairs in a row cannot attend
     to each other. Longer pairs get rows of their own. 0: no packing."""
+    source_language: str = ""
+    """translate: language of the source text, such as "ja" or "pt-BR"; it decides where sentences end. Empty: decided
+    by the names of the text."""
+    several_sentences: float | None = None
+    """translate: share of the training lines with several sentences. A run takes it from its training text."""
     target_language: str = ""
     """translate: language of the target text, such as "ja" or "pt-BR"; it decides how BLEU finds words. Empty: decided
     by the script."""

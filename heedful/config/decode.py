@@ -11,7 +11,7 @@ from heedful.core.validation import at_least, at_most, fraction, positive
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # settings that only sampling uses
 SEARCHING = ("coverage_penalty", "stop")  # settings that only beam search uses
 NORMALISING = ("length_penalty", "length_norm")  # settings that only scores depend on
-OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra")  # settings that need a source text
+OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra", "split")  # settings that need a source text
 
 SAME = "same"  # the setting changes no result, or is applied on our side
 MISSING = "missing"  # the engine has no counterpart
@@ -85,6 +85,9 @@ class DecodeConfig:
     """translate: maximum length of a result in tokens per source token, before `max_extra` is added."""
     max_extra: int = called(10, transformers=MISSING, ctranslate2=SAME)
     """translate: number of tokens that a result may have beyond `max_ratio`."""
+    split: Literal["auto", "always", "never"] = called("auto", transformers=SAME, ctranslate2=SAME)
+    """translate: whether a line is translated sentence by sentence. auto: if the model was trained on single sentences,
+    one result is wanted, and no prefix is given."""
 
     def __post_init__(self) -> None:
         positive(self, "batch_size", "beam_size", "n_best", "max_ratio", "temperature", "repetition_penalty")

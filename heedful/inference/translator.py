@@ -11,13 +11,14 @@ from heedful.config import DecodeConfig
 from heedful.core.errors import InputError, counted
 from heedful.core.special_tokens import END_ID
 from heedful.core.validation import require_text, require_texts
+from heedful.data.sentences import SentenceSplitter
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import require_room
 from heedful.decoding.shared_state import SharedState
 from heedful.inference.adapted import AdaptedSearch, AdapterSwitch
-from heedful.inference.line_translator import LineTranslator
-from heedful.inference.predictor import Alternative, Warn
+from heedful.inference.line_translator import SENTENCES, LineTranslator, splitter_of
+from heedful.inference.predictor import Alternative, Warn, warn_of_cut_texts
 from heedful.inference.scoring import Scorer
 from heedful.inference.token_stream import new_text
 from heedful.models.ensemble import Ensemble
@@ -34,18 +35,20 @@ class Translator(LineTranslator):
         source_tokenizer, target_tokenizer: those it was trained with.
         decode: default settings of all calls.
         adapters: trained on the weights of the model, by name. Each call may choose one by `adapter=NAME`.
+        splitter: see `LineTranslator`.
     """
 
     def __init__(
         self, model: Any, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, decode: DecodeConfig | None = None,
-        adapters: Mapping[str, Adapter] | None = None,
+        adapters: Mapping[str, Adapter] | None = None, splitter: SentenceSplitter | None = None,
     ):  # fmt: skip
         precisions, shared = Precisions(model), SharedState()
 
         def new_search(decode: DecodeConfig, scored: bool) -> Any:
             return BatchSearch(precisions[decode.precision], decode, target_tokenizer, scored, shared)
 
-        super().__init__(new_search, source_tokenizer, target_tokenizer, decode or DecodeConfig(), model.max_length)
+        decode = decode or DecodeConfig()
+        super().__init__(new_search, source_tokenizer, target_tokenizer, decode, model.max_length, splitter)
         self.model, self._precisions = model, precisions
         self._scorer = functools.cache(lambda model: Scorer(model, self.decode.batch_size))
         self._switch = AdapterSwitch(model, adapters or {}, precisions.refresh)
@@ -89,7 +92,8 @@ class Translator(LineTranslator):
             raise InputError("An ensemble takes no adapters: train one run for each.")
         base = first.weights_fingerprint()
         loaded = {name: read_adapter_of(path, base, first.path) for name, path in (adapters or {}).items()}
-        return cls(model, first.source_tokenizer, first.target_tokenizer, decode or first.config.decode, loaded)
+        decode = decode or first.config.decode
+        return cls(model, first.source_tokenizer, first.target_tokenizer, decode, loaded, splitter_of(first))
 
     def search_with(self, scored: bool = False, adapter: str = "", **options: Any) -> Any:
         """As `LineTranslator.search_with`, with the weights of an adapter."""
@@ -106,7 +110,7 @@ class Translator(LineTranslator):
         Raises:
             InputError: the numbers of lines and references differ, or a reference is too long for the model.
         """
-        sources = self.read(list(require_texts(lines)), 1, warn)
+        sources = self.read(list(require_texts(lines)), warn=warn)
         targets = self.target_tokenizer.encode_batch(require_texts(references))
         if len(sources) != len(targets):
             raise InputError(f"{counted(len(sources), 'line')} came with {counted(len(targets), 'reference')}.")
@@ -128,7 +132,7 @@ class Translator(LineTranslator):
             warn, options: see `translate`.
             adapter: name of an adapter; empty: none.
         """
-        source, search = self.read([require_text(line)], 1, warn)[0], self.search_with(adapter=adapter, **options)
+        source, search = self.read([require_text(line)], warn=warn)[0], self.search_with(adapter=adapter, **options)
         if not source:
             raise InputError("There is no text to translate.")
         [begun] = self._encode_prefixes([prefix])
@@ -158,9 +162,13 @@ class Translator(LineTranslator):
             options: see `translate`. Tokens are chosen greedily or sampled; a configured beam is ignored, since its
                 tokens are not final before the end.
         """
-        ids = self.read([require_text(line)], 1, warn)[0]
-        if not ids:
-            return
-        [begun] = self._encode_prefixes([prefix])
         greedy = {"beam_size": 1, "n_best": 1}
-        yield from new_text(self.target_tokenizer, self.search_with(**greedy | options).stream(ids, 1, begun))
+        search = self.search_with(**greedy | options)
+        pieces = self._splitting(search.decode, bool(prefix), warn)(require_text(line), "the line")
+        warn_of_cut_texts(pieces.notes, warn)
+        [begun] = self._encode_prefixes([prefix])
+        for index, ids in enumerate(self.read(pieces.texts, warn=warn)):
+            if index:
+                yield pieces.gaps[index - 1] or " "
+            if ids:
+                yield from new_text(self.target_tokenizer, search.stream(ids, 1 + SENTENCES * index, begun))

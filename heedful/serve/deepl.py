@@ -33,14 +33,15 @@ def routes(service: Service) -> list[Route]:
         require_texts("text", texts, service.limits)
         source = given["source_lang"] and language(given["source_lang"])
         one = service.for_languages(source, language(given["target_lang"]))
-        note_cut(request, service.cut_lines(one, texts))
-        lines = service.translate(one, texts)
-        results = iter(await answers(request, [future for each in lines for future in each], service.limits))
+        pieces = [service.pieces(one, text) for text in texts]
+        note_cut(request, pieces)
+        futures = [future for each in service.translate(one, pieces) for future in each]
+        results = iter(await answers(request, futures, service.limits))
         detected = one.languages[0].upper()
         translations = [
-            {"detected_source_language": detected, "text": "\n".join(next(results).text for _ in each),
+            {"detected_source_language": detected, "text": each.join(next(results).text for _ in each.texts),
              "billed_characters": len(text)}
-            for text, each in zip(texts, lines, strict=True)
+            for text, each in zip(texts, pieces, strict=True)
         ]  # fmt: skip
         return JSONResponse({"translations": translations})
 

@@ -43,13 +43,14 @@ def routes(service: Service) -> list[Route]:
             one = service.find(given["run"], "translates")
         else:
             one = service.for_languages(given["source"], given["target"])
-        note_cut(request, service.cut_lines(one, texts))
-        lines = service.translate(one, texts)
+        pieces = [service.pieces(one, text) for text in texts]
+        note_cut(request, pieces)
+        futures = [future for each in service.translate(one, pieces) for future in each]
         count = given["alternatives"]
         more = [service.alternatives(one, text, count + 1) for text in texts] if count else []
-        results = await answers(request, [future for each in lines for future in each] + more, limits)
-        written = iter(results[: sum(map(len, lines))])
-        translated = ["\n".join(next(written).text for _ in each) for each in lines]
+        results = await answers(request, futures + more, limits)
+        written = iter(results[: len(futures)])
+        translated = [each.join(next(written).text for _ in each.texts) for each in pieces]
         result: dict = {"translatedText": translated if several else translated[0]}
         if given["source"] == "auto":
             detected = {"confidence": 0.0, "language": one.languages[0]}  # that of the only fitting run, not detected

@@ -88,12 +88,13 @@ class OpenAI:
         one = self.service.find(given["model"], "writes")
         prompts = [given["prompt"]] if isinstance(given["prompt"], str) else given["prompt"]
         require_texts("prompt", prompts, self.service.limits)
-        note_cut(request, self.service.cut_lines(one, prompts))
+        pieces = [self.service.pieces(one, prompt) for prompt in prompts]
+        note_cut(request, pieces)
         if given["stream"]:
             if len(prompts) != 1 or given["n"] != 1:
                 raise Refused(422, "A stream has one prompt and n = 1.")
-            return await _streamed(self.service, one, prompts[0], given, _text_chunk)
-        texts = await _write(request, self.service, one, prompts, given)
+            return await _streamed(self.service, one, pieces[0], given, _text_chunk)
+        texts = await _write(request, self.service, one, prompts, pieces, given)
         choices = [
             {"index": index, "text": prompt * given["echo"] + _until_stop(text, given), "logprobs": None,
              "finish_reason": _reason(one, text, given)}
@@ -107,12 +108,13 @@ class OpenAI:
         one = self.service.find(given["model"], "writes")
         prompt = last_message(given["messages"])
         require_texts("messages", [prompt], self.service.limits)
-        note_cut(request, self.service.cut_lines(one, [prompt]))
+        pieces = self.service.pieces(one, prompt)
+        note_cut(request, [pieces])
         if given["stream"]:
             if given["n"] != 1:
                 raise Refused(422, "A stream has n = 1.")
-            return await _streamed(self.service, one, prompt, given, _chat_chunk)
-        texts = await _write(request, self.service, one, [prompt], given)
+            return await _streamed(self.service, one, pieces, given, _chat_chunk)
+        texts = await _write(request, self.service, one, [prompt], [pieces], given)
         choices = [
             {"index": index, "message": {"role": "assistant", "content": _until_stop(text, given), "refusal": None},
              "logprobs": None, "finish_reason": _reason(one, text, given)}
@@ -180,17 +182,17 @@ def _options(one: Served, given) -> dict[str, Any]:
     return options
 
 
-async def _write(request, service, one, prompts, given):
-    """Return (prompt, text) for each result of each prompt."""
+async def _write(request, service, one, prompts, pieces, given):
+    """Return (prompt, text) for each result of each prompt; `pieces`: those of each."""
     options = _options(one, given)
     if one.task.translates:
-        lines = _translated_lines(service, one, prompts, options)
-        results = iter(await answers(request, [future for each in lines for future in each], service.limits))
+        futures = [future for each in _translated(service, one, pieces, options) for future in each]
+        results = iter(await answers(request, futures, service.limits))
         max_length = options.get("max_length")
         return [
-            (prompt, _joined(one, texts, max_length))
-            for prompt, each in zip(prompts, lines, strict=True)
-            for texts in _results([next(results) for _ in each], given["n"])
+            (prompt, _joined(one, each, texts, max_length))
+            for prompt, each in zip(prompts, pieces, strict=True)
+            for texts in _results([next(results) for _ in each.texts], given["n"])
         ]
     futures = [service.generate(one, prompt, **options) for prompt in prompts]
     candidates_of = await answers(request, futures, service.limits)
@@ -201,32 +203,32 @@ async def _write(request, service, one, prompts, given):
     ]
 
 
-def _translated_lines(service, one, prompts, options):
-    """Queue the lines of each prompt, which are translated one by one whatever the options; return their futures."""
+def _translated(service, one, pieces, options):
+    """Queue the pieces of each text, which are translated one by one whatever the options; return their futures."""
     if not options:
-        return service.translate(one, prompts)
-    return [[service.generate(one, line, **options) for line in prompt.split("\n")] for prompt in prompts]
+        return service.translate(one, pieces)
+    return [[service.generate(one, text, **options) for text in each.texts] for each in pieces]
 
 
-def _results(lines, count):
-    """Yield `count` results, each the texts of all lines; a line with fewer candidates repeats its last one."""
-    lines = [[line] if isinstance(line, ScoredText) else line for line in lines]
+def _results(answered, count):
+    """Yield `count` results, each the texts of all pieces; one with fewer candidates repeats its last one."""
+    candidates_of = [[one] if isinstance(one, ScoredText) else one for one in answered]
     for index in range(count):
-        yield [candidates[min(index, len(candidates) - 1)].text for candidates in lines]
+        yield [candidates[min(index, len(candidates) - 1)].text for candidates in candidates_of]
 
 
-def _joined(one, lines, left):
-    """Return lines as one text; of `left` tokens at most, if that is not None."""
+def _joined(one, pieces, results, left):
+    """Return the results of pieces as one text; of `left` tokens at most, if that is not None."""
     if left is None:
-        return "\n".join(lines)
+        return pieces.join(results)
     tokenizer, kept = one.run.target_tokenizer, []
-    for line in lines:
-        ids = tokenizer.encode(line)
-        kept.append(line if len(ids) <= left else tokenizer.decode(ids[:left]))
+    for result in results:
+        ids = tokenizer.encode(result)
+        kept.append(result if len(ids) <= left else tokenizer.decode(ids[:left]))
         left -= len(ids)
         if left <= 0:
             break
-    return "\n".join(kept)
+    return pieces._replace(gaps=pieces.gaps[: len(kept) - 1]).join(kept)
 
 
 def _until_stop(text, given):
@@ -242,13 +244,13 @@ def _reason(one, text, given):
     return "length" if max_tokens and whole and len(one.run.target_tokenizer.encode(text)) >= max_tokens else "stop"
 
 
-async def _streamed(service, one, prompt, given, chunk) -> Response:
-    """Return the stream of a text, piece by piece, as server-sent events; a translator's lines follow one by one."""
+async def _streamed(service, one, pieces, given, chunk) -> Response:
+    """Return the stream of the pieces of a text, one by one, as server-sent events."""
     if given["stop"]:
         raise Refused(422, "Stop sequences are not supported in a stream.")
     options = _options(one, given) | ({"beam_size": 1} if one.predictor.decode.beam_size > 1 else {})
     head = _head("chat.completion.chunk" if chunk is _chat_chunk else "text_completion", one)
-    first, *others = prompt.split("\n") if one.task.translates else [prompt]
+    first, *others = pieces.texts
     stream = _Stream(service, one, first, options)  # here, so that a full queue is an answer of its own
 
     async def events() -> AsyncIterator[str]:
@@ -258,14 +260,14 @@ async def _streamed(service, one, prompt, given, chunk) -> Response:
                 async for piece in stream.pieces():
                     yield _event(head | {"choices": [chunk(piece, None)]})
                 left = options.get("max_length")
-                for line in others:
+                for gap, text in zip(pieces.gaps, others, strict=True):
                     if left is not None:
                         left -= len(one.run.target_tokenizer.encode(stream.written))
                         if left <= 0:
                             break
                         options["max_length"] = left
-                    yield _event(head | {"choices": [chunk("\n", None)]})
-                    stream = _Stream(service, one, line, options)
+                    yield _event(head | {"choices": [chunk(gap or " ", None)]})
+                    stream = _Stream(service, one, text, options)
                     async for piece in stream.pieces():
                         yield _event(head | {"choices": [chunk(piece, None)]})
             yield _event(head | {"choices": [chunk("", "stop")]})

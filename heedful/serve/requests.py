@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 from starlette.requests import ClientDisconnect, Request
 
 from heedful.core.errors import counted
+from heedful.data.sentences import Pieces
 
 BODY_SECONDS = 10.0  # time limit for a whole body to arrive
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
@@ -128,9 +129,10 @@ def note_ignored(request: Request, what: str) -> None:
         ignored.append(re.sub(r"[^\w.=-]", "?", what[:MAX_NAME_LENGTH], flags=re.ASCII))
 
 
-def note_cut(request: Request, messages: Sequence[str]) -> None:
-    """Let `Warning` headers of the answer say that only the beginning of some lines was read."""
-    request.scope.setdefault("state", {})[CUT] = list(messages[:MAX_WARNINGS])
+def note_cut(request: Request, pieces: Sequence[Pieces]) -> None:
+    """Let `Warning` headers of the answer say which sentences were cut."""
+    notes = [note for each in pieces for note in each.notes]
+    request.scope.setdefault("state", {})[CUT] = notes[:MAX_WARNINGS]
 
 
 def warnings_of(scope: Mapping[str, Any]) -> list[str]:

@@ -14,12 +14,13 @@ from typing import Any
 import uvicorn
 
 from heedful.config import DecodeConfig
+from heedful.config.languages import languages_of
 from heedful.core.errors import InputError
 from heedful.runs.run import Run
 from heedful.serve.app import build_app
 from heedful.serve.engine import Engine
 from heedful.serve.requests import Limits
-from heedful.serve.service import Served, Service, languages_of
+from heedful.serve.service import Served, Service
 
 GRACE = 0.5  # seconds between a signal and the end of listening
 HEADER_SECONDS = 10.0  # time limit for all headers of a request to arrive
@@ -74,7 +75,8 @@ def load_service(
             in_slots=own and run.task.translates,
         )  # fmt: skip
         engine.start()
-        own_pair = languages_of(run.config)
+        source, target = languages_of(run.config)
+        own_pair = source or "source", target or "target"
         pair = next(pairs, own_pair) if run.task.translates else own_pair
         served.append(Served(name, run, engine, pair))
     return Service(served, options.limits)

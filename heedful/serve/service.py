@@ -3,23 +3,18 @@
 import concurrent.futures
 import functools
 import itertools
-import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heedful.config import Config
 from heedful.core.errors import InputError
+from heedful.data.sentences import Pieces
 from heedful.inference.text_embedder import TextEmbedder
 from heedful.runs.run import Run
 from heedful.serve.engine import Busy, Engine, following
 from heedful.serve.requests import RETRY_AFTER, Limits, Refused
 from heedful.tasks.task import Task
-
-PAIR = re.compile(r"(?:^|[:/.\-_])([a-z]{2})[-_]([a-z]{2})$")
-SUFFIX = re.compile(r"\.([a-z]{2,3})(?:\.(?:gz|bz2|xz))?$")
-LONGEST_CHARACTER = 4  # bytes, and so tokens: a shorter text need not be encoded to see whether it is read whole
 
 
 @dataclass
@@ -92,26 +87,21 @@ class Service:
         embedder = self._embedders[one.name]
         return accepted(lambda: one.engine.compute("embed", text, lambda texts: list(embedder.embed(texts))))
 
-    def cut_lines(self, one: Served, texts: Sequence[str]) -> list[str]:
-        """Return a message for each line of texts of which the translator reads only the beginning."""
-        messages: list[str] = []
-        if one.task.translates:
-            for text in texts:
-                if len(text) * LONGEST_CHARACTER >= one.predictor.max_length:
-                    one.predictor.read(text.split("\n"), 1, messages.append)
-        return messages
+    def pieces(self, one: Served, text: str) -> Pieces:
+        """Return the pieces of a text that a run answers one by one: a translator's lines and sentences."""
+        return one.predictor.pieces(text) if one.task.translates else Pieces([text], [], [])
 
-    def translate(self, one: Served, texts: Sequence[str]) -> list[list[concurrent.futures.Future]]:
-        """Queue texts, line by line; return the futures of the lines of each.
+    def translate(self, one: Served, pieces: Sequence[Pieces]) -> list[list[concurrent.futures.Future]]:
+        """Queue the pieces of texts; return the futures of each.
 
         If the queue is full before the last one, none is translated.
         """
         futures: list[list[concurrent.futures.Future]] = []
         try:
-            for text in texts:
+            for each in pieces:
                 futures.append([])
-                for line in text.split("\n"):
-                    futures[-1].append(accepted(functools.partial(one.engine.translate, line)))
+                for text in each.texts:
+                    futures[-1].append(accepted(functools.partial(one.engine.translate, text)))
         except Refused:
             for future in itertools.chain.from_iterable(futures):
                 future.cancel()
@@ -169,16 +159,3 @@ def accepted(submit: Callable[[], concurrent.futures.Future]) -> concurrent.futu
         raise Refused(429, "Too many requests are waiting.", Retry_After=RETRY_AFTER) from None
     except InputError as error:
         raise Refused(422, str(error)) from error
-
-
-def languages_of(config: Config) -> tuple[str, str]:
-    """Return the codes of source and target language, as the names of the text tell; or `source` and `target`."""
-    if config.data.corpus == "phrasebook":
-        return "pt", "en"
-    if pair := PAIR.search(config.data.corpus) or PAIR.search(config.name):
-        return pair[1], pair[2]
-    suffixes = [SUFFIX.search(path) for path in config.data.train]
-    if len(suffixes) == 2 and all(suffixes):
-        source, target = (match[1] for match in suffixes if match)
-        return source, target
-    return "source", "target"

@@ -21,7 +21,14 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.runs.training_log import Sample
 from heedful.tasks.start import starting_point
 from heedful.tasks.task import Corpora, Probe, Report, Task, Validator
-from heedful.tasks.translation_data import corpora, examples_of, fresh_puzzles, scored_pairs, train_tokenizers
+from heedful.tasks.translation_data import (
+    corpora,
+    examples_of,
+    fresh_puzzles,
+    scored_pairs,
+    train_tokenizers,
+    with_share_of_several,
+)
 from heedful.tasks.translation_scores import bleu_tokenizer_of, fitting_selection, translate_and_score
 
 if TYPE_CHECKING:
@@ -106,7 +113,7 @@ class Translate(Task):
                 f"data.corpus = {config.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
                 "data.corpus = 'files' to take those."
             )
-        config = self.plan_updates(config, config)
+        config = with_share_of_several(self.plan_updates(config, config), corpus)
         if config.train.select_by is None:
             select_by = fitting_selection(config, corpora["valid"])
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, select_by=select_by))
@@ -193,7 +200,7 @@ class Translate(Task):
             f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
         )
         if scores["sources_cut"]:
-            text += f", {scores['sources_cut']:,} of them with a truncated source"
+            text += f", {scores['sources_cut']:,} of them with a source that was cut"
         if left_out := scores["sentences"] - scores["sentences_of_loss"]:
             text += f"; the perplexity excludes {left_out:,} that are too long or empty"
         return text

@@ -1,5 +1,6 @@
 """The data of translation: corpora, vocabularies, and encoded pairs in batches."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heedful.config import Config
+from heedful.config.languages import languages_of
 from heedful.core.errors import InputError
 from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
@@ -18,6 +20,7 @@ from heedful.data.fresh import FreshPairs
 from heedful.data.packing import pack
 from heedful.data.phrasebook import phrasebook
 from heedful.data.puzzles import draw_reverse_pairs, reverse_pairs
+from heedful.data.sentences import sentences_of
 from heedful.data.tokenizer import Tokenizer
 from heedful.tasks.task import SCORED_TOKENS
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 # Cost of compiling one shape, in tokens that could be trained on in that time: about 7 seconds at 7,000 tokens/s.
 COMPILE_TOKENS = 50_000
+LOOKED_AT = 10_000  # training lines in which sentences are counted
 HELD_OUT = 2000  # sentences in the validation and test parts of a built-in corpus
 
 
@@ -51,6 +55,16 @@ def corpora(config: Config) -> dict[str, Corpus]:
         raise InputError("data.train and data.valid must name text files (or choose a built-in data.corpus).")
     paths = {"train": data.train, "valid": data.valid} | ({"test": data.test} if data.test else {})
     return {part: Corpus.from_files(files, data.origin) for part, files in paths.items()}
+
+
+def with_share_of_several(config: Config, corpus: Corpus) -> Config:
+    """Return a config that says how many lines of its training text have several sentences."""
+    if config.data.several_sentences is not None:
+        return config
+    language = languages_of(config)[0]
+    several = [len(sentences_of(pair[0], language)) > 1 for pair in itertools.islice(corpus, LOOKED_AT)]
+    share = round(sum(several) / max(1, len(several)), 4)
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, several_sentences=share))
 
 
 @functools.lru_cache(maxsize=8)

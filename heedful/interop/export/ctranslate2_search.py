@@ -11,7 +11,7 @@ from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room
-from heedful.inference.line_translator import LineTranslator
+from heedful.inference.line_translator import LineTranslator, splitter_of
 from heedful.interop.export.folders import exported_weights
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def ctranslate2_translator(
         return CTranslate2Search(run, folder, decode, scored, **options)
 
     decode = decode or run.config.decode
-    return LineTranslator(new_decoder, run.source_tokenizer, run.target_tokenizer, decode, run.config.model.max_length)
+    max_length = run.config.model.max_length
+    tokenizers = run.source_tokenizer, run.target_tokenizer
+    return LineTranslator(new_decoder, *tokenizers, decode, max_length, splitter_of(run))
 
 
 def ctranslate2() -> Any:

@@ -1,0 +1,132 @@
+"""Text in pieces that a translator reads one at a time: lines, their sentences, and clauses of what is too long."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from heedful.core.errors import counted
+
+# Where a sentence that is too long may be cut: after punctuation, then between words.
+CUTS = (r"(?<=[,;:，、；：])\s*|\s+(?=[–—(])|(?<=[)–—])\s+", r"(?<=\s)(?=\S)")
+IDEOGRAPHS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff60]")
+
+
+class Pieces(NamedTuple):
+    """The pieces of a text.
+
+    Args:
+        texts: the pieces.
+        gaps: what stands between two of them: one fewer than the pieces.
+        notes: messages for the user about sentences that were cut.
+    """
+
+    texts: list[str]
+    gaps: list[str]
+    notes: list[str]
+
+    def join(self, results: Iterable[str]) -> str:
+        """Return the results of all pieces as one text."""
+        first, *others = results
+        for gap, result in zip(self.gaps, others, strict=True):
+            if not gap and first and result and not (IDEOGRAPHS.match(first[-1]) or IDEOGRAPHS.match(result[0])):
+                gap = " "  # the source has no spaces between sentences, and this language has
+            first += gap + result
+        return first
+
+
+@dataclass(frozen=True)
+class SentenceSplitter:
+    """Splits lines into sentences, and sentences that are too long into clauses.
+
+    Args:
+        language: code of the language, such as "pt"; rules that most languages share apply to other texts.
+        count_tokens: returns the number of tokens of each text.
+        max_tokens: of the longest sentence that a model should read.
+        by_default: whether `decode.split = "auto"` splits: whether the model was trained on single sentences.
+    """
+
+    language: str
+    count_tokens: Callable[[Sequence[str]], list[int]]
+    max_tokens: int
+    by_default: bool = False
+
+    def __call__(self, line: str, name: str = "the text") -> Pieces:
+        """Return the pieces of a line; a line with one sentence is its only piece, unchanged.
+
+        Args:
+            line: the text.
+            name: of the line, in notes.
+        """
+        sentences = sentences_of(line, self.language)
+        if len(sentences) < 2:
+            sentences = [line]
+        texts: list[str] = []
+        gaps: list[str] = []
+        notes: list[str] = []
+        for sentence in sentences:
+            clauses = self._clauses(sentence)
+            if len(clauses) > 1:
+                notes.append(
+                    f"{name} has a sentence that is longer than any in training ({counted(self.max_tokens, 'token')}): "
+                    f"it is translated in {len(clauses)} parts."
+                )
+            for clause in clauses:
+                text = clause.strip() if len(sentences) + len(clauses) > 2 else clause
+                texts.append(text)
+                gaps.append(clause[len(clause.rstrip()) :])
+        return Pieces(texts, gaps[:-1], notes)
+
+    def _clauses(self, sentence: str, cuts: Sequence[str] = CUTS) -> list[str]:
+        """Return a sentence, cut where it is too long; the parts keep the white space after them."""
+        if len(sentence.encode("utf-8", "replace")) <= self.max_tokens or self._fits(sentence):
+            return [sentence]
+        if not cuts:  # a single word, or a script without spaces
+            middle = len(sentence) // 2
+            if not middle:
+                return [sentence]
+            return [*self._clauses(sentence[:middle], ()), *self._clauses(sentence[middle:], ())]
+        ends = [match.end() for match in re.finditer(cuts[0], sentence)]
+        parts = [sentence[start:end] for start, end in zip([0, *ends], [*ends, len(sentence)], strict=True)]
+        joined: list[str] = []
+        for part, size in zip(parts, self.count_tokens(parts), strict=True):
+            if size > self.max_tokens:
+                joined += self._clauses(part, cuts[1:])
+            elif joined and self._fits(joined[-1] + part):
+                joined[-1] += part
+            elif part:
+                joined.append(part)
+        return joined
+
+    def _fits(self, text):
+        return self.count_tokens([text])[0] <= self.max_tokens
+
+
+def sentences_of(line: str, language: str) -> list[str]:
+    """Return the sentences of a line; each keeps the white space after it.
+
+    >>> sentences_of("Dr. Silva chegou. O gato dorme.", "pt")
+    ['Dr. Silva chegou. ', 'O gato dorme.']
+    """
+    import sentencex
+
+    sentences: list[str] = []
+    for part in sentencex.segment(language or "en", line):
+        if sentences and not (part.strip() and sentences[-1].strip()):
+            sentences[-1] += part  # white space alone
+        else:
+            sentences.append(part)
+    return sentences
+
+
+def pieces_of_text(text: str, split: Callable[[str, str], Pieces]) -> Pieces:
+    """Return the pieces of all lines of a text, by a function of a line and its name; ends of lines are gaps."""
+    texts: list[str] = []
+    gaps: list[str] = []
+    notes: list[str] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        pieces = split(line, f"line {number}")
+        gaps += ["\n"] * bool(texts) + pieces.gaps
+        texts += pieces.texts
+        notes += pieces.notes
+    return Pieces(texts, gaps, notes)

@@ -114,7 +114,7 @@ def test_an_export_refuses_a_folder_with_other_files(make_run, tmp_path):
     export(run, tmp_path / "ct2")
     (tmp_path / "ct2" / "source.tokenizer.json").write_text("{}")
     for again in (export, lambda *where: checked(*where, 4, report=quiet)):
-        with pytest.raises(InputError, match=r"holds source\.tokenizer\.json, which heedful has not exported"):
+        with pytest.raises(InputError, match=r"contains source\.tokenizer\.json, which heedful did not export"):
             again(run, tmp_path / "ct2")
     assert (tmp_path / "ct2" / "source.tokenizer.json").read_text() == "{}"
 
@@ -172,7 +172,7 @@ def test_mistakes_in_exports_are_explained(make_run, tmp_path):
         export(run, tmp_path / "ct2", "int3")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("keep me")
-    with pytest.raises(InputError, match=r"holds letter\.txt, which heedful has not exported"):
+    with pytest.raises(InputError, match=r"contains letter\.txt, which heedful did not export"):
         export(run, tmp_path / "full")
     export(run, tmp_path / "ct2")
     for unknown in ({"sample": True, "min_p": 0.1}, {"precision": "int8"}, {"beam_size": 2, "stop": "width"},

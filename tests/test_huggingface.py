@@ -193,12 +193,12 @@ def test_an_export_never_replaces_other_files(tmp_path):
     run = random_run(tmp_path, "fill", BERT)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "letter.txt").write_text("keep me")
-    with pytest.raises(InputError, match=r"holds letter\.txt, which heedful has not exported"):
+    with pytest.raises(InputError, match=r"contains letter\.txt, which heedful did not export"):
         export(run, tmp_path / "out")
     export(run, tmp_path / "other")
     export(run, tmp_path / "other")  # an earlier export is replaced
     (tmp_path / "other" / "my-config.json").write_text("keep me")
-    with pytest.raises(InputError, match=r"holds my-config\.json, which heedful has not exported"):
+    with pytest.raises(InputError, match=r"contains my-config\.json, which heedful did not export"):
         export(run, tmp_path / "other")
     assert "pipeline_tag: fill-mask" in (tmp_path / "other" / "README.md").read_text()
 

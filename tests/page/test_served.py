@@ -161,5 +161,5 @@ def test_a_checkpoint_is_named_by_its_update(whole):
     scores = {update: next(model.score([{"source": [5, 6], "target": target}], update))[1] for update in updates}
     assert scores[updates[0]] != scores[updates[-1]]
     assert scores[updates[-1]] == next(model.score([{"source": [5, 6], "target": target}]))[1]
-    with pytest.raises(InputError, match="no checkpoint of update 123456"):
+    with pytest.raises(InputError, match="no checkpoint at update 123456"):
         model.look([5, 6], target, checkpoint=123456)

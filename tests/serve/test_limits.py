@@ -17,10 +17,11 @@ import httpx
 import pytest
 
 from heedful.cli import main
+from heedful.config.languages import languages_of
 from heedful.serve.engine import Engine
 from heedful.serve.requests import Limits
 from heedful.serve.server import read_keys
-from heedful.serve.service import Served, Service, languages_of
+from heedful.serve.service import Served, Service
 from tests.serve.conftest import completed, running
 
 pytestmark = pytest.mark.any_backend
@@ -34,7 +35,7 @@ TRANSLATE = {"q": "o gato bebe", "target": "en"}
     ({"q": "o gato"}, 422, "'target' is missing"),
     ({"q": 3, "target": "en"}, 422, "'q' must be a text or a list of texts"),
     ({"q": ["a", 3], "target": "en"}, 422, "'q' must be a text or a list of texts"),
-    ({"q": "a", "target": "en", "alternatives": 99}, 422, "'alternatives' may be 4 at most"),
+    ({"q": "a", "target": "en", "alternatives": 99}, 422, "'alternatives' must be at most 4"),
     ({"q": "a", "target": "en", "alternatives": True}, 422, "must be a whole number"),
     ({"q": "a", "target": "xx"}, 400, "There is no translation from auto to xx; there is: pt-en"),
     ({"q": "a", "target": "en", "source": "de"}, 400, "from de to en"),
@@ -378,4 +379,4 @@ def test_languages_are_read_from_the_names_of_the_text(config):
     assert named("ted_hrlr:pt-en") == ("pt", "en")
     assert named("files", ("multi30k/train.de.gz", "multi30k/train.en.gz")) == ("de", "en")
     assert named("files", ("a.tsv",), "tutorial-pt-en") == ("pt", "en")
-    assert named("files", ("a.tsv",)) == ("source", "target")
+    assert named("files", ("a.tsv",)) == ("", "")

@@ -105,7 +105,7 @@ class Engine:
 
         `follow` is called with the ids written so far; only for greedy search.
         """
-        [ids] = self.predictor.read([text], 1, discard_warning)
+        [ids] = self.predictor.read([text], warn=discard_warning)
         if not self.in_slots or not ids or len(ids) + 1 > 2 * SOURCE_LENGTH:
             return self.compute("translate", text, self._translate_texts)
         sentence = Sentence(ids, follow=follow)

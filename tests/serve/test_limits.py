@@ -18,6 +18,7 @@ import pytest
 
 from heedful.cli import main
 from heedful.config.languages import languages_of
+from heedful.data.sentences import Pieces, pieces_of_text
 from heedful.serve.engine import Engine
 from heedful.serve.requests import Limits
 from heedful.serve.server import read_keys
@@ -116,8 +117,11 @@ class Slow:
 
     max_length = 64
 
-    def read(self, texts, first, warn):
+    def read(self, texts, numbers=None, warn=None):
         return [[5] for _ in texts]
+
+    def pieces(self, text):
+        return pieces_of_text(text, lambda line, name: Pieces([line], [], []))
 
     def n_best(self, texts, warn=None, **options):
         self.asked.append(list(texts))

@@ -34,7 +34,10 @@ class Trained(Exception):
     """A page has called `heedful.train`."""
 
 
-@pytest.fixture(params=PAGES)
+LONG = ("read_aloud", "what_goes_wrong")
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in PAGES])
 def page(request, tmp_path, monkeypatch):
     """Return the name of a page, in an empty folder."""
     monkeypatch.chdir(tmp_path)

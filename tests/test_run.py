@@ -30,7 +30,7 @@ def test_a_run_folder_holds_every_expected_file(trained, whole):
     recipe = Config.from_toml(trained / "translate.toml")
     assert whole.config.train.select_by in ("bleu", "chrf")  # the text decides
     options = ("--data.planned_updates", "6", "--train.select_by", whole.config.train.select_by)
-    assert whole.config == change(recipe, *options)
+    assert whole.config == change(recipe, *options, "--data.several_sentences", "0.0")
     assert list((whole.path / "tensorboard").glob("events.*"))
     scores = json.loads((whole.path / "scores.json").read_text())[-1]
     assert scores["signatures"]["bleu"].startswith("nrefs:1|case:mixed")

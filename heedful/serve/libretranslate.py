@@ -56,10 +56,7 @@ def routes(service: Service) -> list[Route]:
             detected = {"confidence": 0.0, "language": one.languages[0]}  # that of the only fitting run, not detected
             result["detectedLanguage"] = [detected] * len(texts) if several else detected
         if count:
-            others = [
-                [other.text for other in candidates if other.text != text][:count]
-                for text, candidates in zip(translated, results[-len(more) :], strict=True)
-            ]
+            others = _others(translated, results[-len(more) :], count)
             result["alternatives"] = others if several else others[0]
         return JSONResponse(result)
 
@@ -81,3 +78,11 @@ def routes(service: Service) -> list[Route]:
         Route("/translate", translate, methods=["POST"]), Route("/languages", languages, methods=["GET"]),
         Route("/frontend/settings", settings, methods=["GET"]),
     ]  # fmt: skip
+
+
+def _others(translated, candidates_of, count):
+    """Return for each text up to `count` of its candidates that differ from its translation."""
+    return [
+        [other.text for other in candidates if other.text != text][:count]
+        for text, candidates in zip(translated, candidates_of, strict=True)
+    ]

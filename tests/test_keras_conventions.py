@@ -122,6 +122,24 @@ def test_a_fitted_model_is_exported_as_a_saved_model(tmp_path, numpy):
         np.testing.assert_allclose(loaded.serve(inputs).numpy(), numpy(model(inputs)), atol=5e-6, err_msg=name)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of torch's exporter
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.skipif(backend.NAME != "torch", reason="Keras exports to ONNX through torch")
+def test_a_fitted_model_is_exported_to_onnx(tmp_path, numpy, norm):
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = CausalLM(31, num_layers=2, d_model=16, num_heads=2, d_ff=32, max_length=16, norm=norm, positions="rotary")
+    ids = np.array([[5, 6, 7, 8, 9], [9, 8, 7, 0, 0]], np.int32)
+    model.compile("sgd", TokenCrossentropy())
+    model.fit(ids, ids, verbose=0)
+    model.export(str(tmp_path / "model.onnx"), format="onnx", verbose=False)
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    for inputs in (ids, ids[:1, :3]):
+        [logits] = session.run(None, {session.get_inputs()[0].name: inputs})
+        np.testing.assert_allclose(logits, numpy(model(inputs)), atol=5e-6)
+
+
 def test_an_embedding_keeps_its_options(tmp_path, numpy):
     """Guards against a saved model whose loss changes, since the regulariser is gone."""
     layer = TokenEmbedding(

@@ -17,7 +17,7 @@ MODULES = {
     "heedful.layers.feed_forward": ("FeedForward",),
     "heedful.layers.input_embedding": ("InputEmbedding",),
     "heedful.layers.mask_layers": ("CausalMask", "PaddingMask"),
-    "heedful.layers.norms": ("LayerNorm",),
+    "heedful.layers.norms": ("LayerNorm", "RMSNorm"),
     "heedful.layers.positions": ("LearnedPositions", "SinusoidalPositions"),
     "heedful.layers.projection": ("Projection",),
     "heedful.layers.residual": ("CausalSelfAttention", "CrossAttention", "Residual", "SelfAttention"),

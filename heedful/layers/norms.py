@@ -25,6 +25,19 @@ class LayerNorm(keras.layers.LayerNormalization):
         return keras.ops.cast(normal, self.compute_dtype)
 
 
+@keras.saving.register_keras_serializable("heedful")
+class RMSNorm(keras.layers.RMSNormalization):
+    """Keras' layer; on torch computed by operations that its exporter to ONNX knows."""
+
+    def call(self, inputs: Tensor) -> Tensor:
+        if backend.NAME != "torch":
+            return super().call(inputs)
+        wide = keras.ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
+        mean_square = keras.ops.mean(keras.ops.square(wide), axis=-1, keepdims=True)
+        normal = wide * keras.ops.rsqrt(mean_square + self.epsilon) * keras.ops.cast(self.scale, wide.dtype)
+        return keras.ops.cast(normal, self.compute_dtype)
+
+
 @dataclass(frozen=True)
 class Norm:
     """Factory for the norms of a model: call it with a name to create a layer from (B, T, D) to (B, T, D).
@@ -46,7 +59,7 @@ class Norm:
     def __call__(self, name: str, dtype: Any = None) -> keras.Layer:
         """Return a new layer."""
         if self.kind == "rms":
-            layer = keras.layers.RMSNormalization(epsilon=self.epsilon, name=name, dtype=dtype)
+            layer = RMSNorm(epsilon=self.epsilon, name=name, dtype=dtype)
             layer.supports_masking = True
             return layer
         return LayerNorm(epsilon=self.epsilon, center=self.bias, name=name, dtype=dtype)

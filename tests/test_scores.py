@@ -203,7 +203,7 @@ def test_runs_that_were_not_scored_alike_are_not_compared(variants, tmp_path, re
     with pytest.raises(InputError, match="was scored by accuracy, not by 'bleu'"):
         compare([classes], "bleu")
     (classes.path / "scores.json").unlink()
-    with pytest.raises(InputError, match=r"no scores of its current weights: heedful evaluate"):
+    with pytest.raises(InputError, match=r"no scores for its current weights: run `heedful evaluate"):
         compare([classes])
 
 

@@ -188,7 +188,7 @@ def test_devices_exchange_sums_and_gradients_and_may_share_the_weights(shard):
 
 @pytest.mark.any_backend
 def test_devices_that_do_not_exist_are_refused():
-    message = "64 devices were asked for, and JAX sees 1" if backend.NAME == "jax" else "trains on one device here"
+    message = "64 devices were asked for, and JAX sees 1" if backend.NAME == "jax" else "trains on one device only"
     with pytest.raises(InputError, match=message), backend.using_devices(64):
         pass
 

@@ -157,8 +157,8 @@ class LineTranslator(Predictor):
         begun = None
         if any(prefixes):  # then every line is one piece
             begun = self._encode_prefixes([prefixes[index] for index in waiting])
-        found = search([sources[index] for index in waiting], [numbers[index] for index in waiting], begun)
-        candidates_of = dict(zip(waiting, found, strict=True))
+        searched = search([sources[index] for index in waiting], [numbers[index] for index in waiting], begun)
+        candidates_of = dict(zip(waiting, searched, strict=True))
         index = 0
         for each in pieces:
             results = [candidates_of.get(number, NOTHING) for number in range(index, index + len(each.texts))]

@@ -59,6 +59,7 @@ def test_a_text_without_spaces_is_cut_too():
     assert max(map(len, pieces.texts)) <= 5
     assert Pieces(["一。", "二。"], [""], []).join(["One.", "Two."]) == "One. Two."
     assert Pieces(["One.", "Two."], [" "], []).join(["一。", "二。"]) == "一。 二。"
+    assert Pieces(["一。", "二。"], [""], []).join(["一。", "二。"]) == "一。二。"
 
 
 def test_lines_are_gaps_of_a_text():
@@ -102,6 +103,15 @@ def test_a_sentence_longer_than_any_in_training_is_cut_with_a_warning(whole):
         "line 2 has a sentence that is longer than any in training (19 tokens): it is translated in 3 parts."
     ]
     assert len(text.split()) > 19
+
+
+def test_a_server_is_told_what_is_not_read(whole):
+    """Guards the `Warning` header of a translator that does not split."""
+    never = dataclasses.replace(whole.config.decode, split="never")
+    pieces = Translator.from_run(whole, never).pieces("o gato\n" + "o gato " * 20)
+    assert pieces.texts == ["o gato", "o gato " * 20]
+    assert pieces.notes == ["line 2 has 40 tokens; only the first 23 are translated."]
+    assert Translator.from_run(whole).pieces("o gato. A vaca.\num cão").notes == []
 
 
 def test_samples_of_a_line_do_not_depend_on_how_it_is_batched(whole):

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from heedful.core.errors import counted
+from heedful.core.errors import counted, library_errors_reported
 
 # Where a sentence that is too long may be cut: after punctuation, then between words.
 CUTS = (r"(?<=[,;:，、；：])\s*|\s+(?=[–—(])|(?<=[)–—])\s+", r"(?<=\s)(?=\S)")
-IDEOGRAPHS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff60]")
+# Scripts without spaces between sentences, and their punctuation.
+UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff60]")
 
 
 class Pieces(NamedTuple):
@@ -29,10 +30,13 @@ class Pieces(NamedTuple):
         """Return the results of all pieces as one text."""
         first, *others = results
         for gap, result in zip(self.gaps, others, strict=True):
-            if not gap and first and result and not (IDEOGRAPHS.match(first[-1]) or IDEOGRAPHS.match(result[0])):
-                gap = " "  # the source has no spaces between sentences, and this language has
-            first += gap + result
+            first += gap_after(first, gap) + result
         return first
+
+
+def gap_after(text: str, gap: str) -> str:
+    """Return what follows a result, where the source has `gap`: a space if only the source's script has none."""
+    return gap or ("" if not text or UNSPACED.match(text[-1]) else " ")
 
 
 @dataclass(frozen=True)
@@ -110,8 +114,10 @@ def sentences_of(line: str, language: str) -> list[str]:
     """
     import sentencex
 
+    with library_errors_reported("The text cannot be split into sentences"):
+        parts = list(sentencex.segment(language or "en", line))
     sentences: list[str] = []
-    for part in sentencex.segment(language or "en", line):
+    for part in parts:
         if sentences and not (part.strip() and sentences[-1].strip()):
             sentences[-1] += part  # white space alone
         else:

@@ -116,7 +116,13 @@ class LineTranslator(Predictor):
 
     def pieces(self, text: str) -> Pieces:
         """Return the pieces of a text that are translated one by one: its lines, and their sentences."""
-        return pieces_of_text(text, self._splitting(dataclasses.replace(self.decode, n_best=1)))
+        pieces = pieces_of_text(text, self._splitting(dataclasses.replace(self.decode, n_best=1)))
+        lines = itertools.accumulate((gap == "\n" for gap in pieces.gaps), initial=1)
+        long = [pair for pair in zip(pieces.texts, lines, strict=True) if len(pair[0].encode()) >= self.max_length]
+        if long:  # without splitting, only their beginnings are read
+            texts, numbers = zip(*long, strict=True)
+            self.read(texts, numbers, pieces.notes.append)
+        return pieces
 
     def _splitting(
         self, decode: DecodeConfig, prefixed: bool = False, warn: Warn | None = None

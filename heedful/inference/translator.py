@@ -11,7 +11,7 @@ from heedful.config import DecodeConfig
 from heedful.core.errors import InputError, counted
 from heedful.core.special_tokens import END_ID
 from heedful.core.validation import require_text, require_texts
-from heedful.data.sentences import SentenceSplitter
+from heedful.data.sentences import SentenceSplitter, gap_after
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import require_room
@@ -167,8 +167,13 @@ class Translator(LineTranslator):
         pieces = self._splitting(search.decode, bool(prefix), warn)(require_text(line), "the line")
         warn_of_cut_texts(pieces.notes, warn)
         [begun] = self._encode_prefixes([prefix])
+        written = ""
         for index, ids in enumerate(self.read(pieces.texts, warn=warn)):
             if index:
-                yield pieces.gaps[index - 1] or " "
-            if ids:
-                yield from new_text(self.target_tokenizer, search.stream(ids, 1 + SENTENCES * index, begun))
+                yield gap_after(written, pieces.gaps[index - 1])
+            written = ""
+            for part in (
+                new_text(self.target_tokenizer, search.stream(ids, 1 + SENTENCES * index, begun)) if ids else ()
+            ):
+                written += part
+                yield part

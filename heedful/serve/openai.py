@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from heedful.core.errors import InputError
+from heedful.data.sentences import gap_after
 from heedful.inference.predictor import ScoredText
 from heedful.serve.requests import (
     ANY,
@@ -207,6 +208,7 @@ def _translated(service, one, pieces, options):
     """Queue the pieces of each text, which are translated one by one whatever the options; return their futures."""
     if not options:
         return service.translate(one, pieces)
+    options = options | {"split": "never"}  # they are split already
     return [[service.generate(one, text, **options) for text in each.texts] for each in pieces]
 
 
@@ -266,7 +268,7 @@ async def _streamed(service, one, pieces, given, chunk) -> Response:
                         if left <= 0:
                             break
                         options["max_length"] = left
-                    yield _event(head | {"choices": [chunk(gap or " ", None)]})
+                    yield _event(head | {"choices": [chunk(gap_after(stream.written, gap), None)]})
                     stream = _Stream(service, one, text, options)
                     async for piece in stream.pieces():
                         yield _event(head | {"choices": [chunk(piece, None)]})

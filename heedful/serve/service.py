@@ -113,7 +113,7 @@ class Service:
         width = max(count, one.predictor.decode.beam_size)
 
         def compute(texts):
-            return one.predictor.n_best(texts, beam_size=width, n_best=count, sample=False)
+            return one.predictor.n_best(texts, beam_size=width, n_best=count, sample=False, split="never")
 
         return accepted(lambda: one.engine.compute("n_best", text, compute, width, count))
 

@@ -1,6 +1,7 @@
 """Clients that exist: the packages openai, deepl and libretranslatepy, and plain HTTP."""
 
 import asyncio
+import dataclasses
 import re
 
 import httpx
@@ -173,6 +174,24 @@ def test_a_translation_of_several_lines_has_one_meaning(openai, client):
     short = [written(max_tokens=4, stream=stream) for stream in (False, True)]
     assert short[0] == short[1]
     assert expected.startswith(short[0][:5])
+
+
+def test_a_text_of_several_sentences_has_one_meaning(openai, client, service, monkeypatch):
+    """Guards `decode.split = "always"` too: several results are wanted of each sentence, not of the text."""
+    text = "o gato bebe. A vaca come.  O rei vê a vaca!"
+    expected = client.post("/translate", json={"q": text, "target": "en"}).json()["translatedText"]
+    assert (
+        client.post("/v2/translate", json={"text": [text], "target_lang": "EN"}).json()["translations"][0]["text"]
+        == expected
+    )
+    stream = openai.completions.create(model="run", prompt=text, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in stream) == expected
+    predictor = next(iter(service.runs.values())).predictor
+    monkeypatch.setattr(predictor, "decode", dataclasses.replace(predictor.decode, split="always"))
+    choices = openai.completions.create(model="run", prompt=text, n=2).choices
+    assert len({choice.text for choice in choices}) == 2
+    reply = client.post("/translate", json={"q": text, "target": "en", "alternatives": 1})
+    assert reply.status_code == 200, reply.text
 
 
 def test_unknown_fields_are_ignored_and_a_header_says_so(client):

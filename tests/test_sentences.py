@@ -103,6 +103,11 @@ def test_a_sentence_longer_than_any_in_training_is_cut_with_a_warning(whole):
         "line 2 has a sentence that is longer than any in training (19 tokens): it is translated in 3 parts."
     ]
     assert len(text.split()) > 19
+    said.clear()
+    Translator.from_run(whole).translate([f"{long}. {long}."], said.append)
+    assert said == [
+        "line 1 has 2 sentences that are longer than any in training (19 tokens): they are translated in 6 parts."
+    ]
 
 
 def test_a_server_is_told_what_is_not_read(whole):

@@ -67,19 +67,28 @@ class SentenceSplitter:
             sentences = [line]
         texts: list[str] = []
         gaps: list[str] = []
-        notes: list[str] = []
+        cut: list[int] = []  # numbers of parts
         for sentence in sentences:
             clauses = self._clauses(sentence)
             if len(clauses) > 1:
-                notes.append(
-                    f"{name} has a sentence that is longer than any in training ({counted(self.max_tokens, 'token')}): "
-                    f"it is translated in {len(clauses)} parts."
-                )
+                cut.append(len(clauses))
             for clause in clauses:
                 text = clause.strip() if len(sentences) + len(clauses) > 2 else clause
                 texts.append(text)
                 gaps.append(clause[len(clause.rstrip()) :])
-        return Pieces(texts, gaps[:-1], notes)
+        return Pieces(texts, gaps[:-1], [self._note(name, cut)] if cut else [])
+
+    def _note(self, name, cut):
+        limit = counted(self.max_tokens, "token")
+        if len(cut) == 1:
+            return (
+                f"{name} has a sentence that is longer than any in training ({limit}): it is translated in "
+                f"{cut[0]} parts."
+            )
+        return (
+            f"{name} has {len(cut)} sentences that are longer than any in training ({limit}): they are translated in "
+            f"{sum(cut)} parts."
+        )
 
     def _clauses(self, sentence: str, cuts: Sequence[str] = CUTS) -> list[str]:
         """Return a sentence, cut where it is too long; the parts keep the white space after them."""

@@ -57,9 +57,9 @@ def main():
             else:
                 alone = iter(results)
     one_by_one = [" ".join(next(alone) for _ in text) for text in texts]
-    whole = translator.translate(lines, split="never")
+    unsplit = translator.translate(lines, split="never")
     print(f"{len(lines):,} paragraphs, {len(sentences):,} sentences")
-    for name, results in (("split", joined), ("one a line", one_by_one), ("--split never", whole)):
+    for name, results in (("split", joined), ("one a line", one_by_one), ("--split never", unsplit)):
         counts = [len(sentences_of(text, target)) for text in results]
         same = sum(count == len(text) for count, text in zip(counts, texts, strict=True)) / len(texts)
         chrf = sacrebleu.corpus_chrf(results, [references]).score

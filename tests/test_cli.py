@@ -223,7 +223,7 @@ def test_evaluate_reports_truncated_sentences(cli, run, tmp_path):
     for name, text in (("x.pt", "o gato bebe\n" + "o gato " * 40 + "\n"), ("x.en", "the cat drinks\nthe cat\n")):
         (tmp_path / name).write_text(text)
     told = cli("evaluate", run, "x.pt", "x.en").stdout
-    assert b"on 2 sentences, 1 of them with a source that was cut; the perplexity excludes 1" in told
+    assert b"on 2 sentences, 1 of them with a source that is too long; the perplexity excludes 1" in told
     scores = json.loads((run / "scores.json").read_text())[-1]
     assert (scores["sentences"], scores["sources_cut"], scores["sentences_of_loss"]) == (2, 1, 1)
 

@@ -17,9 +17,9 @@ from heedful.decoding.candidates import Candidate
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts, warn_of_other_forms
 from heedful.runs.run import Run
 
-SEVERAL = 0.2  # share of training lines with several sentences from which a model is used to them
-SENTENCES = 1 << 40  # the numbers of the sentences of a line are this far apart, in sampling
-NOTHING: Sequence[Candidate] = [Candidate([], 0.0)]  # the candidates of an empty line
+PARAGRAPHS = 0.2  # share of training lines with several sentences from which a model is trained on paragraphs
+SENTENCE_STRIDE = 1 << 40  # between the numbers of the sentences of a line, which sampling depends on
+EMPTY: Sequence[Candidate] = [Candidate([], 0.0)]  # the candidates of an empty text
 BATCHES_AHEAD = 50  # batches read ahead, so that sentences of similar length can be decoded together
 
 
@@ -153,23 +153,21 @@ class LineTranslator(Predictor):
         """Yield the candidates of each line."""
         warn_of_cut_texts([note for each in pieces for note in each.notes], warn)
         numbers = [
-            line + SENTENCES * sentence
+            line + SENTENCE_STRIDE * sentence
             for line, each in enumerate(pieces, start=first)
             for sentence in range(len(each.texts))
         ]
         texts = [text for each in pieces for text in each.texts]
-        sources = self.read(texts, [number % SENTENCES for number in numbers], warn)
+        sources = self.read(texts, [number % SENTENCE_STRIDE for number in numbers], warn)
         waiting = [index for index, ids in enumerate(sources) if ids]
         begun = None
         if any(prefixes):  # then every line is one piece
             begun = self._encode_prefixes([prefixes[index] for index in waiting])
         searched = search([sources[index] for index in waiting], [numbers[index] for index in waiting], begun)
         candidates_of = dict(zip(waiting, searched, strict=True))
-        index = 0
+        results = (candidates_of.get(index, EMPTY) for index in range(len(texts)))
         for each in pieces:
-            results = [candidates_of.get(number, NOTHING) for number in range(index, index + len(each.texts))]
-            index += len(results)
-            yield self._joined(each, results)
+            yield self._joined(each, list(itertools.islice(results, len(each.texts))))
 
     def _joined(self, pieces: Pieces, results: Sequence[Sequence[Candidate]]) -> list[ScoredText]:
         """Return the candidates of a line of one piece, or the best ones of several pieces as one text.
@@ -225,7 +223,7 @@ def splitter_of(run: Run) -> SentenceSplitter:
     data, max_tokens = run.config.data, run.config.model.max_length - 1
     if data.train or data.corpus != "files":  # not imported
         max_tokens = min(max_tokens, data.max_tokens - 1)
-    by_default = (data.several_sentences or 0.0) < SEVERAL
+    by_default = (data.several_sentences or 0.0) < PARAGRAPHS
     return SentenceSplitter(languages_of(run.config)[0], token_counter(run.source_tokenizer), max_tokens, by_default)
 
 

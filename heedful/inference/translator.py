@@ -17,7 +17,7 @@ from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import require_room
 from heedful.decoding.shared_state import SharedState
 from heedful.inference.adapted import AdaptedSearch, AdapterSwitch
-from heedful.inference.line_translator import SENTENCES, LineTranslator, splitter_of
+from heedful.inference.line_translator import SENTENCE_STRIDE, LineTranslator, splitter_of
 from heedful.inference.predictor import Alternative, Warn, warn_of_cut_texts
 from heedful.inference.scoring import Scorer
 from heedful.inference.token_stream import new_text
@@ -173,7 +173,7 @@ class Translator(LineTranslator):
                 yield gap_after(written, pieces.gaps[index - 1])
             written = ""
             for part in (
-                new_text(self.target_tokenizer, search.stream(ids, 1 + SENTENCES * index, begun)) if ids else ()
+                new_text(self.target_tokenizer, search.stream(ids, 1 + SENTENCE_STRIDE * index, begun)) if ids else ()
             ):
                 written += part
                 yield part

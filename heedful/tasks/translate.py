@@ -200,7 +200,7 @@ class Translate(Task):
             f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
         )
         if scores["sources_cut"]:
-            text += f", {scores['sources_cut']:,} of them with a source that was cut"
+            text += f", {scores['sources_cut']:,} of them with a source that is too long"
         if left_out := scores["sentences"] - scores["sentences_of_loss"]:
             text += f"; the perplexity excludes {left_out:,} that are too long or empty"
         return text

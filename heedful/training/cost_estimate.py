@@ -24,7 +24,7 @@ LOOKED_AT = 1000  # batches examined for the frequency of each shape and its tok
 FIRST, LARGEST = 1024, 2**20  # batch sizes in tokens: the first one tried, and the largest one returned
 TRIAL_FACTOR = 4  # factor between the batch sizes of successive trials
 ROOM = 0.7  # share of the memory to fill: estimates are inexact, and validation needs memory too
-MIN_MEMORY_GROWTH = 2**28  # bytes; below this, the memory per token cannot be told from noise
+MIN_MEMORY_GROWTH = 2**28  # bytes; a smaller difference between two trials is noise
 
 
 @dataclass(frozen=True)

@@ -153,8 +153,8 @@ def earlier_checkpoints(run: Run, max_count: int) -> list[EarlierCheckpoint]:
         readers.setdefault(int(path.stem), functools.partial(_weights_of_state, run, path))
     best = best_update(run)
     updates = [update for update in sorted(readers) if update != best]
-    chosen = thinned(updates, max_count) if max_count > 1 else updates[:max_count]
-    return [EarlierCheckpoint(update, readers[update]) for update in chosen]
+    listed = thinned(updates, max_count) if max_count > 1 else updates[:max_count]
+    return [EarlierCheckpoint(update, readers[update]) for update in listed]
 
 
 def _weights_of_state(run, path):

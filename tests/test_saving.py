@@ -15,7 +15,7 @@ from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.mask_layers import CausalMask, PaddingMask
-from heedful.layers.norms import LayerNorm, Norm
+from heedful.layers.norms import LayerNorm, Norm, RMSNorm
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
 from heedful.layers.projection import Projection
 from heedful.layers.residual import CausalSelfAttention, CrossAttention, Residual, SelfAttention
@@ -39,6 +39,7 @@ LAYERS = {
     "CausalSelfAttention": lambda: CausalSelfAttention(6, 2, norm_position="pre", dropout=0.2, keep_weights=True),
     "FeedForward": lambda: FeedForward(6, 10, "swiglu", dropout=0.2),
     "LayerNorm": lambda: LayerNorm(epsilon=1e-6),
+    "RMSNorm": lambda: RMSNorm(epsilon=1e-6),
     "LearnedPositions": lambda: LearnedPositions(6, 13),
     "MultiHeadAttention": lambda: MultiHeadAttention(6, 3, num_kv_heads=1, head_dim=4, rotary=True, dropout=0.2),
     "Projection": lambda: Projection(6, activation="relu"),

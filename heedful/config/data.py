@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from heedful.config.named_texts import find, refuse_training_on_test_text
+from heedful.config.protected import protection_of
 from heedful.core.errors import InputError
 from heedful.core.validation import at_least, at_most, fraction, named_number, positive
 
@@ -54,6 +55,10 @@ class DataConfig:
     pack_tokens: int = 0
     """translate: length in tokens, on each side, of the rows into which pairs are packed; pairs in a row cannot attend
     to each other. Longer pairs get rows of their own. 0: no packing."""
+    protected: tuple[str, ...] = ()
+    """translate: spans that the model learns to carry as numbered tokens: `all`, or some of url, email, code, braces
+    ({name}), printf (%s), variable ($NAME), entity (&amp;) and number (5 km); or regular expressions. Pairs without
+    such spans train them too, at random. Without it, a translation gets its spans back by alignment."""
     source_language: str = ""
     """translate: language of the source text, such as "ja" or "pt-BR"; it decides where sentences end. Empty: decided
     by the names of the text."""
@@ -105,6 +110,7 @@ class DataConfig:
             self._take_files()
         for path in self.train:
             refuse_training_on_test_text(Path(path))
+        protection_of(self.protected)
         positive(self, "sentences", "length", "max_tokens", "max_shapes")
         at_most(self, sentences=10**7, length=10**4, max_tokens=10**6, max_shapes=10**3)
         if self.batch_tokens != "auto":

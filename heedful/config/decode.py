@@ -88,6 +88,10 @@ class DecodeConfig:
     split: Literal["auto", "always", "never"] = called("auto", transformers=SAME, ctranslate2=SAME)
     """translate: whether a line is translated sentence by sentence. auto: if the model was trained on single sentences,
     one result is wanted, and no prefix is given."""
+    markup: Literal["tags", "markdown", "none"] = called("tags", transformers=SAME, ctranslate2=SAME)
+    """translate: what is taken out of a line and put back into its translation: tags such as `<b>` and `{0}...{/0}`
+    (tags), or the emphasis and links of Markdown (markdown). Placeholders, addresses and code (see `data.protected`)
+    are then kept unchanged too. none: a line is translated as it is; so is one with a prefix."""
 
     def __post_init__(self) -> None:
         positive(self, "batch_size", "beam_size", "n_best", "max_ratio", "temperature", "repetition_penalty")

@@ -1,5 +1,6 @@
 """Text in pieces that a translator reads one at a time: lines, their sentences, and clauses of what is too long."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,14 +21,18 @@ class Pieces(NamedTuple):
         texts: the pieces.
         gaps: what stands between two of them: one fewer than the pieces.
         notes: messages for the user about sentences that were cut.
+        joined: returns the results of all pieces as one text, where markup goes back into them; None: the gaps do.
     """
 
     texts: list[str]
     gaps: list[str]
     notes: list[str]
+    joined: Callable[[list[str]], str] | None = None
 
     def join(self, results: Iterable[str]) -> str:
         """Return the results of all pieces as one text."""
+        if self.joined:
+            return self.joined(list(results))
         first, *others = results
         for gap, result in zip(self.gaps, others, strict=True):
             first += gap_after(first, gap) + result
@@ -136,12 +141,14 @@ def sentences_of(line: str, language: str) -> list[str]:
 
 def pieces_of_text(text: str, split: Callable[[str, str], Pieces]) -> Pieces:
     """Return the pieces of all lines of a text, by a function of a line and its name; ends of lines are gaps."""
-    texts: list[str] = []
+    lines = [split(line, f"line {number}") for number, line in enumerate(text.split("\n"), start=1)]
     gaps: list[str] = []
-    notes: list[str] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        pieces = split(line, f"line {number}")
-        gaps += ["\n"] * bool(texts) + pieces.gaps
-        texts += pieces.texts
-        notes += pieces.notes
-    return Pieces(texts, gaps, notes)
+    for index, line in enumerate(lines):
+        gaps += ["\n"] * bool(index) + line.gaps
+
+    def joined(results: list[str]) -> str:
+        written = iter(results)
+        return "\n".join(line.join(itertools.islice(written, len(line.texts))) for line in lines)
+
+    whole = Pieces([one for line in lines for one in line.texts], gaps, [one for line in lines for one in line.notes])
+    return whole._replace(joined=joined) if any(line.joined for line in lines) else whole

@@ -220,6 +220,17 @@ class Tokenizer:
             return [[*self.prefix_ids, *encoding.ids] if encoding.ids else [] for encoding in encodings]
         return [encoding.ids for encoding in encodings]
 
+    def ids_and_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of a text, and which characters of it, from start to end, each of them stands for."""
+        removed = len(text) - len(text.lstrip(WHITE_SPACE)) if self.normalization != "none" else 0
+        [ids] = self.encode_batch([text])
+        shown = text.strip(WHITE_SPACE) if removed or self.normalization != "none" else text
+        spans = [
+            (start + removed, end + removed)
+            for start, end in self._inner.encode(shown, add_special_tokens=False).offsets
+        ]
+        return ids, [(0, 0)] * (len(ids) - len(spans)) + spans
+
     def __call__(
         self,
         texts: str | Iterable[str],

@@ -1,23 +1,23 @@
 """Translation line by line: tokenizes lines, decodes them with any search, and keeps their order."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from heedful.config import DecodeConfig
-from heedful.config.languages import languages_of
 from heedful.core.errors import InputError
 from heedful.core.line_stream import line_batches
 from heedful.core.validation import require_texts
 from heedful.data.normalization import is_blank
-from heedful.data.sentences import Pieces, SentenceSplitter, pieces_of_text, sentences_of
+from heedful.data.sentences import Pieces, pieces_of_text
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.candidates import Candidate
+from heedful.inference.aligner import Aligner
+from heedful.inference.line_reader import Line, LineReader
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts, warn_of_other_forms
-from heedful.runs.run import Run
 
-PARAGRAPHS = 0.2  # share of training lines with several sentences from which a model is trained on paragraphs
 SENTENCE_STRIDE = 1 << 40  # between the numbers of the sentences of a line, which sampling depends on
 EMPTY: Sequence[Candidate] = [Candidate([], 0.0)]  # the candidates of an empty text
 BATCHES_AHEAD = 50  # batches read ahead, so that sentences of similar length can be decoded together
@@ -32,7 +32,8 @@ class LineTranslator(Predictor):
         source_tokenizer, target_tokenizer: the tokenizers of the model.
         decode: default settings of all calls.
         max_length: maximum source length in tokens, end token included.
-        splitter: splits lines into sentences; None: one for any language, which splits only if `decode.split` says so.
+        new_aligner: called when words must be aligned for the first time; returns the aligner.
+        reader: of lines; None: one for any language, which splits them only if `decode.split` says so.
     """
 
     def __init__(
@@ -42,12 +43,18 @@ class LineTranslator(Predictor):
         target_tokenizer: Tokenizer,
         decode: DecodeConfig,
         max_length: int,
-        splitter: SentenceSplitter | None = None,
+        new_aligner: Callable[[], Aligner],
+        reader: LineReader | None = None,
     ):
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.decode, self.max_length = decode, max_length
-        self.splitter = splitter or SentenceSplitter("", token_counter(source_tokenizer), max_length - 1)
-        self._new_search = new_search
+        self.reader = reader or LineReader.of_lines(source_tokenizer, max_length)
+        self._new_search, self._new_aligner = new_search, new_aligner
+
+    @functools.cached_property
+    def aligner(self) -> Aligner:
+        """Aligns the words of translations with those of their sources."""
+        return self._new_aligner()
 
     def translate(self, lines: str | Iterable[str], warn: Warn | None = None, **options: Any) -> Any:
         """Translate a text, or a list of lines.
@@ -96,7 +103,7 @@ class LineTranslator(Predictor):
         """
         search = self.search_with(scored, **options)
         given = prefixes is not None
-        pieces_of = self._splitting(search.decode, given, warn)
+        line_of = self.reader.reading(search.decode, given, warn)
         lines, prefixes = iter(require_texts(texts)), itertools.repeat("") if prefixes is None else iter(prefixes)
         began = first
         sampled = search.decode.sample  # samples must not depend on when other lines arrive
@@ -104,8 +111,8 @@ class LineTranslator(Predictor):
             begun = list(itertools.islice(prefixes, len(window)))
             if len(begun) < len(window):
                 raise InputError(f"There are fewer prefixes ({first - began + len(begun)}) than lines.")
-            pieces = [pieces_of(line, f"line {number}") for number, line in enumerate(window, start=first)]
-            yield from self._translate_window(search, pieces, begun, first, warn)
+            read = [line_of(line, f"line {number}") for number, line in enumerate(window, start=first)]
+            yield from self._translate_window(search, read, begun, first, warn)
             first += len(window)
         if given and warn and next(prefixes, None) is not None:
             warn(f"there are more prefixes than lines ({first - began}).")
@@ -116,7 +123,8 @@ class LineTranslator(Predictor):
 
     def pieces(self, text: str) -> Pieces:
         """Return the pieces of a text that are translated one by one: its lines, and their sentences."""
-        pieces = pieces_of_text(text, self._splitting(dataclasses.replace(self.decode, n_best=1)))
+        line_of = self.reader.reading(dataclasses.replace(self.decode, n_best=1))
+        pieces = pieces_of_text(text, lambda line, name: self.joinable(line_of(line, name)))
         lines = itertools.accumulate((gap == "\n" for gap in pieces.gaps), initial=1)
         long = [pair for pair in zip(pieces.texts, lines, strict=True) if len(pair[0].encode()) >= self.max_length]
         if long:  # without splitting, only their beginnings are read
@@ -124,40 +132,28 @@ class LineTranslator(Predictor):
             self.read(texts, numbers, pieces.notes.append)
         return pieces
 
-    def _splitting(
-        self, decode: DecodeConfig, prefixed: bool = False, warn: Warn | None = None
-    ) -> Callable[[str, str], Pieces]:
-        """Return a function from a line and its name to its pieces; `prefixed`: whether there are prefixes.
+    def joinable(self, line: Line) -> Pieces:
+        """Return the pieces of a line; joined, they get its markup back."""
+        marked = line.marked
+        if marked is None:
+            return line.pieces
 
-        Raises:
-            InputError: `decode.split` wants sentences where each line is decoded as a whole.
-        """
-        reason = "each line has several results" if decode.n_best > 1 else "there are prefixes" if prefixed else ""
-        if decode.split == "always" and reason:
-            raise InputError(f"split = 'always' cannot be used, since {reason}.")
-        if decode.split == "never" or (decode.split == "auto" and not self.splitter.by_default):
-            return _whole
-        if not reason:
-            return self.splitter
+        def joined(results: list[str]) -> str:
+            return marked.restored(results, self.aligner(pairs) if (pairs := marked.to_align(results)) else [])
 
-        def not_split(line: str, name: str) -> Pieces:
-            if warn and len(sentences_of(line, self.splitter.language)) > 1:
-                warn(f"{name} has several sentences, which are translated as one, since {reason}.")
-            return _whole(line, name)
-
-        return not_split
+        return line.pieces._replace(joined=joined)
 
     def _translate_window(
-        self, search: Any, pieces: Sequence[Pieces], prefixes: Sequence[str], first: int, warn: Warn | None
+        self, search: Any, lines: Sequence[Line], prefixes: Sequence[str], first: int, warn: Warn | None
     ) -> Iterator[list[ScoredText]]:
         """Yield the candidates of each line."""
-        warn_of_cut_texts([note for each in pieces for note in each.notes], warn)
+        warn_of_cut_texts([note for line in lines for note in line.pieces.notes], warn)
         numbers = [
-            line + SENTENCE_STRIDE * sentence
-            for line, each in enumerate(pieces, start=first)
-            for sentence in range(len(each.texts))
+            number + SENTENCE_STRIDE * sentence
+            for number, line in enumerate(lines, start=first)
+            for sentence in range(len(line.pieces.texts))
         ]
-        texts = [text for each in pieces for text in each.texts]
+        texts = [text for line in lines for text in line.pieces.texts]
         sources = self.read(texts, [number % SENTENCE_STRIDE for number in numbers], warn)
         waiting = [index for index, ids in enumerate(sources) if ids]
         begun = None
@@ -166,20 +162,52 @@ class LineTranslator(Predictor):
         searched = search([sources[index] for index in waiting], [numbers[index] for index in waiting], begun)
         candidates_of = dict(zip(waiting, searched, strict=True))
         results = (candidates_of.get(index, EMPTY) for index in range(len(texts)))
-        for each in pieces:
-            yield self._joined(each, list(itertools.islice(results, len(each.texts))))
+        if not any(line.marked for line in lines):
+            for line in lines:
+                yield self._joined(line.pieces, list(itertools.islice(results, len(line.pieces.texts))))
+            return
+        written = [self._texts(list(itertools.islice(results, len(line.pieces.texts)))) for line in lines]
+        yield from self._with_markup(lines, written)
+
+    def _with_markup(
+        self, lines: Sequence[Line], written: Sequence[list[tuple[list[str], float]]]
+    ) -> Iterator[list[ScoredText]]:
+        """Yield the candidates of each line; those with markup get it back, aligned in the same batches.
+
+        Args:
+            lines: as read.
+            written: for each line its candidates: the texts of its pieces, and their score.
+        """
+        pairs = [
+            line.marked.to_align(texts) if line.marked else []
+            for line, candidates in zip(lines, written, strict=True)
+            for texts, _ in candidates
+        ]
+        flat = [pair for each in pairs for pair in each]
+        aligned = iter(self.aligner(flat) if flat else [])
+        alignments = iter([list(itertools.islice(aligned, len(each))) for each in pairs])
+        for line, candidates in zip(lines, written, strict=True):
+            yield [
+                ScoredText(line.marked.restored(texts, alignment) if line.marked else line.pieces.join(texts), score)
+                for (texts, score), alignment in zip(candidates, alignments, strict=False)
+            ]
 
     def _joined(self, pieces: Pieces, results: Sequence[Sequence[Candidate]]) -> list[ScoredText]:
-        """Return the candidates of a line of one piece, or the best ones of several pieces as one text.
+        """Return the candidates of a line without markup."""
+        return [ScoredText(pieces.join(texts), score) for texts, score in self._texts(results)]
 
-        Its score is the mean of theirs, weighted by their lengths.
+    def _texts(self, results: Sequence[Sequence[Candidate]]) -> list[tuple[list[str], float]]:
+        """Return the candidates of a line of one piece, or the best ones of several pieces: their texts, and a score.
+
+        The score of several is the mean of theirs, weighted by their lengths.
         """
+        decode = self.target_tokenizer.decode
         if len(results) == 1:
-            return [ScoredText(self.target_tokenizer.decode(ids), score) for ids, score in results[0]]
+            return [([decode(ids)], score) for ids, score in results[0]]
         best = [candidates[0] for candidates in results]
         lengths = [len(ids) + 1 for ids, _ in best]  # with the end token
         score = sum(length * score for length, (_, score) in zip(lengths, best, strict=True)) / sum(lengths)
-        return [ScoredText(pieces.join(self.target_tokenizer.decode(ids) for ids, _ in best), score)]
+        return [([decode(ids) for ids, _ in best], score)]
 
     def read(
         self, lines: Sequence[str], numbers: Sequence[int] | None = None, warn: Warn | None = None
@@ -216,22 +244,3 @@ class LineTranslator(Predictor):
         carried = self.target_tokenizer.carries_spaces
         encoded = self.target_tokenizer.encode_batch(text.rstrip() if carried else text for text in prefixes)
         return [ids or self.target_tokenizer.prefix_ids for ids in encoded]
-
-
-def splitter_of(run: Run) -> SentenceSplitter:
-    """Return what splits lines for the model of a run, by the text that it was trained on."""
-    data, max_tokens = run.config.data, run.config.model.max_length - 1
-    if data.train or data.corpus != "files":  # not imported
-        max_tokens = min(max_tokens, data.max_tokens - 1)
-    by_default = (data.several_sentences or 0.0) < PARAGRAPHS
-    return SentenceSplitter(languages_of(run.config)[0], token_counter(run.source_tokenizer), max_tokens, by_default)
-
-
-def token_counter(tokenizer: Tokenizer) -> Callable[[Sequence[str]], list[int]]:
-    """Return a function from texts to their numbers of tokens."""
-    return lambda texts: [len(ids) for ids in tokenizer.encode_batch(texts)]
-
-
-def _whole(line: str, name: str = "") -> Pieces:
-    """Return a line as its only piece."""
-    return Pieces([line], [], [])

@@ -11,13 +11,15 @@ from heedful.config import DecodeConfig
 from heedful.core.errors import InputError, counted
 from heedful.core.special_tokens import END_ID
 from heedful.core.validation import require_text, require_texts
-from heedful.data.sentences import SentenceSplitter, gap_after
+from heedful.data.sentences import gap_after
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import require_room
 from heedful.decoding.shared_state import SharedState
 from heedful.inference.adapted import AdaptedSearch, AdapterSwitch
-from heedful.inference.line_translator import SENTENCE_STRIDE, LineTranslator, splitter_of
+from heedful.inference.aligner import Aligner
+from heedful.inference.line_reader import LineReader
+from heedful.inference.line_translator import SENTENCE_STRIDE, LineTranslator
 from heedful.inference.predictor import Alternative, Warn, warn_of_cut_texts
 from heedful.inference.scoring import Scorer
 from heedful.inference.token_stream import new_text
@@ -35,20 +37,25 @@ class Translator(LineTranslator):
         source_tokenizer, target_tokenizer: those it was trained with.
         decode: default settings of all calls.
         adapters: trained on the weights of the model, by name. Each call may choose one by `adapter=NAME`.
-        splitter: see `LineTranslator`.
+        reader: see `LineTranslator`.
+        run: the `Run` of the model, with which its alignment heads are stored; None: those of one layer are used.
     """
 
     def __init__(
         self, model: Any, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, decode: DecodeConfig | None = None,
-        adapters: Mapping[str, Adapter] | None = None, splitter: SentenceSplitter | None = None,
+        adapters: Mapping[str, Adapter] | None = None, reader: LineReader | None = None, run: Run | None = None,
     ):  # fmt: skip
         precisions, shared = Precisions(model), SharedState()
 
         def new_search(decode: DecodeConfig, scored: bool) -> Any:
             return BatchSearch(precisions[decode.precision], decode, target_tokenizer, scored, shared)
 
+        def new_aligner() -> Aligner:
+            one = model.models[0] if isinstance(model, Ensemble) else model
+            return Aligner.of_run(run, one) if run else Aligner(one, source_tokenizer, target_tokenizer)
+
         decode = decode or DecodeConfig()
-        super().__init__(new_search, source_tokenizer, target_tokenizer, decode, model.max_length, splitter)
+        super().__init__(new_search, source_tokenizer, target_tokenizer, decode, model.max_length, new_aligner, reader)
         self.model, self._precisions = model, precisions
         self._scorer = functools.cache(lambda model: Scorer(model, self.decode.batch_size))
         self._switch = AdapterSwitch(model, adapters or {}, precisions.refresh)
@@ -93,7 +100,9 @@ class Translator(LineTranslator):
         base = first.weights_fingerprint()
         loaded = {name: read_adapter_of(path, base, first.path) for name, path in (adapters or {}).items()}
         decode = decode or first.config.decode
-        return cls(model, first.source_tokenizer, first.target_tokenizer, decode, loaded, splitter_of(first))
+        return cls(
+            model, first.source_tokenizer, first.target_tokenizer, decode, loaded, LineReader.of_run(first), first
+        )
 
     def search_with(self, scored: bool = False, adapter: str = "", **options: Any) -> Any:
         """As `LineTranslator.search_with`, with the weights of an adapter."""
@@ -164,7 +173,11 @@ class Translator(LineTranslator):
         """
         greedy = {"beam_size": 1, "n_best": 1}
         search = self.search_with(**greedy | options)
-        pieces = self._splitting(search.decode, bool(prefix), warn)(require_text(line), "the line")
+        read = self.reader.reading(search.decode, bool(prefix), warn)(require_text(line), "the line")
+        if read.marked:  # it goes back into a whole translation
+            yield self.translate(line, warn, **greedy | options)
+            return
+        pieces = read.pieces
         warn_of_cut_texts(pieces.notes, warn)
         [begun] = self._encode_prefixes([prefix])
         written = ""

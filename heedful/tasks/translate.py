@@ -250,11 +250,14 @@ class TranslationValidator(Validator):
     """Measures the loss on a corpus, and decodes the first of its sentences."""
 
     def __init__(self, run: "Run", model: "keras.Model", corpus: Corpus, scored: Examples):
+        from heedful.inference.line_reader import LineReader
         from heedful.inference.translator import Translator
         from heedful.inspection.cross_attention import CrossAttention
         from heedful.training.evaluation import TokenScores
 
-        self.predictor = Translator(model, run.source_tokenizer, run.target_tokenizer, run.config.decode)
+        tokenizers = run.source_tokenizer, run.target_tokenizer
+        reader = LineReader.of_lines(tokenizers[0], model.max_length, run.config.data.protected)
+        self.predictor = Translator(model, *tokenizers, run.config.decode, reader=reader)
         self._pairs = list(itertools.islice(corpus, run.config.train.validate_sentences))
         self._tokenize = bleu_tokenizer_of(run.config, [reference for _, reference in self._pairs])
         self._token_scores, self._cross_attention = TokenScores(model, scored), CrossAttention(model)

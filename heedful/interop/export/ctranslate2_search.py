@@ -11,7 +11,9 @@ from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room
-from heedful.inference.line_translator import LineTranslator, splitter_of
+from heedful.inference.aligner import Aligner
+from heedful.inference.line_reader import LineReader
+from heedful.inference.line_translator import LineTranslator
 from heedful.interop.export.folders import exported_weights
 
 if TYPE_CHECKING:
@@ -32,7 +34,14 @@ def ctranslate2_translator(
     decode = decode or run.config.decode
     max_length = run.config.model.max_length
     tokenizers = run.source_tokenizer, run.target_tokenizer
-    return LineTranslator(new_decoder, *tokenizers, decode, max_length, splitter_of(run))
+    return LineTranslator(
+        new_decoder,
+        *tokenizers,
+        decode,
+        max_length,
+        lambda: Aligner.of_run(run, run.load_model()),
+        LineReader.of_run(run),
+    )
 
 
 def ctranslate2() -> Any:

@@ -18,7 +18,7 @@ def plain_search(run: "Run", beam_size: int = 1) -> DecodeConfig:
     return dataclasses.replace(
         run.config.decode, beam_size=beam_size, n_best=1, sample=False, length_penalty=0.0, coverage_penalty=0.0,
         stop="attainable", min_ratio=0.0, min_length=0, min_p=0.0, max_ratio=1e6, max_length=0, repetition_penalty=1.0,
-        no_repeat_ngram=0, precision="float32", forbidden=never_written(run), split="never",
+        no_repeat_ngram=0, precision="float32", forbidden=never_written(run), split="never", markup="none",
     )  # fmt: skip
 
 

@@ -1,0 +1,87 @@
+"""Spans that a translation must contain unchanged: placeholders, addresses, code, numbers with units."""
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from heedful.core.errors import InputError
+
+_UNITS = "km|cm|mm|m|kg|mg|g|ml|l|kHz|MHz|GHz|Hz|kW|W|kV|V|kB|KB|MB|GB|TB|KiB|MiB|GiB|ms|s|min|h|px|pt|dpi|°C|°F|%|€|£"
+KINDS = {
+    "url": r"(?:https?|ftp|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"'`]*[\w/])?",
+    "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "code": r"`[^`\n]+`",
+    "braces": r"\{\{[^{}\n]*\}\}|[$%#]?\{[^{}\s]{0,60}\}",
+    # Not after a number, where "%" is a percent sign ("100 %ige").
+    "printf": r"(?<!\d)(?<!\d[ \u00a0])%(?:\d+\$)?(?:\(\w+\))?[-+#0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?"
+    r"(?:hh|h|ll|l|L|z|j|t|q|I64|I32)?[A-Za-z@](?<!%[()])|%%",
+    "variable": r"\$[A-Za-z_]\w*",
+    "entity": r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});",
+    "number": rf"(?<![\w.,])\d+(?:[.,]\d+)*[ \u00a0\u202f]?(?:{_UNITS})(?!\w)",
+}
+LENIENT = "number"  # the kind of which a translation may have more, since a model may write a number in figures
+ALL = "all"  # names all kinds
+SLOTS = tuple(f"\u27e6{number}\u27e7" for number in range(1, 10))  # tokens that stand for the spans of a sentence
+_SLOT = re.compile("\u27e6[1-9]\u27e7")
+_SENTENCE = "This is a sentence of several plain words."
+
+
+class Span(NamedTuple):
+    """A protected span: characters `start` to `end` of a text, and its kind: a key of `KINDS`, `own` or `slot`."""
+
+    start: int
+    end: int
+    kind: str
+
+
+class Protection:
+    """Finds protected spans.
+
+    Args:
+        patterns: what the model was trained to carry as numbered tokens: names of `KINDS`, `all`, or regular
+            expressions.
+
+    Raises:
+        InputError: a pattern does not compile, or matches an empty or an ordinary text.
+    """
+
+    def __init__(self, patterns: Sequence[str] = ()):
+        own = [text for text in patterns if text not in KINDS and text != ALL]
+        numbered = set(KINDS) if ALL in patterns else KINDS.keys() & set(patterns)
+        self.numbered_kinds = numbered | ({"own"} if own else set())
+        parts = [("own", checked(text)) for text in own] + list(KINDS.items())
+        self._kinds = [kind for kind, _ in parts]
+        # Each part is searched by itself, so that a pattern may have groups and flags of its own.
+        self._parts = [re.compile(pattern) for _, pattern in parts]
+        self._quick = None if own else re.compile(r"[{%$&`@\d\u27e6]|www\.|://")
+
+    def spans(self, text: str) -> list[Span]:
+        """Return the spans of a text in order; where some overlap, the first and longest."""
+        if self._quick and not self._quick.search(text):
+            return []
+        found = [Span(*match.span(), "slot") for match in _SLOT.finditer(text)]
+        for kind, part in zip(self._kinds, self._parts, strict=True):
+            found += [Span(*match.span(), kind) for match in part.finditer(text) if match.group()]
+        spans: list[Span] = []
+        for span in sorted(found, key=lambda span: (span.start, -span.end)):
+            if not spans or span.start >= spans[-1].end:
+                spans.append(span)
+        return spans
+
+
+@functools.lru_cache(maxsize=16)
+def protection_of(patterns: tuple[str, ...]) -> Protection:
+    """Return the `Protection` for some patterns."""
+    return Protection(patterns)
+
+
+def checked(pattern: str) -> str:
+    """Return a regular expression; raise `InputError` if it does not compile or matches too much."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"data.protected: {pattern!r} is no regular expression: {error}.") from error
+    if compiled.search("") or sum(len(match.group()) for match in compiled.finditer(_SENTENCE)) > len(_SENTENCE) // 2:
+        raise InputError(f"data.protected: {pattern!r} matches any text: nothing would be left to translate.")
+    return pattern

@@ -1,0 +1,1 @@
+"""Text with markup: what is protected from translation, tags that are taken out, and where both go afterwards."""

@@ -1,0 +1,106 @@
+"""HTML and XML cut into tags and text; the tokens joined are the input, character by character."""
+
+import itertools
+from html.parser import HTMLParser
+from typing import NamedTuple
+
+VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+INLINE = frozenset(
+    "a abbr acronym b bdi bdo big br cite code data del dfn em font i img input ins kbd label mark q rp rt ruby s samp "
+    "small span strike strong sub sup svg time tt u var wbr math button output".split()
+)
+# Elements whose content is no text.
+OPAQUE = frozenset("code kbd math pre samp script style svg template textarea tt var".split())
+
+
+class Token(NamedTuple):
+    """A piece of HTML.
+
+    Args:
+        kind: `text`, `open`, `close`, `alone` (a void or self-closing element) or `other` (comments, declarations).
+        name: of the element, in lower case.
+        raw: its characters.
+    """
+
+    kind: str
+    name: str
+    raw: str
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the content of this opening tag is marked as not to be translated."""
+        raw = self.raw.lower()
+        return "notranslate" in raw or 'translate="no"' in raw or "translate='no'" in raw or "translate=no" in raw
+
+
+class _Reader(HTMLParser):
+    """Notes where each event begins; what lies between two events belongs to the first, or is text."""
+
+    def __init__(self, text: str):
+        super().__init__(convert_charrefs=False)
+        lines = text.split("\n")
+        self._starts = list(itertools.accumulate((len(line) + 1 for line in lines), initial=0))
+        self.events: list[tuple[int, int, str, str]] = []  # start, length or -1, kind, name
+        self.feed(text)
+        self.close()
+
+    def _note(self, kind: str, name: str, length: int = -1) -> None:
+        line, column = self.getpos()
+        self.events.append((self._starts[line - 1] + column, length, kind, name))
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self._note("alone" if tag in VOID else "open", tag, len(self.get_starttag_text() or ""))
+
+    def handle_startendtag(self, tag: str, attrs: list) -> None:
+        self._note("alone", tag, len(self.get_starttag_text() or ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._note("close", tag)
+
+    def handle_data(self, data: str) -> None:
+        self._note("text", "")
+
+    def handle_entityref(self, name: str) -> None:
+        self._note("text", "")
+
+    def handle_charref(self, name: str) -> None:
+        self._note("text", "")
+
+    def handle_comment(self, data: str) -> None:
+        self._note("other", "")
+
+    def handle_decl(self, decl: str) -> None:
+        self._note("other", "")
+
+    def handle_pi(self, data: str) -> None:
+        self._note("other", "")
+
+    def unknown_decl(self, data: str) -> None:
+        self._note("other", "")
+
+
+def html_tokens(text: str) -> list[Token]:
+    """Return the tokens of an HTML or XML text."""
+    if "<" not in text:
+        return [Token("text", "", text)] if text else []
+    events = _Reader(text).events
+    tokens: list[Token] = []
+
+    def add(kind: str, name: str, raw: str) -> None:
+        if raw and kind == "text" and tokens and tokens[-1].kind == "text":
+            tokens[-1] = Token("text", "", tokens[-1].raw + raw)
+        elif raw:
+            tokens.append(Token(kind, name, raw))
+
+    add("text", "", text[: events[0][0]] if events else text)
+    ends = [start for start, *_ in events[1:]] + [len(text)]
+    for (start, length, kind, name), end in zip(events, ends, strict=True):
+        stop = end
+        if length >= 0:
+            stop = min(end, start + length)
+        elif kind in ("close", "other"):
+            closed = text.find("-->" if text.startswith("<!--", start) else ">", start, end)
+            stop = end if closed < 0 else text.index(">", closed) + 1
+        add(kind, name, text[start:stop])
+        add("text", "", text[stop:end])
+    return tokens

@@ -1,0 +1,351 @@
+"""Where protected spans and tags go in a translation, by the alignment of its words with those of the source.
+
+Axes: T words of the translation, S words of the source.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from heedful.config.protected import LENIENT, Protection
+from heedful.data.markup.marked_text import Tag
+
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORD = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+(?:['\u2019-][^\\W{_UNSPACED}]+)*|[^\\w\\s]")
+HALF = 0.5  # share of a word's attention above which it belongs to a span
+
+
+class Word(NamedTuple):
+    """Characters `start` to `end` of a text: a word, a punctuation mark, or a whole protected span."""
+
+    start: int
+    end: int
+
+
+def words_of(text: str, whole: Sequence[tuple[int, int]] = ()) -> list[Word]:
+    """Return the words of a text; the ranges in `whole`, which must be in order, are words of their own.
+
+    >>> [text[word.start : word.end] for text in ["It's 5 km."] for word in words_of(text, [(5, 9)])]
+    ["It's", '5 km', '.']
+    """
+    words: list[Word] = []
+    end = 0
+    for start, stop in [*whole, (len(text), len(text))]:
+        words += [Word(end + match.start(), end + match.end()) for match in _WORD.finditer(text[end:start])]
+        if stop > start:
+            words.append(Word(start, stop))
+        end = stop
+    return words
+
+
+class Place(NamedTuple):
+    """A protected span in a sentence that a model reads.
+
+    Args:
+        start, end: characters of the sentence.
+        shown: what the model should write for it.
+        result: what the translation gets.
+        kind: see `Slot`.
+    """
+
+    start: int
+    end: int
+    shown: str
+    result: str
+    kind: str
+
+
+@dataclass
+class Sentence:
+    """A sentence as a model reads it, and its translation.
+
+    Args:
+        source: the text.
+        places: protected spans, in order.
+        offset: where it begins in the whole text, whose protected spans have their own lengths there.
+        protection: finds protected spans in the translation.
+    """
+
+    source: str
+    places: list[Place]
+    offset: int
+    protection: Protection
+    source_words: list[Word] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.source_words = words_of(self.source, [(place.start, place.end) for place in self.places])
+
+    def found(self, translation: str) -> "Found":
+        """Return which spans a translation has, and which it lacks or has too often."""
+        spans = self.protection.spans(translation)
+        texts = [translation[span.start : span.end] for span in spans]
+        used: dict[int, Place] = {}  # index of a span -> its place
+        missing: list[Place] = []
+        ranges: list[tuple[int, int, Place | None]] = []
+        for place in self.places:
+            free = (i for i, text in enumerate(texts) if text == place.shown and i not in used)
+            if (index := next(free, None)) is not None:
+                used[index] = place
+                continue
+            taken = [span[:2] for span in ranges] + [spans[i][:2] for i in used]
+            start = _free_match(translation, place.shown, taken, place.kind == "term")
+            if start is None:
+                missing.append(place)
+            else:
+                ranges.append((start, start + len(place.shown), place))
+        ranges += [(spans[index].start, spans[index].end, place) for index, place in used.items()]
+        stray = [
+            span[:2] for index, span in enumerate(spans)
+            if index not in used and all(span.end <= start or span.start >= end for start, end, _ in ranges)
+        ]  # fmt: skip
+        kinds = {span[:2]: span.kind for span in spans}
+        for place in list(missing):  # what the model wrote instead of it, most likely
+            if place.kind not in ("term", "tag") and (same := [one for one in stray if kinds[one] == place.kind]):
+                stray.remove(same[0])
+                missing.remove(place)
+                ranges.append((*same[0], place))
+        ranges += [(*span, None) for span in stray if kinds[span] != LENIENT]
+        return Found(sorted(ranges, key=lambda one: one[:2]), missing)
+
+
+class Found(NamedTuple):
+    """Spans of a translation with their places, None for one that is removed; and places that it lacks."""
+
+    ranges: list[tuple[int, int, Place | None]]
+    missing: list[Place]
+
+
+def _free_match(text: str, shown: str, taken: Sequence[tuple[int, int]], whole_word: bool) -> int | None:
+    """Return where `shown` stands in a text outside of `taken`; None if nowhere."""
+    searched, wanted = (text.lower(), shown.lower()) if whole_word else (text, shown)
+    start = searched.find(wanted)
+    while start >= 0:
+        end = start + len(shown)
+        clear = all(end <= first or start >= last for first, last in taken)
+        beside = text[start - 1 : start].isalnum() if start else False
+        if clear and not (whole_word and beside):
+            return start
+        start = searched.find(wanted, start + 1)
+    return None
+
+
+@dataclass
+class _Written:
+    """A word of the result: its text, the white space before it, and how it belongs to the source's words (S,)."""
+
+    text: str
+    gap: str
+    row: np.ndarray
+
+
+def place_spans(
+    sentence: Sentence, translation: str, found: Found, words: Sequence[Word], attention: np.ndarray | None,
+    escape: Callable[[str], str],
+) -> list[_Written]:  # fmt: skip
+    """Return the words of a translation with each protected span exactly once.
+
+    Args:
+        sentence: the source.
+        translation: the model's.
+        found: `sentence.found(translation)`.
+        words: of the translation; the ranges of `found` are words of their own.
+        attention: of the words of the translation to those of the source (T, S); None: nothing is missing.
+        escape: applied to what the model wrote.
+    """
+    count = len(sentence.source_words)
+    index_of = {word.start: index for index, word in enumerate(sentence.source_words)}
+    at = {start: place for start, _, place in found.ranges}
+    written: list[_Written] = []
+    end = 0
+    for number, word in enumerate(words):
+        gap = escape(translation[end : word.start])
+        end = word.end
+        row = np.zeros(count) if attention is None else attention[number]
+        if word.start not in at:
+            written.append(_Written(escape(translation[word.start : word.end]), gap, row))
+        elif (place := at[word.start]) is not None:
+            result = place.result
+            if place.kind == "term" and translation[word.start].isupper() and result[:1].islower():
+                result = result[0].upper() + result[1:]
+            written.append(_Written(result, gap, _one_hot(count, index_of[place.start])))
+    for place in found.missing:
+        _insert(written, place, index_of[place.start], sentence)
+    return written
+
+
+def _insert(written: list[_Written], place: Place, index: int, sentence: Sentence) -> None:
+    """Put a span where the words stand that the model wrote for it, or beside the translation of its neighbour."""
+    row = _one_hot(len(sentence.source_words), index)
+    fixed = [one.row.max(initial=0) == one.row.sum() == 1 or not any(map(str.isalnum, one.text)) for one in written]
+    scores = np.array([-1.0 if kept else one.row[index] - HALF for one, kept in zip(written, fixed, strict=True)])
+    start, stop = _best_range(scores)
+    if stop > start and scores[start:stop].sum() > 0:
+        written[start:stop] = [_Written(place.result, written[start].gap, row)]
+        return
+    start = _beside([one.row for one in written], index)
+    before, after = sentence.source[place.start - 1 : place.start], sentence.source[place.end : place.end + 1]
+    gap = " " if start and (before.isspace() or written[start - 1].text[-1:].isalnum()) else ""
+    follower = written[start] if start < len(written) else None
+    if follower and not follower.gap and follower.text[:1].isalnum():
+        follower.gap = " "
+    written.insert(start, _Written(place.result, gap, row))
+
+
+def _one_hot(count: int, index: int) -> np.ndarray:
+    row = np.zeros(count)
+    row[index] = 1.0
+    return row
+
+
+def _best_range(scores: np.ndarray) -> tuple[int, int]:
+    """Return the range (start, stop) with the largest sum; the best single word if all are negative."""
+    best, best_range, total, start = -np.inf, (0, 0), 0.0, 0
+    for index, score in enumerate(scores):
+        if total <= 0:
+            total, start = 0.0, index
+        total += score
+        if total > best:
+            best, best_range = total, (start, index + 1)
+    return best_range
+
+
+def _beside(rows: Sequence[np.ndarray], index: int) -> int:
+    """Return before which word a span belongs, by the source's word before it, or the one after it."""
+    if not rows:
+        return 0
+    matrix = np.stack(rows)
+    if index > 0 and (column := matrix[:, index - 1]).max() > 0:
+        return int(column.argmax()) + 1
+    if index + 1 < matrix.shape[1] and index > 0 and (column := matrix[:, index + 1]).max() > 0:
+        return int(column.argmax())
+    return 0 if index == 0 else len(rows)
+
+
+class _Pair(NamedTuple):
+    """A pair of tags around the words `start` to `stop` of the result."""
+
+    tag: Tag
+    start: int
+    stop: int
+    inner: "list[_Pair]"
+    points: "list[_Point]"
+
+
+class _Point(NamedTuple):
+    """A tag that stands alone, before the word `position` of the result."""
+
+    tag: Tag
+    position: int
+
+
+def place_tags(written: Sequence[_Written], source_words: Sequence[Word], tags: Sequence[Tag]) -> str:
+    """Return a translation with its tags, well-formed if those of the source are nested.
+
+    Args:
+        written: its words, with rows over all words of the source.
+        source_words: of the whole text.
+        tags: of the whole text.
+    """
+    matrix = np.stack([one.row for one in written]) if written else np.zeros((0, len(source_words)))
+    starts = np.array([word.start for word in source_words])
+    ordered = sorted(tags, key=lambda tag: (tag.start, -tag.end))
+    pairs = [tag for tag in ordered if tag.closing and ((starts >= tag.start) & (starts < tag.end)).any()]
+    alone = [tag if not tag.closing else _emptied(tag) for tag in ordered if tag not in pairs]
+    tree, points = _nested(pairs, alone, (0, len(written)), matrix, starts)
+    return _joined(written, 0, len(written), tree, points)
+
+
+def _emptied(tag: Tag) -> Tag:
+    """Return a pair of tags around no word as one that stands alone."""
+    return Tag(tag.start, tag.start, tag.opening + tag.closing, "", (True, False))
+
+
+def _inside(tag: Tag, outer: Tag) -> bool:
+    return outer.start <= tag.start and tag.end <= outer.end and tag is not outer
+
+
+def _nested(pairs, alone, bounds, matrix, starts):
+    """Return the `_Pair`s and `_Point`s within a range of words, from the tags within it."""
+    outermost: list[Tag] = []
+    inner: dict[int, list[Tag]] = {}
+    for tag in pairs:  # outer ones first
+        holder = next((index for index, one in enumerate(outermost) if _inside(tag, one)), None)
+        if holder is None:
+            inner[len(outermost)] = []
+            outermost.append(tag)
+        else:
+            inner[holder].append(tag)
+    low, high = bounds
+    free = np.zeros(len(matrix), bool)
+    free[low:high] = True
+    ranges: dict[int, tuple[int, int]] = {}
+    for index in sorted(range(len(outermost)), key=lambda i: outermost[i].start - outermost[i].end):
+        tag = outermost[index]
+        covered = (starts >= tag.start) & (starts < tag.end)
+        scores = np.where(free, matrix[:, covered].sum(axis=1) - HALF, -1e9)
+        start, stop = _best_range(scores[low:high]) if high > low else (0, 0)
+        start, stop = low + start, low + stop
+        if stop == start or not free[start:stop].all():
+            start = stop = high
+        free[start:stop] = False
+        ranges[index] = start, stop
+    tree, kept = [], []
+    held: dict[int, list[Tag]] = {index: [] for index in ranges}
+    for tag in alone:
+        holder = next((i for i, one in enumerate(outermost) if one.start <= tag.start and tag.end < one.end), None)
+        (kept if holder is None else held[holder]).append(tag)
+    for index, tag in enumerate(outermost):
+        own, points = _nested(inner[index], held[index], ranges[index], matrix, starts)
+        tree.append(_Pair(tag, *ranges[index], own, points))
+    points = []
+    for tag in kept:
+        position = _position(tag, bounds, matrix, starts)
+        within = next((one for one in tree if one.start < position < one.stop), None)
+        points.append(_Point(tag, within.stop if within else position))
+    return sorted(tree, key=lambda pair: (pair.start, pair.stop)), points
+
+
+def _position(tag, bounds, matrix, starts):
+    """Return before which word of a range a lone tag belongs."""
+    low, high = bounds
+    before = int((starts < tag.start).sum())  # words of the source
+    if before == 0:
+        return low
+    if before == len(starts):
+        return high
+    column = matrix[low:high, before - 1]
+    if len(column) and column.max() > 0:
+        return low + int(column.argmax()) + 1
+    return high
+
+
+def _joined(written, low, high, tree, points):
+    """Return the text of a range of words with its tags; the white space before its first word is left out."""
+    text, position, pairs = "", low, list(tree)
+    while True:
+        here = [point.tag for point in points if point.position == position]
+        left = [tag for tag in here if not tag.spaces[0] or position == high]
+        right = [tag for tag in here if tag not in left]
+        tight = any(tag.spaces == (False, False) for tag in left)
+        for tag in left:
+            text += (" " if tag.spaces[0] and text[-1:].strip() else "") + tag.opening
+        ended = position == high
+        gap = "" if ended or position == low or tight else written[position].gap
+        shown = "".join(tag.opening + (" " if tag.spaces[1] else "") for tag in right)
+        empty = [pair for pair in pairs if pair.start == pair.stop == position]
+        shown += "".join(pair.tag.opening + _joined(written, position, position, pair.inner, pair.points) +
+                         pair.tag.closing for pair in empty)  # fmt: skip
+        text += gap + shown
+        if ended:
+            return text
+        pair = next((one for one in pairs if one.start == position < one.stop), None)
+        if pair:
+            text += pair.tag.opening + _joined(written, pair.start, pair.stop, pair.inner, pair.points)
+            text += pair.tag.closing
+            position = pair.stop
+        else:
+            text += written[position].text
+            position += 1

@@ -1,0 +1,128 @@
+"""How a line becomes the texts that a model translates: without its markup, sentence by sentence."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from heedful.config import DecodeConfig
+from heedful.config.languages import languages_of
+from heedful.config.protected import Protection, protection_of
+from heedful.core.errors import InputError
+from heedful.data.markup.marked_text import MarkedText, marked
+from heedful.data.sentences import Pieces, SentenceSplitter, sentences_of
+from heedful.data.tokenizer import Tokenizer
+from heedful.inference.marked_line import MarkedLine, whole_slots
+from heedful.inference.predictor import Warn
+from heedful.runs.run import Run
+
+PARAGRAPHS = 0.2  # share of training lines with several sentences from which a model is trained on paragraphs
+
+
+class Line(NamedTuple):
+    """A line to translate.
+
+    Args:
+        pieces: the texts that a model reads.
+        marked: puts the line's markup back; None if it has none.
+    """
+
+    pieces: Pieces
+    marked: MarkedLine | None = None
+
+
+class LineReader:
+    """Reads lines for a model.
+
+    Args:
+        splitter: splits lines into sentences.
+        protection: finds protected spans.
+    """
+
+    def __init__(self, splitter: SentenceSplitter, protection: Protection):
+        self.splitter, self.protection = splitter, protection
+
+    @classmethod
+    def of_lines(cls, tokenizer: Tokenizer, max_length: int, protected: Sequence[str] = ()) -> "LineReader":
+        """Return a reader for any language, which splits lines only if `decode.split` says so."""
+        splitter = SentenceSplitter("", token_counter(tokenizer), max_length - 1)
+        return cls(splitter, protection_of(tuple(protected)))
+
+    @classmethod
+    def of_run(cls, run: Run) -> "LineReader":
+        """Return the reader for the model of a run, by the text that it was trained on."""
+        data, max_tokens = run.config.data, run.config.model.max_length - 1
+        if data.train or data.corpus != "files":  # not imported
+            max_tokens = min(max_tokens, data.max_tokens - 1)
+        by_default = (data.several_sentences or 0.0) < PARAGRAPHS
+        counter = token_counter(run.source_tokenizer)
+        splitter = SentenceSplitter(languages_of(run.config)[0], counter, max_tokens, by_default)
+        return cls(splitter, protection_of(data.protected))
+
+    def reading(
+        self, decode: DecodeConfig, prefixed: bool = False, warn: Warn | None = None
+    ) -> Callable[[str, str], Line]:
+        """Return a function from a line and its name to its `Line`.
+
+        Args:
+            decode: settings.
+            prefixed: whether translations continue prefixes; such a line is read as it is.
+            warn: called with a message for a line that is not split, although it has several sentences.
+
+        Raises:
+            InputError: `decode.split` wants sentences where each line is decoded as a whole.
+        """
+        split = self._splitting(decode, prefixed, warn)
+        if decode.markup == "none" or prefixed:
+            return lambda line, name: Line(split(line, name))
+        return functools.partial(self._read, split, decode.markup)
+
+    def read_marked(self, text: MarkedText, decode: DecodeConfig, name: str, escaped: bool = False) -> Line:
+        """Return the `Line` of a text whose markup is known; `escaped`: whether its result is HTML or XML."""
+        split = self._splitting(decode, False, None)
+        pieces = whole_slots(split(text.text, name), text)
+        notes = [f"{name}: {note}" for note in text.notes] + pieces.notes
+        line = MarkedLine(text, pieces, self.protection, escaped)
+        return Line(Pieces(line.texts, pieces.gaps, notes), line)
+
+    def _read(self, split: Callable[[str, str], Pieces], form: str, line: str, name: str) -> Line:
+        text = marked(line, form, self.protection)
+        if text.plain:
+            return Line(split(line, name))
+        if text.wordless:
+            return Line(unchanged(line))
+        pieces = whole_slots(split(text.text, name), text)
+        result = MarkedLine(text, pieces, self.protection)
+        notes = [f"{name}: {note}" for note in text.notes] + pieces.notes
+        return Line(Pieces(result.texts, pieces.gaps, notes), result)
+
+    def _splitting(self, decode: DecodeConfig, prefixed: bool, warn: Warn | None) -> Callable[[str, str], Pieces]:
+        """Return a function from a line and its name to its pieces."""
+        reason = "each line has several results" if decode.n_best > 1 else "there are prefixes" if prefixed else ""
+        if decode.split == "always" and reason:
+            raise InputError(f"split = 'always' cannot be used, since {reason}.")
+        if decode.split == "never" or (decode.split == "auto" and not self.splitter.by_default):
+            return _whole
+        if not reason:
+            return self.splitter
+
+        def not_split(line: str, name: str) -> Pieces:
+            if warn and len(sentences_of(line, self.splitter.language)) > 1:
+                warn(f"{name} has several sentences, which are translated as one, since {reason}.")
+            return _whole(line, name)
+
+        return not_split
+
+
+def token_counter(tokenizer: Tokenizer) -> Callable[[Sequence[str]], list[int]]:
+    """Return a function from texts to their numbers of tokens."""
+    return lambda texts: [len(ids) for ids in tokenizer.encode_batch(texts)]
+
+
+def unchanged(line: str) -> Pieces:
+    """Return the pieces of a line in which nothing is to be translated."""
+    return Pieces([""], [], [], lambda _: line)
+
+
+def _whole(line: str, name: str = "") -> Pieces:
+    """Return a line as its only piece."""
+    return Pieces([line], [], [])

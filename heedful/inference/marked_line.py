@@ -1,0 +1,135 @@
+"""A line with markup: the sentences that a model reads, and its translation with the markup in place."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from heedful.config.protected import SLOTS, Protection
+from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped
+from heedful.data.markup.placing import Found, Place, Sentence, Word, place_spans, place_tags, words_of
+from heedful.data.sentences import Pieces, gap_after
+from heedful.inference.aligner import AlignedText
+
+
+@dataclass
+class MarkedLine:
+    """A line whose markup is taken out and put back.
+
+    Args:
+        marked: the line.
+        pieces: its sentences.
+        protection: finds protected spans; its `numbered_kinds` are read as numbered tokens.
+        escaped: whether the result is HTML or XML, so that what a model writes is escaped.
+    """
+
+    marked: MarkedText
+    pieces: Pieces
+    protection: Protection
+    escaped: bool = False
+
+    def __post_init__(self) -> None:
+        self.sentences: list[Sentence] = []
+        position = 0
+        for text in self.pieces.texts:
+            start = self.marked.text.index(text, position) if text else position
+            position = start + len(text)
+            self.sentences.append(self._sentence(text, start))
+
+    def _sentence(self, text: str, start: int) -> Sentence:
+        """Return a sentence with its protected spans; those of the numbered kinds are replaced by tokens."""
+        end, read, position, number = start + len(text), "", 0, 0
+        places: list[Place] = []
+        for slot in self.marked.slots:
+            if slot.start < start or slot.end > end:
+                continue
+            read += text[position : slot.start - start]
+            position = slot.end - start
+            shown = self._shown(slot, number)
+            number += shown in SLOTS
+            source = shown if shown in SLOTS else self.marked.text[slot.start : slot.end]
+            places.append(Place(len(read), len(read) + len(source), shown, slot.result, slot.kind))
+            read += source
+        return Sentence(read + text[position:], places, start, self.protection)
+
+    def _shown(self, slot: Slot, number: int) -> str:
+        """Return what the model should write for a span; `number`: of numbered ones before it in its sentence."""
+        kinds = self.protection.numbered_kinds
+        if number < len(SLOTS) and (slot.kind in kinds or (kinds and slot.kind in ("tag", "code", "slot"))):
+            return SLOTS[number]
+        return slot.result if slot.kind == "term" else self.marked.text[slot.start : slot.end]
+
+    @property
+    def texts(self) -> list[str]:
+        """The sentences that a model reads."""
+        return [sentence.source for sentence in self.sentences]
+
+    def to_align(self, translations: Sequence[str]) -> list[tuple[AlignedText, AlignedText]]:
+        """Return the pairs of sentences whose alignment `restored` needs: all, or none of the line."""
+        found = [one.found(text) for one, text in zip(self.sentences, translations, strict=True)]
+        if not self.marked.tags and not any(one.missing for one in found):
+            return []
+        return [
+            (AlignedText(sentence.source, sentence.source_words), AlignedText(text, _words(text, one)))
+            for sentence, text, one in zip(self.sentences, translations, found, strict=True)
+        ]
+
+    def restored(self, translations: Sequence[str], alignments: Sequence[np.ndarray]) -> str:
+        """Return the translation of the line.
+
+        Args:
+            translations: of the sentences.
+            alignments: of the pairs of `to_align`.
+        """
+        escape: Callable[[str], str] = html_escaped if self.escaped else str
+        words = [word for sentence in self.sentences for word in self._source_words(sentence)]
+        written, first = [], 0
+        for index, (sentence, text) in enumerate(zip(self.sentences, translations, strict=True)):
+            found = sentence.found(text)
+            alignment = alignments[index] if len(alignments) else None
+            part = place_spans(sentence, text, found, _words(text, found), alignment, escape)
+            for one in part:
+                row = np.zeros(len(words))
+                row[first : first + len(one.row)] = one.row
+                one.row = row
+            if index and part:
+                last = written[-1].text if written else ""
+                part[0].gap = escape(gap_after(last, self.pieces.gaps[index - 1]))
+            elif part:
+                part[0].gap = ""
+            written += part
+            first += len(sentence.source_words)
+        return place_tags(written, words, self.marked.tags)
+
+    def _source_words(self, sentence: Sentence) -> list[Word]:
+        """Return the words of a sentence, at their places in the whole line."""
+        shift, places, words = sentence.offset, {place.start: place for place in sentence.places}, []
+        slots = iter([slot for slot in self.marked.slots if slot.start >= sentence.offset])
+        for word in sentence.source_words:
+            if word.start in places and (place := places[word.start]).end == word.end:
+                slot = next(slots)
+                words.append(Word(slot.start, slot.end))
+                shift = slot.end - place.end
+            else:
+                words.append(Word(word.start + shift, word.end + shift))
+        return words
+
+
+def _words(text: str, found: Found) -> list[Word]:
+    return words_of(text, [(start, end) for start, end, _ in found.ranges])
+
+
+def whole_slots(pieces: Pieces, marked: MarkedText) -> Pieces:
+    """Return pieces of a text that are joined where their border lies within a protected span."""
+    texts: list[str] = []
+    gaps: list[str] = []
+    position = 0
+    for text, gap in zip(pieces.texts, ["", *pieces.gaps], strict=True):
+        start = marked.text.index(text, position) if text else position
+        if texts and any(slot.start < start < slot.end or slot.start < position < slot.end for slot in marked.slots):
+            texts[-1] += gap + text
+        else:
+            gaps += [gap] if texts else []
+            texts.append(text)
+        position = start + len(text)
+    return Pieces(texts, gaps, pieces.notes)

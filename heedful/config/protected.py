@@ -13,9 +13,8 @@ KINDS = {
     "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "code": r"`[^`\n]+`",
     "braces": r"\{\{[^{}\n]*\}\}|[$%#]?\{[^{}\s]{0,60}\}",
-    # Not after a number, where "%" is a percent sign ("100 %ige").
-    "printf": r"(?<!\d)(?<!\d[ \u00a0])%(?:\d+\$)?(?:\(\w+\))?[-+#0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?"
-    r"(?:hh|h|ll|l|L|z|j|t|q|I64|I32)?[A-Za-z@](?<!%[()])|%%",
+    "printf": r"%(?:\d+\$)?(?:\(\w+\))?[-+#0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|z|j|t|q|I64|I32)?[A-Za-z@]"
+    r"|%L?\d{1,2}(?!\w)|%%",
     "variable": r"\$[A-Za-z_]\w*",
     "entity": r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});",
     "number": rf"(?<![\w.,])\d+(?:[.,]\d+)*[ \u00a0\u202f]?(?:{_UNITS})(?!\w)",
@@ -24,6 +23,7 @@ LENIENT = "number"  # the kind of which a translation may have more, since a mod
 ALL = "all"  # names all kinds
 SLOTS = tuple(f"\u27e6{number}\u27e7" for number in range(1, 10))  # tokens that stand for the spans of a sentence
 _SLOT = re.compile("\u27e6[1-9]\u27e7")
+_PERCENT = re.compile("\\d[ \u00a0\u202f]?\\Z")  # what makes "%" a percent sign, as in "100 %ige"
 _SENTENCE = "This is a sentence of several plain words."
 
 
@@ -42,6 +42,10 @@ class Protection:
         patterns: what the model was trained to carry as numbered tokens: names of `KINDS`, `all`, or regular
             expressions.
 
+    Attributes:
+        numbered_kinds: the kinds of those spans.
+        fingerprint: a text that differs where spans may differ.
+
     Raises:
         InputError: a pattern does not compile, or matches an empty or an ordinary text.
     """
@@ -51,6 +55,7 @@ class Protection:
         numbered = set(KINDS) if ALL in patterns else KINDS.keys() & set(patterns)
         self.numbered_kinds = numbered | ({"own"} if own else set())
         parts = [("own", checked(text)) for text in own] + list(KINDS.items())
+        self.fingerprint = repr((sorted(self.numbered_kinds), parts))
         self._kinds = [kind for kind, _ in parts]
         # Each part is searched by itself, so that a pattern may have groups and flags of its own.
         self._parts = [re.compile(pattern) for _, pattern in parts]
@@ -65,7 +70,8 @@ class Protection:
             found += [Span(*match.span(), kind) for match in part.finditer(text) if match.group()]
         spans: list[Span] = []
         for span in sorted(found, key=lambda span: (span.start, -span.end)):
-            if not spans or span.start >= spans[-1].end:
+            end = spans[-1].end if spans else 0
+            if span.start >= end and not (span.kind == "printf" and _PERCENT.search(text, end, span.start)):
                 spans.append(span)
         return spans
 

@@ -25,9 +25,11 @@ from heedful.tasks.translation_data import (
     corpora,
     examples_of,
     fresh_puzzles,
+    protected,
     scored_pairs,
     train_tokenizers,
     with_share_of_several,
+    with_slots,
 )
 from heedful.tasks.translation_scores import bleu_tokenizer_of, fitting_selection, translate_and_score
 
@@ -113,7 +115,8 @@ class Translate(Task):
                 f"data.corpus = {config.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
                 "data.corpus = 'files' to take those."
             )
-        config = with_share_of_several(self.plan_updates(config, config), corpus)
+        config = with_slots(with_share_of_several(self.plan_updates(config, config), corpus))
+        corpus = protected(config, corpus, noise=True)
         if config.train.select_by is None:
             select_by = fitting_selection(config, corpora["valid"])
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, select_by=select_by))
@@ -132,7 +135,8 @@ class Translate(Task):
         tokenizers = run.source_tokenizer, run.target_tokenizer
         if run.config.data.fresh:
             return fresh_puzzles(run.config, *tokenizers)
-        pairs = encode(corpora["train"], *tokenizers, run.config.data.max_tokens, encoded_folder())
+        corpus = protected(run.config, corpora["train"], noise=True)
+        pairs = encode(corpus, *tokenizers, run.config.data.max_tokens, encoded_folder())
         report(f"training text: {pairs.filtered}")
         return examples_of(run.config, pairs)
 

@@ -11,12 +11,14 @@ import numpy as np
 
 from heedful.config import Config
 from heedful.config.languages import languages_of
+from heedful.config.protected import SLOTS, protection_of
 from heedful.core.errors import InputError
 from heedful.data.batches import BatchPlan
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import EncodedPairs, encode
 from heedful.data.examples import PackedPairs, PlannedExamples, TranslationExamples
 from heedful.data.fresh import FreshPairs
+from heedful.data.markup.protected_pairs import protected_corpus
 from heedful.data.packing import pack
 from heedful.data.phrasebook import phrasebook
 from heedful.data.puzzles import draw_reverse_pairs, reverse_pairs
@@ -55,6 +57,19 @@ def corpora(config: Config) -> dict[str, Corpus]:
         raise InputError("data.train and data.valid must name text files (or choose a built-in data.corpus).")
     paths = {"train": data.train, "valid": data.valid} | ({"test": data.test} if data.test else {})
     return {part: Corpus.from_files(files, data.origin) for part, files in paths.items()}
+
+
+def protected(config: Config, corpus: Corpus, noise: bool = False) -> Corpus:
+    """Return a corpus as a model reads it, with numbered tokens for its protected spans; see `protected_corpus`."""
+    return protected_corpus(corpus, protection_of(config.data.protected), noise)
+
+
+def with_slots(config: Config) -> Config:
+    """Return a config whose vocabularies have the numbered tokens, if spans are protected."""
+    tokens = config.tokenizer.new_tokens
+    if not config.data.protected or SLOTS[0] in tokens:
+        return config
+    return dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, new_tokens=(*tokens, *SLOTS)))
 
 
 def with_share_of_several(config: Config, corpus: Corpus) -> Config:
@@ -122,6 +137,7 @@ def plan_batches(config: Config, lengths: Sequence[np.ndarray]) -> BatchPlan:
 
 def scored_pairs(run: "Run", corpus: Corpus, cache: Path | None = None) -> TranslationExamples:
     """Return, as examples to score, those pairs of a corpus that fit a run's model, in batches of few shapes."""
+    corpus = protected(run.config, corpus)
     pairs = encode(corpus, run.source_tokenizer, run.target_tokenizer, run.config.model.max_length, cache)
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
     batch_tokens = min(int(run.config.data.batch_tokens), SCORED_TOKENS)

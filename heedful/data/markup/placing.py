@@ -186,7 +186,7 @@ def _insert(written: list[_Written], place: Place, index: int, sentence: Sentenc
         written[start:stop] = [_Written(place.result, written[start].gap, row)]
         return
     start = _beside([one.row for one in written], index)
-    before, after = sentence.source[place.start - 1 : place.start], sentence.source[place.end : place.end + 1]
+    before = sentence.source[place.start - 1 : place.start]
     gap = " " if start and (before.isspace() or written[start - 1].text[-1:].isalnum()) else ""
     follower = written[start] if start < len(written) else None
     if follower and not follower.gap and follower.text[:1].isalnum():

@@ -34,14 +34,11 @@ def ctranslate2_translator(
     decode = decode or run.config.decode
     max_length = run.config.model.max_length
     tokenizers = run.source_tokenizer, run.target_tokenizer
-    return LineTranslator(
-        new_decoder,
-        *tokenizers,
-        decode,
-        max_length,
-        lambda: Aligner.of_run(run, run.load_model()),
-        LineReader.of_run(run),
-    )
+
+    def new_aligner():
+        return Aligner.of_run(run, run.load_model())
+
+    return LineTranslator(new_decoder, *tokenizers, decode, max_length, new_aligner, LineReader.of_run(run))
 
 
 def ctranslate2() -> Any:

@@ -15,6 +15,7 @@ GROUPS = (
     )),
     ("use", (
         ("translate", "translate lines: one line out for each line in"),
+        ("align", "link the words of translations with those of their sources, in Pharaoh format"),
         ("generate", "continue prompts with a language model"),
         ("fill", "predict the token at each [MASK] of a text"),
         ("classify", "write a class for each line"),

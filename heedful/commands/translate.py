@@ -50,9 +50,12 @@ def run(options: argparse.Namespace) -> int:
     from heedful import backend
     from heedful.commands import terminal
     from heedful.core.progress import progress_bar
+    from heedful.data.document_formats import is_document
     from heedful.data.text_files import one_line
     from heedful.runs.run import Run
 
+    if any(is_document(path) for path in options.files):
+        return translate_document(options)
     if options.out or options.share or options.gather:
         return translate_file(options)
     if options.field is not None or options.into is not None:
@@ -86,6 +89,47 @@ def share(text: str) -> Any:
         return Share.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def translate_document(options: argparse.Namespace) -> int:
+    """Translate a document, such as a page of HTML."""
+    from heedful import backend
+    from heedful.commands import terminal
+    from heedful.core.output import is_replaceable, require_no_folder, write_output
+    from heedful.core.progress import progress_bar
+    from heedful.data.corpus import resolve
+    from heedful.data.document_formats import read_document
+    from heedful.inference.line_reader import protection_of_run
+    from heedful.runs.run import Run
+
+    if not options.out or len(options.files) != 1:
+        raise InputError("A document is translated alone, into a file: give --out.")
+    if given := [name for name in ("scores", "prefixes", "field", "into", "share", "gather") if getattr(options, name)]:
+        raise InputError(f"--{given[0]} is for lines: leave it out for a document.")
+    require_no_folder(options.out)
+    path = resolve(options.files[0])
+    if not path.is_file():
+        raise InputError(f"{options.files[0]} does not exist.")
+    if is_replaceable(options.out) and options.out.resolve() == path.resolve():
+        raise InputError(f"{options.out} is the input file: choose another name for the translations.")
+    runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
+    runs[0].with_adapter(options.adapter)
+    decode = settings.given_options(runs[0].config, "decode", options)
+    if decode.n_best > 1:
+        raise InputError("A document has one translation: leave out --n-best.")
+    document = read_document(path.read_bytes(), str(options.files[0]), protection_of_run(runs[0]))
+    backend.keep_compilations()
+    translator = _translator(options.engine, runs, decode)
+    results = []
+    with progress_bar() as bar:
+        shown = bar.add_task("texts", total=len(document.texts))
+        for text in translator.translate_texts(document, f"{options.files[0]}, text", terminal.warn):
+            results.append(text)
+            bar.advance(shown)
+    content = document.written(results)
+    write_output(options.out, content)
+    terminal.report_written(options.out, f"{options.out}: {counted(len(results), 'text')}")
+    return 0
 
 
 def translate_file(options: argparse.Namespace) -> int:

@@ -136,7 +136,7 @@ class Aligner:
         Each target word has the source word that it attends to most; a word that attends to none has no link.
         """
         texts = [(AlignedText.of(source), AlignedText.of(target)) for source, target in pairs]
-        return [_links(matrix) for matrix in self(texts)]
+        return [links_of(matrix) for matrix in self(texts)]
 
     def every_head(self, pairs: Sequence[tuple[AlignedText, AlignedText]]) -> list[np.ndarray]:
         """Return for each pair the attention of all heads between words: (2, L, N, T, S), written and read."""
@@ -210,7 +210,7 @@ def best_heads(every: Sequence[np.ndarray], links: Sequence[Links]) -> Alignment
     """
 
     def agreement(shift: int, chosen: Sequence[tuple[int, int]]) -> float:
-        found = [_links(sum(weights[(shift, *one)] for one in chosen)) for weights in every]
+        found = [links_of(sum(weights[(shift, *one)] for one in chosen)) for weights in every]
         right = sum(len(one & other) for one, other in zip(found, links, strict=True))
         return 2 * right / max(1, sum(map(len, found)) + sum(map(len, links)))
 
@@ -234,7 +234,8 @@ def _texts(corpus, count):
     return [(AlignedText.of(pair[0]), AlignedText.of(pair[1])) for pair in pairs if pair[0] and pair[1]]
 
 
-def _links(matrix):
+def links_of(matrix: np.ndarray) -> Links:
+    """Return the links (source, target) of an alignment (T, S): each target word with its strongest source word."""
     best = matrix.argmax(axis=1) if matrix.size else []
     return {(int(source), target) for target, source in enumerate(best) if matrix[target, source] > 0}
 

@@ -56,7 +56,7 @@ class LineReader:
         by_default = (data.several_sentences or 0.0) < PARAGRAPHS
         counter = token_counter(run.source_tokenizer)
         splitter = SentenceSplitter(languages_of(run.config)[0], counter, max_tokens, by_default)
-        return cls(splitter, protection_of(data.protected))
+        return cls(splitter, protection_of_run(run))
 
     def reading(
         self, decode: DecodeConfig, prefixed: bool = False, warn: Warn | None = None
@@ -80,9 +80,8 @@ class LineReader:
         """Return the `Line` of a text whose markup is known; `escaped`: whether its result is HTML or XML."""
         split = self._splitting(decode, False, None)
         pieces = whole_slots(split(text.text, name), text)
-        notes = [f"{name}: {note}" for note in text.notes] + pieces.notes
         line = MarkedLine(text, pieces, self.protection, escaped)
-        return Line(Pieces(line.texts, pieces.gaps, notes), line)
+        return Line(pieces._replace(texts=line.texts), line)
 
     def _read(self, split: Callable[[str, str], Pieces], form: str, line: str, name: str) -> Line:
         text = marked(line, form, self.protection)
@@ -111,6 +110,11 @@ class LineReader:
             return _whole(line, name)
 
         return not_split
+
+
+def protection_of_run(run: Run) -> Protection:
+    """Return what finds the protected spans in text for the model of a run."""
+    return protection_of(run.config.data.protected)
 
 
 def token_counter(tokenizer: Tokenizer) -> Callable[[Sequence[str]], list[int]]:

@@ -10,6 +10,7 @@ from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.line_stream import line_batches
 from heedful.core.validation import require_texts
+from heedful.data.document_formats.document import Document
 from heedful.data.normalization import is_blank
 from heedful.data.sentences import Pieces, pieces_of_text
 from heedful.data.tokenizer import Tokenizer
@@ -116,6 +117,43 @@ class LineTranslator(Predictor):
             first += len(window)
         if given and warn and next(prefixes, None) is not None:
             warn(f"there are more prefixes than lines ({first - began}).")
+
+    def translate_texts(
+        self, document: Document, name: str = "text", warn: Warn | None = None, **options: Any
+    ) -> Iterator[str]:
+        """Yield the translation of each text of a document, from which `document.written` makes its content.
+
+        Args:
+            document: see `read_document`.
+            name: of the texts, in warnings.
+            warn, options: see `translate`.
+        """
+        warn_of_cut_texts(document.notes, warn)
+        search = self.search_with(**{"n_best": 1} | options)
+        size = BATCHES_AHEAD * search.decode.batch_size
+        for first in range(0, len(document.texts), size):
+            lines = [
+                self.reader.read_marked(text, search.decode, f"{name} {number}", document.escaped)
+                for number, text in enumerate(document.texts[first : first + size], start=first + 1)
+            ]
+            for candidates in self._translate_window(search, lines, [""] * len(lines), first + 1, warn):
+                yield candidates[0].text
+
+    def pieces_of_document(self, document: Document) -> Pieces:
+        """Return the pieces of all texts of a document; joined, they are its content as text."""
+        decode = dataclasses.replace(self.decode, n_best=1)
+        lines = [
+            self.joinable(self.reader.read_marked(text, decode, f"text {number}", document.escaped))
+            for number, text in enumerate(document.texts, start=1)
+        ]
+
+        def joined(results: list[str]) -> str:
+            written = iter(results)
+            return document.written([line.join(itertools.islice(written, len(line.texts))) for line in lines]).decode()
+
+        texts = [text for line in lines for text in line.texts]
+        notes = [*document.notes, *(note for line in lines for note in line.notes)]
+        return Pieces(texts, [""] * max(0, len(texts) - 1), notes, joined)
 
     def decode_ids(self, sources: list[list[int]], **options: Any) -> list[list[int]]:
         """Translate lists of source ids, without end tokens, to lists of target ids."""

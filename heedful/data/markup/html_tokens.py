@@ -7,7 +7,7 @@ from typing import NamedTuple
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 INLINE = frozenset(
     "a abbr acronym b bdi bdo big br cite code data del dfn em font i img input ins kbd label mark q rp rt ruby s samp "
-    "small span strike strong sub sup svg time tt u var wbr math button output".split()
+    "small span strike strong sub sup time tt u var wbr math button output".split()
 )
 # Elements whose content is no text.
 OPAQUE = frozenset("code kbd math pre samp script style svg template textarea tt var".split())

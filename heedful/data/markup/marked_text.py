@@ -15,6 +15,9 @@ _MARKDOWN = re.compile(
 )
 
 
+STAND_IN, OBJECT = 24, "\ufffc"  # characters that stand for a hidden element; what stands for one without text
+
+
 class Tag(NamedTuple):
     """A pair of tags around the characters `start` to `end` of a text, or one that stands alone there.
 
@@ -134,7 +137,9 @@ READERS: dict[str, Callable[[str], list[Token]]] = {
 }  # fmt: skip
 
 
-def marked(text: str, form: str, protection: Protection, hidden: Sequence[str] = ()) -> MarkedText:
+def marked(
+    text: str, form: str, protection: Protection, hidden: Sequence[str] = (), codes: Sequence[str] = ()
+) -> MarkedText:
     """Return a text without its markup.
 
     >>> marked("A <b>red</b> %s.", "tags", Protection()).text
@@ -146,24 +151,26 @@ def marked(text: str, form: str, protection: Protection, hidden: Sequence[str] =
             code.
         protection: finds protected spans.
         hidden: names of more elements whose content is not translated.
+        codes: names of elements whose content is no text either.
     """
     if form == "tags" and "<" not in text and "{/" not in text:
         return MarkedText(text, [], _slots(text, 0, protection, str), [])
-    return _Reading(form in ("html", "xml"), protection, hidden).read(READERS[form](text))
+    return _Reading(form in ("html", "xml"), protection, hidden, codes).read(READERS[form](text))
 
 
 class _Reading:
     """Joins the text of tokens, and notes where tags and protected spans are."""
 
-    def __init__(self, escaped: bool, protection: Protection, hidden: Sequence[str]):
-        self.escaped, self.protection, self.hidden = escaped, protection, {name.lower() for name in hidden}
+    def __init__(self, escaped: bool, protection: Protection, hidden: Sequence[str], codes: Sequence[str]):
+        self.escaped, self.protection = escaped, protection
+        self.hidden, self.codes = {name.lower() for name in (*hidden, *codes)}, set(codes)
         self.text = ""
         self.tags: list[Tag] = []
         self.slots: list[Slot] = []
         self.notes: list[str] = []
 
     def read(self, tokens: Sequence[Token]) -> MarkedText:
-        partner = _partners(tokens)
+        partner = partners(tokens)
         begun: dict[int, int] = {}  # start of the content of opening tags
         index = 0
         while index < len(tokens):
@@ -177,7 +184,7 @@ class _Reading:
             elif token.kind == "open":
                 last = partner[index]
                 if self._is_hidden(token):
-                    self._add_slot("".join(one.raw for one in tokens[index : last + 1]), "code")
+                    self._add_hidden(tokens, index, last)
                     index = last
                 else:
                     begun[index] = len(self.text)
@@ -198,20 +205,34 @@ class _Reading:
         self.slots += _slots(text, len(self.text), self.protection, written)
         self.text += text
 
-    def _add_alone(self, tokens: Sequence[Token], index: int) -> None:
-        following = next((one.raw for one in tokens[index + 1 :] if one.kind == "text"), " ")
+    def _add_alone(self, tokens: Sequence[Token], index: int, last: int | None = None) -> None:
+        last = index if last is None else last
+        following = next((one.raw for one in tokens[last + 1 :] if one.kind == "text"), " ")
         spaces = not self.text or self.text[-1].isspace(), not following or following[0].isspace()
         if not any(spaces):
             self.text += " "  # else the words beside it would become one
-        self.tags.append(Tag(len(self.text), len(self.text), tokens[index].raw, "", spaces))
+        raw = "".join(one.raw for one in tokens[index : last + 1])
+        self.tags.append(Tag(len(self.text), len(self.text), raw, "", spaces))
+
+    def _add_hidden(self, tokens: Sequence[Token], first: int, last: int) -> None:
+        """Add an element whose content is not translated; a model reads the beginning of its text in its place."""
+        raw = "".join(one.raw for one in tokens[first : last + 1])
+        shown = "".join(html.unescape(one.raw) for one in tokens[first:last] if one.kind == "text").strip()[:STAND_IN]
+        if shown and tokens[first].name not in self.codes:
+            self._add_slot(raw, "code", shown)
+        elif self.protection.numbered_kinds:
+            self._add_slot(raw, "code", OBJECT)
+        else:
+            self._add_alone(tokens, first, last)
 
     def _add_unpaired(self, token: Token) -> None:
         self.notes.append(f"{token.raw[:40]} has no counterpart: it is kept as text.")
         self._add_slot(token.raw, "tag")
 
-    def _add_slot(self, raw: str, kind: str) -> None:
-        self.slots.append(Slot(len(self.text), len(self.text) + len(raw), raw, kind))
-        self.text += raw
+    def _add_slot(self, raw: str, kind: str, shown: str = "") -> None:
+        shown = shown or raw
+        self.slots.append(Slot(len(self.text), len(self.text) + len(shown), raw, kind))
+        self.text += shown
 
 
 def _slots(text: str, offset: int, protection: Protection, written: Callable[[str], str]) -> list[Slot]:
@@ -221,7 +242,7 @@ def _slots(text: str, offset: int, protection: Protection, written: Callable[[st
     ]
 
 
-def _partners(tokens: Sequence[Token]) -> dict[int, int]:
+def partners(tokens: Sequence[Token]) -> dict[int, int]:
     """Return the index of the counterpart of each paired tag."""
     partner: dict[int, int] = {}
     opened: list[int] = []

@@ -91,7 +91,7 @@ class Sentence:
                 used[index] = place
                 continue
             taken = [span[:2] for span in ranges] + [spans[i][:2] for i in used]
-            start = _free_match(translation, place.shown, taken, place.kind == "term")
+            start = _free_match(translation, place.shown, taken, ignore_case=place.kind == "term")
             if start is None:
                 missing.append(place)
             else:
@@ -118,15 +118,16 @@ class Found(NamedTuple):
     missing: list[Place]
 
 
-def _free_match(text: str, shown: str, taken: Sequence[tuple[int, int]], whole_word: bool) -> int | None:
-    """Return where `shown` stands in a text outside of `taken`; None if nowhere."""
-    searched, wanted = (text.lower(), shown.lower()) if whole_word else (text, shown)
+def _free_match(text: str, shown: str, taken: Sequence[tuple[int, int]], ignore_case: bool) -> int | None:
+    """Return where `shown` stands in a text outside of `taken`, not within a word; None if nowhere."""
+    searched, wanted = (text.lower(), shown.lower()) if ignore_case else (text, shown)
     start = searched.find(wanted)
     while start >= 0:
         end = start + len(shown)
         clear = all(end <= first or start >= last for first, last in taken)
-        beside = text[start - 1 : start].isalnum() if start else False
-        if clear and not (whole_word and beside):
+        within = shown[0].isalnum() and text[:start][-1:].isalnum()
+        within |= shown[-1].isalnum() and text[end : end + 1].isalnum() and not ignore_case
+        if clear and not within:
             return start
         start = searched.find(wanted, start + 1)
     return None

@@ -1,0 +1,147 @@
+"""Word files: the text of each paragraph is translated; the formatting of its words goes where the words go."""
+
+import io
+import re
+import zipfile
+from typing import NamedTuple
+from xml.sax.saxutils import unescape
+
+from heedful.config.protected import Protection
+from heedful.core.errors import InputError
+from heedful.data.document_formats.document import Document
+from heedful.data.document_formats.xml_events import xml_events
+from heedful.data.markup.marked_text import MarkedText, Slot, Tag, html_escaped
+
+_PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
+MAX_SIZE, MAX_RATIO = 200_000_000, 200  # bytes of the parts that are read; of unpacked by packed size
+_OPEN, _CLOSE, _END = "\ue000", "\ue001", "\ue002"  # around the number of a run; at its end
+
+
+class Text(NamedTuple):
+    """A text element of a paragraph: the bytes of its element and its content, and the format of its run."""
+
+    start: int
+    end: int
+    content: str
+    format: bytes
+
+
+def read(content: bytes, name: str, protection: Protection) -> Document:
+    """Read a Word file.
+
+    Raises:
+        InputError: it is not a Word file, is damaged, or is much larger unpacked than packed.
+    """
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(content))
+        infos = archive.infolist()
+        read_parts = [info for info in infos if _PARTS.fullmatch(info.filename)]
+        size = sum(info.file_size for info in read_parts)
+        if size > MAX_SIZE or any(one.file_size > 1 << 20 and one.file_size > MAX_RATIO * max(1, one.compress_size)
+                                  for one in infos):  # fmt: skip
+            raise InputError(f"{name} unpacks to far more than its size: it is refused.")
+        files = {info.filename: archive.read(info) for info in infos}
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise InputError(f"{name} is not a Word file: {error}.") from error
+    if "word/document.xml" not in files:
+        raise InputError(f"{name} is not a Word file: it has no word/document.xml.")
+    texts: list[MarkedText] = []
+    paragraphs: list[tuple[str, list[list[Text]]]] = []
+    for info in read_parts:
+        for paragraph in _paragraphs(files[info.filename], f"{name}, {info.filename}"):
+            groups = _grouped(paragraph)
+            text = _marked(groups, protection)
+            if not text.wordless:
+                texts.append(text)
+                paragraphs.append((info.filename, groups))
+
+    def written(results) -> bytes:
+        changes: dict[str, list[tuple[int, int, str]]] = {}
+        for (part, groups), result in zip(paragraphs, results, strict=True):
+            changes.setdefault(part, []).extend(_changes(groups, result))
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as target:
+            for info in infos:
+                new = _changed(files[info.filename], changes.get(info.filename, []))
+                target.writestr(zipfile.ZipInfo(info.filename, info.date_time), new, compress_type=info.compress_type)
+        return packed.getvalue()
+
+    return Document(texts, written)
+
+
+def _paragraphs(content, name):
+    """Yield the texts of each paragraph; a paragraph within another, as in a text box, comes first."""
+    open_paragraphs: list[list[Text]] = []
+    stack: list[tuple[str, int, int]] = []
+    formats: list[bytes] = []
+    for event in xml_events(content, name):
+        if event.opens:
+            stack.append((event.name, event.start, event.end))
+            if event.name == "p":
+                open_paragraphs.append([])
+            elif event.name == "r":
+                formats.append(b"")
+            continue
+        tag, start, end = stack.pop()
+        parent = stack[-1][0] if stack else ""
+        if tag == "rPr" and parent == "r":
+            formats[-1] = content[start : event.end]
+        elif tag == "r":
+            formats.pop()
+        elif tag == "t" and parent == "r" and open_paragraphs:
+            raw = content[end : max(end, event.start)].decode()
+            open_paragraphs[-1].append(Text(start, event.end, unescape(raw), formats[-1]))
+        elif tag in ("tab", "br", "drawing", "fldChar", "instrText") and parent == "r" and open_paragraphs:
+            yield open_paragraphs[-1]  # what stands before it is a text of its own
+            open_paragraphs[-1] = []
+        elif tag == "p":
+            yield open_paragraphs.pop()
+
+
+def _grouped(texts):
+    """Return texts in groups of the same format."""
+    groups: list[list[Text]] = []
+    for text in texts:
+        if groups and groups[-1][-1].format == text.format:
+            groups[-1].append(text)
+        else:
+            groups.append([text])
+    return groups
+
+
+def _marked(groups, protection):
+    """Return the text of a paragraph; each group is a pair of tags that names it."""
+    text, tags = "", []
+    for number, group in enumerate(groups):
+        start = len(text)
+        text += "".join(one.content for one in group)
+        if len(groups) > 1:
+            tags.append(Tag(start, len(text), f"{_OPEN}{number}{_CLOSE}", _END))
+    slots = [Slot(span.start, span.end, text[span.start : span.end], span.kind) for span in protection.spans(text)]
+    return MarkedText(text, tags, slots, [])
+
+
+def _changes(groups, result):
+    """Yield the start, end and new element of each text of a paragraph."""
+    shares = [""] * len(groups)
+    if len(groups) == 1:
+        shares[0] = result
+    current = 0
+    for piece in re.split(f"({_OPEN}\\d+{_CLOSE}|{_END})", result) if len(groups) > 1 else ():
+        if piece.startswith(_OPEN):
+            current = int(piece[1:-1])
+        elif piece != _END:
+            shares[current] += piece
+    for group, share in zip(groups, shares, strict=True):
+        for index, text in enumerate(group):
+            content = html_escaped(share) if index == 0 else ""
+            yield text.start, text.end, f'<w:t xml:space="preserve">{content}</w:t>'
+
+
+def _changed(content, changes):
+    """Return the content of a part with new elements."""
+    parts, position = [], 0
+    for start, end, new in sorted(changes):
+        parts += [content[position:start], new.encode()]
+        position = end
+    return b"".join([*parts, content[position:]])

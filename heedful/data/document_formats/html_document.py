@@ -1,0 +1,110 @@
+"""HTML: text between tags of blocks is translated; tags within a block go where the words go."""
+
+from collections.abc import Sequence
+
+from heedful.config.protected import Protection
+from heedful.core.errors import InputError
+from heedful.data.document_formats import decoded
+from heedful.data.document_formats.document import Document, Replacements
+from heedful.data.markup.html_tokens import INLINE, OPAQUE, Token, html_tokens
+from heedful.data.markup.marked_text import MarkedText, marked, partners
+
+
+def read(content: bytes, name: str, protection: Protection) -> Document:
+    """Read an HTML file in UTF-8; raise `InputError` if it names another encoding."""
+    text = decoded(content, name)
+    replacements = html_replacements(text, protection)
+    notes = [f"{name}: {note}" for one in replacements.texts for note in one.notes]
+    return Document(replacements.texts, lambda results: replacements.written(results).encode(), True, notes)
+
+
+def html_replacements(
+    text: str, protection: Protection, hidden: Sequence[str] = (), inline: Sequence[str] | None = None
+) -> Replacements:
+    """Return the translated ranges of an HTML or XML text.
+
+    Args:
+        text: the text.
+        protection: finds protected spans.
+        hidden: names of more elements whose content is not translated.
+        inline: names of the elements that stand within sentences; None: those of HTML. A tag of another element ends a
+            text. Empty: all.
+    """
+    tokens = html_tokens(text)
+    partner = partners(tokens)
+    within = INLINE if inline is None else frozenset(inline)
+    opaque = {*OPAQUE, *hidden} if inline is None else set(hidden)
+    replacements = Replacements(text)
+
+    def read(raw: str) -> MarkedText:
+        return marked(raw, "html" if inline is None else "xml", protection, hidden)
+
+    starts = [0]
+    for token in tokens:
+        starts.append(starts[-1] + len(token.raw))
+    for first, last in _runs(tokens, partner, within, opaque, everything=inline is not None and not inline):
+        replacements.add(starts[first], starts[last], read)
+    return replacements
+
+
+def _runs(tokens: list[Token], partner: dict[int, int], within: frozenset[str], opaque: set[str], everything: bool):
+    """Yield the ranges of tokens that form one text each."""
+
+    def is_inline(token: Token) -> bool:
+        return token.kind == "text" or everything or (token.name in within and token.name != "br") or (
+            token.kind == "other" and token.raw.startswith("<!--"))  # fmt: skip
+
+    runs, first, index = [], 0, 0
+    while index < len(tokens):
+        token = tokens[index]
+        hidden = token.kind == "open" and index in partner and (token.name in opaque or token.hidden)
+        if is_inline(token) and not (hidden and token.name not in within):
+            index = partner[index] + 1 if hidden else index + 1
+            continue
+        runs.append((first, index))
+        index = partner[index] + 1 if hidden else index + 1
+        first = index
+    runs.append((first, len(tokens)))
+    for start, end in runs:
+        yield from _closed(tokens, partner, start, end)
+
+
+def _closed(tokens, partner, start, end):
+    """Yield the parts of a run between tags whose counterparts are outside of it, without tags at both ends."""
+    first = start
+    for index in range(start, end):
+        if tokens[index].kind in ("open", "close") and not start <= partner.get(index, -1) < end:
+            yield from _trimmed(tokens, partner, first, index)
+            first = index + 1
+    yield from _trimmed(tokens, partner, first, end)
+
+
+def _trimmed(tokens, partner, start, end):
+    """Yield a part without the tags around all of it, and the comments at its ends."""
+    changed = True
+    while changed and start < end:
+        changed = False
+        first, last = tokens[start], tokens[end - 1]
+        if not _has_text(first) and first.kind != "open":
+            start, changed = start + 1, True
+        elif not _has_text(last) and last.kind != "close":
+            end, changed = end - 1, True
+        elif first.kind == "open" and not any(map(_has_text, tokens[start : partner[start]])):
+            start, changed = partner[start] + 1, True
+        elif last.kind == "close" and not any(map(_has_text, tokens[partner[end - 1] : end])):
+            end, changed = partner[end - 1], True
+        elif first.kind == "open" and partner[start] == end - 1 and not (first.hidden or first.name in OPAQUE):
+            start, end, changed = start + 1, end - 1, True
+    if start < end:
+        yield start, end
+
+
+def _has_text(token):
+    return token.kind == "text" and bool(token.raw.strip())
+
+
+def require_utf8(text: str, name: str) -> None:
+    """Raise `InputError` if an XML text declares another encoding."""
+    head = text[:200].lower()
+    if head.startswith("<?xml") and "encoding=" in head and "utf-8" not in head:
+        raise InputError(f"{name} declares another encoding than UTF-8.")

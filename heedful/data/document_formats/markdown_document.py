@@ -1,0 +1,73 @@
+"""Markdown: paragraphs, headings, list items and cells of tables are translated; code and addresses are not."""
+
+import functools
+import re
+
+from heedful.config.protected import Protection
+from heedful.core.errors import InputError
+from heedful.data.document_formats import decoded
+from heedful.data.document_formats.document import Document, unwrapped
+from heedful.data.document_formats.html_document import html_replacements
+from heedful.data.markup.marked_text import MarkedText, marked
+
+_BREAK = re.compile(r"(?:  +|\\)\n")  # a line break within a paragraph
+
+
+def read(content: bytes, name: str, protection: Protection) -> Document:
+    """Read a Markdown file in UTF-8. A paragraph of several lines becomes one line."""
+    try:
+        from markdown_it import MarkdownIt
+    except ImportError as error:
+        raise InputError("Markdown needs markdown-it-py: pip install 'heedful[files]'.") from error
+    text = decoded(content, name)
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    front = re.match(r"---\n.*?\n---\n", text, re.DOTALL)
+    skipped = text[: front.end()].count("\n") if front else 0
+    body = "\n" * skipped + text[front.end() :] if front else text
+    ranges: list[tuple[int, int, MarkedText | None, bool]] = []
+    cursor = 0
+    reads = functools.partial(marked, form="markdown", protection=protection)
+    for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body.replace("\r\n", "\n")):
+        if not token.map:
+            continue
+        first, last = starts[token.map[0]], starts[min(token.map[1], len(starts) - 1)]
+        if token.type == "html_block":
+            inner = html_replacements(text[first:last], protection)
+            ranges += [(first + one.start, first + one.end, one.marked, True) for one in inner.ranges]
+            cursor = last
+        elif token.type == "inline":
+            cursor = max(cursor, first)
+            for part in _BREAK.split(token.content):
+                found = _located(text, part, cursor, last)
+                if found is None:  # what the parser has changed, such as escaped bars in a table
+                    continue
+                start, cursor = found
+                sentence = reads(unwrapped(part.strip()))
+                if not sentence.wordless:
+                    ranges.append((start, cursor, sentence, False))
+
+    def written(results) -> bytes:
+        parts, position = [], 0
+        for (start, end, _, _), result in zip(ranges, results, strict=True):
+            parts += [text[position:start], result]
+            position = end
+        return "".join([*parts, text[position:]]).encode()
+
+    notes = [f"{name}: {note}" for _, _, one, _ in ranges for note in (one.notes if one else [])]
+    return Document([one for _, _, one, _ in ranges if one], written, False, notes)
+
+
+def _located(text: str, content: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return where the lines of a paragraph stand in a text, with what precedes them in each line but the first."""
+    lines = [line.strip() for line in content.split("\n") if line.strip()]
+    if not lines:
+        return None
+    begin = position = text.find(lines[0], start, end)
+    for line in lines:
+        position = text.find(line, position, end)
+        if position < 0:
+            return None
+        position += len(line)
+    return begin, position

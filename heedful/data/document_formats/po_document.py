@@ -1,0 +1,91 @@
+"""PO files of gettext: entries without a translation are translated; fuzzy and translated ones stay as they are."""
+
+import re
+
+from heedful.config.protected import Protection
+from heedful.core.errors import InputError
+from heedful.data.document_formats.document import Document
+from heedful.data.markup.marked_text import MarkedText, marked
+
+_ENCODING = re.compile(rb'"Content-Type:[^"]*charset=([\w-]+)')
+
+
+def read(content: bytes, name: str, protection: Protection) -> Document:
+    """Read a PO file in the encoding that its header names.
+
+    Raises:
+        InputError: it is not a PO file; or a translation cannot be written in its encoding.
+    """
+    entries, text, encoding = parsed(content, name)
+    lines = text.splitlines(keepends=True)
+    texts: list[MarkedText] = []
+    # (first and last line, prefix, for each line of the text its index in `texts` or itself)
+    ranges: list[tuple[int, int, str, list[int | str]]] = []
+
+    def add(start: int, message: str) -> None:
+        end = start + 1
+        while end < len(lines) and lines[end].lstrip().startswith('"'):
+            end += 1
+        parts: list[int | str] = []
+        for line in re.split(r"(\n)", message):
+            sentence = marked(line.strip(), "tags", protection)
+            if sentence.wordless:
+                parts.append(line)
+                continue
+            spaces = len(line) - len(line.lstrip())
+            parts += [line[:spaces], len(texts), line[len(line.rstrip()) :]]
+            texts.append(sentence)
+        ranges.append((start, end, lines[start].split('"')[0].rstrip(), parts))
+
+    for entry in entries:
+        if entry.obsolete or entry.fuzzy or entry.translated() or not entry.msgid:
+            continue
+        start = entry.linenum - 1
+        while start < len(lines) and lines[start].strip():
+            if lines[start].startswith("msgstr"):
+                plural = re.match(r"msgstr\[([1-9])", lines[start])
+                add(start, entry.msgid_plural if plural else entry.msgid)
+            start += 1
+
+    def written(results) -> bytes:
+        parts, position = [], 0
+        for start, end, prefix, pieces in ranges:
+            message = "".join(results[one] if isinstance(one, int) else one for one in pieces)
+            line_end = "\r\n" if lines[start].endswith("\r\n") else "\n"
+            parts += lines[position:start]
+            parts.append(f'{prefix} "{_escaped(message)}"{line_end}')
+            position = end
+        try:
+            return "".join([*parts, *lines[position:]]).encode(encoding)
+        except UnicodeEncodeError as error:
+            letter = error.object[error.start]
+            raise InputError(f"{name} is in {encoding}, which has no {letter!r}: convert it with msgconv.") from error
+
+    notes = [f"{name}: {note}" for one in texts for note in one.notes]
+    return Document(texts, written, False, notes)
+
+
+def parsed(content: bytes, name: str):
+    """Return the entries of a PO file, as polib reads them, its text, and its encoding."""
+    try:
+        import polib
+    except ImportError as error:
+        raise InputError("PO files need polib: pip install 'heedful[files]'.") from error
+    match = _ENCODING.search(content)
+    encoding = match[1].decode() if match and match[1] != b"CHARSET" else "utf-8"
+    try:
+        text = content.decode(encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        raise InputError(f"{name} is not in {encoding}, the encoding that it names.") from error
+    if "msgid" not in text:
+        raise InputError(f"{name} is not a PO file: it has no msgid.")
+    try:
+        return polib.pofile(text), text, encoding
+    except (OSError, ValueError, IndexError, KeyError, AttributeError, UnicodeError) as error:
+        raise InputError(f"{name} is not a PO file: {error}.") from error
+
+
+def _escaped(text):
+    import polib
+
+    return polib.escape(text)

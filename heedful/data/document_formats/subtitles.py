@@ -1,0 +1,49 @@
+"""Subtitles in SubRip and WebVTT: the text of each cue is translated, and wrapped to as many lines as before."""
+
+import re
+
+from heedful.config.protected import Protection
+from heedful.core.errors import InputError
+from heedful.data.document_formats import decoded
+from heedful.data.document_formats.document import Document, unwrapped, wrapped
+from heedful.data.markup.marked_text import marked
+
+_CUE = re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d+\s*-->.*$", re.MULTILINE)
+_TEXT = re.compile(r"(?:\r?\n)((?:[^\r\n]+(?:\r?\n|\Z))+)")
+
+
+def read(content: bytes, name: str, protection: Protection) -> Document:
+    """Read a file of subtitles in UTF-8; raise `InputError` if it has no cue."""
+    text = decoded(content, name)
+    cues = []
+    for cue in _CUE.finditer(text):
+        match = _TEXT.match(text, cue.end())
+        if match:
+            for start, end in _speeches(match[1].rstrip("\r\n"), match.start(1)):
+                sentence = marked(unwrapped(text[start:end].strip()), "tags", protection)
+                if not sentence.wordless:
+                    cues.append((start, end, sentence))
+    if not cues and not _CUE.search(text):
+        raise InputError(f"{name} has no cue, such as 00:00:01,000 --> 00:00:02,000.")
+
+    def written(results) -> bytes:
+        parts, position = [], 0
+        for (start, end, _), result in zip(cues, results, strict=True):
+            line_end = "\r\n" if "\r\n" in text[start:end] else "\n"
+            lines = wrapped(result, text[start:end].count("\n") + 1)
+            parts += [text[position:start], line_end.join(lines)]
+            position = end
+        return "".join([*parts, text[position:]]).encode()
+
+    notes = [f"{name}: {note}" for _, _, one in cues for note in one.notes]
+    return Document([one for _, _, one in cues], written, False, notes)
+
+
+def _speeches(raw, offset):
+    """Yield the start and end of what each speaker says: a new one begins after a dash at the start of a line."""
+    starts = [match.end() for match in re.finditer(r"^[ \t]*(?:[-\u2013\u2014][ \t]*)?", raw, re.MULTILINE)]
+    dashed = [match.start() for match in re.finditer(r"^[ \t]*[-\u2013\u2014]", raw, re.MULTILINE)]
+    begins = [0, *(start for start in dashed if start)]
+    for begin, end in zip(begins, [*begins[1:], len(raw)], strict=True):
+        start = next(one for one in starts if one >= begin)
+        yield offset + start, offset + max(start, len(raw[:end].rstrip()))

@@ -1,0 +1,83 @@
+"""XLIFF 1.2 and 2: segments without a translation get one; tags within them go where the words go."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from heedful.config.protected import Protection
+from heedful.data.document_formats import decoded
+from heedful.data.document_formats.document import Document
+from heedful.data.document_formats.xml_events import xml_events
+from heedful.data.markup.marked_text import MarkedText, marked
+
+UNITS = ("trans-unit", "segment")
+CODES = ("bpt", "ept", "it", "ph", "sub", "ut")  # elements whose content is code
+UNFINISHED = ("new", "needs-translation", "initial")  # states of a target that is replaced
+
+
+class Segment(NamedTuple):
+    """A segment of an XLIFF file: the bytes of its source, and those of its target, if it has one.
+
+    Args:
+        source: start and end of the content of the source.
+        target: start and end of the target's element.
+        opening: the opening tag of the target; empty if there is none.
+        finished: whether it has a translation.
+        after: where the source ends, with its tags.
+    """
+
+    source: tuple[int, int]
+    target: tuple[int, int] | None
+    opening: str
+    finished: bool
+    after: int
+
+
+def segments(content: bytes, name: str) -> Iterator[Segment]:
+    """Yield the segments of an XLIFF file that may be translated."""
+    depth_hidden: list[bool] = []
+    source = target = None
+    begun: list[tuple[str, int, int, dict[str, str]]] = []
+    for event in xml_events(content, name):
+        if event.opens:
+            hidden = (depth_hidden[-1] if depth_hidden else False) or event.attributes.get("translate") == "no"
+            depth_hidden.append(hidden)
+            begun.append((event.name, event.start, event.end, event.attributes))
+            if event.name in UNITS:
+                source = target = None
+            continue
+        tag, start, end, attributes = begun.pop()
+        hidden = depth_hidden.pop()
+        parent = begun[-1][0] if begun else ""
+        if parent in UNITS and tag == "source":
+            source = (end, event.start) if event.start >= end else (end, end), event.end, hidden
+        elif parent in UNITS and tag == "target":
+            target = start, event.end, end, max(event.start, end), attributes
+        elif tag in UNITS and source and not source[2]:
+            unfinished = bool(target) and target[4].get("state") in UNFINISHED
+            finished = bool(target and content[target[2] : target[3]].strip() and not unfinished)
+            opening = content[target[0] : target[2]].decode().replace("/>", ">") if target else ""
+            yield Segment(source[0], target[:2] if target else None, opening, finished, source[1])
+
+
+def read(content: bytes, name: str, protection: Protection) -> Document:
+    """Read an XLIFF file in UTF-8; raise `InputError` if it is not well-formed or declares entities."""
+    decoded(content, name)
+    chosen: list[Segment] = []
+    texts: list[MarkedText] = []
+    for segment in segments(content, name):
+        raw = content[slice(*segment.source)].decode()
+        text = marked(raw, "xml", protection, codes=CODES)
+        if not segment.finished and not text.wordless:
+            chosen.append(segment)
+            texts.append(text)
+
+    def written(results) -> bytes:
+        parts, position = [], 0
+        for segment, result in zip(chosen, results, strict=True):
+            start, end = segment.target or (segment.after, segment.after)
+            parts += [content[position:start], f"{segment.opening or '<target>'}{result}</target>".encode()]
+            position = end
+        return b"".join([*parts, content[position:]])
+
+    notes = [f"{name}: {note}" for one in texts for note in one.notes]
+    return Document(texts, written, True, notes)

@@ -1,0 +1,61 @@
+"""XML read by Expat, with the place of each tag; nothing outside of the file is ever read."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from xml.parsers import expat
+
+from heedful.core.errors import InputError
+
+
+class Event(NamedTuple):
+    """A tag of an XML file: bytes `start` to `end`; `start` is True for an opening one."""
+
+    opens: bool
+    name: str
+    attributes: dict[str, str]
+    start: int
+    end: int
+
+
+def xml_events(content: bytes, name: str) -> Iterator[Event]:
+    """Yield the tags of an XML file in UTF-8; an empty element has two events with the same place.
+
+    Raises:
+        InputError: it is not well-formed, not UTF-8, or declares entities.
+    """
+    parser = expat.ParserCreate("utf-8")
+    events: list[tuple[bool, str, dict[str, str], int]] = []
+
+    def refuse(*_):
+        raise InputError(f"{name} declares entities, which are not read.")
+
+    def opened(tag, attributes):
+        events.append((True, tag, attributes, parser.CurrentByteIndex))
+
+    def closed(tag):
+        events.append((False, tag, {}, parser.CurrentByteIndex))
+
+    parser.EntityDeclHandler = refuse
+    parser.StartElementHandler, parser.EndElementHandler = opened, closed
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise InputError(f"{name} is not well-formed XML: {error}.") from error
+    for index, (opens, tag, attributes, start) in enumerate(events):
+        if not opens and index and events[index - 1][0] and not content.startswith(b"</", start):
+            start = events[index - 1][3]  # an empty element
+        yield Event(opens, tag.split(":")[-1], attributes, start, _end_of_tag(content, start))
+
+
+def _end_of_tag(content, start):
+    """Return the end of the tag that begins at `start`."""
+    quote = b""
+    for place in range(start, len(content)):
+        letter = content[place : place + 1]
+        if quote:
+            quote = b"" if letter == quote else quote
+        elif letter in (b'"', b"'"):
+            quote = letter
+        elif letter == b">":
+            return place + 1
+    return len(content)

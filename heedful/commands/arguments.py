@@ -25,6 +25,14 @@ def add_adapter(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_glossary(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a glossary."""
+    parser.add_argument(
+        "--glossary", type=Path, metavar="FILE",
+        help="terms that the translations should have: a term, a tab and its translation on each line",
+    )  # fmt: skip
+
+
 def add_json(parser: argparse.ArgumentParser, text: str = "print JSON for machines") -> None:
     """Add the option for output in JSON."""
     parser.add_argument("--json", action="store_true", help=text)

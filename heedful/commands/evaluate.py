@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from heedful.commands.arguments import add_json, add_run
+from heedful.commands.arguments import add_glossary, add_json, add_run
 from heedful.config import settings
 from heedful.data.corpus import Corpus
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenize", metavar="NAME",
         help="translate: how sacreBLEU splits text into words for BLEU, see data.bleu_tokenizer (default: as the run)",
     )  # fmt: skip
+    add_glossary(parser)
     add_json(parser)
     settings.add_options(parser, "decode", without=("n_best",))
 
@@ -44,7 +45,13 @@ def run(options: argparse.Namespace) -> None:
         decode = settings.given_options(run.config, "decode", options, scored=False, clients_sample=False)
     elif any(name.startswith("decode.") and value is not None for name, value in vars(options).items()):
         raise InputError(f"Nothing is decoded to score a run of task {task.name!r}: leave the settings out.")
-    scores = task.evaluate(run, corpus, task.predictor([run], decode))
+    predictor: Any = task.predictor([run], decode)
+    if options.glossary:
+        from heedful.data.glossary import Glossary
+
+        run.of_task("translate")
+        predictor.glossary = Glossary.read(options.glossary)
+    scores = task.evaluate(run, corpus, predictor)
     if options.json:
         print(json.dumps(scores, ensure_ascii=False))
         return

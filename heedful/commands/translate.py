@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heedful.commands.arguments import TEXTS, add_adapter, add_run, count
+from heedful.commands.arguments import TEXTS, add_adapter, add_glossary, add_run, count
 from heedful.config import settings
 from heedful.core.errors import InputError, counted
 
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
     add_adapter(parser)
+    add_glossary(parser)
     parser.add_argument("files", **TEXTS)
     parser.add_argument(
         "--with", dest="others", action="append", type=Path, metavar="RUN",
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     decode = settings.given_options(runs[0].config, "decode", options, scored=options.scores, clients_sample=False)
     backend.keep_compilations()
     terminal.note_idle_devices()
-    translator = _translator(options.engine, runs, decode)
+    translator = _translator(options, runs, decode)
     tabs = options.scores or decode.n_best > 1  # with several results per line, each needs the line number
     with progress_bar() as bar:
         shown = bar.add_task("lines", total=None)
@@ -119,7 +120,7 @@ def translate_document(options: argparse.Namespace) -> int:
         raise InputError("A document has one translation: leave out --n-best.")
     document = read_document(path.read_bytes(), str(options.files[0]), protection_of_run(runs[0]))
     backend.keep_compilations()
-    translator = _translator(options.engine, runs, decode)
+    translator = _translator(options, runs, decode)
     results = []
     with progress_bar() as bar:
         shown = bar.add_task("texts", total=len(document.texts))
@@ -138,7 +139,7 @@ def translate_file(options: argparse.Namespace) -> int:
     from heedful.commands import terminal
     from heedful.core.output import is_replaceable
     from heedful.core.progress import progress_bar
-    from heedful.core.storage import read_checksum
+    from heedful.core.storage import file_hash, read_checksum
     from heedful.data.text_files import one_line
     from heedful.inference.bulk import records
     from heedful.inference.bulk.shares import Bulk
@@ -157,7 +158,7 @@ def translate_file(options: argparse.Namespace) -> int:
         "weights": [run.weights_fingerprint() for run in runs], "decode": dataclasses.asdict(decode),
         "engine": _engine_of(options, runs[0]), "field": source.field, "into": source.into,
         "adapter": options.adapter and read_checksum(adapter_file(options.adapter)),
-    }  # fmt: skip
+    } | ({"glossary": file_hash(options.glossary)} if options.glossary else {})  # fmt: skip
     bulk = Bulk(source, options.out, made_with, BATCHES_AHEAD * decode.batch_size)
     if options.gather:
         terminal.report_written(options.out, f"{options.out}: {counted(bulk.gather(options.gather), 'line')}")
@@ -165,7 +166,7 @@ def translate_file(options: argparse.Namespace) -> int:
     backend.keep_compilations()
 
     def translate(lines, first):
-        translator = _translator(options.engine, runs, decode)
+        translator = _translator(options, runs, decode)
         with progress_bar() as bar:
             shown = bar.add_task("lines", total=None)
             for candidates in translator.predict_stream(lines, terminal.warn, first=first):
@@ -244,15 +245,22 @@ def _engine_of(options, run):
     return f"{options.engine} {file_hash(run.path / options.engine / 'model.bin')}"
 
 
-def _translator(engine, runs, decode):
-    if engine == "heedful":
+def _translator(options, runs, decode):
+    """Return the translator of an engine, with the glossary that the user names."""
+    if options.engine == "heedful":
         from heedful.inference.translator import Translator
 
-        return Translator.from_runs(runs, decode)
-    from heedful.interop.export.ctranslate2_search import ctranslate2_translator
+        translator = Translator.from_runs(runs, decode)
+    else:
+        from heedful.interop.export.ctranslate2_search import ctranslate2_translator
 
-    if runs[0].adapter:
-        raise InputError("CTranslate2 exports cannot load adapters: drop --adapter, or use --engine heedful.")
-    if len(runs) > 1:
-        raise InputError("CTranslate2 translates with one run: leave out --with, or use our own engine.")
-    return ctranslate2_translator(runs[0], decode)
+        if runs[0].adapter:
+            raise InputError("CTranslate2 exports cannot load adapters: drop --adapter, or use --engine heedful.")
+        if len(runs) > 1:
+            raise InputError("CTranslate2 translates with one run: leave out --with, or use our own engine.")
+        translator = ctranslate2_translator(runs[0], decode)
+    if options.glossary:
+        from heedful.data.glossary import Glossary
+
+        translator.glossary = Glossary.read(options.glossary)
+    return translator

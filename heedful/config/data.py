@@ -59,6 +59,9 @@ class DataConfig:
     """translate: spans that the model learns to carry as numbered tokens: `all`, or some of url, email, code, braces
     ({name}), printf (%s), variable ($NAME), entity (&amp;) and number (5 km); or regular expressions. Pairs without
     such spans train them too, at random. Without it, a translation gets its spans back by alignment."""
+    terms: float = 0.0
+    """translate: share of the training pairs whose source is followed by words of the target, so that the model learns
+    to use the terms of a glossary in the right form. 0: a glossary replaces what the model wrote for a term."""
     source_language: str = ""
     """translate: language of the source text, such as "ja" or "pt-BR"; it decides where sentences end. Empty: decided
     by the names of the text."""
@@ -128,7 +131,7 @@ class DataConfig:
             raise InputError("labels names a class twice.")
         if self.several_labels and any("," in label or label == "-" for label in self.labels):
             raise InputError("With several_labels a class cannot be named '-' or contain a comma.")
-        fraction(self, "held_out", "mask_share", "general_share")
+        fraction(self, "held_out", "mask_share", "general_share", "terms")
         for path in self.general:
             refuse_training_on_test_text(Path(path))
         if self.general and not self.general_valid:

@@ -1,6 +1,5 @@
 """How a line becomes the texts that a model translates: without its markup, sentence by sentence."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ from heedful.config import DecodeConfig
 from heedful.config.languages import languages_of
 from heedful.config.protected import Protection, protection_of
 from heedful.core.errors import InputError
+from heedful.data.glossary import Glossary
 from heedful.data.markup.marked_text import MarkedText, marked
 from heedful.data.sentences import Pieces, SentenceSplitter, sentences_of
 from heedful.data.tokenizer import Tokenizer
@@ -36,10 +36,11 @@ class LineReader:
     Args:
         splitter: splits lines into sentences.
         protection: finds protected spans.
+        soft_terms: whether the model was trained to use terms that follow a source.
     """
 
-    def __init__(self, splitter: SentenceSplitter, protection: Protection):
-        self.splitter, self.protection = splitter, protection
+    def __init__(self, splitter: SentenceSplitter, protection: Protection, soft_terms: bool = False):
+        self.splitter, self.protection, self.soft_terms = splitter, protection, soft_terms
 
     @classmethod
     def of_lines(cls, tokenizer: Tokenizer, max_length: int, protected: Sequence[str] = ()) -> "LineReader":
@@ -56,10 +57,14 @@ class LineReader:
         by_default = (data.several_sentences or 0.0) < PARAGRAPHS
         counter = token_counter(run.source_tokenizer)
         splitter = SentenceSplitter(languages_of(run.config)[0], counter, max_tokens, by_default)
-        return cls(splitter, protection_of_run(run))
+        return cls(splitter, protection_of_run(run), bool(data.terms))
 
     def reading(
-        self, decode: DecodeConfig, prefixed: bool = False, warn: Warn | None = None
+        self,
+        decode: DecodeConfig,
+        prefixed: bool = False,
+        warn: Warn | None = None,
+        glossary: Glossary | None = None,
     ) -> Callable[[str, str], Line]:
         """Return a function from a line and its name to its `Line`.
 
@@ -67,32 +72,44 @@ class LineReader:
             decode: settings.
             prefixed: whether translations continue prefixes; such a line is read as it is.
             warn: called with a message for a line that is not split, although it has several sentences.
+            glossary: of terms that the translations should have.
 
         Raises:
-            InputError: `decode.split` wants sentences where each line is decoded as a whole.
+            InputError: `decode.split` wants sentences where each line is decoded as a whole; or there is a glossary
+                with prefixes, or without markup.
         """
         split = self._splitting(decode, prefixed, warn)
         if decode.markup == "none" or prefixed:
+            if glossary:
+                reason = "there are prefixes" if prefixed else "markup = 'none' leaves lines as they are"
+                raise InputError(f"A glossary cannot be used, since {reason}.")
             return lambda line, name: Line(split(line, name))
-        return functools.partial(self._read, split, decode.markup)
 
-    def read_marked(self, text: MarkedText, decode: DecodeConfig, name: str, escaped: bool = False) -> Line:
+        def read(line: str, name: str) -> Line:
+            text = marked(line, decode.markup, self.protection)
+            text = glossary.marked(text) if glossary else text
+            if text.plain:
+                return Line(split(line, name))
+            if text.wordless and not any(slot.kind == "term" for slot in text.slots):
+                return Line(unchanged(line))
+            read = self._line(split, text, name, False)
+            return Line(
+                read.pieces._replace(notes=[f"{name}: {note}" for note in text.notes] + read.pieces.notes), read.marked
+            )
+
+        return read
+
+    def read_marked(
+        self, text: MarkedText, decode: DecodeConfig, name: str, escaped: bool = False, glossary: Glossary | None = None
+    ) -> Line:
         """Return the `Line` of a text whose markup is known; `escaped`: whether its result is HTML or XML."""
-        split = self._splitting(decode, False, None)
-        pieces = whole_slots(split(text.text, name), text)
-        line = MarkedLine(text, pieces, self.protection, escaped)
-        return Line(pieces._replace(texts=line.texts), line)
+        text = glossary.marked(text) if glossary else text
+        return self._line(self._splitting(decode, False, None), text, name, escaped)
 
-    def _read(self, split: Callable[[str, str], Pieces], form: str, line: str, name: str) -> Line:
-        text = marked(line, form, self.protection)
-        if text.plain:
-            return Line(split(line, name))
-        if text.wordless:
-            return Line(unchanged(line))
+    def _line(self, split: Callable[[str, str], Pieces], text: MarkedText, name: str, escaped: bool) -> Line:
         pieces = whole_slots(split(text.text, name), text)
-        result = MarkedLine(text, pieces, self.protection)
-        notes = [f"{name}: {note}" for note in text.notes] + pieces.notes
-        return Line(Pieces(result.texts, pieces.gaps, notes), result)
+        line = MarkedLine(text, pieces, self.protection, escaped, self.soft_terms)
+        return Line(pieces._replace(texts=line.texts), line)
 
     def _splitting(self, decode: DecodeConfig, prefixed: bool, warn: Warn | None) -> Callable[[str, str], Pieces]:
         """Return a function from a line and its name to its pieces."""

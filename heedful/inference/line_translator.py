@@ -11,6 +11,7 @@ from heedful.core.errors import InputError
 from heedful.core.line_stream import line_batches
 from heedful.core.validation import require_texts
 from heedful.data.document_formats.document import Document
+from heedful.data.glossary import Glossary
 from heedful.data.normalization import is_blank
 from heedful.data.sentences import Pieces, pieces_of_text
 from heedful.data.tokenizer import Tokenizer
@@ -35,6 +36,9 @@ class LineTranslator(Predictor):
         max_length: maximum source length in tokens, end token included.
         new_aligner: called when words must be aligned for the first time; returns the aligner.
         reader: of lines; None: one for any language, which splits them only if `decode.split` says so.
+
+    Attributes:
+        glossary: of terms that all translations should have, unless a call names another.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class LineTranslator(Predictor):
         self.decode, self.max_length = decode, max_length
         self.reader = reader or LineReader.of_lines(source_tokenizer, max_length)
         self._new_search, self._new_aligner = new_search, new_aligner
+        self.glossary: Glossary | None = None
 
     @functools.cached_property
     def aligner(self) -> Aligner:
@@ -86,6 +91,7 @@ class LineTranslator(Predictor):
         scored: bool = False,
         prefixes: Iterable[str] | None = None,
         first: int = 1,
+        glossary: Glossary | None = None,
         **options: Any,
     ) -> Iterator[list[ScoredText]]:
         """Yield for each line its `n_best` translations, best first.
@@ -98,13 +104,14 @@ class LineTranslator(Predictor):
             first: number of the first line, in warnings and for sampling: the place of a line in the whole of a text.
             prefixes: the beginning of each translation, which may end within a word. Trailing white space is ignored,
                 unless it is a separate token, as in character vocabularies.
+            glossary: of terms that the translations should have, see `Glossary`.
 
         Raises:
             InputError: there are fewer prefixes than lines, or one is too long; or lines cannot be split.
         """
         search = self.search_with(scored, **options)
         given = prefixes is not None
-        line_of = self.reader.reading(search.decode, given, warn)
+        line_of = self.reader.reading(search.decode, given, warn, glossary or self.glossary)
         lines, prefixes = iter(require_texts(texts)), itertools.repeat("") if prefixes is None else iter(prefixes)
         began = first
         sampled = search.decode.sample  # samples must not depend on when other lines arrive
@@ -119,7 +126,12 @@ class LineTranslator(Predictor):
             warn(f"there are more prefixes than lines ({first - began}).")
 
     def translate_texts(
-        self, document: Document, name: str = "text", warn: Warn | None = None, **options: Any
+        self,
+        document: Document,
+        name: str = "text",
+        warn: Warn | None = None,
+        glossary: Glossary | None = None,
+        **options: Any,
     ) -> Iterator[str]:
         """Yield the translation of each text of a document, from which `document.written` makes its content.
 
@@ -127,23 +139,25 @@ class LineTranslator(Predictor):
             document: see `read_document`.
             name: of the texts, in warnings.
             warn, options: see `translate`.
+            glossary: see `predict_stream`.
         """
         warn_of_cut_texts(document.notes, warn)
+        glossary = glossary or self.glossary
         search = self.search_with(**{"n_best": 1} | options)
         size = BATCHES_AHEAD * search.decode.batch_size
         for first in range(0, len(document.texts), size):
             lines = [
-                self.reader.read_marked(text, search.decode, f"{name} {number}", document.escaped)
+                self.reader.read_marked(text, search.decode, f"{name} {number}", document.escaped, glossary)
                 for number, text in enumerate(document.texts[first : first + size], start=first + 1)
             ]
             for candidates in self._translate_window(search, lines, [""] * len(lines), first + 1, warn):
                 yield candidates[0].text
 
-    def pieces_of_document(self, document: Document) -> Pieces:
+    def pieces_of_document(self, document: Document, glossary: Glossary | None = None) -> Pieces:
         """Return the pieces of all texts of a document; joined, they are its content as text."""
-        decode = dataclasses.replace(self.decode, n_best=1)
+        decode, glossary = dataclasses.replace(self.decode, n_best=1), glossary or self.glossary
         lines = [
-            self.joinable(self.reader.read_marked(text, decode, f"text {number}", document.escaped))
+            self.joinable(self.reader.read_marked(text, decode, f"text {number}", document.escaped, glossary))
             for number, text in enumerate(document.texts, start=1)
         ]
 
@@ -159,9 +173,9 @@ class LineTranslator(Predictor):
         """Translate lists of source ids, without end tokens, to lists of target ids."""
         return [candidates[0].ids for candidates in self.search_with(**options)(sources)]
 
-    def pieces(self, text: str) -> Pieces:
+    def pieces(self, text: str, glossary: Glossary | None = None) -> Pieces:
         """Return the pieces of a text that are translated one by one: its lines, and their sentences."""
-        line_of = self.reader.reading(dataclasses.replace(self.decode, n_best=1))
+        line_of = self.reader.reading(dataclasses.replace(self.decode, n_best=1), glossary=glossary or self.glossary)
         pieces = pieces_of_text(text, lambda line, name: self.joinable(line_of(line, name)))
         lines = itertools.accumulate((gap == "\n" for gap in pieces.gaps), initial=1)
         long = [pair for pair in zip(pieces.texts, lines, strict=True) if len(pair[0].encode()) >= self.max_length]

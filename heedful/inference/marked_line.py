@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heedful.config.protected import SLOTS, Protection
+from heedful.data.markup.inline_terms import with_terms
 from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped
 from heedful.data.markup.placing import Found, Place, Sentence, Word, place_spans, place_tags, words_of
 from heedful.data.sentences import Pieces, gap_after
@@ -21,12 +22,14 @@ class MarkedLine:
         pieces: its sentences.
         protection: finds protected spans; its `numbered_kinds` are read as numbered tokens.
         escaped: whether the result is HTML or XML, so that what a model writes is escaped.
+        soft_terms: whether terms follow the source, so that the model uses them; otherwise they replace what it wrote.
     """
 
     marked: MarkedText
     pieces: Pieces
     protection: Protection
     escaped: bool = False
+    soft_terms: bool = False
 
     def __post_init__(self) -> None:
         self.sentences: list[Sentence] = []
@@ -50,7 +53,12 @@ class MarkedLine:
             source = shown if shown in SLOTS else self.marked.text[slot.start : slot.end]
             places.append(Place(len(read), len(read) + len(source), shown, slot.result, slot.kind))
             read += source
-        return Sentence(read + text[position:], places, start, self.protection)
+        sentence = Sentence(read + text[position:], places, start, self.protection)
+        if self.soft_terms:
+            terms = [place.result for place in places if place.kind == "term"]
+            sentence.read_as = with_terms(sentence.source, terms)
+            sentence.places = [place for place in places if place.kind != "term"]
+        return sentence
 
     def _shown(self, slot: Slot, number: int) -> str:
         """Return what the model should write for a span; `number`: of numbered ones before it in its sentence."""
@@ -62,7 +70,7 @@ class MarkedLine:
     @property
     def texts(self) -> list[str]:
         """The sentences that a model reads."""
-        return [sentence.source for sentence in self.sentences]
+        return [sentence.read_as for sentence in self.sentences]
 
     def to_align(self, translations: Sequence[str]) -> list[tuple[AlignedText, AlignedText]]:
         """Return the pairs of sentences whose alignment `restored` needs: all, or none of the line."""
@@ -104,7 +112,8 @@ class MarkedLine:
     def _source_words(self, sentence: Sentence) -> list[Word]:
         """Return the words of a sentence, at their places in the whole line."""
         shift, places, words = sentence.offset, {place.start: place for place in sentence.places}, []
-        slots = iter([slot for slot in self.marked.slots if slot.start >= sentence.offset])
+        kept = [slot for slot in self.marked.slots if slot.kind != "term" or not self.soft_terms]
+        slots = iter([slot for slot in kept if slot.start >= sentence.offset])
         for word in sentence.source_words:
             if word.start in places and (place := places[word.start]).end == word.end:
                 slot = next(slots)

@@ -28,8 +28,8 @@ from heedful.tasks.translation_data import (
     protected,
     scored_pairs,
     train_tokenizers,
+    with_markup_tokens,
     with_share_of_several,
-    with_slots,
 )
 from heedful.tasks.translation_scores import bleu_tokenizer_of, fitting_selection, translate_and_score
 
@@ -115,8 +115,8 @@ class Translate(Task):
                 f"data.corpus = {config.data.corpus!r} brings its own text, and data.{named[0]} names files: set "
                 "data.corpus = 'files' to take those."
             )
-        config = with_slots(with_share_of_several(self.plan_updates(config, config), corpus))
-        corpus = protected(config, corpus, noise=True)
+        config = with_markup_tokens(with_share_of_several(self.plan_updates(config, config), corpus))
+        corpus = protected(config, corpus, training=True)
         if config.train.select_by is None:
             select_by = fitting_selection(config, corpora["valid"])
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, select_by=select_by))
@@ -135,7 +135,7 @@ class Translate(Task):
         tokenizers = run.source_tokenizer, run.target_tokenizer
         if run.config.data.fresh:
             return fresh_puzzles(run.config, *tokenizers)
-        corpus = protected(run.config, corpora["train"], noise=True)
+        corpus = protected(run.config, corpora["train"], training=True)
         pairs = encode(corpus, *tokenizers, run.config.data.max_tokens, encoded_folder())
         report(f"training text: {pairs.filtered}")
         return examples_of(run.config, pairs)
@@ -185,6 +185,12 @@ class Translate(Task):
         cut: list[str] = []
         translations, scores = translate_and_score(translator, pairs, cut.append, **options)
         seconds = time.monotonic() - began
+        if translator.glossary:
+            kept = [
+                translator.glossary.kept(*pair) for pair in zip([row[0] for row in rows], translations, strict=True)
+            ]
+            wanted, had = (sum(one[side] for one in kept) for side in (0, 1))
+            scores |= {"terms": wanted, "terms_kept": round(had / wanted, 4) if wanted else 1.0}
         tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(translations))
         readable = scored_pairs(run, Corpus(lambda: pairs, corpus.fingerprint, corpus.name))
         scores |= TokenScores(translator.model, readable)()
@@ -203,6 +209,8 @@ class Translate(Task):
             f"BLEU {scores['bleu']:.2f}  chrF {scores['chrf']:.2f}  exact {scores['exact']:.2%}  "
             f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
         )
+        if "terms" in scores:
+            text += f", {scores['terms_kept']:.2%} of {scores['terms']:,} terms"
         if scores["sources_cut"]:
             text += f", {scores['sources_cut']:,} of them with a source that is too long"
         if left_out := scores["sentences"] - scores["sentences_of_loss"]:

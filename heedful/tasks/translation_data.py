@@ -18,6 +18,7 @@ from heedful.data.corpus import Corpus
 from heedful.data.encoded import EncodedPairs, encode
 from heedful.data.examples import PackedPairs, PlannedExamples, TranslationExamples
 from heedful.data.fresh import FreshPairs
+from heedful.data.markup.inline_terms import TERM, terms_corpus
 from heedful.data.markup.protected_pairs import protected_corpus
 from heedful.data.packing import pack
 from heedful.data.phrasebook import phrasebook
@@ -59,17 +60,21 @@ def corpora(config: Config) -> dict[str, Corpus]:
     return {part: Corpus.from_files(files, data.origin) for part, files in paths.items()}
 
 
-def protected(config: Config, corpus: Corpus, noise: bool = False) -> Corpus:
-    """Return a corpus as a model reads it, with numbered tokens for its protected spans; see `protected_corpus`."""
-    return protected_corpus(corpus, protection_of(config.data.protected), noise)
+def protected(config: Config, corpus: Corpus, training: bool = False) -> Corpus:
+    """Return a corpus as a model reads it, with numbered tokens for its protected spans.
+
+    For `training`, some pairs get such tokens at random, and some sources are followed by terms.
+    """
+    corpus = protected_corpus(corpus, protection_of(config.data.protected), noise=training)
+    return terms_corpus(corpus, config.data.terms) if training else corpus
 
 
-def with_slots(config: Config) -> Config:
-    """Return a config whose vocabularies have the numbered tokens, if spans are protected."""
+def with_markup_tokens(config: Config) -> Config:
+    """Return a config whose vocabularies have the tokens for protected spans and terms, if the model learns them."""
+    wanted = (SLOTS if config.data.protected else ()) + ((TERM,) if config.data.terms else ())
     tokens = config.tokenizer.new_tokens
-    if not config.data.protected or SLOTS[0] in tokens:
-        return config
-    return dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, new_tokens=(*tokens, *SLOTS)))
+    added = tuple(token for token in wanted if token not in tokens)
+    return dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, new_tokens=(*tokens, *added)))
 
 
 def with_share_of_several(config: Config, corpus: Corpus) -> Config:

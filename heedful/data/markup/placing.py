@@ -75,7 +75,11 @@ class Sentence:
     protection: Protection
     source_words: list[Word] = field(init=False)
 
+    read_as: str = field(init=False)
+    """What the model reads: the source, and terms that may follow it."""
+
     def __post_init__(self) -> None:
+        self.read_as = self.source
         self.source_words = words_of(self.source, [(place.start, place.end) for place in self.places])
 
     def found(self, translation: str) -> "Found":

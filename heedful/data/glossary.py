@@ -1,0 +1,91 @@
+"""Glossaries: terms of the source language, and what they are in the target language."""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from heedful.core.errors import InputError
+from heedful.data.markup.marked_text import MarkedText, Slot
+from heedful.data.text_files import read_lines
+
+
+class Glossary:
+    """Terms and their translations.
+
+    A term is found as a whole word, as written or with a capital first letter; of overlapping ones the longest.
+
+    Args:
+        terms: translations by term.
+        name: for messages.
+
+    Raises:
+        InputError: there is no term, or a side of one is blank.
+    """
+
+    def __init__(self, terms: Mapping[str, str], name: str = "the glossary"):
+        if not terms:
+            raise InputError(f"{name} has no terms.")
+        self.terms = {" ".join(term.split()): " ".join(result.split()) for term, result in terms.items()}
+        for term, result in self.terms.items():
+            if not term or not result:
+                raise InputError(f"{name}: {term or result!r} has an empty side.")
+        longest_first = sorted(self.terms, key=len, reverse=True)
+        forms = "|".join(re.escape(term).replace("\\ ", r"\s+") for term in longest_first)
+        self._pattern = re.compile(rf"(?<!\w)(?:{forms})(?!\w)", re.IGNORECASE)
+        self._folded = {term.casefold(): term for term in self.terms}
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Glossary":
+        """Read a file with a term, a tab and its translation on each line.
+
+        Raises:
+            InputError: a line has another form, or a term comes twice.
+        """
+        return cls.of_lines(read_lines(path), str(path))
+
+    @classmethod
+    def of_lines(cls, lines: Iterable[str], name: str) -> "Glossary":
+        """Return the glossary in lines of a file; see `read`."""
+        terms: dict[str, str] = {}
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            columns = [" ".join(column.split()) for column in line.rstrip("\r\n").split("\t")]
+            if len(columns) != 2 or not all(columns):
+                raise InputError(f"{name}, line {number}: expected a term, a tab and its translation.")
+            if columns[0] in terms:
+                raise InputError(f"{name}, line {number}: {columns[0]!r} comes twice.")
+            terms[columns[0]] = columns[1]
+        return cls(terms, name)
+
+    def found(self, text: str) -> list[tuple[int, int, str]]:
+        """Return where terms stand in a text, and their translations: (start, end, translation), in order."""
+        matches = []
+        for match in self._pattern.finditer(text):
+            written = " ".join(match.group().split())
+            term = written if written in self.terms else self._folded.get(written.casefold(), "")
+            # Another case is another word ("Polish", "polish"), but at the beginning of a sentence.
+            if term and (written == term or written == term[0].upper() + term[1:]):
+                matches.append((*match.span(), self.terms[term]))
+        return matches
+
+    def marked(self, text: MarkedText) -> MarkedText:
+        """Return a text with slots for its terms, where nothing else is protected."""
+        slots = [
+            Slot(start, end, result, "term") for start, end, result in self.found(text.text)
+            if all(end <= slot.start or start >= slot.end for slot in text.slots)
+        ]  # fmt: skip
+        return text._replace(slots=sorted([*text.slots, *slots], key=lambda slot: slot.start)) if slots else text
+
+    def kept(self, source: str, translation: str) -> tuple[int, int]:
+        """Return how many terms a source has, and how many of their translations a translation has.
+
+        A translation counts in any case, and with an ending.
+        """
+        wanted = [result for _, _, result in self.found(source)]
+        left, kept = translation.casefold(), 0
+        for result in wanted:
+            if match := re.search(rf"(?<!\w){re.escape(result.casefold())}", left):
+                left = left[: match.start()] + "\n" + left[match.end() :]
+                kept += 1
+        return len(wanted), kept

@@ -8,7 +8,7 @@ from heedful.commands.arguments import add_text, count, port
 from heedful.config import OF_SOURCE, settings
 from heedful.core.errors import InputError, counted
 
-NEEDED = ("starlette", "uvicorn", "prometheus_client")
+NEEDED = ("starlette", "uvicorn", "prometheus_client", "python_multipart")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

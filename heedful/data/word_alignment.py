@@ -26,44 +26,45 @@ def aligned_both_ways(pairs: Sequence[tuple[Sequence[str], Sequence[str]]], coun
     return [one & {(source, target) for target, source in other} for one, other in zip(forward, backward, strict=True)]
 
 
-def _best_links(pairs, count):
+def _best_links(pairs: Sequence[tuple[Sequence[str], Sequence[str]]], count: int) -> list[Links]:
     """Return for each target word of the first pairs its most likely source word."""
-    source_ids, target_ids = ({}, {})
-    sources, targets, prior, occurrence, where = [], [], [], [], []
-    occurrences = 0
-    for number, (source, target) in enumerate(pairs):
-        size, length = len(source), len(target)
-        if not size or not length:
-            continue
-        ids = np.array([source_ids.setdefault(word.lower(), len(source_ids)) for word in source])
-        others = np.array([target_ids.setdefault(word.lower(), len(target_ids)) for word in target])
-        distance = np.abs((np.arange(length)[:, None] + 0.5) / length - (np.arange(size)[None, :] + 0.5) / size)
-        sources.append(np.tile(ids, length))
-        targets.append(np.repeat(others, size))
-        prior.append(np.exp(-DIAGONAL * distance).ravel())
-        occurrence.append(occurrences + np.repeat(np.arange(length), size))
-        where.append((number, occurrences, size, length))
-        occurrences += length
-    if not where:
+    ids: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    encoded = [
+        tuple(np.array([known.setdefault(word.lower(), len(known)) for word in side], np.int64)
+              for known, side in zip(ids, pair, strict=True))
+        for pair in pairs
+    ]  # fmt: skip
+    sizes = [(len(source), len(target)) for source, target in encoded]
+    if not any(source * target for source, target in sizes):
         return [set() for _ in range(count)]
-    sources, prior, occurrence = map(np.concatenate, (sources, prior, occurrence))
-    codes, inverse = np.unique(sources * len(target_ids) + np.concatenate(targets), return_inverse=True)
-    of_code = codes // len(target_ids)  # the source word of each pair of words
+    sources = np.concatenate([np.tile(source, len(target)) for source, target in encoded])
+    targets = np.concatenate([np.repeat(target, len(source)) for source, target in encoded])
+    prior = np.concatenate([_diagonal(*size).ravel() for size in sizes])
+    # The word of the target, among all words of all lines, that each pair of words belongs to.
+    occurrence = np.repeat(np.arange(sum(target for _, target in sizes)), np.repeat(*np.array(sizes).T))
+    codes, inverse = np.unique(sources * len(ids[1]) + targets, return_inverse=True)
+    source_of = codes // len(ids[1])
     table = np.ones(len(codes))
     for _ in range(ITERATIONS):
-        share = _shares(table[inverse] * prior, occurrence, occurrences)
-        table = np.bincount(inverse, share, len(codes))
-        table /= np.bincount(of_code, table, len(source_ids))[of_code]
-    share = _shares(table[inverse] * prior, occurrence, occurrences)
-    links, start = [set() for _ in range(count)], 0
-    for number, _, size, length in where:
-        if number < count:
-            best = share[start : start + size * length].reshape(length, size).argmax(axis=1)
-            links[number] = {(int(one), target) for target, one in enumerate(best)}
-        start += size * length
-    return links
+        counts = np.bincount(inverse, _shares(table[inverse] * prior, occurrence), len(codes))
+        table = counts / np.bincount(source_of, counts)[source_of]
+    share = _shares(table[inverse] * prior, occurrence)
+    ends = np.cumsum([source * target for source, target in sizes[:count]])
+    parts = np.split(share[: ends[-1]], ends[:-1]) if count else []
+    return [
+        {(int(best), target) for target, best in enumerate(part.reshape(length, size).argmax(axis=1))}
+        if size
+        else set()
+        for part, (size, length) in zip(parts, sizes, strict=False)
+    ]
 
 
-def _shares(weights, occurrence, occurrences):
+def _diagonal(size: int, length: int) -> np.ndarray:
+    """Return the preference of each target word for each source word (T, S), by their places."""
+    rows, columns = ((np.arange(side) + 0.5) / max(1, side) for side in (length, size))
+    return np.exp(-DIAGONAL * np.abs(rows[:, None] - columns[None, :]))
+
+
+def _shares(weights: np.ndarray, occurrence: np.ndarray) -> np.ndarray:
     """Return the weights (P,), normalised over the source words of each word of the target."""
-    return weights / np.maximum(np.bincount(occurrence, weights, occurrences), 1e-300)[occurrence]
+    return weights / np.maximum(np.bincount(occurrence, weights), 1e-300)[occurrence]

@@ -15,10 +15,12 @@ import numpy as np
 from keras import ops
 
 from heedful import __version__, backend
+from heedful.backend import Tensor
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import END_ID, START_ID
 from heedful.core.storage import plain_file, write_text
 from heedful.core.validation import from_dict, read_json
+from heedful.data.corpus import Corpus
 from heedful.data.lengths import cut, round_up, run_by_length
 from heedful.data.markup.placing import Word, words_of
 from heedful.data.padding import padded_batch
@@ -79,6 +81,10 @@ class AlignedText(NamedTuple):
     text: str
     words: Sequence[Word]
 
+    def split(self) -> list[str]:
+        """Return its words as texts."""
+        return [self.text[word.start : word.end] for word in self.words]
+
     @classmethod
     def of(cls, text: str) -> "AlignedText":
         """Return a text with its usual words."""
@@ -102,7 +108,7 @@ class Aligner:
         self._size = model.num_layers, model.architecture.num_heads
         paths = [f"decoder/block_{layer}/cross_attention" for layer in range(model.num_layers)]
 
-        def read(source, target):
+        def read(source: Tensor, target: Tensor) -> Tensor:
             trace = Trace()
             model((source, target), trace=trace)
             return ops.cast(ops.stack([trace[path] for path in paths], axis=1), "float32")
@@ -163,11 +169,11 @@ class Aligner:
         lengths = [(len(s[0]), len(t[0])) for s, t in zip(sources, targets, strict=True)]
         return run_by_length(lengths, lambda order: cut(order, BATCH), run)
 
-    def _encoded(self, tokenizer, text):
+    def _encoded(self, tokenizer: Tokenizer, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         ids, spans = tokenizer.ids_and_spans(text)
         return ids[: self.max_length - 1], spans[: self.max_length - 1]
 
-    def _batch(self, rows):
+    def _batch(self, rows: Sequence[list[int]]) -> np.ndarray:
         # One place more than the longest text, so that its last word is read too.
         length = min(self.max_length, round_up(max(map(len, rows)), LENGTH_STEP))
         return padded_batch(rows, length, "max_length", truncation=False)["ids"]
@@ -192,9 +198,7 @@ def choose_heads(run: "Run", aligner: Aligner) -> AlignmentHeads:
         pairs = valid + _texts(corpora["train"], LEARNED_FROM)
     except InputError:
         return AlignmentHeads()
-    words = [
-        tuple([text.text[word.start : word.end] for word in text.words] for text in pair) for pair in pairs
-    ]  # fmt: skip
+    words = [(source.split(), target.split()) for source, target in pairs]
     heads = best_heads(aligner.every_head(valid), aligned_both_ways(words, len(valid)))
     with contextlib.suppress(OSError):  # a folder that cannot be written to; the choice is the same next time
         write_text(run.path / FILE, json.dumps(dataclasses.asdict(heads), indent=2) + "\n")
@@ -215,21 +219,23 @@ def best_heads(every: Sequence[np.ndarray], links: Sequence[Links]) -> Alignment
         return 2 * right / max(1, sum(map(len, found)) + sum(map(len, links)))
 
     layers, heads = every[0].shape[1:3]
-    candidates = list(itertools.product((0, 1), range(layers), range(heads)))
-    alone = {one: agreement(one[0], [one[1:]]) for one in candidates}
-    shift, *first = max(alone, key=lambda one: alone[one])
-    chosen, best = [tuple(first)], alone[(shift, *first)]
-    others = sorted((one for one in candidates if one[0] == shift), key=lambda one: -alone[one])
-    for _, *other in others[: 2 * MAX_HEADS]:
-        if tuple(other) not in chosen and len(chosen) < MAX_HEADS:
-            score = agreement(shift, [*chosen, tuple(other)])
-            if score > best:
-                chosen, best = [*chosen, tuple(other)], score
+    alone = {
+        (shift, layer, head): agreement(shift, [(layer, head)])
+        for shift, layer, head in itertools.product((0, 1), range(layers), range(heads))
+    }
+    shift, *_ = max(alone, key=lambda one: alone[one])
+    ranked = sorted(
+        ((layer, head) for read, layer, head in alone if read == shift), key=lambda one: -alone[shift, *one]
+    )
+    chosen, best = ranked[:1], alone[shift, *ranked[0]]
+    for other in ranked[1 : 2 * MAX_HEADS]:
+        if len(chosen) < MAX_HEADS and (score := agreement(shift, [*chosen, other])) > best:
+            chosen, best = [*chosen, other], score
     names = tuple(f"{layer + 1}.{head + 1}" for layer, head in sorted(chosen))
     return AlignmentHeads(names, "input" if shift else "output", round(best, 4), len(every))
 
 
-def _texts(corpus, count):
+def _texts(corpus: Corpus, count: int) -> list[tuple[AlignedText, AlignedText]]:
     pairs = itertools.islice(corpus, count)
     return [(AlignedText.of(pair[0]), AlignedText.of(pair[1])) for pair in pairs if pair[0] and pair[1]]
 
@@ -240,7 +246,7 @@ def links_of(matrix: np.ndarray) -> Links:
     return {(int(source), target) for target, source in enumerate(best) if matrix[target, source] > 0}
 
 
-def _rows_to_one(matrix):
+def _rows_to_one(matrix: np.ndarray) -> np.ndarray:
     return matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1e-9)
 
 

@@ -155,19 +155,24 @@ class LineTranslator(Predictor):
 
     def pieces_of_document(self, document: Document, glossary: Glossary | None = None) -> Pieces:
         """Return the pieces of all texts of a document; joined, they are its content as text."""
-        decode, glossary = dataclasses.replace(self.decode, n_best=1), glossary or self.glossary
-        lines = [
-            self.joinable(self.reader.read_marked(text, decode, f"text {number}", document.escaped, glossary))
-            for number, text in enumerate(document.texts, start=1)
-        ]
+        lines = self.pieces_of_texts(document, glossary)
 
         def joined(results: list[str]) -> str:
             written = iter(results)
-            return document.written([line.join(itertools.islice(written, len(line.texts))) for line in lines]).decode()
+            translations = [line.join(itertools.islice(written, len(line.texts))) for line in lines]
+            return document.written(translations).decode()
 
         texts = [text for line in lines for text in line.texts]
         notes = [*document.notes, *(note for line in lines for note in line.notes)]
         return Pieces(texts, [""] * max(0, len(texts) - 1), notes, joined)
+
+    def pieces_of_texts(self, document: Document, glossary: Glossary | None = None) -> list[Pieces]:
+        """Return the pieces of each text of a document; joined, they are its translation."""
+        decode, glossary = dataclasses.replace(self.decode, n_best=1), glossary or self.glossary
+        return [
+            self.joinable(self.reader.read_marked(text, decode, f"text {number}", document.escaped, glossary))
+            for number, text in enumerate(document.texts, start=1)
+        ]
 
     def decode_ids(self, sources: list[list[int]], **options: Any) -> list[list[int]]:
         """Translate lists of source ids, without end tokens, to lists of target ids."""

@@ -8,7 +8,7 @@ import numpy as np
 from heedful.config.protected import SLOTS, Protection
 from heedful.data.markup.inline_terms import with_terms
 from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped
-from heedful.data.markup.placing import Found, Place, Sentence, Word, place_spans, place_tags, words_of
+from heedful.data.markup.placing import Found, Place, Sentence, Word, WrittenWord, place_spans, place_tags, words_of
 from heedful.data.sentences import Pieces, gap_after
 from heedful.inference.aligner import AlignedText
 
@@ -91,7 +91,8 @@ class MarkedLine:
         """
         escape: Callable[[str], str] = html_escaped if self.escaped else str
         words = [word for sentence in self.sentences for word in self._source_words(sentence)]
-        written, first = [], 0
+        written: list[WrittenWord] = []
+        first = 0
         for index, (sentence, text) in enumerate(zip(self.sentences, translations, strict=True)):
             found = sentence.found(text)
             alignment = alignments[index] if len(alignments) else None

@@ -1,27 +1,67 @@
-"""DeepL's interface: /v2/translate, /v2/languages, /v2/usage."""
+"""DeepL's interface: /v2/translate, /v2/languages, /v2/usage, glossaries (v2 and v3) and documents."""
+
+import re
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from heedful.serve.requests import ANY, TEXT, TEXTS, Field, Refused, answers, note_cut, read_fields, require_texts
-from heedful.serve.service import Service
+from heedful.core.errors import InputError
+from heedful.data.glossary import Glossary
+from heedful.serve.requests import (
+    ANY,
+    TEXT,
+    TEXTS,
+    Field,
+    Refused,
+    answers,
+    note_cut,
+    read_fields,
+    require_texts,
+)
+from heedful.serve.service import Served, Service
+from heedful.serve.texts import (
+    PLAIN,
+    Entry,
+    Glossaries,
+    Languages,
+    Markup,
+    Upload,
+    Uploads,
+    in_background,
+    joined,
+    pieces_of,
+    read_upload,
+)
 
 # Accepted, because DeepL's clients may send them; none has an effect on a translator of our own.
 IGNORED = (
-    "show_billed_characters", "split_sentences", "preserve_formatting", "model_type", "context", "formality",
-    "enable_beta_languages", "outline_detection",
+    "show_billed_characters", "preserve_formatting", "model_type", "context", "enable_beta_languages",
+    "outline_detection", "tag_handling_version",
 )  # fmt: skip
 # Accepted too; the answer says in a header that they were ignored.
-NOTED = (
-    "tag_handling", "tag_handling_version", "ignore_tags", "non_splitting_tags", "splitting_tags", "glossary_id",
-    "style_id", "custom_instructions", "extra_body_parameters",
-)  # fmt: skip
+NOTED = ("style_id", "custom_instructions", "extra_body_parameters", "glossary_ids")
+FORMALITIES = ("default", "more", "less", "prefer_more", "prefer_less")
+SEPARATORS = {"tsv": "\t", "csv": ","}
 
 
 def routes(service: Service) -> list[Route]:
     """Return the routes of the interface."""
+    glossaries, uploads = Glossaries(), Uploads(service)
+    return [
+        *_translation(service, glossaries), *_languages(service), *_glossaries_v2(service, glossaries),
+        *_glossaries_v3(service, glossaries), *_documents(service, glossaries, uploads),
+    ]  # fmt: skip
+
+
+def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
     fields = {"text": Field(TEXTS, ...), "target_lang": Field(TEXT, ...), "source_lang": Field(TEXT)}
+    fields |= {
+        "tag_handling": Field(TEXT, ""), "split_sentences": Field(ANY), "formality": Field(TEXT, "default"),
+        "glossary_id": Field(TEXT), "ignore_tags": Field(TEXTS, ""), "splitting_tags": Field(TEXTS, ""),
+        "non_splitting_tags": Field(TEXTS, ""),
+    }  # fmt: skip
     fields |= {name: Field(ANY, ignored=True) for name in IGNORED}
     fields |= {name: Field(ANY, ignored=True, noted=True) for name in NOTED}
 
@@ -31,32 +71,295 @@ def routes(service: Service) -> list[Route]:
         if not texts:
             raise Refused(422, "The field 'text' has no text.")
         require_texts("text", texts, service.limits)
-        source = given["source_lang"] and language(given["source_lang"])
-        one = service.for_languages(source, language(given["target_lang"]))
-        pieces = [service.pieces(one, text) for text in texts]
+        one = _translator(service, given["source_lang"], given["target_lang"], texts[0])
+        _require_formality(given["formality"])
+        markup = _markup(given)
+        glossary = _glossary(glossaries, given["glossary_id"], given["source_lang"], one)
+        if markup.form or glossary:
+            pieces = await in_background(lambda: [pieces_of(one, text, markup, glossary) for text in texts])
+        else:
+            pieces = [pieces_of(one, text) for text in texts]
         note_cut(request, pieces)
         futures = [future for each in service.translate(one, pieces) for future in each]
-        results = iter(await answers(request, futures, service.limits))
+        translated = await joined(pieces, await answers(request, futures, service.limits))
         detected = one.languages[0].upper()
         translations = [
-            {"detected_source_language": detected, "text": each.join(next(results).text for _ in each.texts),
-             "billed_characters": len(text)}
-            for text, each in zip(texts, pieces, strict=True)
+            {"detected_source_language": detected, "text": result, "billed_characters": len(text)}
+            for text, result in zip(texts, translated, strict=True)
         ]  # fmt: skip
         return JSONResponse({"translations": translations})
 
+    return [Route("/v2/translate", translate, methods=["POST"])]
+
+
+def _translator(service: Service, source: str | None, target: str, text: str) -> Served:
+    """Return the translator for a pair of languages; without a source, for that of the text."""
+    goal = language(target)
+    if source:
+        return service.for_languages(language(source), goal)
+    sources = [one.languages[0] for one in service.translators if one.languages[1] == goal]
+    detected = Languages(sources).detect(text)
+    return service.for_languages(detected[0][0] if detected else None, goal)
+
+
+def _require_formality(formality: str) -> None:
+    if formality not in FORMALITIES:
+        raise Refused(400, f"formality must be one of {', '.join(FORMALITIES)}.")
+    if formality in ("more", "less"):
+        raise Refused(400, "'formality' is not supported for this language: use prefer_more or prefer_less.")
+
+
+def _markup(given: dict[str, Any]) -> Markup:
+    """Return how a request wants markup to be read; `Refused` (400) for another kind."""
+    form = given["tag_handling"]
+    if form not in ("", "xml", "html"):
+        raise Refused(400, "tag_handling must be xml or html.")
+    if not form:
+        return PLAIN
+    names = {
+        name: tuple(given[name].split(",")) if isinstance(given[name], str) else tuple(given[name])
+        for name in ("ignore_tags", "splitting_tags", "non_splitting_tags")
+    }
+    lists = [tuple(name.strip().lower() for name in names[key] if name.strip()) for key in names]
+    return Markup(form, *lists)
+
+
+def _glossary(glossaries: Glossaries, key: str | None, source: str | None, one: Served) -> Glossary | None:
+    """Return the glossary that a request names; as DeepL, only for a request that names its source language."""
+    if key and not source:
+        raise Refused(400, "A glossary needs source_lang.")
+    return glossaries.terms(key, *one.languages)
+
+
+def _languages(service: Service) -> list[Route]:
     async def languages(request: Request) -> JSONResponse:
-        side = 1 if request.query_params.get("type") == "target" else 0
-        codes = sorted({one.languages[side].upper() for one in service.translators})
+        kind = request.query_params.get("type")
+        if kind is None and request.method == "POST":  # DeepL's clients send it in a form
+            kind = (await read_fields(request, {"type": Field(TEXT)}, service.limits, forms=True))["type"]
+        elif kind is None and b"type=target" in await request.body():
+            kind = "target"
+        codes = sorted({one.languages[kind == "target"].upper() for one in service.translators})
         return JSONResponse([{"language": code, "name": code, "supports_formality": False} for code in codes])
+
+    async def languages_v3(request: Request) -> JSONResponse:
+        if request.query_params.get("resource") not in (None, "translate_text", "translate_document", "glossary"):
+            raise Refused(404, "This server translates, and does nothing else.")
+        sources, targets = ({one.languages[side] for one in service.translators} for side in (0, 1))
+        return JSONResponse([
+            {"lang": code, "name": code, "usable_as_source": code in sources, "usable_as_target": code in targets,
+             "features": {}}
+            for code in sorted(sources | targets)
+        ])  # fmt: skip
+
+    async def pairs(request: Request) -> JSONResponse:
+        return JSONResponse({"supported_languages": [
+            {"source_lang": source, "target_lang": target}
+            for source, target in sorted({one.languages for one in service.translators})
+        ]})  # fmt: skip
 
     async def usage(request: Request) -> JSONResponse:
         """Nothing is counted, and nothing is limited by a count."""
         return JSONResponse({"character_count": 0, "character_limit": 1_000_000_000_000})
 
     return [
-        Route("/v2/translate", translate, methods=["POST"]), Route("/v2/languages", languages, methods=["GET", "POST"]),
+        Route("/v2/languages", languages, methods=["GET", "POST"]),
+        Route("/v3/languages", languages_v3, methods=["GET"]),
+        Route("/v2/glossary-language-pairs", pairs, methods=["GET"]),
         Route("/v2/usage", usage, methods=["GET", "POST"]),
+    ]  # fmt: skip
+
+
+def _entries(service: Service, table: dict[str, Any]) -> tuple[tuple[str, str], Glossary]:
+    """Return the languages and the terms of a dictionary; `Refused` (400) if it is wrong, or no run translates so."""
+    values = {name: table.get(name) for name in ("source_lang", "target_lang", "entries", "entries_format")}
+    if not all(isinstance(value, str) for value in values.values()):
+        raise Refused(400, "A dictionary needs source_lang, target_lang, entries and entries_format, all texts.")
+    if values["entries_format"] not in SEPARATORS:
+        raise Refused(400, f"entries_format must be {' or '.join(SEPARATORS)}.")
+    pair = language(str(values["source_lang"])), language(str(values["target_lang"]))
+    service.for_languages(*pair)
+    lines = str(values["entries"]).splitlines()
+    if values["entries_format"] == "csv":
+        import csv
+
+        lines = ["\t".join(row[:2]) for row in csv.reader(lines)]
+    try:
+        return pair, Glossary.of_lines(lines, "entries")
+    except InputError as error:
+        raise Refused(400, str(error)) from error
+
+
+def _as_tsv(glossary: Glossary) -> str:
+    return "\n".join(f"{term}\t{result}" for term, result in glossary.terms.items())
+
+
+def _glossaries_v2(service: Service, glossaries: Glossaries) -> list[Route]:
+    fields = {name: Field(TEXT, ...) for name in ("name", "source_lang", "target_lang", "entries", "entries_format")}
+
+    def shown(entry: Entry) -> dict[str, Any]:
+        (source, target), terms = next(iter(entry.dictionaries.items()))
+        return {
+            "glossary_id": entry.id, "name": entry.name, "ready": True, "source_lang": source, "target_lang": target,
+            "creation_time": entry.made, "entry_count": len(terms.terms),
+        }  # fmt: skip
+
+    async def create(request: Request) -> JSONResponse:
+        given = await read_fields(request, fields, service.limits, forms=True)
+        pair, terms = _entries(service, given)
+        entry = glossaries.add(given["name"])
+        entry.dictionaries[pair] = terms
+        return JSONResponse(shown(entry), 201)
+
+    async def all_of_them(request: Request) -> JSONResponse:
+        return JSONResponse({"glossaries": [shown(one) for one in glossaries.all() if len(one.dictionaries) == 1]})
+
+    async def one(request: Request) -> Response:
+        entry = glossaries.find(request.path_params["id"])
+        if request.method == "DELETE":
+            glossaries.remove(entry.id)
+            return Response(status_code=204)
+        return JSONResponse(shown(entry))
+
+    async def entries(request: Request) -> Response:
+        entry = glossaries.find(request.path_params["id"])
+        return Response(_as_tsv(next(iter(entry.dictionaries.values()))), media_type="text/tab-separated-values")
+
+    return [
+        Route("/v2/glossaries", create, methods=["POST"]), Route("/v2/glossaries", all_of_them, methods=["GET"]),
+        Route("/v2/glossaries/{id}", one, methods=["GET", "DELETE"]),
+        Route("/v2/glossaries/{id}/entries", entries, methods=["GET"]),
+    ]  # fmt: skip
+
+
+def _glossaries_v3(service: Service, glossaries: Glossaries) -> list[Route]:
+    def counted_terms(pair: tuple[str, str], terms: Glossary) -> dict[str, Any]:
+        return {"source_lang": pair[0], "target_lang": pair[1], "entry_count": len(terms.terms)}
+
+    def shown(entry: Entry) -> dict[str, Any]:
+        dictionaries = [counted_terms(pair, terms) for pair, terms in entry.dictionaries.items()]
+        return {
+            "glossary_id": entry.id, "name": entry.name, "creation_time": entry.made, "dictionaries": dictionaries,
+        }  # fmt: skip
+
+    fields = {"name": Field(TEXT), "dictionaries": Field(ANY)}
+    dictionary = {name: Field(TEXT) for name in ("source_lang", "target_lang", "entries", "entries_format")}
+
+    def dictionaries_of(given: dict[str, Any]) -> dict[tuple[str, str], Glossary]:
+        tables = given["dictionaries"] or []
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise Refused(400, "dictionaries must be a list of dictionaries.")
+        return dict(_entries(service, table) for table in tables)
+
+    async def create(request: Request) -> JSONResponse:
+        given = await read_fields(request, fields, service.limits)
+        if not given["name"]:
+            raise Refused(422, "The field 'name' is missing.")
+        dictionaries = dictionaries_of(given)
+        entry = glossaries.add(given["name"])
+        entry.dictionaries.update(dictionaries)
+        return JSONResponse(shown(entry), 201)
+
+    async def all_of_them(request: Request) -> JSONResponse:
+        return JSONResponse({"glossaries": [shown(one) for one in glossaries.all()]})
+
+    async def one(request: Request) -> Response:
+        entry = glossaries.find(request.path_params["id"])
+        if request.method == "DELETE":
+            glossaries.remove(entry.id)
+            return Response(status_code=204)
+        if request.method == "PATCH":
+            given = await read_fields(request, fields, service.limits)
+            changed = dictionaries_of(given)
+            for pair, terms in changed.items():  # terms are added to those that it has
+                old = entry.dictionaries.get(pair)
+                entry.dictionaries[pair] = Glossary((old.terms if old else {}) | terms.terms, "entries")
+            entry.name = given["name"] or entry.name
+        return JSONResponse(shown(entry))
+
+    async def dictionaries(request: Request) -> Response:
+        entry = glossaries.find(request.path_params["id"])
+        if request.method == "PUT":
+            given = await read_fields(request, dictionary, service.limits)
+            pair, terms = _entries(service, given)
+            entry.dictionaries[pair] = terms
+            return JSONResponse(counted_terms(pair, terms))
+        pair = _pair_in(request, entry)
+        del entry.dictionaries[pair]
+        return Response(status_code=204)
+
+    async def entries(request: Request) -> JSONResponse:
+        entry = glossaries.find(request.path_params["id"])
+        pair = _pair_in(request, entry)
+        shown = {
+            "source_lang": pair[0], "target_lang": pair[1], "entries": _as_tsv(entry.dictionaries[pair]),
+            "entries_format": "tsv",
+        }  # fmt: skip
+        return JSONResponse({"dictionaries": [shown]})
+
+    return [
+        Route("/v3/glossaries", create, methods=["POST"]), Route("/v3/glossaries", all_of_them, methods=["GET"]),
+        Route("/v3/glossaries/{id}", one, methods=["GET", "DELETE", "PATCH"]),
+        Route("/v3/glossaries/{id}/dictionaries", dictionaries, methods=["PUT", "DELETE"]),
+        Route("/v3/glossaries/{id}/entries", entries, methods=["GET"]),
+    ]  # fmt: skip
+
+
+def _pair_in(request: Request, entry: Entry) -> tuple[str, str]:
+    """Return the languages in the query of a request; `Refused` (404) if the glossary does not have them."""
+    query = request.query_params
+    pair = language(query.get("source_lang", "")), language(query.get("target_lang", ""))
+    if pair not in entry.dictionaries:
+        raise Refused(404, f"The glossary {entry.id!r} has no terms for {pair[0]} to {pair[1]}.")
+    return pair
+
+
+def _documents(service: Service, glossaries: Glossaries, uploads: Uploads) -> list[Route]:
+    async def upload(request: Request) -> JSONResponse:
+        name, content, fields = await read_upload(request, service.limits)
+        if "target_lang" not in fields:
+            raise Refused(422, "The field 'target_lang' is missing.")
+        _require_formality(fields.get("formality", "default"))
+        source = fields.get("source_lang")
+        text = re.sub(rb"<[^>]*>", b" ", content[:20_000]).decode("utf-8", "replace")
+        one = _translator(service, source, fields["target_lang"], text)
+        glossary = _glossary(glossaries, fields.get("glossary_id"), source, one)
+        try:
+            begun = uploads.start(one, name, content, glossary)
+        except InputError as error:
+            raise Refused(400, str(error)) from error
+        return JSONResponse({"document_id": begun.id, "document_key": begun.key})
+
+    async def find(request: Request) -> Upload:
+        given = await read_fields(request, {"document_key": Field(TEXT, ...)}, service.limits, forms=True)
+        found = uploads.find(request.path_params["id"])
+        if given["document_key"] != found.key:
+            raise Refused(404, f"There is no document {found.id!r} with that key.")
+        return found
+
+    async def status(request: Request) -> JSONResponse:
+        found = await find(request)
+        result: dict[str, Any] = {"document_id": found.id, "status": found.status}
+        if found.status == "error":
+            result["error_message"] = found.message
+        elif found.status == "done":
+            result["billed_characters"] = found.characters
+        else:
+            result["seconds_remaining"] = 1
+        return JSONResponse(result)
+
+    async def result(request: Request) -> Response:
+        found = await find(request)
+        if found.status != "done":
+            raise Refused(503, f"The document is not ready: {found.status}.")
+        name = re.sub(r"[^\w.-]", "_", found.name, flags=re.ASCII)
+        return Response(
+            found.content, media_type="application/octet-stream",
+            headers={"content-disposition": f'attachment; filename="{name}"'},
+        )  # fmt: skip
+
+    return [
+        Route("/v2/document", upload, methods=["POST"]), Route("/v2/document/{id}", status, methods=["POST"]),
+        Route("/v2/document/{id}/result", result, methods=["POST"]),
     ]  # fmt: skip
 
 

@@ -229,7 +229,9 @@ class Engine:
         _answer(sentence.future, ScoredText(self.predictor.target_tokenizer.decode(best.ids), best.score))
 
     def _translate_texts(self, texts):
-        return [candidates[0] for candidates in self.predictor.n_best(texts, discard_warning)]
+        return [
+            candidates[0] for candidates in self.predictor.n_best(texts, discard_warning, split="never", markup="none")
+        ]
 
     def _translate_ids(self, sources):
         candidates = self.predictor.search_with(scored=True)(sources)

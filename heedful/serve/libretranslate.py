@@ -1,9 +1,13 @@
-"""LibreTranslate's interface: /translate, /languages, /frontend/settings."""
+"""LibreTranslate's interface: /translate, /detect, /languages, /translate_file, /suggest, /frontend/settings."""
+
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from heedful.core.errors import InputError
+from heedful.data.document_formats import FORMATS as FORMATS_OF_FILES
 from heedful.serve.requests import (
     TEXT,
     TEXTS,
@@ -12,11 +16,11 @@ from heedful.serve.requests import (
     Refused,
     answers,
     note_cut,
-    note_ignored,
     read_fields,
     require_texts,
 )
-from heedful.serve.service import Service
+from heedful.serve.service import Served, Service
+from heedful.serve.texts import PLAIN, Languages, Markup, Uploads, in_background, joined, pieces_of, read_upload
 
 FORMATS = ("text", "html")
 
@@ -34,26 +38,28 @@ def routes(service: Service) -> list[Route]:
         given = await read_fields(request, fields, limits, forms=True)
         if given["format"] not in FORMATS:
             raise Refused(422, f"The format must be {' or '.join(FORMATS)}.")
-        if given["format"] == "html":
-            note_ignored(request, "format=html")
         several = isinstance(given["q"], list)
         texts = given["q"] if several else [given["q"]]
         require_texts("q", texts, limits)
+        detected: dict[str, Any] = {}
         if given["run"]:
             one = service.find(given["run"], "translates")
         else:
-            one = service.for_languages(given["source"], given["target"])
-        pieces = [service.pieces(one, text) for text in texts]
+            one, detected = _translator(service, given["source"], given["target"], texts[0] if texts else "")
+        markup = Markup("html") if given["format"] == "html" else PLAIN
+        if markup.form:
+            pieces = await in_background(lambda: [pieces_of(one, text, markup) for text in texts])
+        else:
+            pieces = [pieces_of(one, text) for text in texts]
         note_cut(request, pieces)
         futures = [future for each in service.translate(one, pieces) for future in each]
         count = given["alternatives"]
         more = [service.alternatives(one, text, count + 1) for text in texts] if count else []
         results = await answers(request, futures + more, limits)
-        written = iter(results[: len(futures)])
-        translated = [each.join(next(written).text for _ in each.texts) for each in pieces]
+        translated = await joined(pieces, results[: len(futures)])
         result: dict = {"translatedText": translated if several else translated[0]}
         if given["source"] == "auto":
-            detected = {"confidence": 0.0, "language": one.languages[0]}  # that of the only fitting run, not detected
+            detected = detected or {"confidence": 0.0, "language": one.languages[0]}
             result["detectedLanguage"] = [detected] * len(texts) if several else detected
         if count:
             others = _others(translated, results[-len(more) :], count)
@@ -71,13 +77,66 @@ def routes(service: Service) -> list[Route]:
     async def settings(request: Request) -> JSONResponse:
         return JSONResponse({
             "apiKeys": service.needs_key, "keyRequired": service.needs_key, "charLimit": limits.characters,
-            "suggestions": False, "supportedFilesFormat": [], "language": {},
+            "suggestions": False, "supportedFilesFormat": list(FORMATS_OF_FILES), "language": {},
         })  # fmt: skip
+
+    async def detect(request: Request) -> JSONResponse:
+        given = await read_fields(request, {"q": Field(TEXTS, ...), "api_key": Field(TEXT, "")}, limits, forms=True)
+        texts = given["q"] if isinstance(given["q"], list) else [given["q"]]
+        require_texts("q", texts, limits)
+        known = Languages([code for one in service.translators for code in one.languages])
+        ranked = [
+            [{"confidence": round(100 * share, 1), "language": code} for code, share in known.detect(text)]
+            for text in texts
+        ]  # fmt: skip
+        return JSONResponse(ranked if isinstance(given["q"], list) else ranked[0])
+
+    async def suggest(request: Request) -> JSONResponse:
+        raise Refused(403, "Suggestions are disabled on this server.")
+
+    uploads = Uploads(service)
+
+    async def translate_file(request: Request) -> JSONResponse:
+        name, content, given = await read_upload(request, limits)
+        if "target" not in given:
+            raise Refused(422, "The field 'target' is missing.")
+        sample = content[:20_000].decode("utf-8", "replace")
+        one, _ = _translator(service, given.get("source", "auto"), given["target"], sample)
+        try:
+            begun = uploads.start(one, name, content)
+        except InputError as error:
+            raise Refused(400, str(error)) from error
+        assert begun.task is not None  # noqa: S101 - for the type checker
+        await begun.task
+        if begun.status != "done":
+            raise Refused(400, begun.message)
+        return JSONResponse({"translatedFileUrl": str(request.url_for("translated_file", id=begun.id, key=begun.key))})
+
+    async def translated_file(request: Request) -> Response:
+        found = uploads.find(request.path_params["id"])
+        if request.path_params["key"] != found.key:
+            raise Refused(404, f"There is no document {found.id!r} with that key.")
+        return Response(found.content, media_type="application/octet-stream")
 
     return [
         Route("/translate", translate, methods=["POST"]), Route("/languages", languages, methods=["GET"]),
+        Route("/detect", detect, methods=["POST"]), Route("/suggest", suggest, methods=["POST"]),
+        Route("/translate_file", translate_file, methods=["POST"]),
+        Route("/download_file/{id}/{key}", translated_file, methods=["GET"], name="translated_file"),
         Route("/frontend/settings", settings, methods=["GET"]),
     ]  # fmt: skip
+
+
+def _translator(service: Service, source: str, target: str, text: str) -> tuple[Served, dict[str, Any]]:
+    """Return the translator for two languages and, if the source is `auto`, which one was recognised."""
+    if source != "auto":
+        return service.for_languages(source, target), {}
+    sources = [one.languages[0] for one in service.translators if one.languages[1] == target.lower()]
+    ranked = Languages(sources).detect(text)
+    if not ranked:
+        return service.for_languages(source, target), {}
+    code, share = ranked[0]
+    return service.for_languages(code, target), {"confidence": round(100 * share, 1), "language": code}
 
 
 def _others(translated, candidates_of, count):

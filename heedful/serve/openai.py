@@ -208,7 +208,7 @@ def _translated(service, one, pieces, options):
     """Queue the pieces of each text, which are translated one by one whatever the options; return their futures."""
     if not options:
         return service.translate(one, pieces)
-    options = options | {"split": "never"}  # they are split already
+    options = options | {"split": "never", "markup": "none"}  # they are split already
     return [[service.generate(one, text, **options) for text in each.texts] for each in pieces]
 
 

@@ -26,6 +26,8 @@ class Limits:
     """What a request may ask for."""
 
     body_bytes: int = 1 << 20
+    document_bytes: int = 10 << 20
+    """Of a document."""
     lines: int = 256
     """Texts, or lines of texts, in a request."""
     characters: int = 20_000
@@ -72,18 +74,19 @@ MISSPELT = 0.75  # similarity from which an unknown field is a misspelt one
 NUMBER, TEXT, TEXTS, FLAG, WHOLE, ANY = "number", "text", "texts", "flag", "whole", "any"
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """Return the body of a request; `Refused` if it is too large (413) or too slow (408)."""
+async def read_body(request: Request, limits: Limits, size: int = 0) -> bytes:
+    """Return the body of a request; `Refused` if it is larger than `size` or the limit (413), or too slow (408)."""
+    size = size or limits.body_bytes
     announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > limits.body_bytes:
-        raise Refused(413, f"The body exceeds {limits.body_bytes:,} bytes.")
+    if announced.isdecimal() and int(announced) > size:
+        raise Refused(413, f"The body exceeds {size:,} bytes.")
     content = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 content += part
-                if len(content) > limits.body_bytes:
-                    raise Refused(413, f"The body exceeds {limits.body_bytes:,} bytes.")
+                if len(content) > size:
+                    raise Refused(413, f"The body exceeds {size:,} bytes.")
     except ClientDisconnect:
         raise Refused(499, "The client has left.") from None
     except TimeoutError:

@@ -28,7 +28,7 @@ def html_replacements(
         protection: finds protected spans.
         hidden: names of more elements whose content is not translated.
         inline: names of the elements that stand within sentences; None: those of HTML. A tag of another element ends a
-            text. Empty: all.
+            text.
     """
     tokens = html_tokens(text)
     partner = partners(tokens)
@@ -42,16 +42,16 @@ def html_replacements(
     starts = [0]
     for token in tokens:
         starts.append(starts[-1] + len(token.raw))
-    for first, last in _runs(tokens, partner, within, opaque, everything=inline is not None and not inline):
+    for first, last in _runs(tokens, partner, within, opaque):
         replacements.add(starts[first], starts[last], read)
     return replacements
 
 
-def _runs(tokens: list[Token], partner: dict[int, int], within: frozenset[str], opaque: set[str], everything: bool):
+def _runs(tokens: list[Token], partner: dict[int, int], within: frozenset[str], opaque: set[str]):
     """Yield the ranges of tokens that form one text each."""
 
     def is_inline(token: Token) -> bool:
-        return token.kind == "text" or everything or (token.name in within and token.name != "br") or (
+        return token.kind == "text" or (token.name in within and token.name != "br") or (
             token.kind == "other" and token.raw.startswith("<!--"))  # fmt: skip
 
     runs, first, index = [], 0, 0

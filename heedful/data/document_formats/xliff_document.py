@@ -53,8 +53,8 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
         elif parent in UNITS and tag == "target":
             target = start, event.end, end, max(event.start, end), attributes
         elif tag in UNITS and source and not source[2]:
-            unfinished = bool(target) and target[4].get("state") in UNFINISHED
-            finished = bool(target and content[target[2] : target[3]].strip() and not unfinished)
+            state = target[4].get("state", "") if target else ""
+            finished = bool(target and content[target[2] : target[3]].strip() and state not in UNFINISHED)
             opening = content[target[0] : target[2]].decode().replace("/>", ">") if target else ""
             yield Segment(source[0], target[:2] if target else None, opening, finished, source[1])
 

@@ -138,7 +138,7 @@ def _free_match(text: str, shown: str, taken: Sequence[tuple[int, int]], ignore_
 
 
 @dataclass
-class _Written:
+class WrittenWord:
     """A word of the result: its text, the white space before it, and how it belongs to the source's words (S,)."""
 
     text: str
@@ -149,7 +149,7 @@ class _Written:
 def place_spans(
     sentence: Sentence, translation: str, found: Found, words: Sequence[Word], attention: np.ndarray | None,
     escape: Callable[[str], str],
-) -> list[_Written]:  # fmt: skip
+) -> list[WrittenWord]:  # fmt: skip
     """Return the words of a translation with each protected span exactly once.
 
     Args:
@@ -163,32 +163,32 @@ def place_spans(
     count = len(sentence.source_words)
     index_of = {word.start: index for index, word in enumerate(sentence.source_words)}
     at = {start: place for start, _, place in found.ranges}
-    written: list[_Written] = []
+    written: list[WrittenWord] = []
     end = 0
     for number, word in enumerate(words):
         gap = escape(translation[end : word.start])
         end = word.end
         row = np.zeros(count) if attention is None else attention[number]
         if word.start not in at:
-            written.append(_Written(escape(translation[word.start : word.end]), gap, row))
+            written.append(WrittenWord(escape(translation[word.start : word.end]), gap, row))
         elif (place := at[word.start]) is not None:
             result = place.result
             if place.kind == "term" and translation[word.start].isupper() and result[:1].islower():
                 result = result[0].upper() + result[1:]
-            written.append(_Written(result, gap, _one_hot(count, index_of[place.start])))
+            written.append(WrittenWord(result, gap, _one_hot(count, index_of[place.start])))
     for place in found.missing:
         _insert(written, place, index_of[place.start], sentence)
     return written
 
 
-def _insert(written: list[_Written], place: Place, index: int, sentence: Sentence) -> None:
+def _insert(written: list[WrittenWord], place: Place, index: int, sentence: Sentence) -> None:
     """Put a span where the words stand that the model wrote for it, or beside the translation of its neighbour."""
     row = _one_hot(len(sentence.source_words), index)
     fixed = [one.row.max(initial=0) == one.row.sum() == 1 or not any(map(str.isalnum, one.text)) for one in written]
     scores = np.array([-1.0 if kept else one.row[index] - HALF for one, kept in zip(written, fixed, strict=True)])
     start, stop = _best_range(scores)
     if stop > start and scores[start:stop].sum() > 0:
-        written[start:stop] = [_Written(place.result, written[start].gap, row)]
+        written[start:stop] = [WrittenWord(place.result, written[start].gap, row)]
         return
     start = _beside([one.row for one in written], index)
     before = sentence.source[place.start - 1 : place.start]
@@ -196,7 +196,7 @@ def _insert(written: list[_Written], place: Place, index: int, sentence: Sentenc
     follower = written[start] if start < len(written) else None
     if follower and not follower.gap and follower.text[:1].isalnum():
         follower.gap = " "
-    written.insert(start, _Written(place.result, gap, row))
+    written.insert(start, WrittenWord(place.result, gap, row))
 
 
 def _one_hot(count: int, index: int) -> np.ndarray:
@@ -246,7 +246,7 @@ class _Point(NamedTuple):
     position: int
 
 
-def place_tags(written: Sequence[_Written], source_words: Sequence[Word], tags: Sequence[Tag]) -> str:
+def place_tags(written: Sequence[WrittenWord], source_words: Sequence[Word], tags: Sequence[Tag]) -> str:
     """Return a translation with its tags, well-formed if those of the source are nested.
 
     Args:
@@ -255,11 +255,11 @@ def place_tags(written: Sequence[_Written], source_words: Sequence[Word], tags: 
         tags: of the whole text.
     """
     matrix = np.stack([one.row for one in written]) if written else np.zeros((0, len(source_words)))
-    starts = np.array([word.start for word in source_words])
+    bounds = np.array([tuple(word) for word in source_words]).reshape(-1, 2)
     ordered = sorted(tags, key=lambda tag: (tag.start, -tag.end))
-    pairs = [tag for tag in ordered if tag.closing and ((starts >= tag.start) & (starts < tag.end)).any()]
+    pairs = [tag for tag in ordered if tag.closing and _covered(tag, bounds).any()]
     alone = [tag if not tag.closing else _emptied(tag) for tag in ordered if tag not in pairs]
-    tree, points = _nested(pairs, alone, (0, len(written)), matrix, starts)
+    tree, points = _nested(pairs, alone, (0, len(written)), matrix, bounds)
     return _joined(written, 0, len(written), tree, points)
 
 
@@ -272,7 +272,14 @@ def _inside(tag: Tag, outer: Tag) -> bool:
     return outer.start <= tag.start and tag.end <= outer.end and tag is not outer
 
 
-def _nested(pairs, alone, bounds, matrix, starts):
+def _covered(tag: Tag, source_words: np.ndarray) -> np.ndarray:
+    """Return which words of the source (S,) a tag surrounds, at least in part."""
+    return (source_words[:, 0] < tag.end) & (source_words[:, 1] > tag.start)
+
+
+def _nested(
+    pairs: Sequence[Tag], alone: Sequence[Tag], bounds: tuple[int, int], matrix: np.ndarray, source_words: np.ndarray
+) -> tuple[list[_Pair], list[_Point]]:
     """Return the `_Pair`s and `_Point`s within a range of words, from the tags within it."""
     outermost: list[Tag] = []
     inner: dict[int, list[Tag]] = {}
@@ -289,37 +296,37 @@ def _nested(pairs, alone, bounds, matrix, starts):
     ranges: dict[int, tuple[int, int]] = {}
     for index in sorted(range(len(outermost)), key=lambda i: outermost[i].start - outermost[i].end):
         tag = outermost[index]
-        covered = (starts >= tag.start) & (starts < tag.end)
-        scores = np.where(free, matrix[:, covered].sum(axis=1) - HALF, -1e9)
+        scores = np.where(free, matrix[:, _covered(tag, source_words)].sum(axis=1) - HALF, -1e9)
         start, stop = _best_range(scores[low:high]) if high > low else (0, 0)
         start, stop = low + start, low + stop
         if stop == start or not free[start:stop].all():
             start = stop = high
         free[start:stop] = False
         ranges[index] = start, stop
-    tree, kept = [], []
+    tree: list[_Pair] = []
+    kept: list[Tag] = []
     held: dict[int, list[Tag]] = {index: [] for index in ranges}
     for tag in alone:
         holder = next((i for i, one in enumerate(outermost) if one.start <= tag.start and tag.end < one.end), None)
         (kept if holder is None else held[holder]).append(tag)
     for index, tag in enumerate(outermost):
-        own, points = _nested(inner[index], held[index], ranges[index], matrix, starts)
+        own, points = _nested(inner[index], held[index], ranges[index], matrix, source_words)
         tree.append(_Pair(tag, *ranges[index], own, points))
     points = []
     for tag in kept:
-        position = _position(tag, bounds, matrix, starts)
+        position = _position(tag, bounds, matrix, source_words)
         within = next((one for one in tree if one.start < position < one.stop), None)
         points.append(_Point(tag, within.stop if within else position))
     return sorted(tree, key=lambda pair: (pair.start, pair.stop)), points
 
 
-def _position(tag, bounds, matrix, starts):
+def _position(tag, bounds, matrix, source_words):
     """Return before which word of a range a lone tag belongs."""
     low, high = bounds
-    before = int((starts < tag.start).sum())  # words of the source
+    before = int((source_words[:, 0] < tag.start).sum())
     if before == 0:
         return low
-    if before == len(starts):
+    if before == len(source_words):
         return high
     column = matrix[low:high, before - 1]
     if len(column) and column.max() > 0:

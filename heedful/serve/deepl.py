@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from heedful.core.errors import InputError
 from heedful.data.glossary import Glossary
+from heedful.serve.deepl_glossaries import glossary_routes, language
 from heedful.serve.requests import (
     ANY,
     TEXT,
@@ -23,7 +24,6 @@ from heedful.serve.requests import (
 from heedful.serve.service import Served, Service
 from heedful.serve.texts import (
     PLAIN,
-    Entry,
     Glossaries,
     Languages,
     Markup,
@@ -43,15 +43,14 @@ IGNORED = (
 # Accepted too; the answer says in a header that they were ignored.
 NOTED = ("style_id", "custom_instructions", "extra_body_parameters", "glossary_ids")
 FORMALITIES = ("default", "more", "less", "prefer_more", "prefer_less")
-SEPARATORS = {"tsv": "\t", "csv": ","}
 
 
 def routes(service: Service) -> list[Route]:
     """Return the routes of the interface."""
     glossaries, uploads = Glossaries(), Uploads(service)
     return [
-        *_translation(service, glossaries), *_languages(service), *_glossaries_v2(service, glossaries),
-        *_glossaries_v3(service, glossaries), *_documents(service, glossaries, uploads),
+        *_translation(service, glossaries), *_languages(service), *glossary_routes(service, glossaries),
+        *_documents(service, glossaries, uploads),
     ]  # fmt: skip
 
 
@@ -169,150 +168,6 @@ def _languages(service: Service) -> list[Route]:
     ]  # fmt: skip
 
 
-def _entries(service: Service, table: dict[str, Any]) -> tuple[tuple[str, str], Glossary]:
-    """Return the languages and the terms of a dictionary; `Refused` (400) if it is wrong, or no run translates so."""
-    values = {name: table.get(name) for name in ("source_lang", "target_lang", "entries", "entries_format")}
-    if not all(isinstance(value, str) for value in values.values()):
-        raise Refused(400, "A dictionary needs source_lang, target_lang, entries and entries_format, all texts.")
-    if values["entries_format"] not in SEPARATORS:
-        raise Refused(400, f"entries_format must be {' or '.join(SEPARATORS)}.")
-    pair = language(str(values["source_lang"])), language(str(values["target_lang"]))
-    service.for_languages(*pair)
-    lines = str(values["entries"]).splitlines()
-    if values["entries_format"] == "csv":
-        import csv
-
-        lines = ["\t".join(row[:2]) for row in csv.reader(lines)]
-    try:
-        return pair, Glossary.of_lines(lines, "entries")
-    except InputError as error:
-        raise Refused(400, str(error)) from error
-
-
-def _as_tsv(glossary: Glossary) -> str:
-    return "\n".join(f"{term}\t{result}" for term, result in glossary.terms.items())
-
-
-def _glossaries_v2(service: Service, glossaries: Glossaries) -> list[Route]:
-    fields = {name: Field(TEXT, ...) for name in ("name", "source_lang", "target_lang", "entries", "entries_format")}
-
-    def shown(entry: Entry) -> dict[str, Any]:
-        (source, target), terms = next(iter(entry.dictionaries.items()))
-        return {
-            "glossary_id": entry.id, "name": entry.name, "ready": True, "source_lang": source, "target_lang": target,
-            "creation_time": entry.made, "entry_count": len(terms.terms),
-        }  # fmt: skip
-
-    async def create(request: Request) -> JSONResponse:
-        given = await read_fields(request, fields, service.limits, forms=True)
-        pair, terms = _entries(service, given)
-        entry = glossaries.add(given["name"])
-        entry.dictionaries[pair] = terms
-        return JSONResponse(shown(entry), 201)
-
-    async def all_of_them(request: Request) -> JSONResponse:
-        return JSONResponse({"glossaries": [shown(one) for one in glossaries.all() if len(one.dictionaries) == 1]})
-
-    async def one(request: Request) -> Response:
-        entry = glossaries.find(request.path_params["id"])
-        if request.method == "DELETE":
-            glossaries.remove(entry.id)
-            return Response(status_code=204)
-        return JSONResponse(shown(entry))
-
-    async def entries(request: Request) -> Response:
-        entry = glossaries.find(request.path_params["id"])
-        return Response(_as_tsv(next(iter(entry.dictionaries.values()))), media_type="text/tab-separated-values")
-
-    return [
-        Route("/v2/glossaries", create, methods=["POST"]), Route("/v2/glossaries", all_of_them, methods=["GET"]),
-        Route("/v2/glossaries/{id}", one, methods=["GET", "DELETE"]),
-        Route("/v2/glossaries/{id}/entries", entries, methods=["GET"]),
-    ]  # fmt: skip
-
-
-def _glossaries_v3(service: Service, glossaries: Glossaries) -> list[Route]:
-    def counted_terms(pair: tuple[str, str], terms: Glossary) -> dict[str, Any]:
-        return {"source_lang": pair[0], "target_lang": pair[1], "entry_count": len(terms.terms)}
-
-    def shown(entry: Entry) -> dict[str, Any]:
-        dictionaries = [counted_terms(pair, terms) for pair, terms in entry.dictionaries.items()]
-        return {
-            "glossary_id": entry.id, "name": entry.name, "creation_time": entry.made, "dictionaries": dictionaries,
-        }  # fmt: skip
-
-    fields = {"name": Field(TEXT), "dictionaries": Field(ANY)}
-    dictionary = {name: Field(TEXT) for name in ("source_lang", "target_lang", "entries", "entries_format")}
-
-    def dictionaries_of(given: dict[str, Any]) -> dict[tuple[str, str], Glossary]:
-        tables = given["dictionaries"] or []
-        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-            raise Refused(400, "dictionaries must be a list of dictionaries.")
-        return dict(_entries(service, table) for table in tables)
-
-    async def create(request: Request) -> JSONResponse:
-        given = await read_fields(request, fields, service.limits)
-        if not given["name"]:
-            raise Refused(422, "The field 'name' is missing.")
-        dictionaries = dictionaries_of(given)
-        entry = glossaries.add(given["name"])
-        entry.dictionaries.update(dictionaries)
-        return JSONResponse(shown(entry), 201)
-
-    async def all_of_them(request: Request) -> JSONResponse:
-        return JSONResponse({"glossaries": [shown(one) for one in glossaries.all()]})
-
-    async def one(request: Request) -> Response:
-        entry = glossaries.find(request.path_params["id"])
-        if request.method == "DELETE":
-            glossaries.remove(entry.id)
-            return Response(status_code=204)
-        if request.method == "PATCH":
-            given = await read_fields(request, fields, service.limits)
-            changed = dictionaries_of(given)
-            for pair, terms in changed.items():  # terms are added to those that it has
-                old = entry.dictionaries.get(pair)
-                entry.dictionaries[pair] = Glossary((old.terms if old else {}) | terms.terms, "entries")
-            entry.name = given["name"] or entry.name
-        return JSONResponse(shown(entry))
-
-    async def dictionaries(request: Request) -> Response:
-        entry = glossaries.find(request.path_params["id"])
-        if request.method == "PUT":
-            given = await read_fields(request, dictionary, service.limits)
-            pair, terms = _entries(service, given)
-            entry.dictionaries[pair] = terms
-            return JSONResponse(counted_terms(pair, terms))
-        pair = _pair_in(request, entry)
-        del entry.dictionaries[pair]
-        return Response(status_code=204)
-
-    async def entries(request: Request) -> JSONResponse:
-        entry = glossaries.find(request.path_params["id"])
-        pair = _pair_in(request, entry)
-        shown = {
-            "source_lang": pair[0], "target_lang": pair[1], "entries": _as_tsv(entry.dictionaries[pair]),
-            "entries_format": "tsv",
-        }  # fmt: skip
-        return JSONResponse({"dictionaries": [shown]})
-
-    return [
-        Route("/v3/glossaries", create, methods=["POST"]), Route("/v3/glossaries", all_of_them, methods=["GET"]),
-        Route("/v3/glossaries/{id}", one, methods=["GET", "DELETE", "PATCH"]),
-        Route("/v3/glossaries/{id}/dictionaries", dictionaries, methods=["PUT", "DELETE"]),
-        Route("/v3/glossaries/{id}/entries", entries, methods=["GET"]),
-    ]  # fmt: skip
-
-
-def _pair_in(request: Request, entry: Entry) -> tuple[str, str]:
-    """Return the languages in the query of a request; `Refused` (404) if the glossary does not have them."""
-    query = request.query_params
-    pair = language(query.get("source_lang", "")), language(query.get("target_lang", ""))
-    if pair not in entry.dictionaries:
-        raise Refused(404, f"The glossary {entry.id!r} has no terms for {pair[0]} to {pair[1]}.")
-    return pair
-
-
 def _documents(service: Service, glossaries: Glossaries, uploads: Uploads) -> list[Route]:
     async def upload(request: Request) -> JSONResponse:
         name, content, fields = await read_upload(request, service.limits)
@@ -361,8 +216,3 @@ def _documents(service: Service, glossaries: Glossaries, uploads: Uploads) -> li
         Route("/v2/document", upload, methods=["POST"]), Route("/v2/document/{id}", status, methods=["POST"]),
         Route("/v2/document/{id}/result", result, methods=["POST"]),
     ]  # fmt: skip
-
-
-def language(code: str) -> str:
-    """Return a language code without its country, as in EN-US, in lower case."""
-    return code.split("-")[0].lower()

@@ -120,7 +120,7 @@ class Slow:
     def read(self, texts, numbers=None, warn=None):
         return [[5] for _ in texts]
 
-    def pieces(self, text):
+    def pieces(self, text, glossary=None):
         return pieces_of_text(text, lambda line, name: Pieces([line], [], []))
 
     def n_best(self, texts, warn=None, **options):

@@ -1,6 +1,7 @@
 """PO files of gettext: entries without a translation are translated; fuzzy and translated ones stay as they are."""
 
 import re
+from typing import Any
 
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
@@ -65,7 +66,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     return Document(texts, written, False, notes)
 
 
-def parsed(content: bytes, name: str):
+def parsed(content: bytes, name: str) -> tuple[list[Any], str, str]:
     """Return the entries of a PO file, as polib reads them, its text, and its encoding."""
     try:
         import polib

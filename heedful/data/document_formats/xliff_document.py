@@ -11,6 +11,7 @@ from heedful.data.markup.marked_text import MarkedText, marked
 
 UNITS = ("trans-unit", "segment")
 CODES = ("bpt", "ept", "it", "ph", "sub", "ut")  # elements whose content is code
+HIDDEN = ("translate", "no")  # the attribute of what is not translated
 UNFINISHED = ("new", "needs-translation", "initial")  # states of a target that is replaced
 
 
@@ -39,7 +40,7 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
     begun: list[tuple[str, int, int, dict[str, str]]] = []
     for event in xml_events(content, name):
         if event.opens:
-            hidden = (depth_hidden[-1] if depth_hidden else False) or event.attributes.get("translate") == "no"
+            hidden = (depth_hidden[-1] if depth_hidden else False) or HIDDEN in event.attributes.items()
             depth_hidden.append(hidden)
             begun.append((event.name, event.start, event.end, event.attributes))
             if event.name in UNITS:

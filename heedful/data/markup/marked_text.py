@@ -186,6 +186,9 @@ class _Reading:
                 if self._is_hidden(token):
                     self._add_hidden(tokens, index, last)
                     index = last
+                elif last == index + 1:
+                    self._add_alone(tokens, index, last)
+                    index = last
                 else:
                     begun[index] = len(self.text)
             else:
@@ -198,7 +201,7 @@ class _Reading:
         return token.name in self.hidden or (self.escaped and (token.name in OPAQUE or token.hidden))
 
     def _add_text(self, raw: str) -> None:
-        text = html.unescape(raw) if self.escaped else raw
+        text = re.sub(r"\s+", " ", html.unescape(raw)) if self.escaped else raw
         if self.tags and self.tags[-1].start == self.tags[-1].end == len(self.text) and self.text[-1:].isspace():
             text = text.lstrip(" ")  # a tag stood between two spaces
         written = html_escaped if self.escaped else str

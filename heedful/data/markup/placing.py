@@ -144,6 +144,8 @@ class WrittenWord:
     text: str
     gap: str
     row: np.ndarray
+    fixed: bool = False
+    """Whether it is a protected span."""
 
 
 def place_spans(
@@ -175,7 +177,7 @@ def place_spans(
             result = place.result
             if place.kind == "term" and translation[word.start].isupper() and result[:1].islower():
                 result = result[0].upper() + result[1:]
-            written.append(WrittenWord(result, gap, _one_hot(count, index_of[place.start])))
+            written.append(WrittenWord(result, gap, _one_hot(count, index_of[place.start]), True))
     for place in found.missing:
         _insert(written, place, index_of[place.start], sentence)
     return written
@@ -184,11 +186,11 @@ def place_spans(
 def _insert(written: list[WrittenWord], place: Place, index: int, sentence: Sentence) -> None:
     """Put a span where the words stand that the model wrote for it, or beside the translation of its neighbour."""
     row = _one_hot(len(sentence.source_words), index)
-    fixed = [one.row.max(initial=0) == one.row.sum() == 1 or not any(map(str.isalnum, one.text)) for one in written]
-    scores = np.array([-1.0 if kept else one.row[index] - HALF for one, kept in zip(written, fixed, strict=True)])
+    kept = [one.fixed or not any(map(str.isalnum, one.text)) for one in written]  # a model writes words for it
+    scores = np.array([-1.0 if fixed else one.row[index] - HALF for one, fixed in zip(written, kept, strict=True)])
     start, stop = _best_range(scores)
     if stop > start and scores[start:stop].sum() > 0:
-        written[start:stop] = [WrittenWord(place.result, written[start].gap, row)]
+        written[start:stop] = [WrittenWord(place.result, written[start].gap, row, True)]
         return
     start = _beside([one.row for one in written], index)
     before = sentence.source[place.start - 1 : place.start]
@@ -196,7 +198,7 @@ def _insert(written: list[WrittenWord], place: Place, index: int, sentence: Sent
     follower = written[start] if start < len(written) else None
     if follower and not follower.gap and follower.text[:1].isalnum():
         follower.gap = " "
-    written.insert(start, WrittenWord(place.result, gap, row))
+    written.insert(start, WrittenWord(place.result, gap, row, True))
 
 
 def _one_hot(count: int, index: int) -> np.ndarray:

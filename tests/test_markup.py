@@ -1,0 +1,297 @@
+"""Markup in lines: taken out before a model reads them, and put back exactly once, well-formed."""
+
+import dataclasses
+import json
+import re
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from heedful import workflows
+from heedful.cli import main
+from heedful.config import Config
+from heedful.config.protected import SLOTS, Protection
+from heedful.core.errors import InputError
+from heedful.data.markup.html_tokens import html_tokens
+from heedful.data.markup.inline_terms import TERM, with_terms
+from heedful.data.markup.marked_text import marked, partners, tags_of
+from heedful.data.markup.placing import words_of
+from heedful.data.markup.protected_pairs import protected_pair
+from heedful.data.sentences import Pieces
+from heedful.data.word_alignment import aligned_both_ways
+from heedful.inference.aligner import FILE, AlignedText, Aligner, AlignmentHeads, best_heads, links_of, stored_heads
+from heedful.inference.marked_line import MarkedLine, whole_slots
+from heedful.inference.translator import Translator
+from heedful.runs.run import Run
+from tests.conftest import PAIRS, change, quiet, write_recipe
+
+pytestmark = pytest.mark.any_backend
+
+PLAIN, ALL = Protection(), Protection(["all"])
+
+
+def spans(text, protection=PLAIN):
+    return [text[span.start : span.end] for span in protection.spans(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see https://a.b/c?d=e#f, or www.a.org.", ["https://a.b/c?d=e#f", "www.a.org"]),
+        ("write to a.b+c@d-e.org now", ["a.b+c@d-e.org"]),
+        ("{name}, {0}, {{x y}}, ${HOME}, %{count}", ["{name}", "{0}", "{{x y}}", "${HOME}", "%{count}"]),
+        ("%s %d%% of %(n)d, %1$s %-5.2f %lu %1 %L2", ["%s", "%d", "%%", "%(n)d", "%1$s", "%-5.2f", "%lu", "%1", "%L2"]),
+        ("$HOME costs $5", ["$HOME"]),
+        ("5 km, 1,000.5 MB, 20%, 30 °C", ["5 km", "1,000.5 MB", "20%", "30 °C"]),
+        ("100 %ige Lösung, 5 Kinder, 7 men", []),
+        ("`a b` and &amp;", ["`a b`", "&amp;"]),
+        ("no { braces } and a, b; 100% sure", ["100%"]),
+        ("\u27e61\u27e7 in a text", ["\u27e61\u27e7"]),
+    ],
+)
+def test_protected_spans(text, expected):
+    assert spans(text) == expected
+
+
+def test_patterns_of_ones_own_come_first():
+    protection = Protection([r"[A-Z]{2,}-\d+", "url"])
+    assert spans("HEED-12 at {x}", protection) == ["HEED-12", "{x}"]
+    assert protection.numbered_kinds == {"own", "url"}
+
+
+@pytest.mark.parametrize("pattern", ["(", ".*", r"\w+", "a*", "[a-z ]+"])
+def test_a_pattern_that_does_not_compile_or_matches_anything_is_refused(pattern):
+    with pytest.raises(InputError, match=r"data\.protected: "):
+        Protection([pattern])
+
+
+@given(st.text(alphabet="<>/ab=\"' !-&;{}0\n", max_size=80))
+def test_tokens_of_html_are_its_characters(text):
+    assert "".join(token.raw for token in html_tokens(text)) == text
+    assert "".join(token.raw for token in tags_of(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "plain"),
+    [
+        ("5 < 6 and 7 > 3", "tags", "5 < 6 and 7 > 3"),
+        ("Click {0}here{/0}, {1}", "tags", "Click here, {1}"),
+        ("one<br>two <img src='a>b'/> three", "tags", "one two three"),
+        ("a *b* and **c [d](e_f)** snake_case * x", "markdown", "a b and c d snake_case * x"),
+        ("a `*b*` \\*c\\*", "markdown", "a `*b*` \\*c\\*"),
+        ("&lt;b&gt; &amp; <i>x\n  y</i>", "html", "<b> & x y"),
+    ],
+)
+def test_text_without_markup(text, form, plain):
+    assert marked(text, form, PLAIN).text == plain
+
+
+def test_tags_without_a_counterpart_are_kept_with_a_note():
+    text = marked("a <b>b <i>c</b> d</u>", "tags", PLAIN)
+    assert [slot.result for slot in text.slots] == ["<i>", "</u>"]
+    assert text.notes == [
+        "<i> has no counterpart: it is kept as text.", "</u> has no counterpart: it is kept as text.",
+    ]  # fmt: skip
+
+
+def test_code_is_hidden_in_html_and_read_as_its_beginning():
+    text = marked(
+        "run <code>ls &amp; rm</code> in <span translate='no'>Foo</span> <x id='1'></x>", "html", PLAIN, ("x",)
+    )
+    assert text.text == "run ls & rm in Foo "
+    assert [slot.result for slot in text.slots] == ["<code>ls &amp; rm</code>", "<span translate='no'>Foo</span>"]
+    assert [tag.opening for tag in text.tags] == ["<x id='1'></x>"]
+
+
+def restored(line, translation, matrix=None, protection=PLAIN, form="tags"):
+    """Return the restored line; by default words are aligned in order."""
+    text = marked(line, form, protection)
+    result = MarkedLine(text, Pieces([text.text], [], []), protection, form == "html")
+    alignments = []
+    for source, target in result.to_align([translation]):
+        alignments.append(np.eye(len(target.words), len(source.words)) if matrix is None else matrix(source, target))
+    return result.restored([translation], alignments)
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "expected"),
+    [
+        ("ein <b>roter</b> Hut", "a red hat", "a <b>red</b> hat"),
+        ("<p>ein <b>roter</b> Hut</p>", "a red hat", "<p>a <b>red</b> hat</p>"),
+        ("ein <br/> Hut", "a hat", "a <br/> hat"),
+        ("ein<br/>Hut", "a hat", "a<br/>hat"),
+        ("ein<br/> Hut", "a hat", "a<br/> hat"),
+        ("ein Hut<br/>", "a hat", "a hat<br/>"),
+        ("ein <i></i> Hut", "a hat", "a <i></i> hat"),
+        ("nimm %s und %d", "take %s and %d", "take %s and %d"),
+        ("nimm %s und %d", "take %d and %s", "take %d and %s"),
+        ("nimm %s und %d", "take %s and 3", "take %s and %d"),  # what the model wrote is replaced
+        ("nimm %s und", "take %s %s and", "take %s and"),  # one too many
+        ("nimm {a} nun", "take {b} now", "take {a} now"),  # what it wrote of the same kind
+        ("<b>nimm %s</b> nun", "take it now", "<b>take %s</b> now"),
+        ("{0}ein{/0} Hut", "a hat", "{0}a{/0} hat"),
+    ],
+)
+def test_markup_goes_back(line, translation, expected):
+    assert restored(line, translation) == expected
+
+
+def test_what_a_model_writes_is_escaped_in_html():
+    assert restored("1 &lt; <b>2</b>", "1 < 2", form="html") == "1 &lt; <b>2</b>"
+
+
+def test_tags_follow_the_order_of_the_translation():
+    def crossed(source, target):
+        return np.eye(len(source.words))[::-1]
+
+    assert restored("<b>rot</b> <i>Hut</i>", "hat red", crossed) == "<i>hat</i> <b>red</b>"
+
+
+@st.composite
+def marked_lines(draw):
+    """Lines of nested tags, lone tags, placeholders and words."""
+    words = st.sampled_from(["rot", "Hut", "%s", "{x}", "<br/>", ",", "der"])
+
+    def part(depth):
+        pieces = []
+        for _ in range(draw(st.integers(0, 3))):
+            if depth < 3 and draw(st.booleans()):
+                name = draw(st.sampled_from("bi"))
+                pieces.append(f"<{name}>{part(depth + 1)}</{name}>")
+            else:
+                pieces.append(draw(words))
+        return draw(st.sampled_from([" ", ""])).join(pieces)
+
+    return part(0) + " Hut"
+
+
+@given(
+    marked_lines(),
+    st.lists(st.sampled_from(["red", "hat", "%s", "{x}", "{y}", ".", "the"]), max_size=8),
+    st.integers(0, 999),
+)
+def test_every_tag_and_placeholder_comes_back_once_and_well_formed(line, words, seed):
+    random = np.random.default_rng(seed)
+
+    def attention(source, target):
+        matrix = random.random((len(target.words), len(source.words))) ** 4
+        return matrix / matrix.sum(axis=1, keepdims=True)
+
+    result = restored(line, " ".join(words), attention)
+    tags = re.compile(r"</?\w+/?>")
+    assert sorted(tags.findall(result)) == sorted(tags.findall(line))
+    for placeholder in ("%s", "{x}", "{y}"):
+        assert result.count(placeholder) == line.count(placeholder)
+    tokens = html_tokens(result)
+    assert len(partners(tokens)) == sum(token.kind in ("open", "close") for token in tokens)
+    kept = [word for word in words if word in ("the", ".")]
+    assert len(kept) >= len([word for word in words_of(result) if result[word.start : word.end] in ("the", ".")])
+
+
+def test_numbered_tokens_stand_for_spans():
+    text = marked("nimm %s und {x}", "tags", ALL)
+    line = MarkedLine(text, Pieces([text.text], [], []), ALL)
+    assert line.texts == [f"nimm {SLOTS[0]} und {SLOTS[1]}"]
+    translation = f"with {SLOTS[1]} take {SLOTS[0]}"
+    assert line.to_align([translation]) == []
+    assert line.restored([translation], []) == "with {x} take %s"
+
+
+def test_borders_of_sentences_within_a_span_are_joined():
+    text = marked("see a. b@c.de. End", "tags", Protection(["a. b"]))
+    pieces = whole_slots(Pieces(["see a.", "b@c.de.", "End"], [" ", " "], []), text)
+    assert (pieces.texts, pieces.gaps) == (["see a. b@c.de.", "End"], [" "])
+
+
+def test_pairs_with_common_spans_get_numbered_tokens():
+    assert protected_pair("nimm %s, {x}", "take {x}, %s", ALL) == (
+        f"nimm {SLOTS[0]}, {SLOTS[1]}", f"take {SLOTS[1]}, {SLOTS[0]}",
+    )  # fmt: skip
+    assert protected_pair("nimm %s", "take", ALL) == ("nimm %s", "take")
+    noisy = [protected_pair(f"Hut {n} in Rom", f"hat {n} in Rome", ALL, noise=True) for n in range(200)]
+    changed = [pair for pair in noisy if SLOTS[0][0] in pair[0]]
+    assert 20 < len(changed) < 60
+    for source, target in changed:
+        assert sorted(re.findall("\u27e6.\u27e7", source)) == sorted(re.findall("\u27e6.\u27e7", target))
+    assert noisy == [protected_pair(f"Hut {n} in Rom", f"hat {n} in Rome", ALL, noise=True) for n in range(200)]
+
+
+def test_word_statistics_align_words():
+    pairs = [(source.split(), target.split()) for source, target in PAIRS]
+    links = aligned_both_ways(pairs, 5)
+    assert links[0] == {(0, 0), (1, 1), (2, 2)}
+    assert aligned_both_ways([([], ["a"])], 1) == [set()]
+
+
+def test_the_heads_that_agree_are_chosen():
+    right, wrong = np.eye(3), np.roll(np.eye(3), 1, axis=0)
+    every = [np.stack([np.stack([[wrong, wrong], [wrong, right]]), np.stack([[wrong, wrong], [wrong, wrong]])])] * 4
+    heads = best_heads(every, [{(0, 0), (1, 1), (2, 2)}] * 4)
+    assert heads.heads == ("2.2",)
+    assert (heads.read_as, heads.agreement, heads.pairs) == ("output", 1.0, 4)
+    assert heads.signature().startswith("heads:2.2|read:output|agreement:1.000|pairs:4|")
+    assert links_of(right) == {(0, 0), (1, 1), (2, 2)}
+    with pytest.raises(InputError, match="names heads that the model does not have"):
+        AlignmentHeads(("9.9",)).indices(2, 2)
+
+
+def test_attention_is_pooled_over_the_tokens_of_words(whole):
+    translator = Translator.from_run(whole)
+    aligner = Aligner(translator.model, translator.source_tokenizer, translator.target_tokenizer)
+    pairs = [(AlignedText.of(source), AlignedText.of(target)) for source, target in PAIRS]
+    matrices = aligner(pairs)
+    for (source, target), matrix in zip(pairs, matrices, strict=True):
+        assert matrix.shape == (len(target.words), len(source.words))
+        np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-4)
+    # One by one, and beside others, it is the same.
+    np.testing.assert_allclose(aligner(pairs[3:4])[0], matrices[3], atol=1e-5)
+
+
+def test_a_line_with_markup_is_translated(whole, tmp_path):
+    translator, said = Translator.from_run(whole), []
+    plain = translator.translate("o gato bebe")
+    [result] = translator.translate(["o <b>gato</b> bebe"], said.append)
+    assert re.sub("</?b>", "", result) == plain
+    assert result.count("<b>") == result.count("</b>") == 1
+    assert translator.translate("https://a.b/c") == "https://a.b/c"
+    assert translator.translate("o <b>gato bebe", said.append).count("<b>") == 1
+    assert said == ["line 1: <b> has no counterpart: it is kept as text."]
+    assert translator.translate("o gato {x} bebe").count("{x}") == 1
+    assert "".join(translator.stream_tokens("o <b>gato</b> bebe")) == result
+    assert translator.pieces("o <b>gato</b> bebe\no gato").join([plain, "x"]) == f"{result}\nx"
+    assert [len(each) for each in translator.predict(["o <b>gato</b> bebe"], beam_size=3, n_best=2)] == [2]
+    assert stored_heads(whole).pairs > 0
+
+
+def test_heads_are_stored_with_a_run_and_can_be_damaged(whole, capsys, tmp_path):
+    (whole.path / FILE).unlink(missing_ok=True)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS))
+    assert main(["align", str(whole.path), str(pairs)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(PAIRS)
+    assert re.fullmatch(r"(\d+-\d+ ?)*", lines[0])
+    table = json.loads((whole.path / FILE).read_text())
+    assert main(["align", str(whole.path), str(pairs), "--choose", "--punctuation"]) == 0
+    assert json.loads((whole.path / FILE).read_text()) == table
+    (whole.path / FILE).write_text(json.dumps(table | {"heads": ["7.7"]}))
+    assert main(["align", str(whole.path), str(pairs)]) == 2
+    assert "names heads that the model does not have" in capsys.readouterr().err
+    (whole.path / FILE).unlink()
+
+
+def test_a_run_can_be_trained_to_carry_spans_and_terms(tmp_path):
+    pairs = [(f"{source} %s", f"%s {target}") for source, target in PAIRS]
+    config = Config.from_toml(write_recipe(tmp_path, pairs=pairs))
+    config = change(config, "--data.protected", '["all"]', "--data.terms", "0.5", "--train.updates", "3")
+    run = workflows.train(config, tmp_path / "run", quiet)
+    assert run.source_tokenizer.lookup(SLOTS[0]) is not None
+    assert run.source_tokenizer.lookup(TERM) is not None
+    translator = Translator.from_run(Run.open(run.path))
+    assert translator.translate("o gato %s {x}").count("%s") == 1
+    source = with_terms("o gato", ["the dog"])
+    assert translator.source_tokenizer.pieces(translator.source_tokenizer.encode(source)).count(TERM) == 1
+    greedy = dataclasses.replace(run.config.decode, markup="none")
+    assert isinstance(Translator.from_run(Run.open(run.path), greedy).translate("o gato %s"), str)

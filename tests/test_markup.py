@@ -132,6 +132,7 @@ def restored(line, translation, matrix=None, protection=PLAIN, form="tags"):
         ("nimm {a} nun", "take {b} now", "take {a} now"),  # what it wrote of the same kind
         ("<b>nimm %s</b> nun", "take it now", "<b>take %s</b> now"),
         ("{0}ein{/0} Hut", "a hat", "{0}a{/0} hat"),
+        ("<b>ein</b> Hut", "a</b> hat <i>", "<b>a</b> hat"),  # tags of its own
     ],
 )
 def test_markup_goes_back(line, translation, expected):

@@ -7,7 +7,7 @@ import numpy as np
 
 from heedful.config.protected import SLOTS, Protection
 from heedful.data.markup.inline_terms import with_terms
-from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped
+from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped, tags_of
 from heedful.data.markup.placing import Found, Place, Sentence, Word, WrittenWord, place_spans, place_tags, words_of
 from heedful.data.sentences import Pieces, gap_after
 from heedful.inference.aligner import AlignedText
@@ -74,6 +74,7 @@ class MarkedLine:
 
     def to_align(self, translations: Sequence[str]) -> list[tuple[AlignedText, AlignedText]]:
         """Return the pairs of sentences whose alignment `restored` needs: all, or none of the line."""
+        translations = self._without_tags(translations)
         found = [one.found(text) for one, text in zip(self.sentences, translations, strict=True)]
         if not self.marked.tags and not any(one.missing for one in found):
             return []
@@ -89,6 +90,7 @@ class MarkedLine:
             translations: of the sentences.
             alignments: of the pairs of `to_align`.
         """
+        translations = self._without_tags(translations)
         escape: Callable[[str], str] = html_escaped if self.escaped else str
         words = [word for sentence in self.sentences for word in self._source_words(sentence)]
         written: list[WrittenWord] = []
@@ -109,6 +111,16 @@ class MarkedLine:
             written += part
             first += len(sentence.source_words)
         return place_tags(written, words, self.marked.tags)
+
+    def _without_tags(self, translations: Sequence[str]) -> list[str]:
+        """Return translations without the tags that a model has written; those of the source are put back."""
+        if self.escaped or not self.marked.tags:
+            return list(translations)
+        kept = {place.shown for sentence in self.sentences for place in sentence.places}
+        return [
+            "".join(token.raw for token in tags_of(text) if token.kind == "text" or token.raw in kept)
+            for text in translations
+        ]
 
     def _source_words(self, sentence: Sentence) -> list[Word]:
         """Return the words of a sentence, at their places in the whole line."""

@@ -41,10 +41,14 @@ def xml_events(content: bytes, name: str) -> Iterator[Event]:
         parser.Parse(content, True)
     except expat.ExpatError as error:
         raise InputError(f"{name} is not well-formed XML: {error}.") from error
-    for index, (opens, tag, attributes, start) in enumerate(events):
-        if not opens and index and events[index - 1][0] and not content.startswith(b"</", start):
-            start = events[index - 1][3]  # an empty element
-        yield Event(opens, tag.split(":")[-1], attributes, start, _end_of_tag(content, start))
+    before = Event(False, "", {}, 0, 0)
+    for opens, tag, attributes, start in events:
+        if not opens and before.opens and content[before.end - 2 : before.end] == b"/>":
+            event = Event(False, before.name, attributes, before.start, before.end)
+        else:
+            event = Event(opens, tag.split(":")[-1], attributes, start, _end_of_tag(content, start))
+        yield event
+        before = event
 
 
 def _end_of_tag(content, start):

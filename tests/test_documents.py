@@ -1,0 +1,333 @@
+"""Documents: only text changes, and other programs read the result."""
+
+import html
+import io
+import re
+import zipfile
+
+import docx
+import hypothesis.strategies as st
+import numpy as np
+import polib
+import pysubs2
+import pytest
+from hypothesis import given
+from lxml import etree
+
+from heedful.cli import main
+from heedful.config.protected import Protection
+from heedful.core.errors import InputError
+from heedful.data.document_formats import FORMATS, is_document, read_document
+from heedful.data.document_formats.document import wrapped
+from heedful.data.markup.html_tokens import html_tokens
+from heedful.data.sentences import Pieces
+from heedful.inference.marked_line import MarkedLine
+
+pytestmark = pytest.mark.any_backend
+
+PLAIN = Protection()
+
+
+def through(content, name, change=str.upper):
+    """Return a document whose texts are changed word by word."""
+    content = content.encode() if isinstance(content, str) else content
+    document = read_document(content, name, PLAIN)
+    results = []
+    for text in document.texts:
+        line = MarkedLine(text, Pieces([text.text], [], []), PLAIN, document.escaped)
+        [sentence] = line.sentences
+        written, end = "", 0
+        for place in sentence.places:  # what is protected stays
+            written += change(sentence.source[end : place.start]) + place.shown
+            end = place.end
+        written += change(sentence.source[end:])
+        pairs = line.to_align([written])
+        results.append(line.restored([written], [np.eye(len(t.words), len(s.words)) for s, t in pairs]))
+    return document.written(results).decode("utf-8", "replace") if name[-4:] != "docx" else document.written(results)
+
+
+PAGE = """<!DOCTYPE html>
+<html lang="de"><head><title>ein Hut</title><style>p { color: red }</style></head>
+<body class='a'><!-- bleibt -->
+<h1 id="x">der <em>rote</em> Hut</h1>
+<p>Ein Hut &amp; ein <a href="b.html?c=d&amp;e">Kopf</a><br>und <code>f(x)</code>.
+<ul><li>eins<li><b>zwei</b></ul>
+<pre>  nicht   so </pre><p translate="no">Marke</p>
+<script>if (a < b) { c("<p>text</p>") }</script>
+<img src="y.png" alt="ein Bild"> <button>los</button></body></html>
+"""
+
+
+def test_html_keeps_all_but_its_text():
+    assert through(PAGE, "a.html", str) == PAGE.replace("<br>und", "<br>und")
+    result = through(PAGE, "a.html")
+    assert "<title>EIN HUT</title>" in result
+    assert '<h1 id="x">DER <em>ROTE</em> HUT</h1>' in result
+    assert '<p>EIN HUT &amp; EIN <a href="b.html?c=d&amp;e">KOPF</a><br>UND <code>f(x)</code>.' in result
+    assert "<li>EINS<li><b>ZWEI</b>" in result
+    assert "<button>LOS</button>" in result
+    for kept in ("<pre>  nicht   so </pre>", '<p translate="no">Marke</p>', "<!-- bleibt -->", 'alt="ein Bild"'):
+        assert kept in result
+    tags = [[token.raw for token in html_tokens(text) if token.kind != "text"] for text in (PAGE, result)]
+    assert tags[0] == tags[1]
+
+
+@given(st.text(alphabet=list("<>/pbi a\n&;!-\"'=x"), max_size=120))
+def test_any_html_is_read_and_no_word_is_lost(text):
+    result = through(text, "a.html", str)
+    shown = [html.unescape("".join(t.raw for t in html_tokens(one) if t.kind == "text")) for one in (text, result)]
+    assert sorted(re.findall(r"\w+", shown[0])) == sorted(re.findall(r"\w+", shown[1]))
+
+
+MARKDOWN = """---
+title: nicht
+---
+# Der *rote* Hut #
+
+Ein **Hut** auf
+  dem [Kopf](http://a.b/c "Titel"), `code` und ![Bild](x.png).
+Zeile zwei\\
+Zeile drei
+
+* eins
+  > zitat
+1. zwei
+
+| Kopf | Fuß |
+|------|-----|
+| eins | `y` |
+
+    kein text
+
+```python
+kein = "text"
+```
+
+<p align="center">ein <b>Hut</b></p>
+
+[ref]: http://a.b
+"""
+
+
+def test_markdown_keeps_all_but_its_text():
+    result = through(MARKDOWN, "README.md")
+    for line in (
+        "# DER *ROTE* HUT #",
+        'EIN **HUT** AUF DEM [KOPF](http://a.b/c "Titel"), `code` UND ![BILD](x.png). ZEILE ZWEI\\',
+        "ZEILE DREI", "* EINS", "  > ZITAT", "1. ZWEI", "| KOPF | FUSS |", "| EINS | `y` |", "    kein text",
+        'kein = "text"', '<p align="center">EIN <b>HUT</b></p>', "[ref]: http://a.b", "title: nicht",
+    ):  # fmt: skip
+        assert line in result.splitlines(), line
+
+
+PO = """# Kommentar
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\\n"
+
+#: a.c:1
+#, c-format
+msgid "hat with %d heads"
+msgstr ""
+
+#, fuzzy
+msgid "a hat"
+msgstr "ein Hut?"
+
+msgid "done"
+msgstr "fertig"
+
+msgctxt "menu"
+msgid "%d hat\\n"
+msgid_plural ""
+"%d hats "
+"here\\n"
+msgstr[0] ""
+msgstr[1] ""
+
+#~ msgid "old"
+#~ msgstr ""
+"""
+
+
+def test_po_translates_what_has_no_translation():
+    result = through(PO, "de.po")
+    entries = {(entry.msgctxt, entry.msgid): entry for entry in polib.pofile(result)}
+    assert entries[None, "hat with %d heads"].msgstr == "HAT WITH %d HEADS"
+    assert entries[None, "a hat"].msgstr == "ein Hut?"
+    assert entries[None, "done"].msgstr == "fertig"
+    assert entries["menu", "%d hat\n"].msgstr_plural == {0: "%d HAT\n", 1: "%d HATS HERE\n"}
+    changed = set(result.splitlines()) - set(PO.splitlines())
+    assert changed == {
+        'msgstr "HAT WITH %d HEADS"', 'msgstr[0] "%d HAT\\n"', 'msgstr[1] "%d HATS HERE\\n"',
+    }  # fmt: skip
+
+
+def test_po_in_another_encoding():
+    latin = PO.replace("UTF-8", "ISO-8859-1").replace("heads", "Köpfe").encode("latin-1")
+    document = read_document(latin, "de.po", PLAIN)
+    assert b"K\xf6pfe" in document.written(["x %d"] * len(document.texts))
+    with pytest.raises(InputError, match=r"de.po is in ISO-8859-1, which has no '字'"):
+        document.written(["字 %d"] * len(document.texts))
+    with pytest.raises(InputError, match=r"is not in UTF-8, the encoding that it names"):
+        read_document(PO.replace("heads", "Köpfe").encode("latin-1"), "de.po", PLAIN)
+
+
+XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file original="a" source-language="en"
+ datatype="plaintext"><body>
+<trans-unit id="1"><source>a <g id="1">red</g> hat &amp; <x id="2"/>head</source></trans-unit>
+<trans-unit id="2"><source>done</source><target>fertig</target></trans-unit>
+<trans-unit id="3"><source>two <ph id="1">&lt;b></ph>hats</source><target state="new"/></trans-unit>
+<trans-unit id="4" translate="no"><source>brand</source></trans-unit>
+</body></file></xliff>
+"""
+
+
+def test_xliff_gets_targets():
+    result = through(XLIFF, "a.xlf")
+    root = etree.fromstring(result.encode())
+    names = {"x": "urn:oasis:names:tc:xliff:document:1.2"}
+    targets = {unit.get("id"): unit.find("x:target", names) for unit in root.iterfind(".//x:trans-unit", names)}
+    assert "".join(targets["1"].itertext()) == "A RED HAT & HEAD"
+    assert targets["1"].find("x:g", names).text == "RED"
+    assert targets["2"].text == "fertig"
+    assert "".join(targets["3"].itertext()) == "TWO <b>HATS"
+    assert targets["3"].get("state") == "new"
+    assert targets["4"] is None
+    without = re.sub(r"<target[^>]*>.*?</target>|<target[^>]*/>", "", result)
+    assert without == re.sub(r"<target[^>]*>.*?</target>|<target[^>]*/>", "", XLIFF)
+
+
+def test_xliff_2():
+    text = (
+        '<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en"><file id="f"><unit id="1">'
+        '<segment><source>a <pc id="1">red</pc> hat<ph id="2"/></source></segment></unit></file></xliff>'
+    )
+    assert '</source><target>A <pc id="1">RED</pc> HAT<ph id="2"/></target></segment>' in through(text, "a.xliff")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><xliff>&a;</xliff>', "declares entities"),
+        ("<xliff><file></xliff>", "is not well-formed XML"),
+    ],
+)
+def test_xliff_that_is_not_safe_or_not_well_formed_is_refused(content, message):
+    with pytest.raises(InputError, match=message):
+        through(content, "a.xlf")
+
+
+SRT = """1
+00:00:01,000 --> 00:00:03,500
+ein Mann sitzt auf einer Bank
+und liest <i>eine Zeitung</i>.
+
+2
+00:00:04,000 --> 00:00:06,000
+- eins.
+- zwei.
+"""
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_subtitles(ends):
+    result = through(SRT.replace("\n", ends), "a.srt")
+    assert result.replace("\r\n", "\n").count("\n") == SRT.count("\n")
+    assert result.count(ends) == SRT.count("\n")
+    cues = pysubs2.SSAFile.from_string(result)
+    assert [(cue.start, cue.end) for cue in cues] == [(1000, 3500), (4000, 6000)]
+    assert cues[0].plaintext.split() == "EIN MANN SITZT AUF EINER BANK UND LIEST EINE ZEITUNG.".split()
+    assert "<i>EINE ZEITUNG</i>" in result.replace(ends, " ").replace("  ", " ")
+    assert cues[1].plaintext.split() == ["-", "EINS.", "-", "ZWEI."]
+
+
+def test_webvtt_keeps_its_blocks():
+    text = "WEBVTT\n\nNOTE kein Text\n\nSTYLE\n::cue { color: red }\n\na\n00:01.000 --> 00:02.000 align:left\nein Hut\n"
+    assert through(text, "a.vtt") == text.replace("ein Hut", "EIN HUT")
+    with pytest.raises(InputError, match="has no cue"):
+        through("nothing", "a.srt")
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=12), st.integers(1, 5))
+def test_wrapping_keeps_all_words(words, lines):
+    text = " ".join(words)
+    parts = wrapped(text, lines)
+    assert " ".join(parts) == text
+    assert len(parts) == min(lines, len(words))
+
+
+def word_file(save=True):
+    document = docx.Document()
+    document.add_heading("ein Hut", 1)
+    paragraph = document.add_paragraph("ein Mann mit ")
+    paragraph.add_run("rotem Hut").bold = True
+    paragraph.add_run(" sitzt & wartet")
+    document.add_table(1, 2).cell(0, 1).text = "zwei %s"
+    document.sections[0].header.paragraphs[0].text = "oben"
+    stream = io.BytesIO()
+    document.save(stream)
+    return stream.getvalue()
+
+
+def test_word_files_keep_their_formatting():
+    content = word_file()
+    result = through(content, "a.docx")
+    document = docx.Document(io.BytesIO(result))
+    assert document.paragraphs[0].text == "EIN HUT"
+    assert document.paragraphs[0].style.name == "Heading 1"
+    assert [(run.text, bool(run.bold)) for run in document.paragraphs[1].runs] == [
+        ("EIN MANN MIT ", False), ("ROTEM HUT ", True), ("SITZT & WARTET", False),
+    ]  # fmt: skip
+    assert document.tables[0].cell(0, 1).text == "ZWEI %s"
+    assert document.sections[0].header.paragraphs[0].text == "OBEN"
+    one, other = (zipfile.ZipFile(io.BytesIO(data)) for data in (content, result))
+    assert one.namelist() == other.namelist()
+    changed = {name for name in one.namelist() if one.read(name) != other.read(name)}
+    assert changed == {"word/document.xml", "word/header1.xml"}
+
+
+def test_a_bomb_and_what_is_no_word_file_are_refused():
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", b"0" * (300 << 20))
+    with pytest.raises(InputError, match="unpacks to far more than its size"):
+        through(stream.getvalue(), "a.docx")
+    with pytest.raises(InputError, match="is not a Word file"):
+        through(b"PK\x03\x04 nothing", "a.docx")
+    damaged = bytearray(word_file())
+    damaged[200:220] = bytes(20)
+    with pytest.raises(InputError, match=r"a\.docx"):
+        through(bytes(damaged), "a.docx")
+
+
+def test_formats_are_known_by_their_names(tmp_path):
+    assert is_document(tmp_path / "a.HTML")
+    assert not is_document(tmp_path / "a.txt")
+    with pytest.raises(InputError, match=r"\.pdf files cannot be translated; known are .*\.html"):
+        is_document(tmp_path / "a.pdf")
+    with pytest.raises(InputError, match=r"known are .*\.docx"):
+        read_document(b"", "a.odt", PLAIN)
+    for suffix in FORMATS:
+        with pytest.raises(InputError):
+            read_document(b"\xff\xfe\x00", f"a{suffix}", PLAIN)
+
+
+def test_the_command_translates_a_document(whole, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    page.write_text("<p>o <b>gato</b> bebe</p>\n")
+    out = tmp_path / "page.en.html"
+    assert main(["translate", str(whole.path), str(page), "--out", str(out)]) == 0
+    assert re.fullmatch(r"<p>.*<b>.*</b>.*</p>\n", out.read_text())
+    assert page.read_text() == "<p>o <b>gato</b> bebe</p>\n"
+    for arguments, message in (
+        ([str(page)], "give --out"),
+        ([str(page), "--out", str(page)], "is the input file"),
+        ([str(page), "--out", str(out), "--scores"], "--scores is for lines"),
+        ([str(tmp_path / "none.html"), "--out", str(out)], "does not exist"),
+        ([str(tmp_path / "a.pdf"), "--out", str(out)], "cannot be translated"),
+    ):
+        assert main(["translate", str(whole.path), *arguments]) == 2
+        assert message in capsys.readouterr().err

@@ -258,12 +258,15 @@ async def read_upload(request: Request, limits: Limits, name: str = "file") -> t
         form = await MultiPartParser(request.headers, stream(), max_files=1, max_fields=50).parse()
     except (MultiPartException, KeyError, UnicodeDecodeError) as error:
         raise Refused(400, "The body is not a form.") from error
-    upload = form.get(name)
-    if upload is None or isinstance(upload, str):
-        raise Refused(422, f"The field {name!r} must be a file.")
-    content = await upload.read()
-    fields = {key: value for key, value in form.items() if isinstance(value, str)}
-    return fields.get("filename") or upload.filename or "document", content, fields
+    try:
+        upload = form.get(name)
+        if upload is None or isinstance(upload, str):
+            raise Refused(422, f"The field {name!r} must be a file.")
+        content = await upload.read()
+        fields = {key: value for key, value in form.items() if isinstance(value, str)}
+        return fields.get("filename") or upload.filename or "document", content, fields
+    finally:
+        await form.close()
 
 
 def in_background(function: Callable[..., Any], *arguments: Any) -> Any:

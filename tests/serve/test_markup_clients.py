@@ -1,0 +1,184 @@
+"""Markup, glossaries, documents and languages over HTTP, with clients that exist."""
+
+import io
+import re
+
+import deepl
+import docx
+import pytest
+from deepl.api_data import MultilingualGlossaryDictionaryEntries
+
+from heedful import load
+from heedful.serve.texts import Glossaries, Languages, Markup, pieces_of
+from tests.conftest import PAIRS
+
+pytestmark = pytest.mark.any_backend
+
+LINE = PAIRS[0][0]  # o gato bebe
+MARKED = "o <b>gato</b> bebe"
+
+
+@pytest.fixture(scope="session")
+def plain(runs):
+    """The translation of the line."""
+    return load(runs / "translator").translate(LINE)
+
+
+@pytest.fixture
+def translator(address):
+    return deepl.DeepLClient("key", server_url=address)
+
+
+def untagged(text):
+    return re.sub(r"<[^>]*>", "", text)
+
+
+def test_tags_of_deepl(translator, plain):
+    for form in ("xml", "html"):
+        result = translator.translate_text(MARKED, source_lang="PT", target_lang="EN-US", tag_handling=form).text
+        assert untagged(result) == plain
+        assert result.count("<b>") == result.count("</b>") == 1
+    kept = translator.translate_text(
+        'o gato bebe <x id="7"></x>', source_lang="PT", target_lang="EN-US", tag_handling="xml", ignore_tags=["x"]
+    ).text
+    assert kept.count('<x id="7"></x>') == 1
+    document = "<a><b>o gato bebe</b><b>o gato bebe</b></a>"
+    two = translator.translate_text(document, target_lang="EN-US", tag_handling="xml").text
+    assert two == f"<a><b>{plain}</b><b>{plain}</b></a>"
+
+
+def test_fields_of_deepl_are_checked_as_deepl_does(client, translator):
+    fields = {"text": [LINE], "target_lang": "EN"}
+    for more, status in (
+        ({"tag_handling": "sgml"}, 400), ({"formality": "more"}, 400), ({"formality": "prefer_more"}, 200),
+        ({"formality": "rude"}, 400), ({"glossary_id": "none", "source_lang": "PT"}, 404), ({"glossary_id": "x"}, 400),
+        ({"split_sentences": "0", "context": "about cats"}, 200),
+    ):  # fmt: skip
+        assert client.post("/v2/translate", json=fields | more).status_code == status, more
+
+
+def test_libretranslate_html(client, plain):
+    answer = client.post("/translate", json={"q": f"<p>{MARKED}</p>", "source": "pt", "target": "en", "format": "html"})
+    result = answer.json()["translatedText"]
+    assert "warning" not in answer.headers
+    assert untagged(result) == plain
+    assert result.startswith("<p>")
+    several = client.post("/translate", json={"q": [MARKED, "<i></i>", ""], "target": "en", "format": "html"}).json()
+    assert several["translatedText"][1:] == ["<i></i>", ""]
+
+
+def test_glossaries_of_deepl(translator, client):
+    glossary = translator.create_glossary("animals", "PT", "EN", {"gato": "tomcat"})
+    assert glossary.ready
+    assert glossary.entry_count == 1
+    assert translator.get_glossary_entries(glossary) == {"gato": "tomcat"}
+    assert [one.glossary_id for one in translator.list_glossaries()].count(glossary.glossary_id) == 1
+    result = translator.translate_text(LINE, source_lang="PT", target_lang="EN-US", glossary=glossary).text
+    assert "tomcat" in result
+    tagged = translator.translate_text(
+        MARKED, source_lang="PT", target_lang="EN-US", glossary=glossary, tag_handling="html"
+    ).text
+    assert "<b>tomcat</b>" in tagged
+    with pytest.raises(deepl.DeepLException, match="comes twice"):
+        translator.create_glossary_from_csv("x", "PT", "EN", "a,b\na,c\n")
+    with pytest.raises(deepl.DeepLException, match="There is no translation from de to en"):
+        translator.create_glossary("x", "DE", "EN", {"a": "b"})
+    translator.delete_glossary(glossary)
+    with pytest.raises(deepl.GlossaryNotFoundException):
+        translator.get_glossary(glossary.glossary_id)
+
+
+def test_multilingual_glossaries_of_deepl(translator):
+    entries = MultilingualGlossaryDictionaryEntries("PT", "EN", {"gato": "tomcat"})
+    made = translator.create_multilingual_glossary("animals", [entries])
+    more = MultilingualGlossaryDictionaryEntries("PT", "EN", {"vaca": "cow"})
+    translator.update_multilingual_glossary_dictionary(made.glossary_id, more)
+    got = translator.get_multilingual_glossary_entries(made.glossary_id, "PT", "EN")
+    assert got.dictionaries[0].entries == "gato\ttomcat\nvaca\tcow"
+    translator.replace_multilingual_glossary_dictionary(made.glossary_id, more)
+    assert translator.get_multilingual_glossary(made.glossary_id).dictionaries[0].entry_count == 1
+    translator.delete_multilingual_glossary_dictionary(made.glossary_id, source_lang="PT", target_lang="EN")
+    translator.delete_multilingual_glossary(made.glossary_id)
+    assert made.glossary_id not in {one.glossary_id for one in translator.list_multilingual_glossaries()}
+
+
+def test_documents_of_deepl(translator, plain):
+    out = io.BytesIO()
+    page = f"<p>{LINE}</p><p>{MARKED}</p>"
+    status = translator.translate_document(page, out, source_lang="PT", target_lang="EN-US", filename="a.html")
+    assert status.done
+    assert out.getvalue().decode().startswith(f"<p>{plain}</p><p>")
+    document, content, out = docx.Document(), io.BytesIO(), io.BytesIO()
+    document.add_paragraph(LINE)
+    document.save(content)
+    translator.translate_document(content.getvalue(), out, source_lang="PT", target_lang="EN-US", filename="a.docx")
+    assert docx.Document(out).paragraphs[0].text == plain
+    with pytest.raises(deepl.DeepLException, match="cannot be translated"):
+        translator.translate_document(b"%PDF", out, target_lang="EN-US", filename="a.pdf")
+
+
+def test_files_of_libretranslate(client, plain):
+    files = {"file": ("a.srt", f"1\n00:00:01,000 --> 00:00:02,000\n{LINE}\n")}
+    answer = client.post("/translate_file", files=files, data={"source": "pt", "target": "en"})
+    assert answer.status_code == 200, answer.text
+    content = client.get(answer.json()["translatedFileUrl"])
+    assert content.text == f"1\n00:00:01,000 --> 00:00:02,000\n{plain}\n"
+    assert client.get(answer.json()["translatedFileUrl"] + "0").status_code == 404
+    assert ".docx" in client.get("/frontend/settings").json()["supportedFilesFormat"]
+    for data, sent, status in (
+        ({"source": "pt"}, files, 422), ({"target": "en"}, {"file": ("a.pdf", b"%PDF")}, 400),
+        ({"target": "en"}, {"other": ("a.srt", b"")}, 422), ({"target": "en"}, {"file": ("a.docx", b"PK")}, 400),
+    ):  # fmt: skip
+        assert client.post("/translate_file", files=sent, data=data).status_code == status
+    assert client.post("/translate_file", json={}).status_code == 415
+    assert client.post("/suggest", data={"q": LINE, "s": "x", "source": "pt", "target": "en"}).status_code == 403
+
+
+def test_languages_are_detected(client, address):
+    from libretranslatepy import LibreTranslateAPI
+
+    answer = client.post("/detect", json={"q": "o gato bebe leite com as crianças"}).json()
+    assert answer[0]["language"] == "pt"
+    assert answer[0]["confidence"] > 90
+    assert LibreTranslateAPI(address).detect("the children drink milk")[0]["language"] == "en"
+    assert Languages(["de", "en", "fr"]).detect("Die Kinder trinken Milch")[0][0] == "de"
+    assert Languages(["xx", "yy"]).detect("a") == [("xx", 0.0), ("yy", 0.0)]
+    assert Languages([]).detect("a") == []
+
+
+def test_calls_of_weblate(client):
+    """The requests of Weblate 2026.10's machinery for DeepL and LibreTranslate, and the fields that it reads."""
+    languages = client.get("/v3/languages", params={"resource": "translate_text"}).json()
+    assert {one["lang"] for one in languages if one["usable_as_source"]} == {"pt"}
+    assert client.get("/v3/languages", params={"resource": "write"}).status_code == 404
+    made = client.post("/v3/glossaries", json={"name": "weblate", "dictionaries": [
+        {"source_lang": "pt", "target_lang": "en", "entries": "gato\ttomcat", "entries_format": "tsv"}]})  # fmt: skip
+    assert made.status_code == 201
+    [listed] = [one for one in client.get("/v3/glossaries").json()["glossaries"] if one["name"] == "weblate"]
+    answer = client.post("/v2/translate", json={
+        "text": ['o gato bebe <x id="12"></x> &lt;'], "source_lang": "PT", "target_lang": "EN", "tag_handling": "xml",
+        "ignore_tags": ["x"], "glossary_id": listed["glossary_id"], "formality": "prefer_less", "context": "a menu",
+    })  # fmt: skip
+    [translation] = answer.json()["translations"]
+    assert translation["text"].count('<x id="12"></x>') == 1
+    assert "tomcat" in translation["text"]
+    assert client.patch(f"/v3/glossaries/{listed['glossary_id']}", json={"name": "other"}).json()["name"] == "other"
+    assert client.delete(f"/v3/glossaries/{listed['glossary_id']}").status_code == 204
+    several = client.post(
+        "/translate", json={"api_key": "", "q": ["o gato [X5X]", LINE], "source": "pt", "target": "en"}
+    )
+    assert len(several.json()["translatedText"]) == 2
+
+
+def test_the_oldest_glossary_is_forgotten(monkeypatch):
+    monkeypatch.setattr(Glossaries, "LIMIT", 2)
+    glossaries = Glossaries()
+    made = [glossaries.add(str(number)).id for number in range(3)]
+    assert [one.id for one in glossaries.all()] == made[1:]
+
+
+def test_elements_that_text_adjoins_are_inline(service):
+    one = service.translators[0]
+    text = "<doc><t>o gato <k>bebe</k> leite</t><t>o rei</t></doc>"
+    assert pieces_of(one, text, Markup("xml")).texts == ["o gato bebe leite", "o rei"]
+    assert pieces_of(one, text, Markup("xml", splitting=("k",))).texts == ["o gato", "bebe", "leite", "o rei"]

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from heedful.core.errors import InputError
 from heedful.serve import deepl, libretranslate, openai, pages
 from heedful.serve.monitoring import Monitor
+from heedful.serve.openapi import openapi_route
 from heedful.serve.requests import Refused, warnings_of
 from heedful.serve.service import Service
 
@@ -37,6 +38,7 @@ def build_app(
     monitor, service.needs_key = Monitor(service), bool(keys)
     routes = [*monitor.routes(), *libretranslate.routes(service), *deepl.routes(service), *openai.routes(service)]
     routes += pages.routes(service)
+    routes.append(openapi_route(routes[:], bool(keys)))
     app: Any = Starlette(routes=routes, exception_handlers={
         Refused: _refused, InputError: _bad_input, HTTPException: _http_error, Exception: _failed,
     })  # fmt: skip

@@ -10,8 +10,10 @@ from starlette.routing import Route
 from heedful.core.errors import InputError
 from heedful.data.glossary import Glossary
 from heedful.serve.deepl_glossaries import glossary_routes, language
+from heedful.serve.openapi import UPLOAD, Operation
 from heedful.serve.requests import (
     ANY,
+    FORM,
     TEXT,
     TEXTS,
     Field,
@@ -65,6 +67,7 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
     fields |= {name: Field(ANY, ignored=True, noted=True) for name in NOTED}
 
     async def translate(request: Request) -> JSONResponse:
+        """Translate texts."""
         given = await read_fields(request, fields, service.limits, forms=True)
         texts = [given["text"]] if isinstance(given["text"], str) else given["text"]
         if not texts:
@@ -88,7 +91,7 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
         ]  # fmt: skip
         return JSONResponse({"translations": translations})
 
-    return [Route("/v2/translate", translate, methods=["POST"])]
+    return [Operation("/v2/translate", translate, fields, forms=[FORM])]
 
 
 def _translator(service: Service, source: str | None, target: str, text: str) -> Served:
@@ -132,6 +135,7 @@ def _glossary(glossaries: Glossaries, key: str | None, source: str | None, one: 
 
 def _languages(service: Service) -> list[Route]:
     async def languages(request: Request) -> JSONResponse:
+        """List the languages."""
         kind = request.query_params.get("type")
         if kind is None and request.method == "POST":  # DeepL's clients send it in a form
             kind = (await read_fields(request, {"type": Field(TEXT)}, service.limits, forms=True))["type"]
@@ -141,6 +145,7 @@ def _languages(service: Service) -> list[Route]:
         return JSONResponse([{"language": code, "name": code, "supports_formality": False} for code in codes])
 
     async def languages_v3(request: Request) -> JSONResponse:
+        """List the languages, and what each can be."""
         if request.query_params.get("resource") not in (None, "translate_text", "translate_document", "glossary"):
             raise Refused(404, "This server translates, and does nothing else.")
         sources, targets = ({one.languages[side] for one in service.translators} for side in (0, 1))
@@ -151,13 +156,14 @@ def _languages(service: Service) -> list[Route]:
         ])  # fmt: skip
 
     async def pairs(request: Request) -> JSONResponse:
+        """List the pairs of languages that a glossary may have."""
         return JSONResponse({"supported_languages": [
             {"source_lang": source, "target_lang": target}
             for source, target in sorted({one.languages for one in service.translators})
         ]})  # fmt: skip
 
     async def usage(request: Request) -> JSONResponse:
-        """Nothing is counted, and nothing is limited by a count."""
+        """Tell that nothing is counted, and nothing is limited by a count."""
         return JSONResponse({"character_count": 0, "character_limit": 1_000_000_000_000})
 
     return [
@@ -169,7 +175,12 @@ def _languages(service: Service) -> list[Route]:
 
 
 def _documents(service: Service, glossaries: Glossaries, uploads: Uploads) -> list[Route]:
+    fields = {name: Field(TEXT) for name in ("source_lang", "formality", "glossary_id", "filename")}
+    fields |= {"target_lang": Field(TEXT, ...)}
+    key = {"document_key": Field(TEXT, ...)}
+
     async def upload(request: Request) -> JSONResponse:
+        """Translate a document."""
         name, content, fields = await read_upload(request, service.limits)
         if "target_lang" not in fields:
             raise Refused(422, "The field 'target_lang' is missing.")
@@ -185,13 +196,14 @@ def _documents(service: Service, glossaries: Glossaries, uploads: Uploads) -> li
         return JSONResponse({"document_id": begun.id, "document_key": begun.key})
 
     async def find(request: Request) -> Upload:
-        given = await read_fields(request, {"document_key": Field(TEXT, ...)}, service.limits, forms=True)
+        given = await read_fields(request, key, service.limits, forms=True)
         found = uploads.find(request.path_params["id"])
         if given["document_key"] != found.key:
             raise Refused(404, f"There is no document {found.id!r} with that key.")
         return found
 
     async def status(request: Request) -> JSONResponse:
+        """Tell whether a document is translated."""
         found = await find(request)
         result: dict[str, Any] = {"document_id": found.id, "status": found.status}
         if found.status == "error":
@@ -203,6 +215,7 @@ def _documents(service: Service, glossaries: Glossaries, uploads: Uploads) -> li
         return JSONResponse(result)
 
     async def result(request: Request) -> Response:
+        """Return a translated document."""
         found = await find(request)
         if found.status != "done":
             raise Refused(503, f"The document is not ready: {found.status}.")
@@ -213,6 +226,7 @@ def _documents(service: Service, glossaries: Glossaries, uploads: Uploads) -> li
         )  # fmt: skip
 
     return [
-        Route("/v2/document", upload, methods=["POST"]), Route("/v2/document/{id}", status, methods=["POST"]),
-        Route("/v2/document/{id}/result", result, methods=["POST"]),
+        Operation("/v2/document", upload, fields, forms=[UPLOAD]),
+        Operation("/v2/document/{id}", status, key, forms=[FORM]),
+        Operation("/v2/document/{id}/result", result, key, forms=[FORM]),
     ]  # fmt: skip

@@ -8,7 +8,9 @@ from starlette.routing import Route
 
 from heedful.core.errors import InputError
 from heedful.data.document_formats import FORMATS as FORMATS_OF_FILES
+from heedful.serve.openapi import UPLOAD, Operation
 from heedful.serve.requests import (
+    FORM,
     TEXT,
     TEXTS,
     WHOLE,
@@ -35,6 +37,7 @@ def routes(service: Service) -> list[Route]:
     }  # fmt: skip
 
     async def translate(request: Request) -> JSONResponse:
+        """Translate texts."""
         given = await read_fields(request, fields, limits, forms=True)
         if given["format"] not in FORMATS:
             raise Refused(422, f"The format must be {' or '.join(FORMATS)}.")
@@ -66,7 +69,16 @@ def routes(service: Service) -> list[Route]:
             result["alternatives"] = others if several else others[0]
         return JSONResponse(result)
 
+    return [
+        Operation("/translate", translate, fields, forms=[FORM]), *_languages(service), *_files(service),
+    ]  # fmt: skip
+
+
+def _languages(service: Service) -> list[Route]:
+    limits = service.limits
+
     async def languages(request: Request) -> JSONResponse:
+        """List the languages, and into which each is translated."""
         targets: dict[str, set[str]] = {}
         for one in service.translators:
             source, target = one.languages
@@ -75,13 +87,17 @@ def routes(service: Service) -> list[Route]:
         return JSONResponse([{"code": code, "name": code, "targets": sorted(own)} for code, own in targets.items()])
 
     async def settings(request: Request) -> JSONResponse:
+        """Describe what the server allows."""
         return JSONResponse({
             "apiKeys": service.needs_key, "keyRequired": service.needs_key, "charLimit": limits.characters,
             "suggestions": False, "supportedFilesFormat": list(FORMATS_OF_FILES), "language": {},
         })  # fmt: skip
 
+    detect_fields = {"q": Field(TEXTS, ...), "api_key": Field(TEXT, "")}
+
     async def detect(request: Request) -> JSONResponse:
-        given = await read_fields(request, {"q": Field(TEXTS, ...), "api_key": Field(TEXT, "")}, limits, forms=True)
+        """Recognise the language of texts."""
+        given = await read_fields(request, detect_fields, limits, forms=True)
         texts = given["q"] if isinstance(given["q"], list) else [given["q"]]
         require_texts("q", texts, limits)
         known = Languages([code for one in service.translators for code in one.languages])
@@ -91,12 +107,24 @@ def routes(service: Service) -> list[Route]:
         ]  # fmt: skip
         return JSONResponse(ranked if isinstance(given["q"], list) else ranked[0])
 
+    return [
+        Route("/languages", languages, methods=["GET"]), Operation("/detect", detect, detect_fields, forms=[FORM]),
+        Route("/frontend/settings", settings, methods=["GET"]),
+    ]  # fmt: skip
+
+
+def _files(service: Service) -> list[Route]:
+    limits = service.limits
+    file_fields = {"source": Field(TEXT, "auto"), "target": Field(TEXT, ...), "api_key": Field(TEXT, "")}
+
     async def suggest(request: Request) -> JSONResponse:
+        """Refuse suggestions."""
         raise Refused(403, "Suggestions are disabled on this server.")
 
     uploads = Uploads(service)
 
     async def translate_file(request: Request) -> JSONResponse:
+        """Translate a document."""
         name, content, given = await read_upload(request, limits)
         if "target" not in given:
             raise Refused(422, "The field 'target' is missing.")
@@ -113,18 +141,17 @@ def routes(service: Service) -> list[Route]:
         return JSONResponse({"translatedFileUrl": str(request.url_for("translated_file", id=begun.id, key=begun.key))})
 
     async def translated_file(request: Request) -> Response:
+        """Return a translated document."""
         found = uploads.find(request.path_params["id"])
         if request.path_params["key"] != found.key:
             raise Refused(404, f"There is no document {found.id!r} with that key.")
         return Response(found.content, media_type="application/octet-stream")
 
     return [
-        Route("/translate", translate, methods=["POST"]), Route("/languages", languages, methods=["GET"]),
-        Route("/detect", detect, methods=["POST"]), Route("/suggest", suggest, methods=["POST"]),
-        Route("/translate_file", translate_file, methods=["POST"]),
+        Route("/suggest", suggest, methods=["POST"]),
+        Operation("/translate_file", translate_file, file_fields, forms=[UPLOAD]),
         Route("/download_file/{id}/{key}", translated_file, methods=["GET"], name="translated_file"),
-        Route("/frontend/settings", settings, methods=["GET"]),
-    ]  # fmt: skip
+    ]
 
 
 def _translator(service: Service, source: str, target: str, text: str) -> tuple[Served, dict[str, Any]]:

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from heedful.core.errors import InputError
 from heedful.data.sentences import gap_after
 from heedful.inference.predictor import ScoredText
+from heedful.serve.openapi import Operation
 from heedful.serve.requests import (
     ANY,
     FLAG,
@@ -50,9 +51,9 @@ def routes(service: Service) -> list[Route]:
     own = OpenAI(service)
     return [
         Route("/v1/models", own.models, methods=["GET"]), Route("/v1/models/{name}", own.model, methods=["GET"]),
-        Route("/v1/completions", own.completions, methods=["POST"]),
-        Route("/v1/chat/completions", own.chat_completions, methods=["POST"]),
-        Route("/v1/embeddings", own.embeddings, methods=["POST"]),
+        Operation("/v1/completions", own.completions, own.completion_fields),
+        Operation("/v1/chat/completions", own.chat_completions, own.chat_fields),
+        Operation("/v1/embeddings", own.embeddings, own.embedding_fields),
     ]  # fmt: skip
 
 

@@ -182,3 +182,19 @@ def test_elements_that_text_adjoins_are_inline(service):
     text = "<doc><t>o gato <k>bebe</k> leite</t><t>o rei</t></doc>"
     assert pieces_of(one, text, Markup("xml")).texts == ["o gato bebe leite", "o rei"]
     assert pieces_of(one, text, Markup("xml", splitting=("k",))).texts == ["o gato", "bebe", "leite", "o rei"]
+
+
+def test_openapi_describes_all_paths(client):
+    document = client.get("/openapi.json").json()
+    assert document["openapi"] == "3.1.0"
+    for path, method in (
+        ("/translate", "post"), ("/v2/translate", "post"), ("/v1/chat/completions", "post"), ("/detect", "post"),
+        ("/v3/glossaries/{id}", "patch"), ("/v2/document/{id}/result", "post"), ("/livez", "get"),
+    ):  # fmt: skip
+        assert method in document["paths"][path]
+    body = document["paths"]["/v2/translate"]["post"]["requestBody"]["content"]
+    assert set(body) == {"application/json", "application/x-www-form-urlencoded"}
+    assert body["application/json"]["schema"]["required"] == ["text", "target_lang"]
+    upload = document["paths"]["/translate_file"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    assert upload["schema"]["properties"]["file"] == {"type": "string", "format": "binary"}
+    assert document["paths"]["/detect"]["post"]["summary"] == "Recognise the language of texts"

@@ -17,6 +17,7 @@ from lxml import etree
 from heedful.cli import main
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
+from heedful.data.corpus import Corpus
 from heedful.data.document_formats import FORMATS, is_document, read_document
 from heedful.data.document_formats.document import wrapped
 from heedful.data.markup.html_tokens import html_tokens
@@ -331,3 +332,33 @@ def test_the_command_translates_a_document(whole, tmp_path, capsys):
     ):
         assert main(["translate", str(whole.path), *arguments]) == 2
         assert message in capsys.readouterr().err
+
+
+TMX = """<?xml version="1.0"?><tmx version="1.4"><header srclang="en-US" datatype="plaintext"/><body>
+<tu><tuv xml:lang="en-US"><seg>a <bpt i="1">&lt;b></bpt>hat<ept i="1">&lt;/b></ept></seg></tuv>
+<tuv xml:lang="de"><seg>ein Hut</seg></tuv></tu>
+<tu><tuv xml:lang="de"><seg>zwei</seg></tuv><tuv xml:lang="en"><seg>two</seg></tuv></tu>
+<tu><tuv xml:lang="en"><seg>alone</seg></tuv></tu></body></tmx>"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "pairs"),
+    [
+        ("a.po", PO.replace('msgstr[0] ""', 'msgstr[0] "%d Hut\\n"').replace('msgstr[1] ""', 'msgstr[1] "%d Hüte\\n"'),
+         [("done", "fertig"), ("%d hat", "%d Hut"), ("%d hats here", "%d Hüte")]),
+        ("a.xlf", XLIFF, [("done", "fertig")]),
+        ("a.tmx", TMX, [("a hat", "ein Hut"), ("two", "zwei")]),
+    ],
+)  # fmt: skip
+def test_translation_memories_are_training_text(name, content, pairs, tmp_path):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    assert list(Corpus.from_files([path])) == pairs
+
+
+def test_a_memory_of_three_languages_is_refused(tmp_path):
+    path = tmp_path / "a.tmx"
+    path.write_text(TMX.replace("</seg></tuv></tu></body>", '</seg></tuv><tuv xml:lang="fr"><seg>x</seg></tuv>'
+                    '<tuv xml:lang="de"><seg>y</seg></tuv></tu></body>'))  # fmt: skip
+    with pytest.raises(InputError, match=r"a.tmx has more than two languages \(en, fr, de\)"):
+        list(Corpus.from_files([path]))

@@ -120,6 +120,8 @@ def restored(line, translation, matrix=None, protection=PLAIN, form="tags"):
     [
         ("ein <b>roter</b> Hut", "a red hat", "a <b>red</b> hat"),
         ("<p>ein <b>roter</b> Hut</p>", "a red hat", "<p>a <b>red</b> hat</p>"),
+        ("<a><b><i>ein</i> <i>Hut</i></b></a>", "a hat", "<a><b><i>a</i> <i>hat</i></b></a>"),
+        ("ein Hut<br/><img>", "a hat", "a hat<br/><img>"),
         ("ein <br/> Hut", "a hat", "a <br/> hat"),
         ("ein<br/>Hut", "a hat", "a<br/>hat"),
         ("ein<br/> Hut", "a hat", "a<br/> hat"),

@@ -23,9 +23,9 @@ class DataConfig:
     """files: the text files below; phrasebook or reverse: the built-in Portuguese-English phrasebook, or reversal
     puzzle; or the name of a text that `heedful data get` has downloaded: its files are used unless `train` is set."""
     train: tuple[str, ...] = ()
-    """Training text, plain or .gz, .bz2, .xz. translate: source file and target file, or one .tsv file. classify: a
-    label, a tab or a space, and a text on each line. generate, fill: any number of files. A name may be a pattern, such
-    as "part-*.de"; the files that match are read in the order of their names."""
+    """Training text, plain or .gz, .bz2, .xz. translate: source file and target file, or one file of pairs (.tsv, .po,
+    .xlf, .tmx). classify: a label, a tab or a space, and a text on each line. generate, fill: any number of files. A
+    name may be a pattern, such as "part-*.de"; the files that match are read in the order of their names."""
     weights: tuple[str, ...] = ()
     """How often the text of some training files is read, relative to that of the others: PATTERN=NUMBER, such as
     "news*=3", for names of files (translate: of source files). The first pattern that matches a name counts. The texts

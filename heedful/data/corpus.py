@@ -13,6 +13,8 @@ from typing import Any
 from heedful.config.named_texts import located
 from heedful.core.errors import InputError, counted
 from heedful.core.storage import known_file_hash
+from heedful.data.bilingual_files import READERS as BILINGUAL
+from heedful.data.bilingual_files import read_bilingual
 from heedful.data.header import refuse_header
 from heedful.data.text_files import read_lines
 
@@ -91,14 +93,15 @@ def resolve_pairs(paths: Sequence[str | Path], origin: str = "") -> list[tuple[P
 
 
 def read_pairs(paths: Sequence[str | Path]) -> Iterator[tuple[str, str]]:
-    """Yield (source, target) from two parallel files, or from one tab-separated file.
+    """Yield (source, target) from two parallel files, or from one .tsv, PO, XLIFF or TMX file.
 
     Raises:
         InputError: as in `read_lines`; the sides differ in length; a line does not have exactly one tab; or the first
             line of a table names the columns.
     """
     if len(paths) == 1:
-        yield from _read_tsv(paths[0])
+        path = Path(paths[0])
+        yield from read_bilingual(path) if path.suffix.lower() in BILINGUAL else _read_tsv(paths[0])
         return
     sides = [read_lines(path) for path in paths]
     missing = object()

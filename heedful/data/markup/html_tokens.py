@@ -44,6 +44,13 @@ class _Reader(HTMLParser):
         self.feed(text)
         self.close()
 
+    def parse_html_declaration(self, i: int) -> int:
+        """Read `<!...>`; a section that no standard knows is a comment."""
+        try:
+            return super().parse_html_declaration(i)
+        except AssertionError:
+            return self.parse_bogus_comment(i)
+
     def _note(self, kind: str, name: str, length: int = -1) -> None:
         line, column = self.getpos()
         self.events.append((self._starts[line - 1] + column, length, kind, name))
@@ -84,6 +91,8 @@ def html_tokens(text: str) -> list[Token]:
     if "<" not in text:
         return [Token("text", "", text)] if text else []
     events = _Reader(text).events
+    if not events:
+        return [Token("text", "", text)]
     tokens: list[Token] = []
 
     def add(kind: str, name: str, raw: str) -> None:
@@ -92,7 +101,7 @@ def html_tokens(text: str) -> list[Token]:
         elif raw:
             tokens.append(Token(kind, name, raw))
 
-    add("text", "", text[: events[0][0]] if events else text)
+    add("text", "", text[: events[0][0]])
     ends = [start for start, *_ in events[1:]] + [len(text)]
     for (start, length, kind, name), end in zip(events, ends, strict=True):
         stop = end

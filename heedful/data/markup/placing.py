@@ -258,9 +258,11 @@ def place_tags(written: Sequence[WrittenWord], source_words: Sequence[Word], tag
     """
     matrix = np.stack([one.row for one in written]) if written else np.zeros((0, len(source_words)))
     bounds = np.array([tuple(word) for word in source_words]).reshape(-1, 2)
-    ordered = sorted(tags, key=lambda tag: (tag.start, -tag.end))
-    pairs = [tag for tag in ordered if tag.closing and _covered(tag, bounds).any()]
-    alone = [tag if not tag.closing else _emptied(tag) for tag in ordered if tag not in pairs]
+    # Of two pairs around the same words, the outer one ends later, and comes later in `tags`.
+    outer_first = sorted(tags[::-1], key=lambda tag: (tag.start, -tag.end))
+    pairs = [tag for tag in outer_first if tag.closing and _covered(tag, bounds).any()]
+    others = sorted((tag for tag in tags if tag not in pairs), key=lambda tag: tag.start)
+    alone = [tag if not tag.closing else _emptied(tag) for tag in others]
     tree, points = _nested(pairs, alone, (0, len(written)), matrix, bounds)
     return _joined(written, 0, len(written), tree, points)
 

@@ -79,7 +79,7 @@ def unchanged(content: bytes, name: str) -> bytes:
         line = MarkedLine(text, Pieces([text.text], [], []), PROTECTION, document.escaped)
         written = line.texts
         pairs = line.to_align(written)
-        results.append(line.restored(written, [np.eye(len(t.words), len(s.words)) for s, t in pairs]))
+        results.append(line.restored(written, [np.eye(len(t.words), len(s.words), dtype=np.float32) for s, t in pairs]))
     return document.written(results)
 
 

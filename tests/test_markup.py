@@ -134,6 +134,10 @@ def restored(line, translation, matrix=None, protection=PLAIN, form="tags"):
         ("nimm {a} nun", "take {b} now", "take {a} now"),  # what it wrote of the same kind
         ("<b>nimm %s</b> nun", "take it now", "<b>take %s</b> now"),
         ("{0}ein{/0} Hut", "a hat", "{0}a{/0} hat"),
+        ("der %s Hut", "the%shat", "the %s hat"),
+        ("der %s-Hut", "the %s-hat", "the %s-hat"),
+        ("xx%sxx", "xx%sxx", "xx%sxx"),
+        ("nimm http://a.b/ nun", "take http://a.b/:now", "take http://a.b/ :now"),
         ("<b>ein</b> Hut", "a</b> hat <i>", "<b>a</b> hat"),  # tags of its own
     ],
 )
@@ -248,6 +252,8 @@ def test_attention_is_pooled_over_the_tokens_of_words(whole):
     for (source, target), matrix in zip(pairs, matrices, strict=True):
         assert matrix.shape == (len(target.words), len(source.words))
         np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-4)
+    empty = AlignedText.of("")
+    assert [matrix.shape for matrix in aligner([(pairs[0][0], empty), (empty, pairs[0][1])])] == [(0, 3), (3, 0)]
     # One by one, and beside others, it is the same.
     np.testing.assert_allclose(aligner(pairs[3:4])[0], matrices[3], atol=1e-5)
 

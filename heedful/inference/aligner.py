@@ -157,13 +157,12 @@ class Aligner:
             )))  # fmt: skip
             results = []
             for weight, index in zip(weights, order, strict=False):
-                (source, target), size = pairs[index], weight.shape[:2]
+                source, target = pairs[index]
                 from_source = _pooling(sources[index][1], source.words, mean=False)
                 from_target = _pooling(targets[index][1], target.words, mean=True)
                 length, read = from_target.shape[1], from_source.shape[1]
                 shifted = np.stack([weight[:, :, start : start + length, :read] for start in (0, 1)])
-                pooled = from_target @ shifted.reshape(-1, length, read) @ from_source.T
-                results.append(pooled.reshape(2, *size, len(target.words), len(source.words)))
+                results.append(from_target @ shifted @ from_source.T)
             return results
 
         lengths = [(len(s[0]), len(t[0])) for s, t in zip(sources, targets, strict=True)]

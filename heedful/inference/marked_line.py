@@ -100,9 +100,7 @@ class MarkedLine:
             alignment = alignments[index] if len(alignments) else None
             part = place_spans(sentence, text, found, _words(text, found), alignment, escape)
             for one in part:
-                row = np.zeros(len(words))
-                row[first : first + len(one.row)] = one.row
-                one.row = row
+                one.first = first
             if index and part:
                 last = written[-1].text if written else ""
                 part[0].gap = escape(gap_after(last, self.pieces.gaps[index - 1]))

@@ -27,6 +27,8 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         end = start + 1
         while end < len(lines) and lines[end].lstrip().startswith('"'):
             end += 1
+        if any(line.partition('"')[2].strip() != '"' for line in lines[start:end]):
+            return  # a plural form that has a translation, or something else behind the quotes
         parts: list[int | str] = []
         for line in re.split(r"(\n)", message):
             sentence = marked(line.strip(), "tags", protection)

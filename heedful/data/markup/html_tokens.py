@@ -11,6 +11,7 @@ INLINE = frozenset(
 )
 # Elements whose content is no text.
 OPAQUE = frozenset("code kbd math pre samp script style svg template textarea tt var".split())
+CDATA = "<![CDATA["
 
 
 class Token(NamedTuple):
@@ -46,6 +47,10 @@ class _Reader(HTMLParser):
 
     def parse_html_declaration(self, i: int) -> int:
         """Read `<!...>`; a section that no standard knows is a comment."""
+        if self.rawdata.startswith(CDATA, i):
+            end = self.rawdata.find("]]>", i)
+            self._note("other", "", len(self.rawdata[i:]) if end < 0 else end + 3 - i)
+            return len(self.rawdata) if end < 0 else end + 3
         try:
             return super().parse_html_declaration(i)
         except AssertionError:

@@ -3,6 +3,7 @@
 Axes: T words of the translation, S words of the source.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from heedful.data.markup.marked_text import Tag
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+(?:['\u2019-][^\\W{_UNSPACED}]+)*|[^\\w\\s]")
+_LETTER, _ADDRESS = re.compile(r"[^\W_]"), re.compile(r"[\w/:@#]")  # what would be read as a part of a span
 HALF = 0.5  # share of a word's attention above which it belongs to a span
 
 
@@ -139,13 +141,15 @@ def _free_match(text: str, shown: str, taken: Sequence[tuple[int, int]], ignore_
 
 @dataclass
 class WrittenWord:
-    """A word of the result: its text, the white space before it, and how it belongs to the source's words (S,)."""
+    """A word of the result: its text, the white space before it, and how it belongs to its sentence's words (S,)."""
 
     text: str
     gap: str
     row: np.ndarray
-    fixed: bool = False
-    """Whether it is a protected span."""
+    place: Place | None = None
+    """Of a protected span."""
+    first: int = 0
+    """Number of words of the source before the sentence that `row` is about."""
 
 
 def place_spans(
@@ -177,28 +181,37 @@ def place_spans(
             result = place.result
             if place.kind == "term" and translation[word.start].isupper() and result[:1].islower():
                 result = result[0].upper() + result[1:]
-            written.append(WrittenWord(result, gap, _one_hot(count, index_of[place.start]), True))
+            written.append(WrittenWord(result, gap, _one_hot(count, index_of[place.start]), place))
     for place in found.missing:
         _insert(written, place, index_of[place.start], sentence)
+    _separate(written, sentence)
     return written
 
 
 def _insert(written: list[WrittenWord], place: Place, index: int, sentence: Sentence) -> None:
     """Put a span where the words stand that the model wrote for it, or beside the translation of its neighbour."""
     row = _one_hot(len(sentence.source_words), index)
-    kept = [one.fixed or not any(map(str.isalnum, one.text)) for one in written]  # a model writes words for it
+    kept = [bool(one.place) or not any(map(str.isalnum, one.text)) for one in written]  # a model writes words for it
     scores = np.array([-1.0 if fixed else one.row[index] - HALF for one, fixed in zip(written, kept, strict=True)])
     start, stop = _best_range(scores)
     if stop > start and scores[start:stop].sum() > 0:
-        written[start:stop] = [WrittenWord(place.result, written[start].gap, row, True)]
+        written[start:stop] = [WrittenWord(place.result, written[start].gap, row, place)]
         return
-    start = _beside([one.row for one in written], index)
-    before = sentence.source[place.start - 1 : place.start]
-    gap = " " if start and (before.isspace() or written[start - 1].text[-1:].isalnum()) else ""
-    follower = written[start] if start < len(written) else None
-    if follower and not follower.gap and follower.text[:1].isalnum():
-        follower.gap = " "
-    written.insert(start, WrittenWord(place.result, gap, row, True))
+    position = _beside([one.row for one in written], index)
+    gap = " " if position and sentence.source[: place.start][-1:].isspace() else ""
+    written.insert(position, WrittenWord(place.result, gap, row, place))
+
+
+def _separate(written: Sequence[WrittenWord], sentence: Sentence) -> None:
+    """Put a space between a span and a letter beside it, unless the source has a letter there too."""
+    for one, following in itertools.pairwise(written):
+        if following.gap:
+            continue
+        if (place := following.place) and not sentence.source[: place.start][-1:].isalnum():
+            following.gap = " " if one.text[-1:].isalnum() else ""
+        if (place := one.place) and place.kind != "term" and not sentence.source[place.end : place.end + 1].isalnum():
+            letters = _ADDRESS if place.kind in ("url", "email") else _LETTER
+            following.gap = following.gap or (" " if letters.match(following.text) else "")
 
 
 def _one_hot(count: int, index: int) -> np.ndarray:
@@ -231,6 +244,11 @@ def _beside(rows: Sequence[np.ndarray], index: int) -> int:
     return 0 if index == 0 else len(rows)
 
 
+def _shares(written: Sequence[WrittenWord], covered: np.ndarray) -> np.ndarray:
+    """Return how much of each word belongs to some words of the source, given as a mask (S,) of the whole text."""
+    return np.array([one.row @ covered[one.first : one.first + len(one.row)] for one in written])
+
+
 class _Pair(NamedTuple):
     """A pair of tags around the words `start` to `stop` of the result."""
 
@@ -252,18 +270,17 @@ def place_tags(written: Sequence[WrittenWord], source_words: Sequence[Word], tag
     """Return a translation with its tags, well-formed if those of the source are nested.
 
     Args:
-        written: its words, with rows over all words of the source.
+        written: its words, with what they belong to.
         source_words: of the whole text.
         tags: of the whole text.
     """
-    matrix = np.stack([one.row for one in written]) if written else np.zeros((0, len(source_words)))
     bounds = np.array([tuple(word) for word in source_words]).reshape(-1, 2)
     # Of two pairs around the same words, the outer one ends later, and comes later in `tags`.
-    outer_first = sorted(tags[::-1], key=lambda tag: (tag.start, -tag.end))
-    pairs = [tag for tag in outer_first if tag.closing and _covered(tag, bounds).any()]
+    outer_first = sorted(enumerate(tags), key=lambda one: (one[1].start, -one[1].end, -one[0]))
+    pairs = [tag for _, tag in outer_first if tag.closing and _covered(tag, bounds).any()]
     others = sorted((tag for tag in tags if tag not in pairs), key=lambda tag: tag.start)
     alone = [tag if not tag.closing else _emptied(tag) for tag in others]
-    tree, points = _nested(pairs, alone, (0, len(written)), matrix, bounds)
+    tree, points = _nested(pairs, alone, (0, len(written)), written, bounds)
     return _joined(written, 0, len(written), tree, points)
 
 
@@ -282,7 +299,11 @@ def _covered(tag: Tag, source_words: np.ndarray) -> np.ndarray:
 
 
 def _nested(
-    pairs: Sequence[Tag], alone: Sequence[Tag], bounds: tuple[int, int], matrix: np.ndarray, source_words: np.ndarray
+    pairs: Sequence[Tag],
+    alone: Sequence[Tag],
+    bounds: tuple[int, int],
+    written: Sequence[WrittenWord],
+    source_words: np.ndarray,
 ) -> tuple[list[_Pair], list[_Point]]:
     """Return the `_Pair`s and `_Point`s within a range of words, from the tags within it."""
     outermost: list[Tag] = []
@@ -295,12 +316,12 @@ def _nested(
         else:
             inner[holder].append(tag)
     low, high = bounds
-    free = np.zeros(len(matrix), bool)
+    free = np.zeros(len(written), bool)
     free[low:high] = True
     ranges: dict[int, tuple[int, int]] = {}
     for index in sorted(range(len(outermost)), key=lambda i: outermost[i].start - outermost[i].end):
         tag = outermost[index]
-        scores = np.where(free, matrix[:, _covered(tag, source_words)].sum(axis=1) - HALF, -1e9)
+        scores = np.where(free, _shares(written, _covered(tag, source_words)) - HALF, -1e9)
         start, stop = _best_range(scores[low:high]) if high > low else (0, 0)
         start, stop = low + start, low + stop
         if stop == start or not free[start:stop].all():
@@ -314,17 +335,17 @@ def _nested(
         holder = next((i for i, one in enumerate(outermost) if one.start <= tag.start and tag.end < one.end), None)
         (kept if holder is None else held[holder]).append(tag)
     for index, tag in enumerate(outermost):
-        own, points = _nested(inner[index], held[index], ranges[index], matrix, source_words)
+        own, points = _nested(inner[index], held[index], ranges[index], written, source_words)
         tree.append(_Pair(tag, *ranges[index], own, points))
     points = []
     for tag in kept:
-        position = _position(tag, bounds, matrix, source_words)
+        position = _position(tag, bounds, written, source_words)
         within = next((one for one in tree if one.start < position < one.stop), None)
         points.append(_Point(tag, within.stop if within else position))
     return sorted(tree, key=lambda pair: (pair.start, pair.stop)), points
 
 
-def _position(tag, bounds, matrix, source_words):
+def _position(tag, bounds, written, source_words):
     """Return before which word of a range a lone tag belongs."""
     low, high = bounds
     before = int((source_words[:, 0] < tag.start).sum())
@@ -332,7 +353,7 @@ def _position(tag, bounds, matrix, source_words):
         return low
     if before == len(source_words):
         return high
-    column = matrix[low:high, before - 1]
+    column = _shares(written[low:high], np.arange(len(source_words)) == before - 1)
     if len(column) and column.max() > 0:
         return low + int(column.argmax()) + 1
     return high

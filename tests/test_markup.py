@@ -42,6 +42,7 @@ def spans(text, protection=PLAIN):
         ("see https://a.b/c?d=e#f, or www.a.org.", ["https://a.b/c?d=e#f", "www.a.org"]),
         ("write to a.b+c@d-e.org now", ["a.b+c@d-e.org"]),
         ("{name}, {0}, {{x y}}, ${HOME}, %{count}", ["{name}", "{0}", "{{x y}}", "${HOME}", "%{count}"]),
+        ("open [X12X] now", ["[X12X]"]),
         ("%s %d%% of %(n)d, %1$s %-5.2f %lu %1 %L2", ["%s", "%d", "%%", "%(n)d", "%1$s", "%-5.2f", "%lu", "%1", "%L2"]),
         ("$HOME costs $5", ["$HOME"]),
         ("5 km, 1,000.5 MB, 20%, 30 °C", ["5 km", "1,000.5 MB", "20%", "30 °C"]),

@@ -16,14 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
+from heedful.config import DecodeConfig
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
 from heedful.data.document_formats import read_document
 from heedful.data.markup.html_tokens import html_tokens
-from heedful.data.sentences import Pieces
-from heedful.inference.marked_line import MarkedLine
+from heedful.data.sentences import SentenceSplitter
+from heedful.inference.line_reader import LineReader
 
 PROTECTION = Protection()
+SPLITTER = SentenceSplitter("en", lambda texts: [len(text.split()) for text in texts], 100)
+READER, DECODE = LineReader(SPLITTER, PROTECTION), DecodeConfig(split="always")
 ROOT = Path(__file__).parent.parent
 PO = """msgid ""
 msgstr ""
@@ -76,10 +79,11 @@ def unchanged(content: bytes, name: str) -> bytes:
     document = read_document(content, name, PROTECTION)
     results = []
     for text in document.texts:
-        line = MarkedLine(text, Pieces([text.text], [], []), PROTECTION, document.escaped)
-        written = line.texts
-        pairs = line.to_align(written)
-        results.append(line.restored(written, [np.eye(len(t.words), len(s.words), dtype=np.float32) for s, t in pairs]))
+        line = READER.read_marked(text, DECODE, "text", document.escaped)
+        written, marked = line.pieces.texts, line.marked
+        assert marked is not None
+        pairs = marked.to_align(written)
+        results.append(marked.restored(written, [np.eye(len(t.words), len(s.words)) for s, t in pairs]))
     return document.written(results)
 
 

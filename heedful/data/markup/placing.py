@@ -97,7 +97,7 @@ class Sentence:
                 used[index] = place
                 continue
             taken = [span[:2] for span in ranges] + [spans[i][:2] for i in used]
-            start = _free_match(translation, place.shown, taken, ignore_case=place.kind == "term")
+            start = _free_match(translation, place, self.source, taken)
             if start is None:
                 missing.append(place)
             else:
@@ -124,15 +124,21 @@ class Found(NamedTuple):
     missing: list[Place]
 
 
-def _free_match(text: str, shown: str, taken: Sequence[tuple[int, int]], ignore_case: bool) -> int | None:
-    """Return where `shown` stands in a text outside of `taken`, not within a word; None if nowhere."""
-    searched, wanted = (text.lower(), shown.lower()) if ignore_case else (text, shown)
+def _free_match(text: str, place: Place, source: str, taken: Sequence[tuple[int, int]]) -> int | None:
+    """Return where a text has a span outside of `taken`, within a word only if the source has it so; None if nowhere.
+
+    A term counts in any case, and with an ending.
+    """
+    shown, term = place.shown, place.kind == "term"
+    folded = term and len(text.lower()) == len(text)
+    searched, wanted = (text.lower(), shown.lower()) if folded else (text, shown)
+    glued = source[: place.start][-1:].isalnum(), source[place.end : place.end + 1].isalnum()
     start = searched.find(wanted)
     while start >= 0:
         end = start + len(shown)
         clear = all(end <= first or start >= last for first, last in taken)
-        within = shown[0].isalnum() and text[:start][-1:].isalnum()
-        within |= shown[-1].isalnum() and text[end : end + 1].isalnum() and not ignore_case
+        within = shown[0].isalnum() and text[:start][-1:].isalnum() and not glued[0]
+        within |= shown[-1].isalnum() and text[end : end + 1].isalnum() and not (glued[1] or term)
         if clear and not within:
             return start
         start = searched.find(wanted, start + 1)

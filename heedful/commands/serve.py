@@ -4,7 +4,7 @@ import argparse
 import re
 from pathlib import Path
 
-from heedful.commands.arguments import add_text, count, port
+from heedful.commands.arguments import add_glossary, add_text, count, port
 from heedful.config import OF_SOURCE, settings
 from heedful.core.errors import InputError, counted
 
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cors", action="append", default=[], metavar="ORIGIN", help="web page that may use the server"
     )
+    add_glossary(parser)
     add_text(parser)
     settings.add_options(parser, "decode", without=("n_best",))
 
@@ -70,6 +71,11 @@ def run(options: argparse.Namespace) -> int:
     )  # fmt: skip
     backend.keep_compilations()
     service = server.load_service(runs, decodes, chosen, options.languages, note)
+    if options.glossary:
+        from heedful.data.glossary import Glossary
+
+        for one in service.translators:
+            one.predictor.glossary = Glossary.read(options.glossary)
     return server.serve(service, chosen, print_line)
 
 
@@ -78,6 +84,8 @@ def _refuse_idle(options, tasks):
     translators = sum(task.translates for task in tasks)
     if options.engine == "ctranslate2" and not translators:
         raise InputError("--engine ctranslate2 is for translators, and none of the runs is one.")
+    if options.glossary and not translators:
+        raise InputError("--glossary is for translators, and none of the runs is one.")
     if len(options.languages) > translators:
         raise InputError(f"There are {len(options.languages)} --languages, but {counted(translators, 'translator')}.")
     given = [name for name, value in vars(options).items() if name.startswith("decode.") and value is not None]

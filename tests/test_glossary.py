@@ -1,0 +1,96 @@
+"""Glossaries: found in a source, and kept in its translation."""
+
+import pytest
+
+from heedful.cli import main
+from heedful.config.protected import Protection
+from heedful.core.errors import InputError
+from heedful.data.corpus import Corpus
+from heedful.data.glossary import Glossary
+from heedful.data.markup.inline_terms import TERM, terms_corpus
+from heedful.data.markup.marked_text import marked
+from heedful.data.sentences import Pieces
+from heedful.inference.marked_line import MarkedLine
+from heedful.inference.translator import Translator
+from tests.conftest import PAIRS
+
+pytestmark = pytest.mark.any_backend
+
+TERMS = Glossary({"gato": "tomcat", "gato preto": "panther", "Vaca": "Cow"})
+
+
+def test_terms_are_whole_words_and_the_longest():
+    assert TERMS.found("o gato e o gato  preto, Gato; gatos") == [
+        (2, 6, "tomcat"), (11, 22, "panther"), (24, 28, "tomcat"),
+    ]  # fmt: skip
+    assert TERMS.found("a vaca") == []  # another word than the name
+    assert TERMS.found("o gato preto") == [(2, 12, "panther")]
+
+
+def test_terms_do_not_touch_what_is_protected():
+    glossary = Glossary({"name": "Name", "a": "b"})
+    text = glossary.marked(marked("a {name} name", "tags", Protection()))
+    assert [(slot.result, slot.kind) for slot in text.slots] == [("b", "term"), ("{name}", "braces"), ("Name", "term")]
+
+
+def test_kept_terms_are_counted():
+    assert TERMS.kept("o gato e o gato", "the tomcats and a Tomcat") == (2, 2)
+    assert TERMS.kept("o gato e o gato", "the tomcat and a cat") == (2, 1)
+    assert TERMS.kept("o rei", "the king") == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gato\ttomcat\ngato\tcat\n", r"terms.tsv, line 2: 'gato' comes twice"),
+        ("gato\t\n", r"terms.tsv, line 1: expected a term, a tab and its translation"),
+        ("gato\n", r"line 1: expected a term, a tab"),
+        ("\n", r"terms.tsv has no terms"),
+        ("a\tb\tc\n", r"line 1: expected a term, a tab"),
+    ],
+)
+def test_a_bad_glossary_is_refused(text, message, tmp_path):
+    path = tmp_path / "terms.tsv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        Glossary.read(path)
+
+
+def test_terms_follow_a_source_for_a_model_that_learned_so():
+    text = TERMS.marked(marked("o <b>gato</b> bebe %s", "tags", Protection()))
+    line = MarkedLine(text, Pieces([text.text], [], []), Protection(), soft_terms=True)
+    assert line.texts == [f"o gato bebe %s {TERM} tomcat"]
+    [(source, _)] = line.to_align(["the tomcat drinks %s"])
+    assert source.text == "o gato bebe %s"
+
+
+def test_training_pairs_get_terms_of_their_targets():
+    corpus = Corpus.from_pairs(PAIRS, "pairs")
+    with_terms = terms_corpus(corpus, 0.5)
+    changed = [(pair, other) for pair, other in zip(PAIRS, with_terms, strict=True) if pair != other]
+    assert 3 < len(changed) < 17
+    for (source, target), (more, same) in changed:
+        assert same == target
+        terms = more.removeprefix(source).split(f" {TERM} ")[1:]
+        assert terms
+        assert all(term in target for term in terms)
+    assert list(terms_corpus(corpus, 0.5)) == list(with_terms)
+    assert terms_corpus(corpus, 0) is corpus
+    assert with_terms.fingerprint != corpus.fingerprint
+
+
+def test_a_translator_keeps_terms(whole, tmp_path, capsys):
+    translator = Translator.from_run(whole)
+    result = translator.translate(["o gato bebe"], glossary=Glossary({"gato": "tomcat"}))[0]
+    assert "tomcat" in result
+    path = tmp_path / "terms.tsv"
+    path.write_text("gato\ttomcat\n")
+    files = [tmp_path / "a.pt", tmp_path / "a.en"]
+    for side, file in enumerate(files):
+        file.write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
+    assert main(["evaluate", str(whole.path), *map(str, files), "--glossary", str(path)]) == 0
+    assert "100.00% of " in capsys.readouterr().out
+    with pytest.raises(InputError, match="A glossary cannot be used, since there are prefixes"):
+        list(translator.predict_stream(["o gato"], prefixes=["the"], glossary=TERMS))
+    with pytest.raises(InputError, match="markup = 'none'"):
+        translator.translate("o gato", glossary=TERMS, markup="none")

@@ -123,6 +123,8 @@ def restored(line, translation, matrix=None, protection=PLAIN, form="tags"):
         ("<p>ein <b>roter</b> Hut</p>", "a red hat", "<p>a <b>red</b> hat</p>"),
         ("<a><b><i>ein</i> <i>Hut</i></b></a>", "a hat", "<a><b><i>a</i> <i>hat</i></b></a>"),
         ("ein Hut<br/><img>", "a hat", "a hat<br/><img>"),
+        ("ein <a> <img></a> Hut", "a hat", "a <a> <img></a> hat"),
+        ("<a>ein</a><wbr> <b><wbr>Hut<i></i></b>", "a hat", "<a>a</a><wbr> <b><wbr>hat<i></i></b>"),
         ("ein <br/> Hut", "a hat", "a <br/> hat"),
         ("ein<br/>Hut", "a hat", "a<br/>hat"),
         ("ein<br/> Hut", "a hat", "a<br/> hat"),

@@ -116,7 +116,7 @@ def _marked(groups, protection):
         start = len(text)
         text += "".join(one.content for one in group)
         if len(groups) > 1:
-            tags.append(Tag(start, len(text), f"{_OPEN}{number}{_CLOSE}", _END))
+            tags.append(Tag(start, len(text), f"{_OPEN}{number}{_CLOSE}", _END, (2 * number, 2 * number + 1)))
     slots = [Slot(span.start, span.end, text[span.start : span.end], span.kind) for span in protection.spans(text)]
     return MarkedText(text, tags, slots, [])
 

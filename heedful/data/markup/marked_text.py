@@ -24,13 +24,15 @@ class Tag(NamedTuple):
     Args:
         start, end: equal for a tag that stands alone.
         opening, closing: the tags as written.
+        order: places of the opening and the closing tag among all tags, from which follows what is within what.
         spaces: of a tag that stands alone: whether white space stood before and after it.
     """
 
     start: int
     end: int
     opening: str
-    closing: str = ""
+    closing: str
+    order: tuple[int, int]
     spaces: tuple[bool, bool] = (True, True)
 
 
@@ -186,14 +188,14 @@ class _Reading:
                 if self._is_hidden(token):
                     self._add_hidden(tokens, index, last)
                     index = last
-                elif last == index + 1:
+                elif not any(one.kind == "text" and one.raw.strip() for one in tokens[index:last]):
                     self._add_alone(tokens, index, last)
                     index = last
                 else:
                     begun[index] = len(self.text)
             else:
                 first = partner[index]
-                self.tags.append(Tag(begun[first], len(self.text), tokens[first].raw, token.raw))
+                self.tags.append(Tag(begun[first], len(self.text), tokens[first].raw, token.raw, (first, index)))
             index += 1
         return MarkedText(self.text, self.tags, self.slots, self.notes)
 
@@ -215,7 +217,7 @@ class _Reading:
         if not any(spaces):
             self.text += " "  # else the words beside it would become one
         raw = "".join(one.raw for one in tokens[index : last + 1])
-        self.tags.append(Tag(len(self.text), len(self.text), raw, "", spaces))
+        self.tags.append(Tag(len(self.text), len(self.text), raw, "", (index, last), spaces))
 
     def _add_hidden(self, tokens: Sequence[Token], first: int, last: int) -> None:
         """Add an element whose content is not translated; a model reads the beginning of its text in its place."""

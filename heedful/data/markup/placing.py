@@ -281,22 +281,20 @@ def place_tags(written: Sequence[WrittenWord], source_words: Sequence[Word], tag
         tags: of the whole text.
     """
     bounds = np.array([tuple(word) for word in source_words]).reshape(-1, 2)
-    # Of two pairs around the same words, the outer one ends later, and comes later in `tags`.
-    outer_first = sorted(enumerate(tags), key=lambda one: (one[1].start, -one[1].end, -one[0]))
-    pairs = [tag for _, tag in outer_first if tag.closing and _covered(tag, bounds).any()]
-    others = sorted((tag for tag in tags if tag not in pairs), key=lambda tag: tag.start)
-    alone = [tag if not tag.closing else _emptied(tag) for tag in others]
-    tree, points = _nested(pairs, alone, (0, len(written)), written, bounds)
+    in_order = sorted(tags, key=lambda tag: tag.order)
+    pairs = [tag for tag in in_order if tag.closing and _covered(tag, bounds).any()]
+    alone = [tag if not tag.closing else _emptied(tag) for tag in in_order if tag not in pairs]
+    tree, points = _nested(pairs, alone, (0, len(written)), written, bounds, np.ones(len(bounds), bool))
     return _joined(written, 0, len(written), tree, points)
 
 
 def _emptied(tag: Tag) -> Tag:
     """Return a pair of tags around no word as one that stands alone."""
-    return Tag(tag.start, tag.start, tag.opening + tag.closing, "", (True, False))
+    return Tag(tag.start, tag.start, tag.opening + tag.closing, "", tag.order, (True, False))
 
 
 def _inside(tag: Tag, outer: Tag) -> bool:
-    return outer.start <= tag.start and tag.end <= outer.end and tag is not outer
+    return outer.order[0] < tag.order[0] and tag.order[1] < outer.order[1]
 
 
 def _covered(tag: Tag, source_words: np.ndarray) -> np.ndarray:
@@ -310,6 +308,7 @@ def _nested(
     bounds: tuple[int, int],
     written: Sequence[WrittenWord],
     source_words: np.ndarray,
+    inside: np.ndarray,
 ) -> tuple[list[_Pair], list[_Point]]:
     """Return the `_Pair`s and `_Point`s within a range of words, from the tags within it."""
     outermost: list[Tag] = []
@@ -338,31 +337,32 @@ def _nested(
     kept: list[Tag] = []
     held: dict[int, list[Tag]] = {index: [] for index in ranges}
     for tag in alone:
-        holder = next((i for i, one in enumerate(outermost) if one.start <= tag.start and tag.end < one.end), None)
+        holder = next((index for index, one in enumerate(outermost) if _inside(tag, one)), None)
         (kept if holder is None else held[holder]).append(tag)
     for index, tag in enumerate(outermost):
-        own, points = _nested(inner[index], held[index], ranges[index], written, source_words)
+        covered = _covered(tag, source_words)
+        own, points = _nested(inner[index], held[index], ranges[index], written, source_words, covered)
         tree.append(_Pair(tag, *ranges[index], own, points))
     points = []
     for tag in kept:
-        position = _position(tag, bounds, written, source_words)
+        position = _position(tag, bounds, written, source_words, inside)
         within = next((one for one in tree if one.start < position < one.stop), None)
         points.append(_Point(tag, within.stop if within else position))
     return sorted(tree, key=lambda pair: (pair.start, pair.stop)), points
 
 
-def _position(tag, bounds, written, source_words):
-    """Return before which word of a range a lone tag belongs."""
+def _position(
+    tag: Tag, bounds: tuple[int, int], written: Sequence[WrittenWord], source_words: np.ndarray, inside: np.ndarray
+) -> int:
+    """Return before which word of a range a lone tag belongs; `inside`: which words of the source (S,) are its own."""
     low, high = bounds
-    before = int((source_words[:, 0] < tag.start).sum())
-    if before == 0:
+    before = np.flatnonzero(inside & (source_words[:, 0] < tag.start))
+    if not len(before):
         return low
-    if before == len(source_words):
+    if len(before) == inside.sum():
         return high
-    column = _shares(written[low:high], np.arange(len(source_words)) == before - 1)
-    if len(column) and column.max() > 0:
-        return low + int(column.argmax()) + 1
-    return high
+    column = _shares(written[low:high], np.arange(len(source_words)) == before[-1])
+    return low + int(column.argmax()) + 1 if len(column) and column.max() > 0 else high
 
 
 def _joined(written, low, high, tree, points):

@@ -139,9 +139,12 @@ def test_a_model_of_paragraphs_is_not_split(tmp_path):
     )
 
 
-def test_ctranslate2_splits_alike(whole, cli_export):
+def test_ctranslate2_splits_and_places_markup_alike(whole, cli_export):
     ours, theirs = Translator.from_run(whole), ctranslate2_translator(whole)
-    assert theirs.translate(LINE) == ours.translate(LINE)
+    marked = "o <b>gato</b> bebe. A vaca come {x}."
+    for line in (LINE, marked):
+        assert theirs.translate(line) == ours.translate(line)
+    assert theirs.translate(marked).count("<b>") == theirs.translate(marked).count("{x}") == 1
 
 
 @pytest.fixture

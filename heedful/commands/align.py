@@ -31,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
     from heedful import backend
     from heedful.commands import terminal
+    from heedful.core.errors import InputError
     from heedful.core.progress import note, progress_bar
     from heedful.inference.aligner import Aligner, choose_heads, links_of
     from heedful.runs.run import Run
@@ -42,6 +43,8 @@ def run(options: argparse.Namespace) -> int:
     if options.choose:
         aligner = Aligner(model, run.source_tokenizer, run.target_tokenizer)
         aligner.heads = choose_heads(run, aligner)
+        if not aligner.heads.pairs:
+            raise InputError(f"The training and validation text of {run.path} cannot be read, so no heads are chosen.")
     else:
         aligner = Aligner.of_run(run, model)
     note(f"aligned by {aligner.heads.signature()}")

@@ -128,13 +128,13 @@ class Aligner:
     def __call__(self, pairs: Sequence[tuple[AlignedText, AlignedText]]) -> list[np.ndarray]:
         """Return for each pair of source and target how each target word belongs to each source word (T, S).
 
-        Rows of words that the model has read sum to 1, or to 0 where nothing was attended to but the end of the source.
+        Rows of words that the model has read sum to 1, see `balanced`.
         """
         chosen = self.heads.indices(*self._size)
         layers, heads = (np.array(one) for one in zip(*chosen, strict=True))
         shift = int(self.heads.read_as == "input")
         read = self.every_head(pairs)
-        return [_rows_to_one(weights[shift, layers, heads].mean(axis=0)) for weights in read]
+        return [balanced(weights[shift, layers, heads].mean(axis=0)) for weights in read]
 
     def links(self, pairs: Sequence[tuple[str, str]]) -> list[Links]:
         """Return for each pair of texts the links of its words: (source, target), from 0.
@@ -213,7 +213,7 @@ def best_heads(every: Sequence[np.ndarray], links: Sequence[Links]) -> Alignment
     """
 
     def agreement(shift: int, chosen: Sequence[tuple[int, int]]) -> float:
-        found = [links_of(sum(weights[(shift, *one)] for one in chosen)) for weights in every]
+        found = [links_of(balanced(sum(weights[(shift, *one)] for one in chosen))) for weights in every]
         right = sum(len(one & other) for one, other in zip(found, links, strict=True))
         return 2 * right / max(1, sum(map(len, found)) + sum(map(len, links)))
 
@@ -245,8 +245,13 @@ def links_of(matrix: np.ndarray) -> Links:
     return {(int(source), target) for target, source in enumerate(best) if matrix[target, source] > 0}
 
 
-def _rows_to_one(matrix: np.ndarray) -> np.ndarray:
-    return matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1e-9)
+def balanced(attention: np.ndarray) -> np.ndarray:
+    """Return attention (T, S) as an alignment: each source word has the same weight in total, then rows sum to 1.
+
+    Models rest much of their attention on a few words, such as the last one, whatever they write.
+    """
+    weights = attention / np.maximum(attention.sum(axis=0, keepdims=True), 1e-9)
+    return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
 
 
 def _pooling(spans: Sequence[tuple[int, int]], words: Sequence[Word], mean: bool) -> np.ndarray:

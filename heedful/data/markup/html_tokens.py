@@ -46,15 +46,14 @@ class _Reader(HTMLParser):
         self.close()
 
     def parse_html_declaration(self, i: int) -> int:
-        """Read `<!...>`; a section that no standard knows is a comment."""
+        """Read `<!...>`; a section other than CDATA is a comment up to the next `>`, as in browsers."""
         if self.rawdata.startswith(CDATA, i):
             end = self.rawdata.find("]]>", i)
             self._note("other", "", len(self.rawdata[i:]) if end < 0 else end + 3 - i)
             return len(self.rawdata) if end < 0 else end + 3
-        try:
-            return super().parse_html_declaration(i)
-        except AssertionError:
+        if self.rawdata.startswith("<![", i):
             return self.parse_bogus_comment(i)
+        return super().parse_html_declaration(i)
 
     def _note(self, kind: str, name: str, length: int = -1) -> None:
         line, column = self.getpos()

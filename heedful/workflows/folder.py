@@ -11,7 +11,7 @@ EXAMINATION = "examination.txt"
 # Files that a training writes to its run folder, and may delete there.
 RUN_FILES = (
     CONFIG, WEIGHTS, ADAPTER, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", *JSON_LOGS, SAMPLES,
-    "scores.json", "calibration.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt",
+    "scores.json", "calibration.json", "alignment.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt",
     "snapshots/[0-9]*.safetensors", "curves.png", "state/*.safetensors", "state/*.damaged",
     "tensorboard/events.*",
 )  # fmt: skip

@@ -36,6 +36,7 @@ from heedful.serve.requests import (
     require_texts,
 )
 from heedful.serve.service import Served, Service
+from heedful.serve.texts import in_background
 
 # Accepted, because OpenAI's clients may send them; they have no effect.
 IGNORED = (
@@ -231,6 +232,8 @@ def _joined(one, pieces, results, left):
         left -= len(ids)
         if left <= 0:
             break
+    if pieces.joined:  # its markup goes back into what there is
+        return pieces.join([*kept, *[""] * (len(pieces.texts) - len(kept))])
     return pieces._replace(gaps=pieces.gaps[: len(kept) - 1]).join(kept)
 
 
@@ -253,6 +256,8 @@ async def _streamed(service, one, pieces, given, chunk) -> Response:
         raise Refused(422, "Stop sequences are not supported in a stream.")
     options = _options(one, given) | ({"beam_size": 1} if one.predictor.decode.beam_size > 1 else {})
     head = _head("chat.completion.chunk" if chunk is _chat_chunk else "text_completion", one)
+    if pieces.joined:
+        return await _streamed_at_once(service, one, pieces, options, head, chunk)
     first, *others = pieces.texts
     stream = _Stream(service, one, first, options)  # here, so that a full queue is an answer of its own
 
@@ -283,6 +288,22 @@ async def _streamed(service, one, pieces, given, chunk) -> Response:
             yield _event({"error": {"message": "time is up", "type": "timeout"}})
         finally:
             stream.future.cancel()  # the client has left: its slot is free
+
+    return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+async def _streamed_at_once(service, one, pieces, options, head, chunk) -> Response:
+    """Return a stream with the whole translation of a text with markup, which goes back into all of it."""
+    futures = [future for each in _translated(service, one, [pieces], options) for future in each]
+    async with asyncio.timeout(service.limits.seconds):
+        answered = await asyncio.gather(*map(asyncio.wrap_future, futures))
+    [texts] = _results(answered, 1)
+    text = await in_background(_joined, one, pieces, texts, options.get("max_length"))
+
+    async def events() -> AsyncIterator[str]:
+        yield _event(head | {"choices": [chunk(text, None)]})
+        yield _event(head | {"choices": [chunk("", "stop")]})
+        yield "data: [DONE]\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})
 

@@ -1,6 +1,7 @@
 """Markup, glossaries, documents and languages over HTTP, with clients that exist."""
 
 import io
+import json
 import re
 
 import deepl
@@ -198,3 +199,15 @@ def test_openapi_describes_all_paths(client):
     upload = document["paths"]["/translate_file"]["post"]["requestBody"]["content"]["multipart/form-data"]
     assert upload["schema"]["properties"]["file"] == {"type": "string", "format": "binary"}
     assert document["paths"]["/detect"]["post"]["summary"] == "Recognise the language of texts"
+
+
+def test_chats_keep_markup(client, plain):
+    fields = {"model": "run", "messages": [{"role": "user", "content": f"{MARKED}\n{LINE} {{x}}"}]}
+    whole = client.post("/v1/chat/completions", json=fields).json()["choices"][0]["message"]["content"]
+    assert untagged(whole).startswith(f"{plain}\n")
+    assert whole.count("<b>") == whole.count("</b>") == whole.count("{x}") == 1
+    limited = client.post("/v1/chat/completions", json=fields | {"max_tokens": 2}).json()
+    assert limited["choices"][0]["message"]["content"].count("</b>") == 1
+    stream = client.post("/v1/chat/completions", json=fields | {"stream": True}).text
+    events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
+    assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events) == whole

@@ -119,8 +119,8 @@ def main() -> None:
             read += 1
             lost += bool(letters(content, name) - letters(result, name))
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-        told = f"{read:6,} read, {refused:6,} refused, {lost} with lost letters"
-        print(f"{name:6s} {told}; memory grew by {grown:.0f} MB")
+        counts = f"{read:6,} read, {refused:6,} refused, {lost} with lost letters"
+        print(f"{name:6s} {counts}; memory grew by {grown:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ Zeile drei
 kein = "text"
 ```
 
-<p align="center">ein <b>Hut</b></p>
+<p align="center">ein <b>Hut</b> &lt;b&gt; &amp;</p>
 
 [ref]: http://a.b
 """
@@ -116,7 +116,7 @@ def test_markdown_keeps_all_but_its_text():
         "# DER *ROTE* HUT #",
         'EIN **HUT** AUF DEM [KOPF](http://a.b/c "Titel"), `code` UND ![BILD](x.png). ZEILE ZWEI\\',
         "ZEILE DREI", "* EINS", "  > ZITAT", "1. ZWEI", "| KOPF | FUSS |", "| EINS | `y` |", "    kein text",
-        'kein = "text"', '<p align="center">EIN <b>HUT</b></p>', "[ref]: http://a.b", "title: nicht",
+        'kein = "text"', '<p align="center">EIN <b>HUT</b> &lt;B&gt; &amp;</p>', "[ref]: http://a.b", "title: nicht",
     ):  # fmt: skip
         assert line in result.splitlines(), line
 

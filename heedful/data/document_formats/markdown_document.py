@@ -6,9 +6,9 @@ import re
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
 from heedful.data.document_formats import decoded
-from heedful.data.document_formats.document import Document, unwrapped
+from heedful.data.document_formats.document import Document, Replacement, Replacements, unwrapped
 from heedful.data.document_formats.html_document import html_replacements
-from heedful.data.markup.marked_text import MarkedText, marked
+from heedful.data.markup.marked_text import marked
 
 _BREAK = re.compile(r"(?:  +|\\)\n")  # a line break within a paragraph
 
@@ -26,7 +26,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     front = re.match(r"---\n.*?\n---\n", text, re.DOTALL)
     skipped = text[: front.end()].count("\n") if front else 0
     body = "\n" * skipped + text[front.end() :] if front else text
-    ranges: list[tuple[int, int, MarkedText | None, bool]] = []
+    replacements = Replacements(text)
     cursor = 0
     reads = functools.partial(marked, form="markdown", protection=protection)
     for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body.replace("\r\n", "\n")):
@@ -34,8 +34,10 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
             continue
         first, last = starts[token.map[0]], starts[min(token.map[1], len(starts) - 1)]
         if token.type == "html_block":
-            inner = html_replacements(text[first:last], protection)
-            ranges += [(first + one.start, first + one.end, one.marked, True) for one in inner.ranges]
+            for one in html_replacements(text[first:last], protection).ranges:
+                # Entities stay as they are: what a model writes into Markdown is not escaped.
+                sentence = marked(unwrapped(text[first + one.start : first + one.end]), "tags", protection)
+                replacements.ranges.append(Replacement(first + one.start, first + one.end, sentence))
             cursor = last
         elif token.type == "inline":
             cursor = max(cursor, first)
@@ -46,17 +48,10 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
                 start, cursor = found
                 sentence = reads(unwrapped(part.strip()))
                 if not sentence.wordless:
-                    ranges.append((start, cursor, sentence, False))
+                    replacements.ranges.append(Replacement(start, cursor, sentence))
 
-    def written(results) -> bytes:
-        parts, position = [], 0
-        for (start, end, _, _), result in zip(ranges, results, strict=True):
-            parts += [text[position:start], result]
-            position = end
-        return "".join([*parts, text[position:]]).encode()
-
-    notes = [f"{name}: {note}" for _, _, one, _ in ranges for note in (one.notes if one else [])]
-    return Document([one for _, _, one, _ in ranges if one], written, False, notes)
+    notes = [f"{name}: {note}" for one in replacements.texts for note in one.notes]
+    return Document(replacements.texts, lambda results: replacements.written(results).encode(), False, notes)
 
 
 def _located(text: str, content: str, start: int, end: int) -> tuple[int, int] | None:

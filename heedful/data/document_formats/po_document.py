@@ -28,7 +28,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         while end < len(lines) and lines[end].lstrip().startswith('"'):
             end += 1
         if any(line.partition('"')[2].strip() != '"' for line in lines[start:end]):
-            return  # a plural form that has a translation, or something else behind the quotes
+            return  # a plural form that has a translation, or text after the closing quote
         parts: list[int | str] = []
         for line in re.split(r"(\n)", message):
             sentence = marked(line.strip(), "tags", protection)

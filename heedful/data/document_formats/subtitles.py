@@ -1,11 +1,12 @@
 """Subtitles in SubRip and WebVTT: the text of each cue is translated, and wrapped to as many lines as before."""
 
 import re
+from collections.abc import Sequence
 
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
 from heedful.data.document_formats import decoded
-from heedful.data.document_formats.document import Document, unwrapped, wrapped
+from heedful.data.document_formats.document import Document, Replacement, Replacements, unwrapped, wrapped
 from heedful.data.markup.marked_text import marked
 
 _CUE = re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d+\s*-->.*$", re.MULTILINE)
@@ -15,28 +16,27 @@ _TEXT = re.compile(r"(?:\r?\n)((?:[^\r\n]+(?:\r?\n|\Z))+)")
 def read(content: bytes, name: str, protection: Protection) -> Document:
     """Read a file of subtitles in UTF-8; raise `InputError` if it has no cue."""
     text = decoded(content, name)
-    cues = []
+    replacements = Replacements(text)
     for cue in _CUE.finditer(text):
         match = _TEXT.match(text, cue.end())
         if match:
             for start, end in _speeches(match[1].rstrip("\r\n"), match.start(1)):
                 sentence = marked(unwrapped(text[start:end].strip()), "tags", protection)
                 if not sentence.wordless:
-                    cues.append((start, end, sentence))
-    if not cues and not _CUE.search(text):
+                    replacements.ranges.append(Replacement(start, end, sentence))
+    if not _CUE.search(text):
         raise InputError(f"{name} has no cue, such as 00:00:01,000 --> 00:00:02,000.")
 
-    def written(results) -> bytes:
-        parts, position = [], 0
-        for (start, end, _), result in zip(cues, results, strict=True):
-            line_end = "\r\n" if "\r\n" in text[start:end] else "\n"
-            lines = wrapped(result, text[start:end].count("\n") + 1)
-            parts += [text[position:start], line_end.join(lines)]
-            position = end
-        return "".join([*parts, text[position:]]).encode()
+    def written(results: Sequence[str]) -> bytes:
+        wrapped_results = []
+        for one, result in zip(replacements.ranges, results, strict=True):
+            raw = text[one.start : one.end]
+            line_end = "\r\n" if "\r\n" in raw else "\n"
+            wrapped_results.append(line_end.join(wrapped(result, raw.count("\n") + 1)))
+        return replacements.written(wrapped_results).encode()
 
-    notes = [f"{name}: {note}" for _, _, one in cues for note in one.notes]
-    return Document([one for _, _, one in cues], written, False, notes)
+    notes = [f"{name}: {note}" for one in replacements.texts for note in one.notes]
+    return Document(replacements.texts, written, False, notes)
 
 
 def _speeches(raw, offset):

@@ -27,14 +27,13 @@ from heedful.serve.service import Served, Service
 from heedful.serve.texts import (
     PLAIN,
     Glossaries,
-    Languages,
     Markup,
     Upload,
     Uploads,
-    in_background,
     joined,
-    pieces_of,
+    pieces_of_all,
     read_upload,
+    recognised,
 )
 
 # Accepted, because DeepL's clients may send them; none has an effect on a translator of our own.
@@ -77,10 +76,7 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
         _require_formality(given["formality"])
         markup = _markup(given)
         glossary = _glossary(glossaries, given["glossary_id"], given["source_lang"], one)
-        if markup.form or glossary:
-            pieces = await in_background(lambda: [pieces_of(one, text, markup, glossary) for text in texts])
-        else:
-            pieces = [pieces_of(one, text) for text in texts]
+        pieces = await pieces_of_all(one, texts, markup, glossary)
         note_cut(request, pieces)
         futures = [future for each in service.translate(one, pieces) for future in each]
         translated = await joined(pieces, await answers(request, futures, service.limits))
@@ -97,11 +93,7 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
 def _translator(service: Service, source: str | None, target: str, text: str) -> Served:
     """Return the translator for a pair of languages; without a source, for that of the text."""
     goal = language(target)
-    if source:
-        return service.for_languages(language(source), goal)
-    sources = [one.languages[0] for one in service.translators if one.languages[1] == goal]
-    detected = Languages(sources).detect(text)
-    return service.for_languages(detected[0][0] if detected else None, goal)
+    return service.for_languages(language(source) if source else recognised(service, text, goal)[0], goal)
 
 
 def _require_formality(formality: str) -> None:

@@ -22,7 +22,7 @@ from heedful.serve.requests import (
     require_texts,
 )
 from heedful.serve.service import Served, Service
-from heedful.serve.texts import PLAIN, Languages, Markup, Uploads, in_background, joined, pieces_of, read_upload
+from heedful.serve.texts import PLAIN, Languages, Markup, Uploads, joined, pieces_of_all, read_upload, recognised
 
 FORMATS = ("text", "html")
 
@@ -50,10 +50,7 @@ def routes(service: Service) -> list[Route]:
         else:
             one, detected = _translator(service, given["source"], given["target"], texts[0] if texts else "")
         markup = Markup("html") if given["format"] == "html" else PLAIN
-        if markup.form:
-            pieces = await in_background(lambda: [pieces_of(one, text, markup) for text in texts])
-        else:
-            pieces = [pieces_of(one, text) for text in texts]
+        pieces = await pieces_of_all(one, texts, markup)
         note_cut(request, pieces)
         futures = [future for each in service.translate(one, pieces) for future in each]
         count = given["alternatives"]
@@ -158,12 +155,9 @@ def _translator(service: Service, source: str, target: str, text: str) -> tuple[
     """Return the translator for two languages and, if the source is `auto`, which one was recognised."""
     if source != "auto":
         return service.for_languages(source, target), {}
-    sources = [one.languages[0] for one in service.translators if one.languages[1] == target.lower()]
-    ranked = Languages(sources).detect(text)
-    if not ranked:
-        return service.for_languages(source, target), {}
-    code, share = ranked[0]
-    return service.for_languages(code, target), {"confidence": round(100 * share, 1), "language": code}
+    code, share = recognised(service, text, target)
+    one = service.for_languages(code, target)
+    return one, {"confidence": round(100 * share, 1), "language": one.languages[0]}
 
 
 def _others(translated, candidates_of, count):

@@ -58,6 +58,24 @@ def pieces_of(one: Served, text: str, markup: Markup = PLAIN, glossary: Glossary
     return predictor.pieces_of_document(document, glossary)
 
 
+async def pieces_of_all(
+    one: Served, texts: Sequence[str], markup: Markup = PLAIN, glossary: Glossary | None = None
+) -> list[Pieces]:
+    """Return the pieces of several texts; reading markup takes a moment, and does not block other requests."""
+    if markup.form or glossary:
+        return await in_background(lambda: [pieces_of(one, text, markup, glossary) for text in texts])
+    return [pieces_of(one, text) for text in texts]
+
+
+def recognised(service: Service, text: str, target: str) -> tuple[str | None, float]:
+    """Return the likeliest source language of a text, among those that are translated to `target`, and its probability.
+
+    None: nothing is translated to it.
+    """
+    sources = [one.languages[0] for one in service.translators if one.languages[1] == target.lower()]
+    return next(iter(Languages(sources).detect(text)), (None, 0.0))
+
+
 def _inline(text: str, markup: Markup) -> list[str]:
     """Return the elements of an XML text that stand within sentences: those that text adjoins anywhere."""
     tokens = html_tokens(text)

@@ -154,7 +154,7 @@ def test_an_exported_run_translates_the_same_with_ctranslate2(cli, run):
 @pytest.mark.parametrize("form", ["onnx", "huggingface", "ctranslate2"])
 def test_an_export_is_checked_on_blank_and_on_long_sources(cli, run, tmp_path, form):
     """Guards against a traceback of the other library for a source that is longer than its model."""
-    for library in ("onnxruntime", "transformers", "ctranslate2"):
+    for library in ("onnxruntime", "transformers", "torch", "ctranslate2"):
         pytest.importorskip(library)
     (tmp_path / "in").write_text("o gato bebe\n\n" + "o gato come " * 30 + "\n")
     (tmp_path / "out").write_text("the cat drinks\n\nthe cat eats\n")

@@ -137,7 +137,7 @@ def test_gradients_of_a_repeated_id_are_summed(numpy):
     model = keras.Sequential([layer])
     optimizer = keras.optimizers.Adam(beta_2=0.9)
     model.compile(optimizer, "mse")
-    ids = np.array([[3, 3, 5]])
+    ids = np.array([[3, 3, 5]], "int32")
     table = numpy(layer(ids) * 0 + layer.embeddings[3])[0, 0]
     model.fit(ids, np.zeros((1, 3, 6), "float32"), verbose=0)
     once = 6**0.5 * 2 * (6**0.5 * table) / 18  # gradient of the mean square of 3 x 6 numbers

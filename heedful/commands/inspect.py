@@ -69,7 +69,7 @@ def _draw_attention(run, options, figure):
     maps = TranslationInspection.of(Translator.from_run(run), options.sentence, options.target)
     print(maps.translation)
     for kind in [options.kind] if options.kind else ATTENTION_KINDS:
-        for layer in [options.layer] if options.layer else range(1, maps.num_layers + 1):
+        for layer in [options.layer] if options.layer else range(1, maps.num_layers(kind) + 1):
             name = f"{kind.replace(' ', '-')}-layer{layer}" + (f"-head{options.head}" if options.head else "")
             print(draw_attention(figure(f"{name}.png"), maps, kind, layer, options.head))
 

@@ -44,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
     if code := stoppable(lambda: workflows.train(config, options.run, report_progress, force), options.run):
         return code
     inspection = TranslationInspection.of(load(options.run), SENTENCE)
-    sheet = draw_attention(options.run / "figures" / "attention.png", inspection, "cross", inspection.num_layers)
+    sheet = draw_attention(
+        options.run / "figures" / "attention.png", inspection, "cross", inspection.num_layers("cross")
+    )
     scores = newest_scores(Run.open(options.run))
     command = "python -m heedful" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
     report_progress(f"""

@@ -5,6 +5,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+SIDES = ("encoder", "decoder")
 FORMAT_1 = {"norm": "norm_position", "norm_kind": "norm"}  # arguments of heedful 0.1.0, and their current names
 
 
@@ -57,6 +58,8 @@ class BlockOptions:
     """Dropout rate of the attention weights."""
     feed_forward_dropout: float = 0.0
     """Dropout rate inside the feed-forward networks, after their nonlinearity."""
+    layer_dropout: float = 0.0
+    """Rate at which training skips a sublayer for a text (stochastic depth, Huang et al. 2016)."""
 
     def __post_init__(self) -> None:
         for name in typing.get_type_hints(type(self)):
@@ -74,6 +77,11 @@ class Architecture(BlockOptions):
 
     num_layers: int = 6
     """Number of blocks, per side in an encoder-decoder (section 3.1)."""
+    encoder_layers: int | None = None
+    """translate: number of blocks of the encoder. None: num_layers."""
+    decoder_layers: int | None = None
+    """translate: number of blocks of the decoder, which runs once for every token that is written: a deep encoder and a
+    shallow decoder translate faster than two equal ones (Kasai et al. 2021). None: num_layers."""
     causal_mask: bool = True
     """Whether training hides the tokens after each position of a decoder (section 3.2.3). Without it a model learns to
     copy the answer, and then writes nonsense; for comparison only."""
@@ -94,13 +102,23 @@ class Architecture(BlockOptions):
     one joint vocabulary."""
     output_bias: bool = False
     """Whether logits have a learned bias per vocabulary entry, as in BERT and Marian."""
+    token_dropout: float = 0.0
+    """Rate at which training replaces the embedding of a token by zeros (token cut-off, Shen et al. 2020)."""
     max_length: int = 256
     """Maximum text length in tokens; limits learned positions and generation."""
+
+    @property
+    def depths(self) -> dict[str, int]:
+        """The number of blocks of each of the `SIDES` of an encoder-decoder."""
+        return {side: getattr(self, f"{side}_layers") or self.num_layers for side in SIDES}
 
     def block_options(self) -> dict[str, Any]:
         """Return the keyword arguments of each block."""
         options = {one.name: getattr(self, one.name) for one in dataclasses.fields(BlockOptions)}
         return options | {"rotary": self.positions == "rotary"}
+
+
+DROPOUTS = tuple(one.name for one in dataclasses.fields(Architecture) if one.name.endswith("dropout"))
 
 
 def choices(name: str, kind: type = Architecture) -> tuple[str, ...]:

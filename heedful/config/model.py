@@ -4,27 +4,33 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from heedful.config.architecture import Architecture
+from heedful.config.architecture import DROPOUTS, SIDES, Architecture
 from heedful.core.errors import InputError
 from heedful.core.validation import at_most, fraction, positive
 
 SET_BY_SIZE = ("num_layers", "d_model", "num_heads", "d_ff")  # the settings that a named size sets
+DEPTHS = ("encoder_layers", "decoder_layers")  # and these, if the two sides differ
 WIDEST = 99  # convolution
 SIZES = {
     "toy": (2, 128, 8, 256),
     "tiny": (4, 128, 4, 256),
     "tutorial": (4, 128, 8, 512),
+    "iwslt": (6, 512, 4, 1024),  # as in fairseq, for text of the size of IWSLT14
     "base": (6, 512, 8, 2048),
     "big": (6, 1024, 16, 4096),
+    "deep": (6, 512, 8, 2048),  # Kasai et al. 2021
+    "student": (6, 256, 8, 1536),  # OPUS-MT, Bergamot
 }
+DEPTHS_OF_SIZE = {"deep": (12, 1), "student": (6, 2)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Architecture):
     """The architecture of a run's model. Sizes that are not given come from `size`."""
 
-    size: Literal["toy", "tiny", "tutorial", "base", "big"] = "tutorial"
-    """Name of a set of sizes: num_layers, d_model, num_heads and d_ff."""
+    size: Literal["toy", "tiny", "tutorial", "iwslt", "base", "big", "deep", "student"] = "tutorial"
+    """Name of a set of sizes: num_layers, d_model, num_heads and d_ff; `deep` (12 and 1 blocks) and `student` (6 and 2)
+    also set encoder_layers and decoder_layers."""
     # None until __post_init__ sets the value from `size`
     num_layers: int = None  # type: ignore[assignment]
     d_model: int = None  # type: ignore[assignment]
@@ -47,12 +53,17 @@ class ModelConfig(Architecture):
     embed texts and initialise other runs, but not fill gaps."""
 
     def __post_init__(self) -> None:
-        for name, value in zip(SET_BY_SIZE, SIZES[self.size], strict=True):
+        depths = zip(DEPTHS, DEPTHS_OF_SIZE.get(self.size, ()), strict=False) if self.num_layers is None else ()
+        for name, value in (*depths, *zip(SET_BY_SIZE, SIZES[self.size], strict=True)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon", "rotary_base")
-        at_most(self, num_layers=10**4, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
-        fraction(self, "dropout", "attention_dropout", "feed_forward_dropout")
+        at_most(self, **{f"{side}_layers": 10**4 for side in ("num", *SIDES) if getattr(self, f"{side}_layers")})
+        at_most(self, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
+        fraction(self, *DROPOUTS)
+        for name in DEPTHS:
+            if getattr(self, name) is not None:
+                positive(self, name)
         if self.embedding_std is not None:
             positive(self, "embedding_std")
         if any(width < 1 or width % 2 == 0 or width > WIDEST for width in self.convolutions):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import format_1
+from heedful.config.architecture import DROPOUTS
 from heedful.config.data import DataConfig, TokenizerConfig
 from heedful.config.decode import DecodeConfig
 from heedful.config.model import ModelConfig
@@ -53,6 +54,12 @@ class Config:
             raise InputError(
                 f"data.weights changes how often a class is read: give train.class_weights, not {BALANCED!r}."
             )
+        self._refuse_pointless_passes()
+        if self.train.optimizer == "muon" and (self.train.rate_factors or self.train.lora_rank):
+            raise InputError(
+                "train.optimizer = 'muon' has one learning rate for whole matrices: it cannot be used with "
+                "train.rate_factors or train.lora_rank."
+            )
         if not self.train.init_from:
             self._refuse_adaptation()
         if self.train.lora_rank and self.train.freeze:
@@ -61,6 +68,14 @@ class Config:
             raise InputError("train.lora_rank freezes all weights: name those to adapt in train.lora_weights instead.")
         if self.train.lora_rank and self.tokenizer.new_tokens:
             raise InputError("tokenizer.new_tokens needs trained tables, and train.lora_rank freezes them.")
+
+    def _refuse_pointless_passes(self) -> None:
+        """Raise `InputError` if two passes over a text would be the same."""
+        model, kind = self.model, self.train.consistency
+        if kind == "sim_cut" and not model.token_dropout:
+            raise InputError("train.consistency = 'sim_cut' needs model.token_dropout, 0.05 in the paper.")
+        if kind == "r_drop" and not any(getattr(model, name) for name in DROPOUTS):
+            raise InputError("train.consistency = 'r_drop' needs dropout: without it, both passes are the same.")
 
     def _refuse_adaptation(self) -> None:
         """Raise `InputError` if a setting changes how a trained model is trained further."""

@@ -10,6 +10,7 @@ BALANCED = "balanced"  # class weights
 # Default peaks of the learning rate. Published rates of Adam fall with the width about so: 3e-3 at 128, 7e-4 at 512.
 RATE_TIMES_WIDTH, HIGHEST_DEFAULT_RATE, FINE_TUNING_RATE = 0.384, 3e-3, 1e-4
 IMPOSSIBLE_RATE = 0.1
+CONSISTENCY_WEIGHTS = {"r_drop": 5.0, "sim_cut": 3.0}  # as in the papers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,20 +45,32 @@ class TrainConfig:
     """Number of passes over the training text. It replaces `updates`. 0: `updates` counts."""
     minutes: float = 0.0
     """Stop after this many minutes of training, validation included; 0: no limit. If the schedule has an end
-    (cosine), a new run first measures its speed and replaces `updates` by the number that fits, so that the schedule
-    ends in time."""
-    schedule: Literal["paper", "inverse_square_root", "cosine", "constant"] = "paper"
+    (cosine, linear, wsd), a new run first measures its speed and replaces `updates` by the number that fits, so that
+    the schedule ends in time."""
+    schedule: Literal["paper", "inverse_square_root", "cosine", "linear", "wsd", "constant"] = "paper"
     """Learning rate after the warm-up: as in the paper (Vaswani et al. 2017, section 5.3), falling with the inverse
-    square root of the update, falling along a cosine until `updates`, or constant."""
+    square root of the update, falling until `updates` along a cosine or a line, constant until the last `decay_share`
+    of the updates and then falling along a line (wsd: warm-up, stable, decay; Hu et al. 2024), or constant."""
+    decay_share: float = 0.2
+    """Share of the updates in which the rate falls with the schedule wsd."""
     learning_rate: float | None = None
     """Peak learning rate; with the paper's schedule, a factor applied to it. By default 1 with the paper's schedule,
     otherwise 0.384 / model.d_model, at most 0.003, and 0.0001 with `init_from`."""
     final_learning_rate: float = 0.0
-    """Learning rate at the end of the cosine schedule."""
+    """Learning rate at the end of a schedule that has an end: cosine, linear or wsd."""
     warmup_updates: int = 4000
     """Number of updates over which the learning rate rises from zero to its peak."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """The optimizer: Adam; or Muon (Jordan et al. 2024), whose updates of the matrices between embeddings and output
+    are orthogonal, with Adam for all other weights. Both take the same learning rates (Liu et al. 2025)."""
     label_smoothing: float = 0.1
     """Fraction of the target probability that is spread over the vocabulary (Szegedy et al. 2016, section 7)."""
+    consistency: Literal["none", "r_drop", "sim_cut"] = "none"
+    """Whether every text is read twice, and the two predictions are pulled together, which helps where text is scarce
+    and doubles the cost of an update: r_drop, two passes with different dropout (Liang et al. 2021); sim_cut, one pass
+    over the text and one over the text without some of its tokens (Gao et al. 2022), by `model.token_dropout`."""
+    consistency_weight: float | None = None
+    """Weight of the divergence of the two predictions, alpha in the papers. By default 5 for r_drop, 3 for sim_cut."""
     class_weights: tuple[str, ...] = ()
     """classify: how much the texts of a class count in the loss: "balanced", as much as those of any other class
     together, or "LABEL=WEIGHT" for some classes, 1 for the others. Empty: each text counts the same."""
@@ -108,6 +121,9 @@ class TrainConfig:
     Tibetan, or if most of it has fewer than four words; loss without `validate_sentences`."""
     keep: int = 5
     """Number of most recent checkpoints to keep."""
+    moving_average: float = 0.0
+    """Decay of a moving average of the weights, such as 0.999, which is validated and kept instead of the weights
+    themselves. 0: none."""
     average: int = 0
     """Number of last checkpoints whose weights are averaged at the end; the average is used if it scores no worse than
     the best single checkpoint. 0 or 1: no averaging."""
@@ -125,6 +141,10 @@ class TrainConfig:
         positive(self, "updates", "accumulate_batches", "validate_every", "keep", "epsilon")
         if self.learning_rate is not None:
             positive(self, "learning_rate")
+        if self.consistency_weight is not None:
+            positive(self, "consistency_weight")
+        positive(self, "decay_share")
+        at_most(self, decay_share=1)
         at_least(self, 0, "minutes", "final_learning_rate", "warmup_updates", "clip_norm", "weight_decay", "seed")
         at_least(self, 0, "devices", "save_minutes", "epochs", "validate_sentences", "patience", "average")
         at_most(self, stall_minutes=10**5)
@@ -137,7 +157,7 @@ class TrainConfig:
             self, updates=10**9, accumulate_batches=10**5, validate_every=10**9, validate_sentences=10**7, keep=10**4
         )
         at_most(self, seed=2**32 - 1)
-        fraction(self, "label_smoothing", "beta_1", "beta_2")
+        fraction(self, "label_smoothing", "beta_1", "beta_2", "moving_average")
         if self.average > self.keep:
             raise InputError(f"train.average ({self.average}) cannot exceed train.keep ({self.keep}).")
 
@@ -151,6 +171,11 @@ class TrainConfig:
     def weights_of_classes(self) -> dict[str, float]:
         """Return the weights in `class_weights` by class; none if they are `balanced`."""
         return dict(named_number(text, "train.class_weights") for text in self.class_weights if text != BALANCED)
+
+    @property
+    def weight_of_consistency(self) -> float:
+        """`consistency_weight`, or its default."""
+        return self.consistency_weight or CONSISTENCY_WEIGHTS[self.consistency]
 
     def rate(self, d_model: int) -> float:
         """Return `learning_rate`, or its default for a model of a width."""
@@ -176,7 +201,7 @@ class TrainConfig:
     @property
     def schedule_ends(self) -> bool:
         """Whether the learning rate reaches its final value at `updates`."""
-        return self.schedule == "cosine"
+        return self.schedule in ("cosine", "linear", "wsd")
 
     @property
     def is_paced(self) -> bool:

@@ -12,7 +12,7 @@ MODULES = {
     "heedful.layers.attention": ("MultiHeadAttention",),
     "heedful.layers.blocks": ("DecoderBlock", "EncoderBlock", "Stack"),
     "heedful.layers.convolution": ("Convolutions",),
-    "heedful.layers.dropout": ("Dropout",),
+    "heedful.layers.dropout": ("Dropout", "TextDropout", "TokenDropout"),
     "heedful.layers.embeddings": ("TokenEmbedding",),
     "heedful.layers.feed_forward": ("FeedForward",),
     "heedful.layers.input_embedding": ("InputEmbedding",),

@@ -78,7 +78,9 @@ def inside(folder: str | Path, name: str | Path) -> Path:
     path = Path(folder) / name
     try:
         target = path.resolve()
-    except RuntimeError as error:  # circular links, before Python 3.13
+        with contextlib.suppress(FileNotFoundError):
+            path.stat()
+    except (RuntimeError, OSError) as error:  # circular links: by `resolve` before Python 3.13, by `stat` since then
         raise InputError(f"{path} leads nowhere: {error}") from error
     if not target.is_relative_to(Path(folder).resolve()):
         raise InputError(f"{path} is a link to {target}, outside its folder: heedful does not follow such links.")

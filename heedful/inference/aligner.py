@@ -105,8 +105,9 @@ class Aligner:
     ):
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.heads, self.max_length = heads or AlignmentHeads(), model.max_length
-        self._size = model.num_layers, model.architecture.num_heads
-        paths = [f"decoder/block_{layer}/cross_attention" for layer in range(model.num_layers)]
+        depth = model.architecture.depths["decoder"]
+        self._size = depth, model.architecture.num_heads
+        paths = [f"decoder/block_{layer}/cross_attention" for layer in range(depth)]
 
         def read(source: Tensor, target: Tensor) -> Tensor:
             trace = Trace()

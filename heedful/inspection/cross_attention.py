@@ -28,7 +28,7 @@ class CrossAttention:
 
     def __init__(self, model: Any):
         self.max_length = model.max_length
-        paths = [f"decoder/block_{layer}/cross_attention" for layer in range(model.num_layers)]
+        paths = [f"decoder/block_{layer}/cross_attention" for layer in range(model.architecture.depths["decoder"])]
 
         def read(source, target):
             trace = Trace()

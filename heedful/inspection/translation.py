@@ -76,7 +76,7 @@ class TranslationInspection:
         logits, trace = backend.compiled(read_at_once, model, brief=True)(np.array([source_ids]), np.array([read]))
         scores = _log_softmax(np.asarray(backend.to_numpy(logits), np.float64)[0])  # (T, V)
         pieces = translator.target_tokenizer.pieces
-        layers = range(translator.model.num_layers)
+        depths = translator.model.architecture.depths
         return cls(
             translation=translator.target_tokenizer.decode(target_ids),
             source_tokens=translator.source_tokenizer.pieces(source_ids),
@@ -85,22 +85,22 @@ class TranslationInspection:
             log_probabilities=scores[np.arange(len(written)), written].tolist(),
             alternatives=[_best(row, pieces) for row in scores],
             attention={
-                kind: np.stack([np.asarray(backend.to_numpy(trace[path.format(layer)]))[0] for layer in layers])
+                kind: np.stack([np.asarray(backend.to_numpy(trace[path.format(layer)]))[0] for layer in range(depth)])
                 for kind, path in PATHS.items()
+                for depth in [depths[path.split("/")[0]]]
             },
         )
 
-    @property
-    def num_layers(self) -> int:
-        """The number of layers of each side."""
-        return len(self.attention["cross"])
+    def num_layers(self, kind: str) -> int:
+        """Return the number of layers that have a kind of attention."""
+        return len(self.attention[kind])
 
     def heads(self, kind: str, layer: int) -> tuple[np.ndarray, list[str], list[str]]:
         """Return the weights (N, T, S) of a layer, counted from 1, and the tokens of their rows and columns."""
         if kind not in ATTENTION_KINDS:
             raise InputError(f"Unknown kind of attention {kind!r}: choose one of {', '.join(ATTENTION_KINDS)}.")
-        if not 1 <= layer <= self.num_layers:
-            raise InputError(f"There is no layer {layer}: the model has layers 1 to {self.num_layers}.")
+        if not 1 <= layer <= self.num_layers(kind):
+            raise InputError(f"There is no layer {layer}: {kind} attention has layers 1 to {self.num_layers(kind)}.")
         rows = self.source_tokens if kind == "encoder self" else self.written_tokens
         columns = self.read_tokens if kind == "decoder self" else self.source_tokens
         return self.attention[kind][layer - 1], rows, columns

@@ -10,13 +10,15 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from heedful.config import ModelConfig
+from heedful.config.architecture import DROPOUTS
+from heedful.config.model import DEPTHS
 from heedful.core.errors import InputError
 
 # Options that say how a model is trained, or that change the sizes and values of arrays only.
 ANY_VALUE = frozenset({
-    "size", "num_layers", "d_model", "num_heads", "d_ff", "head_dim", "num_kv_heads", "max_length", "norm_epsilon",
-    "bias", "rotary_base", "embedding_norm", "embedding_scale", "embedding_std", "tie", "output_bias", "dropout",
-    "attention_dropout", "feed_forward_dropout", "untrained_head", "vector_pooling", "unit_vectors",
+    "size", "num_layers", *DEPTHS, "d_model", "num_heads", "d_ff", "head_dim", "num_kv_heads", "max_length",
+    "norm_epsilon", "bias", "rotary_base", "embedding_norm", "embedding_scale", "embedding_std", "tie", "output_bias",
+    "untrained_head", "vector_pooling", "unit_vectors", *DROPOUTS,
 })  # fmt: skip
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu")
 POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none")

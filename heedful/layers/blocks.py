@@ -34,8 +34,8 @@ class EncoderBlock(SameShape):
         causal: whether self-attention hides the tokens after each position.
         rotary: whether self-attention has rotary positions, see `MultiHeadAttention`.
         options: the other fields of `BlockOptions`: `num_kv_heads`, `head_dim`, `attention_projections`, `activation`,
-            `norm_position`, `norm`, `norm_epsilon`, `bias`, `rotary_base`, `dropout`, `attention_dropout` and
-            `feed_forward_dropout`; and the arguments of every Keras layer.
+            `norm_position`, `norm`, `norm_epsilon`, `bias`, `rotary_base`, `dropout`, `attention_dropout`,
+            `feed_forward_dropout` and `layer_dropout`; and the arguments of every Keras layer.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class EncoderBlock(SameShape):
         block = self.options
         return Residual(
             norm_position=block.norm_position, dropout=block.dropout, norm=block.norm, norm_epsilon=block.norm_epsilon,
-            bias=block.bias, name=name, dtype=self.dtype_policy,
+            bias=block.bias, layer_dropout=block.layer_dropout, name=name, dtype=self.dtype_policy,
         )  # fmt: skip
 
     @property

@@ -17,6 +17,8 @@ LARGEST = 2**31  # elements of the largest array in which each gets a hash of it
 class Dropout(keras.layers.Layer):
     """Set a random fraction of the inputs to zero in training, and scale up the others (Srivastava et al. 2014).
 
+    Axes of the subclasses' inputs: B batch, T length, D d_model.
+
     The mask is a hash of the layer's seed, the call count and the element's index. This arithmetic is fused into the
     operation that computes the inputs. Keras' own dropout draws with Threefry, which writes its bits to memory, or on
     PyTorch with the global generator, which is not part of the model's state.
@@ -45,9 +47,13 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         if not training or not self.rate:
             return inputs
-        kept = draws(ops.shape(inputs), self.seed_generator.next()) >= round(self.rate * (2**32 - 1)) - 2**31
+        kept = self.kept(ops.shape(inputs))
         # Scaling last puts the select last in the gradient, which XLA then computes once for all its consumers
         return ops.where(kept, inputs, ops.zeros_like(inputs)) * (1 / (1 - self.rate))
+
+    def kept(self, shape: Shape) -> Tensor:
+        """Return a random mask of a given shape that is False for the fraction `rate` of its elements."""
+        return draws(shape, self.seed_generator.next()) >= round(self.rate * (2**32 - 1)) - 2**31
 
     def save_own_variables(self, store: Any) -> None:
         """Save the call count too, so that a loaded model continues the same random sequence."""
@@ -61,6 +67,39 @@ class Dropout(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"rate": self.rate, "seed": self.seed}
+
+
+@keras.saving.register_keras_serializable("heedful")
+class TokenDropout(Dropout):
+    """Set the vectors (B, T, D) of random tokens to zero in training (token cut-off, Shen et al. 2020).
+
+    The others are not scaled: a vector that is zero is meant to look like a missing word.
+    """
+
+    spares_first_of_pairs = False
+    """Whether only every second row of a batch loses tokens, as SimCut's pairs need."""
+
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
+        if not training or not self.rate:
+            return inputs
+        kept = self.kept(ops.shape(inputs)[:2])
+        if self.spares_first_of_pairs:
+            kept = ops.logical_or(kept, ops.arange(ops.shape(inputs)[0])[:, None] % 2 == 0)
+        return ops.where(kept[..., None], inputs, ops.zeros_like(inputs))
+
+
+@keras.saving.register_keras_serializable("heedful")
+class TextDropout(Dropout):
+    """Set all vectors (B, T, D) of random rows to zero in training, and scale up the other rows.
+
+    Applied to what a sublayer adds, it skips the sublayer for these texts (stochastic depth, Huang et al. 2016).
+    """
+
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
+        if not training or not self.rate:
+            return inputs
+        kept = self.kept(ops.shape(inputs)[:1])[:, None, None]
+        return ops.where(kept, inputs, ops.zeros_like(inputs)) * (1 / (1 - self.rate))
 
 
 def draws(shape: Shape, state: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import keras
 
 from heedful.backend import Shape, Tensor
 from heedful.config.architecture import choices
-from heedful.layers.dropout import Dropout
+from heedful.layers.dropout import Dropout, TokenDropout
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.norms import Norm
 from heedful.layers.positions import LearnedPositions, SinusoidalPositions
@@ -29,6 +29,7 @@ class InputEmbedding(keras.layers.Layer):
         max_length: number of learned positions.
         dropout: fraction of the result dropped in training.
         new_norm: the `Norm` that creates the norm layer; None: no norm.
+        token_dropout: fraction of the tokens without an embedding in training, see `TokenDropout`.
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class InputEmbedding(keras.layers.Layer):
         max_length: int = 256,
         dropout: float = 0.0,
         new_norm: Norm | None = None,
+        token_dropout: float = 0.0,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if positions not in POSITIONS:
             raise ValueError(f"Unknown positions {positions!r}: choose one of {', '.join(POSITIONS)}.")
         self.arguments = {"positions": positions, "max_length": max_length, "dropout": dropout}
+        self.arguments["token_dropout"] = token_dropout
         policy = self.dtype_policy
         self.embedding, self.supports_masking = embedding, True
         self.positions = None
@@ -54,6 +57,7 @@ class InputEmbedding(keras.layers.Layer):
             self.positions = SinusoidalPositions(embedding.d_model, concatenated, name="positions", dtype=policy)
         self.new_norm = new_norm
         self.norm = new_norm("norm", policy) if new_norm else None
+        self.token_dropout = TokenDropout(token_dropout, name="token_dropout", dtype=policy) if token_dropout else None
         self.dropout = Dropout(dropout, name="dropout", dtype=policy)
 
     def build(self, input_shape: Shape | None = None) -> None:
@@ -66,6 +70,8 @@ class InputEmbedding(keras.layers.Layer):
     def call(self, ids: Tensor, positions: Tensor | None = None, training: bool | None = None) -> Tensor:
         """Map ids (B, T) at `positions`, (T,) or (B, T), to (B, T, D); the positions are 0 to T - 1 if not given."""
         x = self.embedding(ids)
+        if self.token_dropout is not None:
+            x = self.token_dropout(x, training=training)
         if self.positions is not None:
             x = self.positions(x, positions=positions)
         return self.dropout(self.norm(x) if self.norm else x, training=training)

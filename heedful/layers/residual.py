@@ -11,7 +11,7 @@ from heedful import backend
 from heedful.backend import Shape, Tensor
 from heedful.config.architecture import choices
 from heedful.layers.attention import MultiHeadAttention
-from heedful.layers.dropout import Dropout
+from heedful.layers.dropout import Dropout, TextDropout
 from heedful.layers.norms import EPSILON, Norm
 from heedful.layers.same_shape import SameShape
 from heedful.layers.trace import Trace, path_in_model
@@ -34,6 +34,7 @@ class Residual(SameShape):
         norm_position: `post` or `pre`.
         dropout: fraction of the sublayer's output dropped in training.
         norm, norm_epsilon, bias: see `Norm`.
+        layer_dropout: fraction of the texts for which training skips the sublayer, see `TextDropout`.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Residual(SameShape):
         norm: str = "layer",
         norm_epsilon: float = EPSILON,
         bias: bool = True,
+        layer_dropout: float = 0.0,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -52,13 +54,16 @@ class Residual(SameShape):
         self.pre = norm_position == "pre"
         self.arguments = {
             "norm_position": norm_position, "dropout": dropout, "norm": norm, "norm_epsilon": norm_epsilon,
-            "bias": bias,
+            "bias": bias, "layer_dropout": layer_dropout,
         }  # fmt: skip
         self.sublayer = sublayer
         if isinstance(sublayer, keras.Model):
             sublayer.supports_masking = True  # Keras does not say so of Sequential, whose layers do pass masks on
         self.norm = Norm(norm, norm_epsilon, bias)("norm", self.dtype_policy)
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.layer_dropout = None
+        if layer_dropout:
+            self.layer_dropout = TextDropout(layer_dropout, name="layer_dropout", dtype=self.dtype_policy)
         self.supports_masking = True
 
     def build(self, input_shape: Shape) -> None:
@@ -88,7 +93,8 @@ class Residual(SameShape):
 
     def after(self, x: Tensor, change: Tensor) -> Tensor:
         """Return x + change, or norm(x + change), for the sublayer's output `change`; all (B, T, D)."""
-        x = x + self.dropout(change)
+        change = self.dropout(change)
+        x = x + (change if self.layer_dropout is None else self.layer_dropout(change))
         return x if self.pre else self.norm(x)
 
     def get_config(self) -> dict[str, Any]:

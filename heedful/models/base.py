@@ -51,8 +51,15 @@ class Base(SameShape, keras.Model):
     ):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
         self.sizes, self.architecture = sizes, Architecture(**architecture)
-        self.d_model, self.num_layers = self.architecture.d_model, self.architecture.num_layers
+        self.d_model = self.architecture.d_model
         self.max_length = self.architecture.max_length
+
+    @property
+    def only_depth(self) -> int:
+        """The number of blocks of a model that has either an encoder or a decoder."""
+        if set(self.architecture.depths.values()) != {self.architecture.num_layers}:
+            raise ValueError("encoder_layers and decoder_layers are for an encoder-decoder: set num_layers.")
+        return self.architecture.num_layers
 
     @property
     def parts(self) -> list[keras.Layer]:
@@ -191,6 +198,7 @@ class Base(SameShape, keras.Model):
         chosen = self.architecture
         return {
             "positions": chosen.positions, "max_length": chosen.max_length, "dropout": chosen.dropout,
+            "token_dropout": chosen.token_dropout,
             "new_norm": self.new_norm if chosen.embedding_norm else None, "dtype": self.dtype_policy,
         }  # fmt: skip
 

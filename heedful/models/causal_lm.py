@@ -49,7 +49,7 @@ class CausalLM(Base):
         self.embedding, self.output_projection = self.new_tables(vocab_size)
         self.text_input = InputEmbedding(self.embedding, name="text_input", **self.input_options())
         blocks = self.architecture.block_options()
-        self.decoder = Stack(EncoderBlock, self.num_layers, blocks, name="decoder", dtype=policy)
+        self.decoder = Stack(EncoderBlock, self.only_depth, blocks, name="decoder", dtype=policy)
         self.attach_mask = PaddingMask(name="published_mask", dtype=policy)
         self.attach_mask.build((None, None, vocab_size))
         self.build()

@@ -46,7 +46,7 @@ class TextEncoder(Base):
         self.embedding = embedding
         self.text_input = InputEmbedding(embedding, name="text_input", **self.input_options())
         blocks = self.architecture.block_options()
-        self.encoder = Stack(EncoderBlock, self.num_layers, blocks, name="encoder", dtype=policy)
+        self.encoder = Stack(EncoderBlock, self.only_depth, blocks, name="encoder", dtype=policy)
 
     @property
     def parts(self) -> list[keras.Layer]:

@@ -70,7 +70,7 @@ def refuse_larger_model(config: ModelConfig, vocabulary: int, numbers: int, orig
     positions = config.max_length if config.positions == "learned" else 0
     attention = config.num_heads * (config.head_dim or config.d_model // config.num_heads)
     attention = attention if config.attention_projections == "all" else 0
-    min_parameters = config.num_layers * 2 * config.d_model * (attention + config.d_ff)
+    min_parameters = min(config.depths.values()) * 2 * config.d_model * (attention + config.d_ff)
     min_parameters += (vocabulary + positions) * config.d_model
     if min_parameters > numbers:
         raise InputError(

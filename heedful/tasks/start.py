@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.config import Config, TokenizerConfig
+from heedful.config.architecture import DROPOUTS
 from heedful.config.train import FINE_TUNING_RATE
 from heedful.core.errors import InputError
 from heedful.core.plugins import find_task
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 # A training that starts from all weights of a trained model keeps these settings of its own ...
-OWN = ("dropout", "attention_dropout", "feed_forward_dropout", "untrained_head")
+OWN = (*DROPOUTS, "untrained_head")
 # ... and one that starts from an encoder these.
 OWN_AROUND_ENCODER = (
-    "dropout", "attention_dropout", "pooling", "pooler_activation", "convolutions", "tie", "output_bias",
+    *DROPOUTS,
+    "pooling",
+    "pooler_activation",
+    "convolutions",
+    "tie",
+    "output_bias",
     "untrained_head",
-)  # fmt: skip
+)
 # Instead of the paper's schedule.
 GENTLE: dict[str, Any] = {"schedule": "constant", "learning_rate": FINE_TUNING_RATE, "warmup_updates": 100}
 

@@ -18,6 +18,8 @@ class TaskConfig:
     """Scores of a validation by which the best state can be selected (`train.select_by`)."""
     corpora: ClassVar[tuple[str, ...]] = ("files",)
     """Values that `data.corpus` may have."""
+    translates: ClassVar[bool] = False
+    """Whether the model is an encoder-decoder that translates, and a server offers it as a translator."""
     whole_texts: ClassVar[bool] = True
     """Whether an example is a whole text, not a part of one."""
 
@@ -50,6 +52,11 @@ class TaskConfig:
         if self.limits_length(config) and data.max_tokens > config.model.max_length:
             raise InputError(
                 f"data.max_tokens ({data.max_tokens}) cannot exceed model.max_length ({config.model.max_length})."
+            )
+        if not self.translates and set(config.model.depths.values()) != {config.model.num_layers}:
+            raise InputError(
+                f"task = {self.name!r} has either an encoder or a decoder: set model.num_layers, not the depths of "
+                f"both sides (model.size = {config.model.size!r}, model.encoder_layers, model.decoder_layers)."
             )
         self.check_config(config)
         return config

@@ -42,8 +42,6 @@ class TaskModel:
     """Whether `train.freeze` freezes every block, and with it attention dropout."""
     writes: ClassVar[bool] = False
     """Whether the model generates text token by token, so that the self-check tests its search."""
-    translates: ClassVar[bool] = False
-    """Whether a server offers the run as a translator."""
     embeds: ClassVar[bool] = False
     """Whether the model is an encoder, so that a server offers vectors of texts."""
     ensembles: ClassVar[bool] = False

@@ -13,6 +13,7 @@ from heedful.backend import Tensor
 from heedful.core.special_tokens import PAD_ID
 from heedful.data.lengths import round_up
 from heedful.layers.embeddings import writable
+from heedful.training.consistency import Consistency
 
 CHUNK = 256  # tokens whose logits fit into a CPU's caches, see docs/performance.md
 ACCELERATED_CHUNK = 4096  # on an accelerator, where small products one after the other leave most of it idle
@@ -117,6 +118,7 @@ def projected_crossentropy(
     label_smoothing: float = 0.0,
     chunk: int | None = None,
     bias: Tensor | None = None,
+    consistency: Consistency | None = None,
 ) -> Any:
     """Project features onto the vocabulary and sum the cross-entropy, without materializing all logits.
 
@@ -131,10 +133,11 @@ def projected_crossentropy(
         label_smoothing: from 0 up to 1.
         chunk: tokens per chunk; None: `tokens_per_chunk`.
         bias: of the output projection (V,), or None. Smoothing leaves out words whose bias is `NEVER_WRITTEN`.
+        consistency: what is added for each pair of rows, which are two passes over one text; None: nothing.
 
     Returns:
-        float32 (4,), weighted sums over tokens: smoothed loss (the differentiable one), negative log-likelihood in
-        nats, correct predictions, and the weights themselves.
+        float32 (4,), weighted sums over tokens: smoothed loss with what is added (the differentiable one), negative
+        log-likelihood in nats, correct predictions, and the weights themselves.
     """
     table = ops.cast(table, features.dtype)
     chosen = None if bias is None else writable(ops.cast(bias, "float32"))  # (V,)
@@ -142,11 +145,15 @@ def projected_crossentropy(
         table = ops.concatenate([table, ops.cast(bias, table.dtype)[:, None]], axis=-1)
         features = ops.concatenate([features, ops.ones_like(features[..., :1])], axis=-1)
     width = features.shape[-1]
+    if consistency is not None:  # the two passes of a token next to each other
+        features, targets, weights = (_pairs_together(array) for array in (features, targets, weights))
     features = ops.reshape(features, (-1, width))  # (N, D)
     targets = ops.reshape(ops.cast(targets, "int32"), (-1,))
     weights = ops.reshape(ops.cast(weights, "float32"), (-1,))
     tokens = features.shape[0]
     chunk = chunk or tokens_per_chunk(table.shape[0], tokens)
+    if consistency is not None:
+        chunk += chunk % 2
     if tokens is None or tokens <= chunk:  # TensorFlow traces one graph for all lengths, without a static count
         chunks = 1
     else:
@@ -155,10 +162,21 @@ def projected_crossentropy(
         features = ops.pad(features, ((0, spare), (0, 0)))
         targets, weights = ops.pad(targets, (0, spare)), ops.pad(weights, (0, spare))
 
-    return _summed(targets, weights, chunks, label_smoothing, chosen)(features, table)
+    return _summed(targets, weights, chunks, label_smoothing, chosen, consistency)(features, table)
 
 
-def label_set_crossentropy(logits: Tensor, labels: Tensor, weights: Tensor, label_smoothing: float = 0.0) -> Tensor:
+def _pairs_together(rows):
+    """Return an array (2 B, T, ...) of pairs of rows with the pairs of tokens next to each other: (B, T, 2, ...)."""
+    return ops.swapaxes(ops.reshape(rows, (-1, 2, *ops.shape(rows)[1:])), 1, 2)
+
+
+def label_set_crossentropy(
+    logits: Tensor,
+    labels: Tensor,
+    weights: Tensor,
+    label_smoothing: float = 0.0,
+    consistency: Consistency | None = None,
+) -> Tensor:
     """Sum the cross-entropy of texts that have each of C labels or not, decided by a sigmoid each.
 
     Args:
@@ -166,6 +184,7 @@ def label_set_crossentropy(logits: Tensor, labels: Tensor, weights: Tensor, labe
         labels: 0 or 1 (B, C).
         weights: of the texts (B,).
         label_smoothing: e from 0 up to 1; the targets are then e / 2 and 1 - e / 2.
+        consistency: what is added for each pair of rows, which are two passes over one text; None: nothing.
 
     Returns:
         float32 (4,), weighted sums over texts: smoothed loss, negative log-likelihood of all C decisions in nats, texts
@@ -176,10 +195,13 @@ def label_set_crossentropy(logits: Tensor, labels: Tensor, weights: Tensor, labe
     smoothed = (1 - label_smoothing) * labels + label_smoothing / 2
     losses = [ops.sum(ops.softplus(logits) - target * logits, axis=-1) for target in (smoothed, labels)]
     right = ops.all(ops.equal(logits > 0, labels > 0.5), axis=-1)
-    return ops.stack([ops.sum(weights * x) for x in (*losses, ops.cast(right, "float32"), ops.ones_like(weights))])
+    sums = [ops.sum(weights * x) for x in (*losses, ops.cast(right, "float32"), ops.ones_like(weights))]
+    if consistency is not None:
+        sums[0] = sums[0] + ops.sum(ops.sum(ops.reshape(weights, (-1, 2)), axis=1) * consistency.of_decisions(logits))
+    return ops.stack(sums)
 
 
-def _summed(targets, weights, chunks, label_smoothing, chosen):
+def _summed(targets, weights, chunks, label_smoothing, chosen, consistency):
     """Return a function with a custom gradient from features (N, D) and table (V, D) to the four sums."""
 
     @ops.custom_gradient
@@ -191,7 +213,9 @@ def _summed(targets, weights, chunks, label_smoothing, chosen):
         def one(carry, item):
             sums, by_table = carry
             features, targets, weights = item
-            new_sums, by_features, more = _chunk(features, targets, weights, table, label_smoothing, chosen)
+            new_sums, by_features, more = _chunk(
+                features, targets, weights, table, label_smoothing, chosen, consistency
+            )
             return (sums + new_sums, by_table + more), by_features
 
         start = (ops.zeros((4,), "float32"), ops.zeros(table.shape[::-1], "float32"))
@@ -213,7 +237,7 @@ def _summed(targets, weights, chunks, label_smoothing, chosen):
     return summed
 
 
-def _chunk(features, targets, weights, table, label_smoothing, chosen):
+def _chunk(features, targets, weights, table, label_smoothing, chosen, consistency):
     """Return the four sums of one chunk, and the gradients of the first: features (P, D) and transposed table (D, V).
 
     The gradients lack the targets' part. Smoothing is over the `chosen` words (V,), or over all if that is None.
@@ -237,5 +261,11 @@ def _chunk(features, targets, weights, table, label_smoothing, chosen):
         chosen = ops.cast(chosen, "float32")
         each = chosen / ops.maximum(ops.sum(chosen), 1.0)
     dense = exponentials * (weights[:, None] / total) - (label_smoothing * each) * weights[:, None]
+    if consistency is not None:
+        log_probabilities = ops.reshape(logits - normaliser[:, None], (-1, 2, table.shape[0]))
+        added, by_logits = consistency.of_logits(log_probabilities)
+        of_pairs = ops.sum(ops.reshape(weights, (-1, 2)), axis=1)
+        sums = sums + ops.sum(of_pairs * added) * ops.convert_to_tensor([1.0, 0.0, 0.0, 0.0], "float32")
+        dense = dense + ops.reshape(of_pairs[:, None, None] * by_logits, ops.shape(dense))
     dense = ops.cast(dense, features.dtype)
     return sums, backend.multiply(dense, table), backend.multiply_transposed(features, dense)

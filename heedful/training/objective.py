@@ -3,6 +3,7 @@
 Axes: B batch, T target length, D d_model, V vocabulary.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from keras import ops
 from heedful import backend
 from heedful.backend import Tensor
 from heedful.config import TrainConfig
+from heedful.training.consistency import Consistency, consistency_of
 from heedful.training.freezing import rate_factors
 from heedful.training.loss import label_set_crossentropy, projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
@@ -21,18 +23,27 @@ from heedful.training.optimizer import Schedule, training_optimizer, training_sc
 REPLICATED = ("update_tokens",)  # arrays of a batch without rows
 
 
-def batch_sums(model: keras.Model, batch: Any, label_smoothing: float = 0.0, training: bool | None = False) -> Any:
+def batch_sums(
+    model: keras.Model,
+    batch: Any,
+    label_smoothing: float = 0.0,
+    training: bool | None = False,
+    consistency: Consistency | None = None,
+) -> Any:
     """Return the four sums (4,) of `projected_crossentropy` for a model's predictions on a labelled batch.
 
-    If texts have several labels, they are those of `label_set_crossentropy`.
+    With `consistency` every text is read twice, and the first sum has what that adds. If texts have several labels,
+    the sums are those of `label_set_crossentropy`.
     """
+    batch = batch if consistency is None else consistency.doubled(batch, REPLICATED)
     features, output = model.features(batch, training=training), model.output_projection
     if getattr(model, "several_labels", False):
         logits = output.project(features)[:, 0]
-        return label_set_crossentropy(logits, batch["labels"], batch["weights"][:, 0], label_smoothing)
+        return label_set_crossentropy(logits, batch["labels"], batch["weights"][:, 0], label_smoothing, consistency)
     return projected_crossentropy(
-        features, output.embeddings, batch["labels"], batch["weights"], label_smoothing, bias=output.bias
-    )
+        features, output.embeddings, batch["labels"], batch["weights"], label_smoothing, bias=output.bias,
+        consistency=consistency,
+    )  # fmt: skip
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -47,13 +58,23 @@ class Objective(keras.Model):
         model: has `features(inputs, training)` -> (B, T, D) and `output_projection`.
         label_smoothing: from 0 up to 1.
         micro_batches: batches per update; Keras takes the mean of their gradients.
+        consistency: what two passes over each text add to the loss in training; None: one pass.
     """
 
-    def __init__(self, model: keras.Model, label_smoothing: float = 0.0, micro_batches: int = 1):
+    def __init__(
+        self,
+        model: keras.Model,
+        label_smoothing: float = 0.0,
+        micro_batches: int = 1,
+        consistency: Consistency | None = None,
+    ):
         # float32, since Keras would otherwise round weights and token counts to the model's compute type
         super().__init__(name="objective", dtype="float32")
         self.model = model
         self.label_smoothing, self.micro_batches = label_smoothing, micro_batches
+        self.consistency = consistency
+        if consistency is not None:
+            consistency.attach(model)
         # Validation also measures `loss`; training minimises `smoothed_loss`.
         self.loss_mean, self.smoothed_loss = TokenMean(name="loss"), TokenMean(name="smoothed_loss")
         self.accuracy, self.perplexity = TokenAccuracy(), Perplexity()
@@ -66,7 +87,8 @@ class Objective(keras.Model):
         """Return the four sums of `projected_crossentropy` (4,), and that of wishes if the batch has any (5,)."""
 
         def sums(batch):
-            results = batch_sums(self.model, batch, self.label_smoothing, training)
+            consistency = self.consistency if training else None
+            results = batch_sums(self.model, batch, self.label_smoothing, training, consistency)
             wishes = batch.get(backend.STOP_WISHES)
             return results if wishes is None else ops.append(results, ops.sum(wishes))
 
@@ -106,17 +128,25 @@ class Objective(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         model = keras.saving.serialize_keras_object(self.model)
-        return {"model": model, "label_smoothing": self.label_smoothing, "micro_batches": self.micro_batches}
+        consistency = self.consistency and dataclasses.asdict(self.consistency)
+        return {
+            "model": model, "label_smoothing": self.label_smoothing, "micro_batches": self.micro_batches,
+            "consistency": consistency,
+        }  # fmt: skip
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        return cls(**config | {"model": keras.saving.deserialize_keras_object(config["model"])})
+        consistency = config.get("consistency")  # missing before heedful 0.2.0
+        return cls(**config | {
+            "model": keras.saving.deserialize_keras_object(config["model"]),
+            "consistency": consistency and Consistency(**consistency),
+        })  # fmt: skip
 
 
 def training_objective(model: keras.Model, train: TrainConfig) -> tuple[Objective, Schedule]:
     """Return the compiled objective that trains a model as a config says, and its learning rate schedule."""
     schedule = training_schedule(train, model.d_model)
-    objective = Objective(model, train.label_smoothing, train.accumulate_batches)
+    objective = Objective(model, train.label_smoothing, train.accumulate_batches, consistency_of(train))
     objective.compile(training_optimizer(train, schedule, rate_factors(model, train) if train.rate_factors else None))
     return objective, schedule
 

@@ -11,7 +11,9 @@ from heedful.backend import Tensor
 from heedful.config import TrainConfig
 from heedful.training.pace import Pace
 
-SCHEDULES = ("paper", "inverse_square_root", "cosine", "constant")
+ENDING = ("cosine", "linear", "wsd")  # schedules that end at a given update
+SCHEDULES = ("paper", "inverse_square_root", *ENDING, "constant")
+NOT_DECAYED = ["bias", "gamma", "beta", "scale"]  # names of weights
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -21,6 +23,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     - `paper`: d_model^-0.5 min(u^-0.5, u warmup^-1.5) (Vaswani et al. 2017, section 5.3), times `peak` (1 there).
     - `inverse_square_root`: rises to `peak`, then falls with the square root of the update.
     - `cosine`: rises to `peak`, then falls along half a cosine to `final` at `updates`.
+    - `linear`: rises to `peak`, then falls along a line to `final` at `updates`.
+    - `wsd`: rises to `peak`, stays, and falls along a line to `final` in the last `decay_share` of the `updates`.
     - `constant`: rises to `peak` and stays.
 
     Args:
@@ -28,9 +32,10 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         peak: highest learning rate; for `paper` a factor.
         warmup_updates: length of the warm-up.
         d_model: for `paper`.
-        updates: end of the cosine.
-        final: learning rate at the end of the cosine.
+        updates: the end, for `cosine`, `linear` and `wsd`.
+        final: learning rate at the end.
         micro_batches: calls per update; Keras counts calls when it accumulates gradients.
+        decay_share: for `wsd`.
     """
 
     def __init__(
@@ -42,13 +47,14 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         updates: int | None = None,
         final: float = 0.0,
         micro_batches: int = 1,
+        decay_share: float = 0.2,
     ):
         if kind not in SCHEDULES:
             raise ValueError(f"Unknown schedule {kind!r}: choose one of {', '.join(SCHEDULES)}.")
-        if kind == "cosine" and not updates:
-            raise ValueError("A cosine schedule needs the number of updates at which it ends.")
+        if kind in ENDING and not updates:
+            raise ValueError(f"The schedule {kind!r} needs the number of updates at which it ends.")
         self.kind, self.peak, self.warmup_updates, self.d_model = kind, peak, warmup_updates, d_model
-        self.updates, self.final, self.micro_batches = updates, final, micro_batches
+        self.updates, self.final, self.micro_batches, self.decay_share = updates, final, micro_batches, decay_share
         self._pace: tuple[keras.Variable, ...] = ()  # start, position, speed
 
     def __call__(self, step: Tensor) -> Tensor:
@@ -63,9 +69,11 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             return self.peak * self.d_model**-0.5 * ops.minimum(update**-0.5, update * warmup**-1.5)
         if self.kind == "inverse_square_root":
             return self.peak * rising * ops.sqrt(warmup / ops.maximum(update, warmup))
-        if self.kind == "cosine" and self.updates:
-            done = ops.clip((update - warmup) / max(self.updates - warmup, 1), 0.0, 1.0)
-            falling = self.final + (self.peak - self.final) * 0.5 * (1.0 + ops.cos(math.pi * done))
+        if self.kind in ENDING and self.updates:
+            start = max(warmup, (1 - self.decay_share) * self.updates) if self.kind == "wsd" else warmup
+            done = ops.clip((update - start) / max(self.updates - start, 1), 0.0, 1.0)
+            share = 0.5 * (1.0 + ops.cos(math.pi * done)) if self.kind == "cosine" else 1.0 - done
+            falling = self.final + (self.peak - self.final) * share
             return ops.where(update < warmup, self.peak * rising, falling)
         return self.peak * rising
 
@@ -92,7 +100,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return position + (update - start) * speed
 
     def get_config(self) -> dict[str, Any]:
-        names = ("kind", "peak", "warmup_updates", "d_model", "updates", "final", "micro_batches")
+        names = ("kind", "peak", "warmup_updates", "d_model", "updates", "final", "micro_batches", "decay_share")
         return {name: getattr(self, name) for name in names}
 
 
@@ -100,7 +108,7 @@ def training_schedule(train: TrainConfig, d_model: int) -> Schedule:
     """Return the learning rate schedule of a `TrainConfig` for a model of width `d_model`."""
     return Schedule(
         train.schedule, train.rate(d_model), train.warmup_updates, d_model, train.updates,
-        final=train.final_learning_rate, micro_batches=train.accumulate_batches,
+        final=train.final_learning_rate, micro_batches=train.accumulate_batches, decay_share=train.decay_share,
     )  # fmt: skip
 
 
@@ -108,9 +116,10 @@ def training_optimizer(
     train: TrainConfig, schedule: "Schedule", rate_factors: Mapping[str, float] | None = None
 ) -> keras.optimizers.Optimizer:
     """Return the optimizer of a `TrainConfig`; `rate_factors` are factors of the learning rate by paths of weights."""
-    return adam(
+    optimizer = muon if train.optimizer == "muon" else adam
+    return optimizer(
         schedule, train.clip_norm, train.accumulate_batches, train.weight_decay, train.beta_2,
-        beta_1=train.beta_1, epsilon=train.epsilon, rate_factors=rate_factors,
+        beta_1=train.beta_1, epsilon=train.epsilon, rate_factors=rate_factors, moving_average=train.moving_average,
     )  # fmt: skip
 
 
@@ -124,6 +133,7 @@ def adam(
     beta_1: float = 0.9,
     epsilon: float = 1e-9,
     rate_factors: Any = None,
+    moving_average: float = 0.0,
 ) -> Any:
     """Return Adam with the paper's betas and epsilon (section 5.3).
 
@@ -135,14 +145,62 @@ def adam(
         beta_1, beta_2: decay rates of the means of gradients and of squared gradients.
         epsilon: constant added to the denominator.
         rate_factors: factors of the learning rate by paths of weights, or None.
+        moving_average: decay of a moving average of the weights; 0: none.
     """
-    options = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, "global_clipnorm": clip_norm or None}
-    options["gradient_accumulation_steps"] = micro_batches if micro_batches > 1 else None
+    options = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
+    options |= _shared_options(clip_norm, micro_batches, moving_average)
     if rate_factors:
         return FactoredAdamW(schedule, decay=weight_decay, rate_factors=rate_factors, **options)
     if not weight_decay:
         return keras.optimizers.Adam(schedule, **options)
     return MatrixDecayAdamW(schedule, weight_decay=weight_decay, **options)
+
+
+def muon(
+    schedule: Any,
+    clip_norm: float | None = None,
+    micro_batches: int = 1,
+    weight_decay: float = 0.0,
+    beta_2: float = 0.98,
+    *,
+    beta_1: float = 0.9,
+    epsilon: float = 1e-9,
+    rate_factors: Any = None,
+    moving_average: float = 0.0,
+) -> Any:
+    """Return Keras' Muon, with Adam for embeddings, the output projection, biases and norms; arguments as of `adam`.
+
+    Its updates are scaled so that the learning rates of Adam fit (Liu et al. 2025, section 2.2).
+
+    Raises:
+        ValueError: there are `rate_factors`.
+    """
+    if rate_factors:
+        raise ValueError("Muon has one learning rate for all weights.")
+    optimizer = keras.optimizers.Muon(
+        schedule, adam_beta_1=beta_1, adam_beta_2=beta_2, epsilon=epsilon, weight_decay=weight_decay,
+        adam_weight_decay=weight_decay, exclude_layers=["output_projection"],
+        **_shared_options(clip_norm, micro_batches, moving_average),
+    )  # fmt: skip
+    optimizer.exclude_from_weight_decay(var_names=NOT_DECAYED)
+    return optimizer
+
+
+def _shared_options(clip_norm, micro_batches, moving_average):
+    """Return the arguments that every optimizer of Keras has."""
+    return {
+        "global_clipnorm": clip_norm or None,
+        "gradient_accumulation_steps": micro_batches if micro_batches > 1 else None,
+        "use_ema": moving_average > 0,
+        "ema_momentum": moving_average ** (1 / micro_batches),  # Keras averages after every batch of an update
+    }
+
+
+def averaged_weights(optimizer: keras.optimizers.Optimizer) -> list[tuple[Any, Any]]:
+    """Return the pairs of trained variable and moving average that an optimizer keeps; none without averages."""
+    if not optimizer.use_ema:
+        return []
+    return list(zip(optimizer._trainable_variables, optimizer._model_variables_moving_average, strict=True))
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -151,7 +209,7 @@ class MatrixDecayAdamW(keras.optimizers.AdamW):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.exclude_from_weight_decay(var_names=["bias", "gamma", "beta", "scale"])
+        self.exclude_from_weight_decay(var_names=NOT_DECAYED)
 
 
 @keras.saving.register_keras_serializable("heedful")

@@ -241,7 +241,7 @@ class Trainer:
             log.begin()
         logs = self.updates.run(self.update, goal, monitor, wish=monitor.wishes_to_stop, watched=meter.watched)
         self.update = self.updates.done
-        if not self.config.label_smoothing:
+        if not self.config.label_smoothing and self.config.consistency == "none":
             del logs["smoothed_loss"]  # equals the loss
         if monitor.diverged:
             raise self._diverged(monitor.diverged)
@@ -256,9 +256,10 @@ class Trainer:
 
     def _validate(self, logs, meter, board):
         began = time.monotonic()
-        scores = self._scores()
-        samples = scores.pop("samples", [])
-        verdict = self.selection.consider(scores, self.progress)
+        with self.updates.averaged_weights():
+            scores = self._scores()
+            samples = scores.pop("samples", [])
+            verdict = self.selection.consider(scores, self.progress)
         if verdict == "best":
             self.progress["best_update"] = self.update
         entry = {"update": self.update} | logs | {f"valid_{name}": score for name, score in scores.items()}

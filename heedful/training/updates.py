@@ -13,6 +13,7 @@ from heedful.core.errors import InputError
 from heedful.data.examples import Examples
 from heedful.training.ahead import prepared_ahead
 from heedful.training.objective import REPLICATED, training_objective, with_update_tokens
+from heedful.training.optimizer import averaged_weights
 from heedful.training.pace import Pace
 from heedful.training.watchdog import Watchdog
 
@@ -54,6 +55,19 @@ class Updates:
         """Change the pace of the schedule; other processes get it before their next updates."""
         self.schedule.set_pace(pace)
         self.state_assigned = True
+
+    @contextlib.contextmanager
+    def averaged_weights(self) -> Iterator[None]:
+        """Give the model the moving average of its weights in this context, if the optimizer keeps one."""
+        pairs = averaged_weights(self.optimizer)
+        weights = [backend.to_numpy(weight) for weight, _ in pairs]
+        for weight, average in pairs:
+            weight.assign(backend.to_numpy(average))
+        try:
+            yield
+        finally:
+            for (weight, _), before in zip(pairs, weights, strict=True):
+                weight.assign(before)
 
     def run(
         self, first: int, goal: int, callback: keras.callbacks.Callback, *, wish: Callable[[], bool] = bool,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful import backend
-from heedful.config import Config, settings
+from heedful.config import Config, architecture, settings
 from heedful.core.errors import InputError
 from heedful.runs.run import Run
 from heedful.workflows.folder import require_free
@@ -28,7 +28,7 @@ CREATED_WITH = (
     "train.lora_alpha",
     "train.lora_weights",
 )
-DROPOUTS = ("model.dropout", "model.attention_dropout", "model.feed_forward_dropout")
+DROPOUTS = tuple(f"model.{name}" for name in architecture.DROPOUTS)
 MAY_CHANGE = (*DROPOUTS, "model.max_length")
 
 

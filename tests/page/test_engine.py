@@ -8,7 +8,7 @@ import pytest
 
 from heedful import CausalLM, Classifier, MaskedLM, Transformer, backend
 from heedful.config import DecodeConfig
-from heedful.config.architecture import Architecture, choices
+from heedful.config.architecture import DROPOUTS, Architecture, choices
 from heedful.config.model import ModelConfig
 from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.phrasebook import phrasebook
@@ -42,7 +42,7 @@ VARIANTS = {
     "output bias, untied": {"output_bias": True, "tie": "none"},
     "embedding norm": {"embedding_norm": True, "positions": "learned"}, "no scale": {"embedding_scale": False},
     "no causal mask": {"causal_mask": False}, "epsilon": {"norm_epsilon": 1e-3},
-    "odd sizes": {"d_model": 30, "num_heads": 5, "d_ff": 50},
+    "two depths": {"encoder_layers": 3, "decoder_layers": 2}, "odd sizes": {"d_model": 30, "num_heads": 5, "d_ff": 50},
     "modern": {"num_layers": 2, "activation": "swiglu", "norm_position": "pre", "norm": "rms", "positions": "rotary",
                "num_kv_heads": 2, "bias": False, "tie": "all"},
 }  # fmt: skip
@@ -53,7 +53,8 @@ COMBINED = {
                        "bias": False},
     "concatenated": {"activation": "gelu_tanh", "norm_position": "pre", "positions": "sinusoidal_concatenated",
                      "tie": "none", "output_bias": True, "embedding_scale": False},
-    "no positions": {"activation": "silu", "positions": "none", "num_kv_heads": 1, "norm_epsilon": 1e-3},
+    "no positions": {"activation": "silu", "positions": "none", "num_kv_heads": 1, "norm_epsilon": 1e-3,
+                     "encoder_layers": 2, "decoder_layers": 1},
     "rotary with head_dim": {"activation": "geglu", "positions": "rotary", "rotary_base": 300.0, "head_dim": 6,
                              "num_kv_heads": 2, "norm": "rms"},
     "projections=input": {"attention_projections": "input", "d_model": 30, "num_heads": 5, "d_ff": 50},
@@ -69,7 +70,7 @@ DECODE = {**dataclasses.asdict(DecodeConfig()), "max_length": 12}
 def test_every_option_has_a_variant(variants):
     """Guards against an option, or value, that is declared for the page and not tried. Some change training only."""
     seen = {name for variant in variants.values() for name in variant} | set(SMALL)
-    free = {"dropout", "attention_dropout", "feed_forward_dropout", "embedding_std"}
+    free = {*DROPOUTS, "embedding_std"}
     assert {field.name for field in dataclasses.fields(Architecture)} == seen | free
     for name in seen:
         values = {variant.get(name, getattr(Architecture, name)) for variant in variants.values()}

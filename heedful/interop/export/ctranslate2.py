@@ -66,10 +66,9 @@ def specify(run: "Run", engine: Any) -> Any:
     }
     if config.positions == "rotary":
         options |= {"rotary_dim": 0, "rotary_interleave": False, "rotary_base": config.rotary_base}
-    sizes = config.num_layers, config.num_heads
     specification = specs.TransformerSpec(
-        specs.transformer_spec.TransformerEncoderSpec(*sizes, **options),
-        specs.transformer_spec.TransformerDecoderSpec(*sizes, **options),
+        specs.transformer_spec.TransformerEncoderSpec(config.depths["encoder"], config.num_heads, **options),
+        specs.transformer_spec.TransformerDecoderSpec(config.depths["decoder"], config.num_heads, **options),
     )
     _fill_side(specification.encoder, model, "source")
     _fill_side(specification.decoder, model, "target")

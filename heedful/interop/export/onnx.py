@@ -54,8 +54,8 @@ def runtime_config(run: "Run") -> dict[str, Any]:
         "eos_token_id": END_ID, "max_position_embeddings": model.max_length,
     }  # fmt: skip
     if run.task.translates:
-        sides = {f"{side}_layers": model.num_layers for side in ("encoder", "decoder")}
-        sides |= {f"{side}_attention_heads": kv_heads for side in ("encoder", "decoder")}
+        sides = {f"{side}_layers": depth for side, depth in model.depths.items()}
+        sides |= {f"{side}_attention_heads": kv_heads for side in model.depths}
         return shared | sides | {
             "model_type": "marian", "architectures": ["MarianMTModel"], "is_encoder_decoder": True,
             "d_model": kv_heads * head_dim, "decoder_start_token_id": START_ID,

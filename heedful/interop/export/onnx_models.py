@@ -32,7 +32,7 @@ class Blocks(Layers):
 
     def encoder(self, x: str, visible: str, positions: str) -> str:
         """Apply all blocks of an encoder to x (B, T, D)."""
-        for index in range(self.model.num_layers):
+        for index in range(self.model.depths["encoder"]):
             name = f"encoder/block_{index}"
 
             def attention(x, name=f"{name}/self_attention"):
@@ -92,7 +92,7 @@ class Blocks(Layers):
         """Return type and axes of the caches of all blocks, without the first word of their names."""
         return {
             f".{index}.{kind}{part}": ("float32", ["batch", self.kv_heads, length, self.size])
-            for index in range(self.model.num_layers)
+            for index in range(self.model.depths["decoder"])
             for part in ("key", "value")
         }
 
@@ -130,7 +130,7 @@ def _decoder_of_translator(graph, model):
         return (*kept, real)
 
     x = blocks.embed("target_embedding", "target_input", "input_ids", positions)
-    for index in range(model.num_layers):
+    for index in range(model.depths["decoder"]):
         x = blocks.decoder_block(index, x, positions, visible, "decoder.", memory)
     table = "target_embedding" if model.tie in ("all", "target") else "output_projection"
     graph.name_output(blocks.project(table, blocks.final("decoder", x)), "logits")
@@ -186,7 +186,7 @@ def language_model(weights: Mapping[str, np.ndarray], model: ModelConfig) -> dic
     causal = blocks.op("LessOrEqual", blocks.op("Range", blocks.constant(0), total, blocks.constant(1)), places)
     visible = blocks.op("And", causal, blocks.real("attention_mask"))
     x = blocks.embed("embedding", "text_input", "input_ids", positions)
-    for index in range(model.num_layers):
+    for index in range(model.depths["decoder"]):
         x = blocks.decoder_block(index, x, positions, visible, "")
     table = "embedding" if model.tie in ("all", "target") else "output_projection"
     graph.name_output(blocks.project(table, blocks.final("decoder", x)), "logits")

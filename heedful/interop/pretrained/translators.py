@@ -83,7 +83,8 @@ class TranslatorLayout:
         """
         folder.require(normalize_embedding=self.embedding_norm, add_cross_attention=False, is_decoder=False)
         layers, heads, inner = (folder.setting(f"encoder_{name}") for name in ("layers", "attention_heads", "ffn_dim"))
-        folder.require(decoder_layers=layers, decoder_attention_heads=heads, decoder_ffn_dim=inner)
+        folder.require(decoder_attention_heads=heads, decoder_ffn_dim=inner)
+        decoder_layers = folder.setting("decoder_layers")
         shared = folder.setting("share_encoder_decoder_embeddings", True)
         sizes = folder.setting("vocab_size"), folder.config.get("decoder_vocab_size") or folder.setting("vocab_size")
         if shared and sizes[0] != sizes[1]:
@@ -97,7 +98,8 @@ class TranslatorLayout:
         both = shared and joint
         tie = ("all" if both else "target") if tied else ("inputs" if both else "none")
         model = model_config(
-            num_layers=layers, d_model=folder.setting("d_model"), num_heads=heads, d_ff=inner,
+            num_layers=layers, decoder_layers=decoder_layers if decoder_layers != layers else None,
+            d_model=folder.setting("d_model"), num_heads=heads, d_ff=inner,
             norm_position=self.norm_position, norm_epsilon=1e-5, tie=tie, output_bias=True,
             activation=read_activation(folder, "activation_function"),
             positions="learned" if self.learned else "sinusoidal_concatenated", embedding_norm=self.embedding_norm,
@@ -134,9 +136,9 @@ class TranslatorLayout:
         settings = {
             "architectures": [self.name], "model_type": self.kind, "vocab_size": sizes[0],
             "d_model": model.d_model, "activation_function": written_activation(model.activation),
-            **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in
-               (("layers", model.num_layers), ("attention_heads", model.num_heads), ("ffn_dim", model.d_ff))},
-            "num_hidden_layers": model.num_layers, "scale_embedding": model.embedding_scale,
+            **{f"{side}_{name}": value for side, depth in model.depths.items() for name, value in
+               (("layers", depth), ("attention_heads", model.num_heads), ("ffn_dim", model.d_ff))},
+            "num_hidden_layers": model.depths["encoder"], "scale_embedding": model.embedding_scale,
             "max_position_embeddings": model.max_length, "dropout": model.dropout,
             "attention_dropout": model.attention_dropout, "activation_dropout": model.feed_forward_dropout,
             "tie_word_embeddings": tied, "is_encoder_decoder": True, "decoder_start_token_id": START_ID,
@@ -207,7 +209,7 @@ class TranslatorLayout:
                 mappings += norm(f"{text}_input/norm", f"model.{side}.layernorm_embedding", width)
             if self.norm_position == "pre":
                 mappings += norm(f"{side}/final_norm", f"model.{side}.layer_norm", width)
-            for index in range(model.num_layers):
+            for index in range(model.depths[side]):
                 mappings += _block(f"{side}/block_{index}", f"model.{side}.layers.{index}", width, model.d_ff)
         return mappings
 

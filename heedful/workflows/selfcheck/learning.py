@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from heedful import backend
+from heedful.config.architecture import DROPOUTS
 from heedful.core.storage import name_in_model
 from heedful.runs.weights import load_weights, weights_by_name
 from heedful.workflows.selfcheck.subject import ROUNDING, Subject
@@ -80,7 +81,7 @@ def dropout(subject: Subject) -> tuple[Any, ...]:
     settings = subject.run.config.model
     rate = settings.dropout
     if not (subject.task.all_frozen and subject.run.config.train.freeze):
-        rate = max(rate, settings.attention_dropout, settings.feed_forward_dropout)
+        rate = max(getattr(settings, name) for name in DROPOUTS)
     if 0 < rate < TELLING:
         return 0.0, 0.0
     practice, losses = subject.practice, []

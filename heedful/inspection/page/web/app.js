@@ -150,7 +150,7 @@ function Theme({ theme, change }) {
 }
 
 function facts({ parameters, kinds, layers, heads, type, difference }) {
-  const sides = kinds.includes("cross") ? `${layers} + ${layers}` : layers;
+  const sides = kinds.filter((kind) => kind !== "cross").map((kind) => layers[kind]).join(" + ");
   const exact =
     type === "float32" ? "" : ` · weights in ${type}, which changes probabilities by ${small(difference)} at most`;
   return `${(parameters / 1e6).toFixed(2)} M parameters · ${sides} layers · ${heads} heads${exact}`;

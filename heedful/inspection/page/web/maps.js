@@ -28,8 +28,12 @@ export function Maps({ state, act, about }) {
   const { now, source, target, theme, off, chosen } = state;
   const kinds = [...about.kinds].reverse();
   const [kind, setKind] = useState(kinds[0]);
-  const [layer, setLayer] = useState(about.layers - 1);
+  const [layer, setLayer] = useState(about.layers[kinds[0]] - 1);
   const [head, setHead] = useState(0);
+  const choose = (name) => {
+    setKind(name);
+    setLayer(Math.min(layer, about.layers[name] - 1));
+  };
   if (!now || !target) return html`<p class="hint">Write something above.</p>`;
   const { rows, columns, weights } = now.maps[kind][layer];
   const [rowNames, columnNames] = axesOf(about, source, target)[kind];
@@ -41,8 +45,8 @@ export function Maps({ state, act, about }) {
     <h2>Attention maps</h2>
     <p class="hint">A row shows what a token looks at; stronger colour is more, and each row adds up to 1.${kind === "decoder" ? " A row is named by the token that is written there, a column by the token that is read." : ""}</p>
     <div class="bar-top">
-      ${kinds.length > 1 && html`<${Choice} label="Kind" value=${kind} options=${kinds.map((name) => [name, KIND_NAMES[name]])} onChange=${setKind} />`}
-      <${Choice} label="Layer" value=${layer} options=${range(about.layers).map((i) => [i, `Layer ${i + 1}`])} onChange=${setLayer} />
+      ${kinds.length > 1 && html`<${Choice} label="Kind" value=${kind} options=${kinds.map((name) => [name, KIND_NAMES[name]])} onChange=${choose} />`}
+      <${Choice} label="Layer" value=${layer} options=${range(about.layers[kind]).map((i) => [i, `Layer ${i + 1}`])} onChange=${setLayer} />
     </div>
     <div class="maps">${range(about.heads).map(
       (n) => html`<button key=${n} aria-pressed=${String(n === head)} onClick=${() => setHead(n)}>

@@ -52,7 +52,7 @@ export async function headEffects(model, about, source, target, off) {
   const heads = [];
   for (const kind of [...about.kinds].reverse()) {
     // the encoder's last: each needs the source to be read again
-    for (let layer = 0; layer < about.layers; layer++) {
+    for (let layer = 0; layer < about.layers[kind]; layer++) {
       for (let head = 0; head < about.heads; head++) if (!off?.[kind]?.[layer]?.[head]) heads.push([kind, layer, head]);
     }
   }

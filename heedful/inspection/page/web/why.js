@@ -11,7 +11,7 @@ export function Why({ state, act, about }) {
   const { source, target, now } = state;
   const [hover, setHover] = useState(/** @type {number | null} */ (null));
   const [measure, setMeasure] = useState("removal");
-  const [place, setPlace] = useState({ layer: about.layers - 1, head: -1 });
+  const [place, setPlace] = useState({ layer: about.layers[about.kinds.at(-1)] - 1, head: -1 });
   if (!now || !target) return html`<p class="hint">Write something above.</p>`;
   const groups = about.ends ? [...target.words, [target.ids.length]] : target.words;
   if (!groups.length)
@@ -240,7 +240,7 @@ function Causes(view) {
         const [layer, head] = e.target.value.split("/").map(Number);
         setPlace({ layer, head });
         setMeasure("attention");
-      }}>${range(about.layers).map(
+      }}>${range(about.layers[about.kinds.at(-1)]).map(
         (layer) => html`<optgroup label=${`layer ${layer + 1}`}>
         <option value=${`${layer}/-1`}>layer ${layer + 1}, mean</option>
         ${range(about.heads).map((head) => html`<option value=${`${layer}/${head}`}>layer ${layer + 1}, head ${head + 1}</option>`)}
@@ -294,7 +294,7 @@ function HeadGrids({ state, act, about, tokens, text }) {
       (kind) => html`
       <h3>${KIND_NAMES[kind]}</h3>
       <div class="heads" style=${{ "--heads": about.heads }} role="group" aria-label=${KIND_NAMES[kind]}>
-        ${range(about.layers).map(
+        ${range(about.layers[kind]).map(
           (layer) =>
             html`<span class="label">${layer + 1}</span>${range(about.heads).map((head) => {
               const value = effect(`${kind}/${layer}/${head}`);

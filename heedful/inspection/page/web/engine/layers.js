@@ -12,6 +12,11 @@ import { Arena } from "./arena.js";
 
 const LONGEST = 1024; // tokens that the memory of a page is laid out for at most
 
+/** The number of blocks that have a kind of attention: `encoder`, `decoder` or `cross`. */
+export function depth(options, kind) {
+  return options[kind === "encoder" ? "encoder_layers" : "decoder_layers"] ?? options.num_layers;
+}
+
 /** The weights of a model, laid out in an arena, and what all of its layers share. */
 export class Weights {
   /**
@@ -26,7 +31,8 @@ export class Weights {
       total += 4 * (data.length + 4 * shape[0]) + 64;
       widest = Math.max(widest, ...shape);
     }
-    const { d_model: width, num_layers: layers, d_ff: inner, num_heads: heads, head_dim: size } = options;
+    const { d_model: width, d_ff: inner, num_heads: heads, head_dim: size } = options;
+    const layers = Math.max(depth(options, "encoder"), depth(options, "decoder"));
     const each = (6 * layers + 12) * width + 12 * heads * (size || width / heads) + 3 * inner + 2 * widest; // floats a token
     this.options = options;
     this.tensors = tensors;
@@ -298,7 +304,7 @@ export class Stack {
     this.weights = weights;
     this.name = name;
     this.blocks = Array.from(
-      { length: weights.options.num_layers },
+      { length: depth(weights.options, name) },
       (_, i) => new Block(weights, `${name}/block_${i}`, cross),
     );
     this.final = weights.options.norm_position === "pre" ? weights.norm(`${name}/final_norm`) : null;

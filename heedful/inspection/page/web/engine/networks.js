@@ -1,6 +1,6 @@
 // @ts-check
 // The models of heedful.models. Each answers the same questions, so that search and views need not know which it is.
-import { ACTIVATIONS, Input, Stack, Weights, normalise } from "./layers.js";
+import { ACTIVATIONS, Input, Stack, Weights, depth, normalise } from "./layers.js";
 
 export const PAD = 0;
 export const UNKNOWN = 1;
@@ -39,8 +39,8 @@ class Network {
   }
 
   traces() {
-    const layers = () => Array.from({ length: this.options.num_layers }, () => ({}));
-    return Object.fromEntries(this.kinds.map((kind) => [kind, layers()]));
+    const layers = (kind) => Array.from({ length: depth(this.options, kind) }, () => ({}));
+    return Object.fromEntries(this.kinds.map((kind) => [kind, layers(kind)]));
   }
 
   /** The logits (rows, V) of features (rows, D), copied out. */

@@ -1,5 +1,6 @@
 // @ts-check
 // What a model of the page knows without its weights: its tokenizers, and its sizes.
+import { depth } from "./layers.js";
 import { Tokenizer } from "./tokenizer.js";
 
 export class Spelling {
@@ -15,7 +16,7 @@ export class Spelling {
     const { model, task } = this.run;
     return {
       ...described,
-      layers: model.num_layers,
+      layers: { encoder: depth(model, "encoder"), decoder: depth(model, "decoder"), cross: depth(model, "decoder") },
       heads: model.num_heads,
       writes: ["translate", "generate"].includes(task),
       maxLength: model.max_length,

@@ -21,6 +21,10 @@ def test_schedules_match_values_computed_by_hand():
     cosine = Schedule("cosine", 2.0, 10, updates=110, final=0.5)
     assert [float(cosine(u)) for u in (4, 9, 59, 109)] == pytest.approx([1.0, 2.0, 1.25, 0.5], rel=1e-5)
     assert float(Schedule("constant", 3.0, 0)(7)) == 3.0
+    linear = Schedule("linear", 2.0, 10, updates=110, final=0.5)
+    assert [float(linear(u)) for u in (4, 9, 34, 109)] == pytest.approx([1.0, 2.0, 1.625, 0.5], rel=1e-5)
+    wsd = Schedule("wsd", 2.0, 10, updates=100, decay_share=0.2)
+    assert [float(wsd(u)) for u in (4, 9, 79, 89, 99)] == pytest.approx([1.0, 2.0, 2.0, 1.0, 0.0], abs=1e-6)
 
 
 class Linear(keras.Model):

@@ -10,7 +10,7 @@ import pytest
 import heedful
 from heedful.layers.attention import MultiHeadAttention
 from heedful.layers.blocks import DecoderBlock, EncoderBlock, Stack
-from heedful.layers.dropout import Dropout
+from heedful.layers.dropout import Dropout, TextDropout, TokenDropout
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.input_embedding import InputEmbedding
@@ -35,6 +35,8 @@ KERAS = (
 )  # fmt: skip
 LAYERS = {
     "Dropout": lambda: Dropout(0.3),
+    "TextDropout": lambda: TextDropout(0.3),
+    "TokenDropout": lambda: TokenDropout(0.3),
     "CausalMask": lambda: Residual(keras.Sequential([CausalMask(), MultiHeadAttention(6, 2)])),
     "CausalSelfAttention": lambda: CausalSelfAttention(6, 2, norm_position="pre", dropout=0.2, keep_weights=True),
     "FeedForward": lambda: FeedForward(6, 10, "swiglu", dropout=0.2),
@@ -46,7 +48,9 @@ LAYERS = {
     "Residual": lambda: Residual(keras.Sequential([FeedForward(6, 10), keras.layers.Dense(6)]), "pre", 0.2, "rms"),
     "SelfAttention": lambda: SelfAttention(6, 2, attention={"projections": "output", "causal": True}),
     "SinusoidalPositions": lambda: SinusoidalPositions(6, concatenated=True),
-    "EncoderBlock": lambda: EncoderBlock(6, 2, 10, norm_position="pre", norm="rms", feed_forward_dropout=0.2),
+    "EncoderBlock": lambda: EncoderBlock(
+        6, 2, 10, norm_position="pre", norm="rms", feed_forward_dropout=0.2, layer_dropout=0.2
+    ),
     "Stack": lambda: Stack(EncoderBlock, 2, {"d_model": 6, "num_heads": 2, "d_ff": 10, "norm_position": "pre"}),
 }
 MODELS = {

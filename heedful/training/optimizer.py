@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -150,10 +150,10 @@ def adam(
     options = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon}
     options |= _shared_options(clip_norm, micro_batches, moving_average)
     if rate_factors:
-        return FactoredAdamW(schedule, decay=weight_decay, rate_factors=rate_factors, **options)
+        return _keeping_weights(FactoredAdamW(schedule, decay=weight_decay, rate_factors=rate_factors, **options))
     if not weight_decay:
-        return keras.optimizers.Adam(schedule, **options)
-    return MatrixDecayAdamW(schedule, weight_decay=weight_decay, **options)
+        return _keeping_weights(keras.optimizers.Adam(schedule, **options))
+    return _keeping_weights(MatrixDecayAdamW(schedule, weight_decay=weight_decay, **options))
 
 
 def muon(
@@ -183,7 +183,7 @@ def muon(
         **_shared_options(clip_norm, micro_batches, moving_average),
     )  # fmt: skip
     optimizer.exclude_from_weight_decay(var_names=NOT_DECAYED)
-    return optimizer
+    return _keeping_weights(optimizer)
 
 
 def _shared_options(clip_norm, micro_batches, moving_average):
@@ -194,6 +194,34 @@ def _shared_options(clip_norm, micro_batches, moving_average):
         "use_ema": moving_average > 0,
         "ema_momentum": moving_average ** (1 / micro_batches),  # Keras averages after every batch of an update
     }
+
+
+def _keeping_weights(optimizer):
+    """Return an optimizer that keeps an average beside the weights: Keras would replace them at the end of `fit`."""
+    if optimizer.use_ema:
+        optimizer.finalize_variable_values = lambda variables: None
+    return optimizer
+
+
+class Moment(NamedTuple):
+    """The first moment of a weight in an optimizer: an update makes it `decay` x moment + `factor` x gradient."""
+
+    variable: Any
+    decay: float
+    factor: float
+
+
+def first_moments(optimizer: Any) -> list[Moment]:
+    """Return the first moment of each trained weight, from which two states give the gradient between them."""
+    moments = [variable for variable in optimizer.variables if variable.path.endswith("_momentum")]
+    if not isinstance(optimizer, keras.optimizers.Muon):
+        return [Moment(moment, optimizer.beta_1, 1 - optimizer.beta_1) for moment in moments]
+    return [
+        Moment(moment, optimizer.momentum, 1.0)
+        if velocity is None
+        else Moment(moment, optimizer.adam_beta_1, 1 - optimizer.adam_beta_1)
+        for moment, velocity in zip(moments, optimizer.adam_velocities, strict=True)
+    ]
 
 
 def averaged_weights(optimizer: keras.optimizers.Optimizer) -> list[tuple[Any, Any]]:

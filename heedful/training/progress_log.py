@@ -9,6 +9,7 @@ import numpy as np
 
 from heedful import backend
 from heedful.runs.training_log import PROGRESS, TrainingLog
+from heedful.training.optimizer import first_moments
 
 INTERVAL = 2.0  # seconds between lines
 MAX_SHARE = 0.005  # share of the time that measuring the gradient may take
@@ -17,22 +18,20 @@ MAX_SHARE = 0.005  # share of the time that measuring the gradient may take
 class ProgressLog:
     """Writes progress.jsonl: loss, tokens per second, learning rate and gradient norm.
 
-    The norm is computed from Adam's first moments before and after an update, m' = b m + (1 - b) g, so the compiled
-    update is the same with and without this log. It is the norm of the gradient that the optimizer used: after
+    The norm is computed from the optimizer's first moments before and after an update (`first_moments`), so the
+    compiled update is the same with and without this log. It is the norm of the gradient that the optimizer used: after
     clipping, and the mean over accumulated batches.
 
     Args:
         log: the `TrainingLog` of the run.
-        objective: the `Objective` in training; its optimizer is an Adam.
+        objective: the `Objective` in training.
         learning_rate: returns the learning rate of an update.
         started: time (`time.monotonic`) at which the training began, minus that of earlier sessions.
     """
 
     def __init__(self, log: TrainingLog, objective: keras.Model, learning_rate: Callable[[int], float], started: float):
         self.log, self.objective, self.learning_rate, self.started = log, objective, learning_rate, started
-        optimizer = objective.optimizer
-        self._beta = float(optimizer.beta_1)
-        self._moments = [variable for variable in optimizer.variables if variable.path.endswith("_momentum")]
+        self._moments = first_moments(objective.optimizer)
         self._interval, self._reading = INTERVAL, 0.0  # seconds: between lines, and to read all moments
         self.begin()
 
@@ -68,17 +67,16 @@ class ProgressLog:
         if hasattr(self.objective, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
             self.objective.jax_state_sync()
         for moment in self._moments[:1]:
-            backend.to_numpy(moment)  # waits for updates in flight, which is no time lost
+            backend.to_numpy(moment.variable)  # waits for updates in flight, which is no time lost
         began = time.monotonic()
-        moments = [np.array(backend.to_numpy(moment), np.float32) for moment in self._moments]
+        moments = [np.array(backend.to_numpy(moment.variable), np.float32) for moment in self._moments]
         self._reading = time.monotonic() - began
         return moments
 
     def _gradient_norm(self, before):
         squares = 0.0
-        for old, new in zip(before, self._read_moments(), strict=True):
-            new -= old
-            new /= 1 - self._beta
-            new += old
-            squares += float(np.vdot(new, new))
+        for moment, old, new in zip(self._moments, before, self._read_moments(), strict=True):
+            gradient = new - moment.decay * old
+            gradient /= moment.factor
+            squares += float(np.vdot(gradient, gradient))
         return math.sqrt(squares)

@@ -9,6 +9,7 @@ import numpy as np
 from heedful import backend
 from heedful.config import TrainConfig
 from heedful.training.objective import training_objective, with_update_tokens
+from heedful.training.optimizer import first_moments
 
 
 class TrialTraining:
@@ -42,12 +43,11 @@ class TrialTraining:
         return float(history.history["smoothed_loss"][-1])
 
     def gradient(self, batches: Sequence[Any], tokens: float) -> list[np.ndarray]:
-        """Return the gradient of the first update for each trainable weight, from Adam's first moments."""
+        """Return the gradient of the first update for each trainable weight, from the first moments."""
         self.reset()
         nothing = self.batch | {"weights": np.zeros_like(self.batch["weights"])}
         self.fit([*batches, *[nothing] * (self.micro_batches - len(batches))], tokens)
-        moments = [variable for variable in self.optimizer.variables if variable.path.endswith("_momentum")]
-        return [backend.to_numpy(moment) / (1 - self.optimizer.beta_1) for moment in moments]
+        return [backend.to_numpy(moment.variable) / moment.factor for moment in first_moments(self.optimizer)]
 
     def reset(self, seeds: bool = True) -> None:
         """Restore the initial state, or all of it except the dropout seeds."""

@@ -9,7 +9,7 @@ from heedful.core import keras_registry
 os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "jax"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Keras may load TensorFlow, which prints messages
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time see `_MODULES`
     from heedful.config import Config

@@ -131,7 +131,7 @@ class TrainConfig:
     """Whether to keep the weights, in 8 bits, after validations 1, 2, 5, 10, 20, 50, ..., so that `heedful page` can
     show how the model learned."""
     tensorboard: bool = True
-    """Whether the log is written for TensorBoard too."""
+    """Whether the log is written for TensorBoard too, where its package is installed (`heedful[tensorboard]`)."""
     examine: bool = True
     """Whether to examine the training text first, up to 200,000 rows, as `heedful doctor` does. It is not changed."""
     check: bool = True

@@ -22,7 +22,7 @@ from heedful.training.pace import Pace
 from heedful.training.progress_log import ProgressLog
 from heedful.training.selection import Selection
 from heedful.training.signals import Interrupted, Signals
-from heedful.training.tensorboard import TensorBoardWriter
+from heedful.training.tensorboard import tensorboard_writer
 from heedful.training.updates import Updates
 
 
@@ -189,9 +189,9 @@ class Trainer:
             InputError: the loss is no longer finite, or the state cannot be saved.
         """
         config, meter = self.config, Meter(self.model, self.examples, self.config)
-        folder = self.run.path / "tensorboard"
-        opened = contextlib.closing(TensorBoardWriter(folder)) if config.tensorboard else contextlib.nullcontext()
-        with Signals() as signals, meter.shown(self.update), opened as board:
+        board = tensorboard_writer(self.run.path / "tensorboard") if config.tensorboard else None
+        opened = contextlib.closing(board) if board else contextlib.nullcontext()
+        with Signals() as signals, meter.shown(self.update), opened:
             started = self._started = time.monotonic() - self.progress["seconds"]
             deadline = started + config.minutes * 60 if config.minutes else math.inf
             log = ProgressLog(self.run.log, self.objective, self._learning_rate, started)

@@ -1,6 +1,8 @@
 """Text from files and standard input; messages on standard output and standard error."""
 
+import contextlib
 import os
+import signal
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -83,3 +85,19 @@ def warn_of_cut_lines(count: int) -> None:
     """Warn that the model has read only the beginning of `count` lines."""
     if count:
         warn(f"{counted(count, 'line')} with more tokens than the model reads: only the beginning was read.")
+
+
+@contextlib.contextmanager
+def termination_interrupts() -> Iterator[list[int]]:
+    """Treat SIGTERM like Ctrl-C in this context; yields a list of the signals that came."""
+    received: list[int] = []
+
+    def leave(number, frame):
+        received.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, before)

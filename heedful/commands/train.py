@@ -137,31 +137,24 @@ def _join(options, config, lead):
 
 def stoppable(work: Callable[[], Any], folder: Path) -> int:
     """Call `work`, which trains; return 0, or after a signal the exit code that shells expect."""
+    from heedful.commands.terminal import termination_interrupts
     from heedful.core.progress import note
     from heedful.runs.checkpoint_files import CheckpointFiles
     from heedful.runs.run import CONFIG
     from heedful.training.signals import Interrupted
 
-    received = []
-
-    def leave(number, frame):
-        received.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, leave)  # treated like Ctrl-C; during updates `Signals` saves the state first
-    try:
-        work()
-    except Interrupted as stop:
-        note(f"heedful: {stop}")
-        return 128 + stop.signal_number
-    except KeyboardInterrupt:
-        last = CheckpointFiles(folder).paths()[-1:]
-        kept = f"{last[0]} is kept" if last else "no update is finished yet"
-        advice = f". Continue with: heedful train --resume {folder}" if (folder / CONFIG).is_file() else ""
-        note(f"heedful: stopped at once; {kept}{advice}")
-        return 128 + (received or [signal.SIGINT])[0]
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with termination_interrupts() as received:  # during updates `Signals` saves the state first
+        try:
+            work()
+        except Interrupted as stop:
+            note(f"heedful: {stop}")
+            return 128 + stop.signal_number
+        except KeyboardInterrupt:
+            last = CheckpointFiles(folder).paths()[-1:]
+            kept = f"{last[0]} is kept" if last else "no update is finished yet"
+            advice = f". Continue with: heedful train --resume {folder}" if (folder / CONFIG).is_file() else ""
+            note(f"heedful: stopped at once; {kept}{advice}")
+            return 128 + (received or [signal.SIGINT])[0]
     return 0
 
 

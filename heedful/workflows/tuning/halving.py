@@ -1,0 +1,128 @@
+"""Successive halving: all trials train a little, and the better third of them goes on (Jamieson and Talwalkar 2016)."""
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heedful.config import Config
+from heedful.config.data import BUILT_IN
+from heedful.core.errors import InputError, counted
+from heedful.core.plugins import find_task
+from heedful.core.storage import locked
+from heedful.workflows.tuning.space import draw_trials, search_space
+from heedful.workflows.tuning.state import KEPT, Tuning
+from heedful.workflows.tuning.trials import Round, Trial, metric_of, train_trial
+
+TRIALS = "trials"  # folder
+ROUNDS = 3
+SHARE = 6  # of the minutes that a recipe without minutes gets for one training
+COMPILING = 0.35  # minutes that are added to the shorter rounds, or they would hardly train
+OVERHEAD = 0.6  # minutes for starting a trial and scoring it, until the first one has shown how long that takes
+FEWEST = 4  # trials
+COUNTED_LINES = 200_000  # lines of the training text that are counted at most
+
+
+def validation_text(config: Config) -> str:
+    """Return the name of the text by which trials are compared.
+
+    Raises:
+        InputError: it is generated, with test text that a training scores too.
+    """
+    if config.data.corpus in BUILT_IN:
+        raise InputError(f"The text {config.data.corpus!r} is built in: tuning is for text of your own (data.train).")
+    return find_task(config.task).find_corpora(config)["valid"].name
+
+
+def lines_of(config: Config) -> int:
+    """Return the number of lines of a config's training text, up to `COUNTED_LINES`."""
+    corpus = find_task(config.task).find_corpora(config)["train"]
+    return sum(1 for _ in itertools.islice(iter(corpus), COUNTED_LINES))
+
+
+def plan_tuning(config: Config, folder: Path, minutes: float, count: int, lines: int, seed: int = 1) -> Tuning:
+    """Return a new search.
+
+    Args:
+        config: of the recipe.
+        folder: where everything is kept.
+        minutes: for all trials together; 0: `count` says how many.
+        count: trials, whose rounds are counted in updates: the last one has `train.updates`.
+        lines: of the training text.
+        seed: of the draws.
+
+    Raises:
+        InputError: the minutes are too few.
+    """
+    validation_text(config)
+    if minutes:
+        last = config.train.minutes or minutes / SHARE
+        rounds = [Round(minutes=min(last, last / KEPT**number + COMPILING)) for number in reversed(range(ROUNDS))]
+        count = _trials_within(minutes, rounds)
+        if count < FEWEST:
+            raise InputError(
+                f"{minutes:g} minutes are too few for trials of up to {last:g} minutes: give more (--minutes), or "
+                "shorter trainings (--train.minutes)."
+            )
+    else:
+        rounds = [Round(updates=max(1, config.train.updates // KEPT**number)) for number in reversed(range(ROUNDS))]
+    if count < FEWEST:
+        raise InputError(f"Tuning compares at least {FEWEST} trials.")
+    own = [Trial({}), Trial({"train.seed": config.train.seed + 1})]
+    drawn = [Trial(each) for each in draw_trials(search_space(config, lines), count - len(own), seed)]
+    return Tuning(folder, metric_of(find_task(config.task)), rounds, [*own, *drawn], minutes)
+
+
+def _trials_within(minutes, rounds, overhead=OVERHEAD):
+    """Return how many trials fit, if each round of each takes `overhead` minutes besides its training."""
+    for count in range(200, 0, -1):
+        needed, trials, before = 0.0, count, 0.0
+        for number, each in enumerate(rounds):
+            trials = count if number == 0 else max(2, math.ceil(trials / KEPT))
+            needed += trials * (each.minutes - before + overhead)
+            before = each.minutes
+        if needed <= minutes:
+            return count
+    return 0
+
+
+def _plan_again(tuning, overhead, report):
+    """Leave out trials for which the minutes do not suffice, now that the first one has shown what a trial takes."""
+    count = max(FEWEST, _trials_within(tuning.minutes, tuning.rounds, max(overhead, 0.0)))
+    if count < len(tuning.trials):
+        report(f"  a trial takes {60 * overhead:.0f} s besides its training: {counted(count, 'trial')} fit")
+        del tuning.trials[count:]
+        tuning.save()
+
+
+def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], Any]) -> None:
+    """Train all trials that are not trained yet; the state is saved after each, so that a killed tuning goes on.
+
+    Args:
+        tuning: what is planned and done.
+        recipe: the file of its recipe.
+        config: of the recipe.
+        report: called with each line for the user.
+    """
+    text = validation_text(config)
+    with locked(tuning.folder):
+        for number, each in enumerate(tuning.rounds):
+            entering = tuning.entering(number)
+            report(f"round {number + 1} of {len(tuning.rounds)}: {counted(len(entering), 'trial')} of {each}")
+            for index in entering:
+                if index >= len(tuning.trials):
+                    break  # left out
+                trial = tuning.trials[index]
+                if len(trial.scores) > number or trial.failure:
+                    continue
+                began = time.monotonic()
+                folder = tuning.folder / TRIALS / f"{index:02d}"
+                train_trial(trial, folder, recipe, config.train.warmup_updates, each, text, tuning.metric)
+                tuning.save()
+                if tuning.minutes and index == number == 0:
+                    _plan_again(tuning, (time.monotonic() - began) / 60 - each.minutes, report)
+                seconds = time.monotonic() - began
+                result = trial.failure or f"{tuning.metric} {trial.scores[-1]:.4g} after {trial.updates[-1]:,} updates"
+                report(f"  {index:02d}  {result}  ({seconds:.0f} s)  {trial}")

@@ -1,0 +1,170 @@
+"""What a tuning has found: the winning recipe with reasons, a table and a picture of the trials."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from heedful.config import Config, settings
+from heedful.core.storage import write_text
+from heedful.inspection.style import COLORS, panels, save, styled
+from heedful.workflows.tuning.space import Settings, Space, choice_of
+from heedful.workflows.tuning.state import Tuning, toml
+
+RECIPE, TABLE, PICTURE = "best.toml", "trials.tsv", "trials.png"
+# The extremes of several means are called different if they differ by more than so many standard errors,
+ERRORS = 3
+SEEDS = 2  # and by more than so many differences of two seeds.
+
+
+@dataclasses.dataclass(frozen=True)
+class Effect:
+    """What the trials say about a question.
+
+    Args:
+        question: such as `depth`.
+        means: by choice as text, the mean score of the first round and the number of trials.
+        chosen: the choice of the best trial; empty if it has the recipe's own.
+        matters: whether the best and the worst mean differ by more than chance.
+    """
+
+    question: str
+    means: Mapping[str, tuple[float, int]]
+    chosen: str
+    matters: bool
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name}: {mean:.4g} ({count})" for name, (mean, count) in self.means.items())
+        return f"{shown}{'' if self.matters else '; within chance'}"
+
+
+def effects(tuning: Tuning, space: Space) -> list[Effect]:
+    """Return what the first round says about each question of the space that was tried."""
+    winner, noise = tuning.trials[tuning.best()], tuning.second_seed_difference()
+    results = []
+    for question, choices in space.items():
+        scores: dict[str, list[float]] = {}
+        for trial in tuning.trials[2:]:
+            choice = choice_of(trial.settings, choices) if question != "rate" else _rate_of(trial.settings)
+            if choice is not None and trial.scores:
+                scores.setdefault(described(choice), []).append(trial.scores[0])
+        if not scores:
+            continue
+        means = {name: (statistics.fmean(each), len(each)) for name, each in sorted(scores.items())}
+        spread = max(mean for mean, _ in means.values()) - min(mean for mean, _ in means.values())
+        # A mean of n trials varies less than one of them, which varies by its other settings too.
+        within = [value for each in scores.values() for value in (v - statistics.fmean(each) for v in each)]
+        error = math.sqrt(sum(value**2 for value in within) / max(1, len(within) - len(means)))
+        error *= math.sqrt(2 / min(count for _, count in means.values()))
+        own = choice_of(winner.settings, choices) if question != "rate" else _rate_of(winner.settings)
+        chance = max(ERRORS * error, SEEDS * (noise or 0.0))
+        results.append(Effect(question, means, described(own) if own else "", spread > chance))
+    return results
+
+
+def _rate_of(values):
+    return {"train.learning_rate": values["train.learning_rate"]} if "train.learning_rate" in values else None
+
+
+def described(choice: Settings) -> str:
+    """Return a choice as text, by the values that tell it from others: `256`, `6-2`, `sim_cut`."""
+    if "model.encoder_layers" in choice:
+        return f"{choice['model.encoder_layers']}-{choice['model.decoder_layers']}"
+    return str(next(iter(choice.values())))
+
+
+def write_outcome(tuning: Tuning, config: Config, table: Mapping[str, Any], space: Space) -> list[Path]:
+    """Write recipe, table and picture; return their paths.
+
+    Args:
+        tuning: with at least one finished trial.
+        config: of the recipe that was tuned.
+        table: its keys.
+        space: the choices.
+    """
+    paths = [tuning.folder / name for name in (RECIPE, TABLE, PICTURE)]
+    write_text(paths[0], winning_recipe(tuning, config, table, space))
+    write_text(paths[1], _table(tuning))
+    _draw(tuning, paths[2])
+    return paths
+
+
+def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], space: Space) -> str:
+    """Return the recipe of the best trial as TOML, with a comment that gives the reason for each tuned value."""
+    index = tuning.best()
+    trial, last = tuning.trials[index], tuning.rounds[-1]
+    reasons = {effect.question: effect for effect in effects(tuning, space)}
+    of_setting = {name: question for question, choices in space.items() for name in choices[0]}
+    of_setting |= {"train.learning_rate": of_setting.pop("rate", "rate")}
+    values = settings.flat(config) | trial.settings
+    length: dict[str, Any] = {"train.minutes": last.minutes} if last.minutes else {"train.updates": last.updates}
+    ends = {} if config.train.schedule_ends else {"train.schedule": "cosine"}
+    keys = {f"{section}.{key}" for section, each in table.items() if isinstance(each, Mapping) for key in each}
+    keys -= {"train.minutes", "train.updates"} if last.minutes else {"train.minutes"}
+    keys |= trial.settings.keys() | length.keys() | ends.keys()
+    values |= length | ends
+    noise = tuning.second_seed_difference()
+    score, rounds = f"{tuning.metric} {trial.scores[-1]:.4g}", tuning.rounds
+    reached = f" ({rounds[len(trial.scores) - 1]})" if last.minutes else ""
+    lines = [
+        f"# Found by heedful tune: trial {index} of {len(tuning.trials)}, {score} on the validation text after",
+        f"# {trial.updates[-1]:,} updates{reached} at a constant rate. Comments give the mean {tuning.metric} after",
+        f"# the first round ({rounds[0]}) by value, with the number of trials."
+        + (f" Two seeds of the original recipe differ by {noise:.2g}." if noise is not None else ""),
+        f"name = {toml(f'{config.name}-tuned')}",
+        f"task = {toml(config.task)}",
+    ]
+    explained = set()
+    for section in ("data", "tokenizer", "model", "train", "decode"):
+        names = sorted(key for key in keys if key.startswith(f"{section}."))
+        lines += ["", f"[{section}]"] if names else []
+        for name in names:
+            question = of_setting.get(name) if name in trial.settings else None
+            if question in reasons and question not in explained:
+                explained.add(question)
+                lines.append(f"# {question}: {reasons[question]}")
+            if values[name] is not None:
+                lines.append(f"{name.split('.')[1]} = {toml(values[name])}")
+    return "\n".join(lines) + "\n"
+
+
+def _table(tuning):
+    """Return all trials, the best first, as tab-separated values."""
+    names = sorted({name for trial in tuning.trials for name in trial.settings})
+    head = ["trial", *(f"{tuning.metric}_{n + 1}" for n in range(len(tuning.rounds))),
+            *(f"updates_{n + 1}" for n in range(len(tuning.rounds))), *names, "failure"]  # fmt: skip
+    sign = -1 if tuning.higher_is_better else 1
+    order = sorted(
+        range(len(tuning.trials)),
+        key=lambda index: (
+            -len(tuning.trials[index].scores), [sign * score for score in tuning.trials[index].scores[::-1]], index
+        ),
+    )  # fmt: skip
+    rows = [head]
+    for index in order:
+        trial = tuning.trials[index]
+        rounds = range(len(tuning.rounds))
+        rows.append([
+            str(index), *(f"{trial.scores[n]:.6g}" if n < len(trial.scores) else "" for n in rounds),
+            *(str(trial.updates[n]) if n < len(trial.updates) else "" for n in rounds),
+            *(str(trial.settings.get(name, "")) for name in names), " ".join(trial.failure.split()),
+        ])  # fmt: skip
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def _draw(tuning, path):
+    """Draw the score of each trial over the updates of its rounds."""
+    best = tuning.best()
+    with styled():
+        figure, [axis] = panels(1, 1, (8, 5))
+        for index, trial in enumerate(tuning.trials):
+            own, won = index < 2, index == best
+            color = COLORS[1] if won else COLORS[0] if own else "0.7"
+            label = "best trial" if won else "the recipe, two seeds" if index == 0 else None
+            axis.plot(trial.updates, trial.scores, marker="o", color=color, label=label, zorder=2 if won or own else 1)
+        axis.set(xlabel="update", ylabel=f"{tuning.metric}, validation text", xscale="log", title="Trials")
+        axis.grid(visible=True)
+        axis.legend()
+        save(figure, path)

@@ -1,0 +1,77 @@
+"""The settings that tuning tries: for each question some choices, each a set of values."""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from heedful.config import Config
+from heedful.config.train import HIGHEST_DEFAULT_RATE, RATE_TIMES_WIDTH
+
+Settings = dict[str, Any]  # values by the full names of settings
+Space = dict[str, list[Settings]]  # choices by question
+
+WIDTHS = {128: 4, 192: 6, 256: 8, 384: 12}  # attention heads by width
+RATES = (0.5, 1.0, 2.0)  # times the default rate of a width
+SMALLEST_TEXT = 20  # times the vocabulary, in lines: with fewer, most of its entries are rare
+
+
+def search_space(config: Config, lines: int) -> Space:
+    """Return the choices for the text of a config, of a given number of lines.
+
+    They are those by which published recipes for small text differ. The vocabulary is a question only where scores do
+    not depend on it (BLEU does not, a loss per token does), and depths per side where there are two sides.
+    """
+    translates = config.task == "translate"
+    space: Space = {
+        "width": [
+            {"model.d_model": width, "model.num_heads": heads, "model.d_ff": 4 * width}
+            for width, heads in WIDTHS.items()
+        ],
+        "dropout": [{"model.dropout": rate} for rate in (0.1, 0.2, 0.3)],
+        "smoothing": [{"train.label_smoothing": share} for share in (0.0, 0.1, 0.2)],
+        "optimizer": [{"train.optimizer": name} for name in ("adam", "muon")],
+        "rate": [{"rate": factor} for factor in RATES],
+        "passes": [
+            {"train.consistency": "none", "model.token_dropout": 0.0},
+            {"train.consistency": "sim_cut", "model.token_dropout": 0.05},
+        ],
+    }
+    if translates:
+        depths = ((2, 2), (3, 3), (4, 4), (6, 2), (6, 6))
+        space["depth"] = [{"model.encoder_layers": up, "model.decoder_layers": down} for up, down in depths]
+        sizes = [size for size in (1000, 2000, 4000, 8000, 16000) if size * SMALLEST_TEXT <= 8 * lines]
+        if config.tokenizer.kind in ("bpe", "unigram") and len(sizes) > 1:
+            space["vocabulary"] = [{"tokenizer.vocab_size": size} for size in sizes]
+    else:
+        space["depth"] = [{"model.num_layers": depth} for depth in (2, 3, 4, 6)]
+    if not config.data.batch_sentences:
+        space["batch"] = [{"data.batch_tokens": tokens} for tokens in (1024, 2048, 4096, 8192)]
+    return space
+
+
+def draw_trials(space: Space, count: int, seed: int) -> list[Settings]:
+    """Return the settings of `count` trials; in these, every choice of a question is equally frequent (within one).
+
+    So the means of the trials with each choice can be compared (a Latin hypercube, McKay et al. 1979).
+    """
+    generator = random.Random(seed)
+    columns = []
+    for choices in space.values():
+        column = [choices[index % len(choices)] for index in range(count)]
+        generator.shuffle(column)
+        columns.append(column)
+    return [_with_rate(dict(pair for choice in row for pair in choice.items())) for row in zip(*columns, strict=True)]
+
+
+def _with_rate(settings):
+    """Replace the factor `rate` by the learning rate."""
+    factor = settings.pop("rate", None)
+    if factor is not None:
+        rate = factor * min(HIGHEST_DEFAULT_RATE, RATE_TIMES_WIDTH / settings["model.d_model"])
+        settings["train.learning_rate"] = float(f"{rate:.2g}")
+    return settings
+
+
+def choice_of(settings: Mapping[str, Any], choices: Sequence[Settings]) -> Settings | None:
+    """Return which of the choices of a question some settings have; None: another one."""
+    return next((choice for choice in choices if all(settings.get(name) == choice[name] for name in choice)), None)

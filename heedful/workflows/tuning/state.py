@@ -1,0 +1,115 @@
+"""The state of a tuning, and its recipe, which lie in its folder."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from heedful.config import Config, settings
+from heedful.core.errors import InputError
+from heedful.core.storage import write_text
+from heedful.core.validation import read_json
+from heedful.workflows.tuning.trials import LOWER_IS_BETTER, Round, Trial
+
+STATE, RECIPE = "tuning.json", "recipe.toml"
+KEPT = 3  # one of so many trials goes on
+
+
+@dataclasses.dataclass
+class Tuning:
+    """A search with its results so far, which are saved after every trial.
+
+    Args:
+        folder: where everything is kept.
+        metric: the score on the validation text that counts.
+        rounds: how long the trials of each round train.
+        trials: the first two have the recipe's own settings, with two seeds.
+        minutes: for all trials together; 0: their rounds are counted in updates.
+    """
+
+    folder: Path
+    metric: str
+    rounds: list[Round]
+    trials: list[Trial]
+    minutes: float = 0.0
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a higher score is better."""
+        return self.metric not in LOWER_IS_BETTER
+
+    def ranked(self, number: int) -> list[int]:
+        """Return the trials that have finished a round (from 0), the best one first."""
+        done = [index for index, trial in enumerate(self.trials) if len(trial.scores) > number]
+        sign = -1 if self.higher_is_better else 1
+        return sorted(done, key=lambda index: (sign * self.trials[index].scores[number], index))
+
+    def entering(self, number: int) -> list[int]:
+        """Return the trials of a round: all, or the better third of the round before, two at least."""
+        if number == 0:
+            return list(range(len(self.trials)))
+        before = self.ranked(number - 1)
+        return sorted(before[: max(2, math.ceil(len(before) / KEPT))])
+
+    def best(self) -> int:
+        """Return the best trial of the last round that any trial has finished."""
+        for number in reversed(range(len(self.rounds))):
+            if ranked := self.ranked(number):
+                return ranked[0]
+        raise InputError(f"No trial of {self.folder} has finished: {self.trials[0].failure or 'none was trained'}.")
+
+    def save(self) -> None:
+        """Write the state."""
+        state = {
+            "metric": self.metric, "minutes": self.minutes,
+            "rounds": [dataclasses.asdict(each) for each in self.rounds],
+            "trials": [dataclasses.asdict(trial) for trial in self.trials],
+        }  # fmt: skip
+        write_text(self.folder / STATE, json.dumps(state, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tuning":
+        """Read the state of a folder; `InputError` if it holds none."""
+        if not (folder / STATE).is_file():
+            raise InputError(f"{folder} holds no tuning to continue.")
+        state = read_json(folder / STATE)
+        try:
+            rounds, trials = [Round(**each) for each in state["rounds"]], [Trial(**each) for each in state["trials"]]
+            return cls(folder, state["metric"], rounds, trials, state["minutes"])
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{folder / STATE} is not the state of a tuning: {error}.") from error
+
+    def second_seed_difference(self) -> float | None:
+        """Return how far apart the first two trials are after the first round: they differ in their seeds only."""
+        scores: Sequence[list[float]] = [trial.scores for trial in self.trials[:2]]
+        return abs(scores[0][0] - scores[1][0]) if all(scores) else None
+
+
+def recipe_text(config: Config, table: Mapping[str, Any], given: Iterable[str]) -> str:
+    """Return a recipe as TOML.
+
+    Args:
+        config: the values.
+        table: the original recipe, whose keys are kept.
+        given: further keys, by the full names of settings.
+    """
+    keys = {section: dict.fromkeys(each) for section, each in table.items() if isinstance(each, Mapping)}
+    for section, _, key in (name.partition(".") for name in given):
+        if key:
+            keys.setdefault(section, {})[key] = None
+    values = settings.flat(config)
+    lines = [f"{key} = {toml(values[key])}" for key in ("name", "task")]
+    for section, names in keys.items():
+        given_values = {key: values[f"{section}.{key}"] for key in names}
+        lines += ["", f"[{section}]"]
+        lines += [f"{key} = {toml(value)}" for key, value in given_values.items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def toml(value: Any) -> str:
+    """Return a value of a setting in TOML, whose numbers, truth values and texts look as in JSON."""
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,174 @@
+"""Tuning: balanced draws, successive halving that can be killed, and a winning recipe that says why."""
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from heedful.commands import tune as command
+from heedful.config import Config, read_recipe
+from heedful.core.errors import InputError
+from heedful.workflows.tuning import halving
+from heedful.workflows.tuning.halving import plan_tuning, tune
+from heedful.workflows.tuning.outcome import effects, write_outcome
+from heedful.workflows.tuning.space import draw_trials, search_space
+from heedful.workflows.tuning.state import Tuning
+from tests.conftest import change, quiet
+
+pytestmark = pytest.mark.any_backend
+
+
+@pytest.fixture
+def space(config):
+    return search_space(change(config, "--tokenizer.kind", "bpe", "--data.batch_sentences", "0"), 20_000)
+
+
+def scored(settings):
+    """Return a score that depends on the settings as if 256 was the best width, and muon better than adam."""
+    width = {128: 1.0, 192: 2.0, 256: 4.0, 384: 3.0}.get(settings.get("model.d_model"), 0.0)
+    return 10 * width + 5 * (settings.get("train.optimizer") == "muon") + 0.01 * settings.get("train.seed", 0)
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    """Replace the training of a trial by the function above; trials that begin are listed, and may be interrupted."""
+    begun, interrupted = [], set()
+
+    def train(trial, folder, recipe, warmup, until, text, metric):
+        begun.append((int(folder.name), until.updates))
+        if len(begun) in interrupted:
+            raise KeyboardInterrupt
+        if trial.settings.get("model.dropout") == 0.3:
+            trial.failure = "out of memory"
+            return
+        trial.scores.append(scored(trial.settings) * until.updates)
+        trial.updates.append(until.updates)
+
+    monkeypatch.setattr(halving, "train_trial", train)
+    return begun, interrupted
+
+
+def planned(config, folder, count=22):
+    folder.mkdir()
+    return plan_tuning(change(config, "--train.updates", "90"), folder, 0, count, 20_000)
+
+
+def test_every_choice_is_tried_equally_often(space):
+    trials = draw_trials(space, 21, 3)
+    assert {"depth", "vocabulary", "width", "batch", "passes"} <= space.keys()
+    for name in ("model.d_model", "train.optimizer", "model.encoder_layers"):
+        counts = Counter(trial[name] for trial in trials)
+        assert sum(counts.values()) == 21
+    for question, choices in space.items():
+        if question not in ("rate", "depth"):
+            counts = Counter(str({name: trial[name] for name in choices[0]}) for trial in trials)
+            assert len(counts) == len(choices)
+            assert max(counts.values()) - min(counts.values()) <= 1
+    assert all(0 < trial["train.learning_rate"] <= 0.006 for trial in trials)
+    assert draw_trials(space, 21, 3) == trials != draw_trials(space, 21, 4)
+
+
+def test_the_better_third_of_the_trials_goes_on(config, tmp_path, pretend):
+    tuning = planned(config, tmp_path / "tuning")
+    tune(tuning, tmp_path / "recipe", config, quiet)
+    begun, _ = pretend
+    by_round = Counter(updates for _, updates in begun)
+    failed = sum(bool(trial.failure) for trial in tuning.trials)
+    assert failed
+    assert by_round == {10: 22, 30: -(-(22 - failed) // 3), 90: -(-by_round[30] // 3)}
+    best = tuning.trials[tuning.best()].settings
+    assert (best["model.d_model"], best["train.optimizer"]) == (256, "muon")
+
+
+@pytest.mark.parametrize("moments", [{1}, {3, 9}, {2, 5, 12, 24, 30}])
+def test_a_killed_tuning_goes_on_to_the_same_table(config, space, tmp_path, pretend, moments):
+    begun, interrupted = pretend
+    whole = planned(config, tmp_path / "whole")
+    tune(whole, tmp_path / "recipe", config, quiet)
+    begun.clear()
+    interrupted |= moments
+    planned(config, tmp_path / "parts").save()
+    for _ in range(len(moments) + 1):
+        parts = Tuning.load(tmp_path / "parts")
+        try:
+            tune(parts, tmp_path / "recipe", config, quiet)
+        except KeyboardInterrupt:
+            continue
+    tables = [write_outcome(each, config, {}, space)[1].read_bytes() for each in (whole, parts)]
+    assert tables[0] == tables[1]
+    assert len(tables[0].splitlines()) == 23
+
+
+def test_the_winning_recipe_is_a_recipe_and_gives_reasons(config, space, tmp_path, recipe, pretend):
+    tuning = planned(config, tmp_path / "tuning", 42)
+    tune(tuning, recipe, config, quiet)
+    found = {effect.question: effect for effect in effects(tuning, space)}
+    assert found["width"].matters
+    assert found["width"].chosen == "256"
+    assert not found["smoothing"].matters
+    path, table, picture = write_outcome(tuning, config, read_recipe(recipe), space)
+    won = Config.from_toml(path)
+    assert (won.model.d_model, won.train.optimizer, won.train.updates) == (256, "muon", 90)
+    assert won.data.train == config.data.train
+    assert won.train.schedule == "cosine"
+    text = path.read_text()
+    assert "# width: 128: " in text
+    assert "within chance" in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert table.read_text().splitlines()[1].split("\t")[0] == str(tuning.best())
+
+
+def test_minutes_decide_how_many_trials_there_are(config, tmp_path):
+    few, many = (plan_tuning(config, tmp_path, minutes, 0, 1000) for minutes in (30, 60))
+    assert [each.minutes for each in few.rounds] == pytest.approx([5 / 9 + 0.35, 5 / 3 + 0.35, 5])
+    assert 8 < len(few.trials) < len(many.trials)
+    longer = plan_tuning(change(config, "--train.minutes", "5"), tmp_path, 60, 0, 1000)
+    assert len(longer.trials) > len(many.trials)
+    with pytest.raises(InputError, match="too few for trials"):
+        plan_tuning(change(config, "--train.minutes", "30"), tmp_path, 10, 0, 1000)
+    with pytest.raises(InputError, match="at least 4 trials"):
+        plan_tuning(config, tmp_path, 0, 3, 1000)
+
+
+def test_arguments_that_contradict_each_other_are_refused(cli, recipe, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("mine")
+    for arguments, message in (
+        ([recipe], "--minutes, or --trials"), ([recipe, "--minutes", 5, "--trials", 5], "--minutes, or --trials"),
+        ([], "Name a recipe"), (["--resume", tmp_path], "holds no tuning"), (["quickstart", "--trials", 5], "built in"),
+        ([recipe, "--trials", 5, "--run", tmp_path / "full"], "not empty"),
+        (["--resume", tmp_path, "--minutes", 5], "leave out the other arguments"),
+    ):  # fmt: skip
+        done = cli("tune", *arguments)
+        assert done.returncode == 2
+        assert message in done.stderr.decode()
+    assert command.TAKES_SETTINGS
+
+
+@pytest.mark.slow
+def test_real_trials_are_killed_and_go_on_to_the_same_table(recipe, tmp_path):
+    """Trials with dropout, averages, Muon and two passes, paused twice each and killed five times in all."""
+    arguments = ["--trials", "5", "--train.updates", "18", "--data.batch_tokens", "64"]
+
+    def start(*given):
+        return subprocess.Popen(
+            [sys.executable, "-m", "heedful", "tune", *map(str, given)], env=os.environ | {"KERAS_BACKEND": "jax"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    whole = start(recipe, *arguments, "--run", tmp_path / "whole")
+    output, _ = whole.communicate()
+    assert whole.returncode == 0, output
+    process = start(recipe, *arguments, "--run", tmp_path / "parts")
+    for seconds in (9, 21, 14, 17, 25):
+        time.sleep(seconds)
+        process.terminate()
+        process.communicate()
+        process = start("--resume", tmp_path / "parts")
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    for name in ("trials.tsv", "best.toml"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

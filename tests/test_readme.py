@@ -13,7 +13,7 @@ import pytest
 
 import heedful
 from heedful.cli import command_parser
-from heedful.commands import HELP
+from heedful.commands import HELP, module_of
 from heedful.config import Config, settings
 from heedful.config.recipes import find_recipe, recipe_names
 from tests.conftest import PAIRS
@@ -33,13 +33,14 @@ def check_command(command):
     words = shlex.split(re.split(r" [<>|] ", command)[0], comments=True)
     name = next(name for name in (" ".join(words[:2]), words[0]) if name in HELP)
     words = words[len(name.split()) :]
-    own, overrides = settings.split_arguments(words) if name == "train" else (words, [])
+    takes_settings = getattr(module_of(name), "TAKES_SETTINGS", False)
+    own, overrides = settings.split_arguments(words) if takes_settings else (words, [])
     if "--help" in own:
         with pytest.raises(SystemExit):
             command_parser(name).parse_args(own)
         return
     options = command_parser(name).parse_args(own)
-    if name == "train" and options.recipe and not options.recipe.endswith(".toml"):
+    if takes_settings and options.recipe and not options.recipe.endswith(".toml"):
         settings.of_recipe(find_recipe(options.recipe), overrides)
     elif overrides:
         settings.override(Config(), overrides)

@@ -37,7 +37,7 @@ def pretend(monkeypatch):
     """Replace the training of a trial by the function above; trials that begin are listed, and may be interrupted."""
     begun, interrupted = [], set()
 
-    def train(trial, folder, recipe, warmup, until, text, metric):
+    def train(trial, folder, recipe, warmup, until, metric):
         begun.append((int(folder.name), until.updates))
         if len(begun) in interrupted:
             raise KeyboardInterrupt

@@ -11,7 +11,10 @@ from heedful.core.plugins import metric_names
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
-    parser.add_argument("--metric", help=f"{', '.join(metric_names())} (default: that of the task)")
+    parser.add_argument(
+        "--metric",
+        help=f"{', '.join(metric_names())}, or external.NAME of `evaluate` (default: that of the task)",
+    )
     add_json(parser)
     parser.epilog = (
         "Runs that differ only in the seed share a row. Runs that were scored differently are refused: on\n"

@@ -134,6 +134,8 @@ class TrainConfig:
     """Whether the log is written for TensorBoard too, where its package is installed (`heedful[tensorboard]`)."""
     examine: bool = True
     """Whether to examine the training text first, up to 200,000 rows, as `heedful doctor` does. It is not changed."""
+    score: bool = True
+    """Whether to score the test text after the training, or the validation text where there is none."""
     check: bool = True
     """Whether to check model, text and training before the first update; a failed check stops the training."""
 

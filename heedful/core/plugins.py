@@ -7,6 +7,7 @@ from typing import Any
 from heedful.core.errors import InputError
 
 TASKS, METRICS = "heedful.tasks", "heedful.metrics"  # groups of entry points
+EXTERNAL = "external."  # prefix of metrics that a program computes: the mean of its numbers
 BUILT_IN = {
     TASKS: {
         "translate": "heedful.tasks.translate:Translate",
@@ -17,6 +18,8 @@ BUILT_IN = {
     METRICS: {
         "bleu": "heedful.runs.scores.metrics:BLEU",
         "chrf": "heedful.runs.scores.metrics:CHRF",
+        "chrf++": "heedful.runs.scores.metrics:CHRF_WITH_WORDS",
+        "ter": "heedful.runs.scores.metrics:TER",
         "accuracy": "heedful.runs.scores.metrics:ACCURACY",
         "loss": "heedful.runs.scores.metrics:LOSS",
         "bits_per_byte": "heedful.runs.scores.metrics:BITS_PER_BYTE",
@@ -65,4 +68,6 @@ def metric_names() -> tuple[str, ...]:
 @functools.cache
 def find_metric(name: str) -> Any:
     """Return the `Metric` with a name; errors as in `find_task`."""
+    if name.startswith(EXTERNAL):
+        return _find(METRICS, "metric", "accuracy")  # a mean too
     return _find(METRICS, "metric", name)

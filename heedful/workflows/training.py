@@ -265,7 +265,8 @@ class Training:
         if trainer.progress.get("start"):
             change = trainer.selection.describe_change(validator(), trainer.progress)
             self.report(f"change by this training: {change}")
-        self._score(validator.predictor)
+        if self.config.train.score:
+            self._score(validator.predictor)
         require_success(self.run, self.examples, self.scored.get("valid"), self.report)
         return self.run
 

@@ -3,6 +3,7 @@
 Axes: N units (sentences, texts, batches of a language model), C counts of each.
 """
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import sacrebleu
-from sacrebleu.metrics.helpers import extract_all_char_ngrams
+from sacrebleu.metrics.helpers import extract_all_char_ngrams, extract_word_ngrams
 
 from heedful.core.plugins import find_metric, metric_names
 
 DRAWS, SEED = 1000, 12345  # as in sacrebleu
-CHRF_ORDER = 6  # longest n-gram in characters, as in sacrebleu
+CHRF_ORDER, WORD_ORDER = 6, 2  # longest n-gram in characters, as in sacrebleu, and in words in chrF++
 MIN_UNITS = 30  # fewest units for which bootstrap samples are meaningful
 
 
@@ -37,6 +38,8 @@ class Metric:
         options: keyword arguments that `count_texts` and `signature` take too: `tokenize`, the name of a tokenizer of
             sacrebleu, and `more_references`, further references of each sentence.
         keep_empty: whether units whose second count is 0 count; otherwise they have nothing to score.
+        on_request: whether `heedful evaluate` reports it only where it is asked for (`--metric`).
+        score_unit: as `score`, for the counts of one unit; None: `score`.
     """
 
     score: Callable[[np.ndarray], float]
@@ -46,12 +49,14 @@ class Metric:
     signature: Callable[..., str] | None = None
     options: tuple[str, ...] = ()
     keep_empty: bool = False
+    on_request: bool = False
+    score_unit: Callable[[np.ndarray], float] | None = None
 
 
 def text_metrics() -> dict[str, Metric]:
-    """Return the metrics of translations by name."""
+    """Return the metrics of translations that are always reported, by name."""
     metrics = {name: find_metric(name) for name in metric_names()}
-    return {name: metric for name, metric in metrics.items() if metric.count_texts}
+    return {name: metric for name, metric in metrics.items() if metric.count_texts and not metric.on_request}
 
 
 def text_counts(
@@ -100,18 +105,28 @@ def _bleu(sums):
     return sacrebleu.BLEU.compute_bleu(correct, total, int(sums[8]), int(sums[9]), smooth_method="exp").score
 
 
+def _sentence_bleu(counts):
+    """Return the BLEU of one sentence, over the orders of n-grams that it has, as in sacrebleu."""
+    correct, total = counts[:4].astype(int).tolist(), counts[4:8].astype(int).tolist()
+    lengths = int(counts[8]), int(counts[9])
+    return sacrebleu.BLEU.compute_bleu(correct, total, *lengths, smooth_method="exp", effective_order=True).score
+
+
 def chrf_counts(
     hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False,
-    *, more_references: Sequence[Sequence[str]] = (),
+    *, more_references: Sequence[Sequence[str]] = (), words: int = 0,
 ) -> np.ndarray:  # fmt: skip
     """Return the counts of each sentence for chrF (N, 18), see `ngram_counts`, for n-grams of 1 to 6 characters.
 
     White space is left out (Popovic 2015). Of several references, the one with the highest chrF counts, as in
-    sacrebleu.
+    sacrebleu. With `words`, n-grams of up to so many words follow (chrF++, Popovic 2017).
     """
+    split = sacrebleu.CHRF()._remove_punctuation
 
     def ngrams(text):
-        return extract_all_char_ngrams(text.lower() if lowercase else text, CHRF_ORDER)
+        text = text.lower() if lowercase else text
+        of_words = [extract_word_ngrams(split(text), order + 1) for order in range(words)]
+        return extract_all_char_ngrams(text, CHRF_ORDER) + of_words
 
     rows = []
     for text, group in zip(hypotheses, _references(references, more_references), strict=True):
@@ -152,6 +167,25 @@ def _chrf_signature(lowercase, more_references=()):
     return _signature(sacrebleu.CHRF(lowercase=lowercase), more_references)
 
 
+def ter_counts(
+    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False,
+    *, more_references: Sequence[Sequence[str]] = (),
+) -> np.ndarray:  # fmt: skip
+    """Return the counts of each sentence for TER (N, 2): edits, and words of the reference (Snover et al. 2006)."""
+    metric = sacrebleu.TER(case_sensitive=not lowercase)
+    groups = _references(references, more_references)
+    scores = (metric.sentence_score(text, group) for text, group in zip(hypotheses, groups, strict=True))
+    return np.array([[score.num_edits, score.ref_length] for score in scores], float)
+
+
+def _ter_signature(lowercase, more_references=()):
+    return _signature(sacrebleu.TER(case_sensitive=not lowercase), more_references)
+
+
+def _chrf_with_words_signature(lowercase, more_references=()):
+    return _signature(sacrebleu.CHRF(lowercase=lowercase, word_order=WORD_ORDER), more_references)
+
+
 def _signature(metric, more_references):
     numbers = sorted({1 + len(others) for others in more_references}) or [1]
     metric.corpus_score([""], [[""]] * numbers[0])  # which completes the signature
@@ -159,8 +193,19 @@ def _signature(metric, more_references):
 
 
 # Counts of BLEU: matching n-grams and all n-grams of 1 to 4 tokens, length, length of the reference.
-BLEU = Metric(_bleu, 10, 2, bleu_counts, _bleu_signature, ("tokenize", "more_references"), keep_empty=True)
+BLEU = Metric(
+    _bleu, 10, 2, bleu_counts, _bleu_signature, ("tokenize", "more_references"), keep_empty=True,
+    score_unit=_sentence_bleu,
+)  # fmt: skip
 CHRF = Metric(mean_f_score, 3 * CHRF_ORDER, 2, chrf_counts, _chrf_signature, ("more_references",), keep_empty=True)
+CHRF_WITH_WORDS = Metric(
+    mean_f_score, 3 * (CHRF_ORDER + WORD_ORDER), 2, functools.partial(chrf_counts, words=WORD_ORDER),
+    _chrf_with_words_signature, ("more_references",), keep_empty=True, on_request=True,
+)  # fmt: skip
+TER = Metric(
+    lambda sums: 100 * sums[0] / sums[1] if sums[1] else 100.0 * (sums[0] > 0), 2, 2, ter_counts, _ter_signature,
+    ("more_references",), keep_empty=True, on_request=True,
+)  # fmt: skip
 ACCURACY = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # correct, total
 LOSS = Metric(lambda sums: sums[0] / sums[1], 2, 4)  # nats, tokens
 BITS_PER_BYTE = Metric(lambda sums: sums[0] / math.log(2) / sums[1], 2, 4)  # nats, bytes
@@ -176,6 +221,12 @@ def draws(count: int, number: int = DRAWS, seed: int = SEED) -> Iterator[np.ndar
 def sample_scores(metric: str, units: np.ndarray) -> np.ndarray:
     """Return the score of each bootstrap sample (number,); equal numbers of units have equal samples."""
     return np.array([find_metric(metric).score(times @ units) for times in draws(len(units))])
+
+
+def unit_scores(metric: str, units: np.ndarray) -> np.ndarray:
+    """Return the score of each unit (N,) from counts (N, C)."""
+    of_metric = find_metric(metric)
+    return np.array([(of_metric.score_unit or of_metric.score)(counts) for counts in units])
 
 
 def interval(metric: str, units: np.ndarray) -> tuple[float, float] | None:

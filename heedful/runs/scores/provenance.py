@@ -16,7 +16,7 @@ from heedful import __version__, backend
 from heedful.config import DecodeConfig
 from heedful.config.named_texts import licence_of
 from heedful.core.errors import InputError
-from heedful.core.plugins import find_metric, metric_names
+from heedful.core.plugins import EXTERNAL, find_metric, metric_names
 from heedful.core.storage import (
     locked,
     plain_file,
@@ -153,7 +153,11 @@ def counts_of(run: Run, scores: Mapping[str, Any]) -> dict[str, np.ndarray]:
     arrays, metadata = read_checked(path)
     if metadata.get("data_fingerprint") != scores["data_fingerprint"]:
         raise InputError(f"{path} does not belong to the scores that name it: evaluate {run.path} again.")
-    return {name: np.asarray(counts) for name, counts in arrays.items() if name in metric_names()}
+    return {
+        name: np.asarray(counts)
+        for name, counts in arrays.items()
+        if name in metric_names() or name.startswith(EXTERNAL)
+    }
 
 
 def _command():

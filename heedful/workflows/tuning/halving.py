@@ -25,17 +25,6 @@ FEWEST = 4  # trials
 COUNTED_LINES = 200_000  # lines of the training text that are counted at most
 
 
-def validation_text(config: Config) -> str:
-    """Return the name of the text by which trials are compared.
-
-    Raises:
-        InputError: it is generated, with test text that a training scores too.
-    """
-    if config.data.corpus in BUILT_IN:
-        raise InputError(f"The text {config.data.corpus!r} is built in: tuning is for text of your own (data.train).")
-    return find_task(config.task).find_corpora(config)["valid"].name
-
-
 def lines_of(config: Config) -> int:
     """Return the number of lines of a config's training text, up to `COUNTED_LINES`."""
     corpus = find_task(config.task).find_corpora(config)["train"]
@@ -54,9 +43,10 @@ def plan_tuning(config: Config, folder: Path, minutes: float, count: int, lines:
         seed: of the draws.
 
     Raises:
-        InputError: the minutes are too few.
+        InputError: the minutes are too few, or the text is generated.
     """
-    validation_text(config)
+    if config.data.corpus in BUILT_IN:
+        raise InputError(f"The text {config.data.corpus!r} is built in: tuning is for text of your own (data.train).")
     if minutes:
         last = config.train.minutes or minutes / SHARE
         rounds = [Round(minutes=min(last, last / KEPT**number + COMPILING)) for number in reversed(range(ROUNDS))]
@@ -72,7 +62,7 @@ def plan_tuning(config: Config, folder: Path, minutes: float, count: int, lines:
         raise InputError(f"Tuning compares at least {FEWEST} trials.")
     own = [Trial({}), Trial({"train.seed": config.train.seed + 1})]
     drawn = [Trial(each) for each in draw_trials(search_space(config, lines), count - len(own), seed)]
-    return Tuning(folder, metric_of(find_task(config.task)), rounds, [*own, *drawn], minutes)
+    return Tuning(folder, metric_of(config), rounds, [*own, *drawn], minutes)
 
 
 def _trials_within(minutes, rounds, overhead=OVERHEAD):
@@ -106,7 +96,6 @@ def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], A
         config: of the recipe.
         report: called with each line for the user.
     """
-    text = validation_text(config)
     with locked(tuning.folder):
         for number, each in enumerate(tuning.rounds):
             entering = tuning.entering(number)
@@ -119,7 +108,7 @@ def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], A
                     continue
                 began = time.monotonic()
                 folder = tuning.folder / TRIALS / f"{index:02d}"
-                train_trial(trial, folder, recipe, config.train.warmup_updates, each, text, tuning.metric)
+                train_trial(trial, folder, recipe, config.train.warmup_updates, each, tuning.metric)
                 tuning.save()
                 if tuning.minutes and index == number == 0:
                     _plan_again(tuning, (time.monotonic() - began) / 60 - each.minutes, report)

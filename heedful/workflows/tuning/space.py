@@ -6,6 +6,7 @@ from typing import Any
 
 from heedful.config import Config
 from heedful.config.train import HIGHEST_DEFAULT_RATE, RATE_TIMES_WIDTH
+from heedful.core.plugins import find_task
 
 Settings = dict[str, Any]  # values by the full names of settings
 Space = dict[str, list[Settings]]  # choices by question
@@ -21,7 +22,7 @@ def search_space(config: Config, lines: int) -> Space:
     They are those by which published recipes for small text differ. The vocabulary is a question only where scores do
     not depend on it (BLEU does not, a loss per token does), and depths per side where there are two sides.
     """
-    translates = config.task == "translate"
+    translates = find_task(config.task).translates
     space: Space = {
         "width": [
             {"model.d_model": width, "model.num_heads": heads, "model.d_ff": 4 * width}

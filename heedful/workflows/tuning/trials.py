@@ -4,6 +4,7 @@ A process that runs out of memory, or whose loss is no longer finite, ends its t
 """
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from heedful.config import Config
+from heedful.core.plugins import find_task
 from heedful.runs.run import CONFIG, Run
-from heedful.runs.scores.provenance import read
 
-LOWER_IS_BETTER = ("loss", "bits_per_byte")
+LOWER_IS_BETTER = ("loss",)
 OUTPUT = "output.txt"
 MANY = 1_000_000  # updates: the minutes end the training
 # A trial can go on from where it was paused only if its learning rate does not depend on its end. The average of the
@@ -23,7 +25,7 @@ MANY = 1_000_000  # updates: the minutes end the training
 ALWAYS: dict[str, Any] = {
     "train.schedule": "constant", "train.moving_average": 0.98, "train.average": 0, "train.patience": 0,
     "train.epochs": 0, "train.keep": 1, "train.check": False, "train.examine": False, "train.tensorboard": False,
-    "train.snapshots": False, "train.select_by": "loss", "train.validate_sentences": 0, "data.test": [],
+    "train.snapshots": False, "train.select_by": "loss", "train.validate_sentences": 300, "train.score": False,
 }  # fmt: skip
 WARMUP = 200  # updates at most
 
@@ -65,7 +67,7 @@ class Round:
         return {"train.minutes": self.minutes, "train.updates": self.updates or MANY}
 
 
-def train_trial(trial: Trial, folder: Path, recipe: Path, warmup: int, until: Round, text: str, metric: str) -> None:
+def train_trial(trial: Trial, folder: Path, recipe: Path, warmup: int, until: Round, metric: str) -> None:
     """Train a trial, from the start or from where it was paused, until the end of a round; add its result to it.
 
     Args:
@@ -74,8 +76,7 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, warmup: int, until: Ro
         recipe: the recipe.
         warmup: updates of the recipe's warm-up.
         until: the end of the round.
-        text: the name of the validation text.
-        metric: the score on it that counts.
+        metric: the score on the validation text that counts.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / CONFIG).is_file():
@@ -84,22 +85,16 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, warmup: int, until: Ro
         validate_every = until.updates or MANY
         settings = ALWAYS | {"train.warmup_updates": min(warmup, WARMUP), "train.validate_every": validate_every}
         given = [str(recipe), "--run", str(folder), *_arguments(settings | until.settings | trial.settings)]
-    before = len(_scores(folder, text))
     with (folder / OUTPUT).open("a", encoding="utf-8") as output:
         code = _run([sys.executable, "-m", "heedful", "train", *given], output)
-    scores = _scores(folder, text)
-    if len(scores) == before or metric not in scores[-1]:
+    log = Run.open(folder).log.read()[-1:] if (folder / CONFIG).is_file() else []
+    reached = log[0]["update"] if log else 0
+    if not log or reached in trial.updates or not math.isfinite(log[0].get(f"valid_{metric}", math.nan)):
         lines = (folder / OUTPUT).read_text(encoding="utf-8").strip().splitlines()
         trial.failure = lines[-1] if lines else f"exit code {code}"
         return
-    trial.scores.append(float(scores[-1][metric]))
-    trial.updates.append(int(Run.open(folder).log.read()[-1]["update"]))
-
-
-def _scores(folder, text):
-    """Return the scores of a trial's run on a text so far."""
-    scores = read(Run.open(folder)) if (folder / CONFIG).is_file() else []
-    return [each for each in scores if each.get("data") == text]
+    trial.scores.append(float(log[0][f"valid_{metric}"]))
+    trial.updates.append(reached)
 
 
 def _run(command, output):
@@ -119,6 +114,7 @@ def _arguments(settings: Mapping[str, Any]) -> Iterator[str]:
         yield json.dumps(value) if isinstance(value, (bool, list)) else str(value)
 
 
-def metric_of(task: Any) -> str:
-    """Return the score by which trials of a task are compared: chrF for translations, since BLEU is near 0 at first."""
-    return "chrf" if task.translates else task.compared_by[0]
+def metric_of(config: Config) -> str:
+    """Return the score by which trials are compared: chrF for translations, since BLEU is near 0 at first."""
+    task = find_task(config.task)
+    return "chrf" if task.translates else task.default_selection(config) or "loss"

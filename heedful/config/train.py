@@ -132,6 +132,8 @@ class TrainConfig:
     show how the model learned."""
     tensorboard: bool = True
     """Whether the log is written for TensorBoard too, where its package is installed (`heedful[tensorboard]`)."""
+    loggers: tuple[str, ...] = ()
+    """Programs that get the curves while the model trains: wandb, mlflow or trackio, or those of other packages."""
     examine: bool = True
     """Whether to examine the training text first, up to 200,000 rows, as `heedful doctor` does. It is not changed."""
     score: bool = True

@@ -1,4 +1,4 @@
-"""Tasks and metrics: those of heedful, and those that other packages add through entry points."""
+"""Tasks, metrics and loggers: those of heedful, and those that other packages add through entry points."""
 
 import functools
 import importlib.metadata
@@ -6,7 +6,7 @@ from typing import Any
 
 from heedful.core.errors import InputError
 
-TASKS, METRICS = "heedful.tasks", "heedful.metrics"  # groups of entry points
+TASKS, METRICS, LOGGERS = "heedful.tasks", "heedful.metrics", "heedful.loggers"  # groups of entry points
 EXTERNAL = "external."  # prefix of metrics that a program computes: the mean of its numbers
 BUILT_IN = {
     TASKS: {
@@ -23,6 +23,11 @@ BUILT_IN = {
         "accuracy": "heedful.runs.scores.metrics:ACCURACY",
         "loss": "heedful.runs.scores.metrics:LOSS",
         "bits_per_byte": "heedful.runs.scores.metrics:BITS_PER_BYTE",
+    },
+    LOGGERS: {
+        "wandb": "heedful.training.loggers.wandb:WandbLogger",
+        "mlflow": "heedful.training.loggers.mlflow:MlflowLogger",
+        "trackio": "heedful.training.loggers.trackio:TrackioLogger",
     },
 }
 
@@ -71,3 +76,16 @@ def find_metric(name: str) -> Any:
     if name.startswith(EXTERNAL):
         return _find(METRICS, "metric", "accuracy")  # a mean too
     return _find(METRICS, "metric", name)
+
+
+def find_logger(name: str) -> Any:
+    """Return the class of the `Logger` with a name; errors as in `find_task`, also if its library is missing."""
+    made = _find(LOGGERS, "logger", name)
+
+    def opened(*arguments: Any) -> Any:
+        try:
+            return made(*arguments)
+        except ImportError as error:
+            raise InputError(f"The logger {name!r} needs a package: {error}. pip install {name}") from error
+
+    return opened

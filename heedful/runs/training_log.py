@@ -4,7 +4,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,12 +36,16 @@ class TrainingLog:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.listeners: list[Callable[[dict[str, Any], str], Any]] = []
+        """Called with each entry and the name of its file, after it was appended."""
 
     def append(self, entry: dict[str, Any], name: str = LOG) -> None:
         """Append a line to one of `JSON_LOGS`, without non-finite numbers, which JSON cannot represent."""
         entry = {key: value for key, value in entry.items() if not isinstance(value, float) or math.isfinite(value)}
         with self._appending(name) as file:
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        for listener in self.listeners:
+            listener(entry, name)
 
     def append_samples(self, update: int, samples: Sequence[Sample]) -> None:
         """Append the samples of a validation to samples.txt and samples.jsonl."""

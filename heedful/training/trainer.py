@@ -11,11 +11,13 @@ import keras
 import numpy as np
 
 from heedful import backend
+from heedful.config import settings
 from heedful.core.errors import InputError
 from heedful.data.examples import Examples
 from heedful.runs.run import Run
 from heedful.runs.weights import weights_by_name
 from heedful.training.checkpoints import Checkpoints
+from heedful.training.loggers import Loggers
 from heedful.training.meter import Meter
 from heedful.training.monitor import Monitor
 from heedful.training.pace import Pace
@@ -189,9 +191,11 @@ class Trainer:
             InputError: the loss is no longer finite, or the state cannot be saved.
         """
         config, meter = self.config, Meter(self.model, self.examples, self.config)
+        loggers = Loggers(config.loggers, self.run.path, settings.flat(self.run.config), self.report)
         board = tensorboard_writer(self.run.path / "tensorboard") if config.tensorboard else None
         opened = contextlib.closing(board) if board else contextlib.nullcontext()
-        with Signals() as signals, meter.shown(self.update), opened:
+        with Signals() as signals, meter.shown(self.update), opened, contextlib.closing(loggers):
+            self.run.log.listeners = [loggers.record]
             started = self._started = time.monotonic() - self.progress["seconds"]
             deadline = started + config.minutes * 60 if config.minutes else math.inf
             log = ProgressLog(self.run.log, self.objective, self._learning_rate, started)

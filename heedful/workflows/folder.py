@@ -12,7 +12,7 @@ EXAMINATION = "examination.txt"
 RUN_FILES = (
     CONFIG, WEIGHTS, ADAPTER, ORIGINS, EXAMINATION, "tokenizer.json", "*.tokenizer.json", *JSON_LOGS, SAMPLES,
     "scores.json", "calibration.json", "alignment.json", "outputs/[0-9]*.safetensors", "outputs/[0-9]*.txt",
-    "snapshots/[0-9]*.safetensors", "curves.png", "state/*.safetensors", "state/*.damaged",
+    "loggers.json", "snapshots/[0-9]*.safetensors", "curves.png", "state/*.safetensors", "state/*.damaged",
     "tensorboard/events.*",
 )  # fmt: skip
 # Files of a run before its config, which is the last one to be written.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from heedful import backend
 from heedful.config import Config, settings
 from heedful.core.errors import InputError, counted
-from heedful.core.plugins import find_task
+from heedful.core.plugins import find_logger, find_task
 from heedful.core.storage import locked, name_in_model, read_checked, write_text
 from heedful.data.doctor.examination import examine
 from heedful.data.doctor.rows import Rows
@@ -54,6 +54,8 @@ class Training:
         self.origins: dict[str, str] = {}  # where settings came from, by their full names
         self.seconds_spent = 0.0  # of train.minutes, before the first update
         self.most_updates: int | None = None  # before they were planned
+        for name in self.config.train.loggers:
+            find_logger(name)  # an unknown one is refused before anything is written
         self.corpora = self.task.find_corpora(self.config)
         self.examples = weighted_examples(run, self.corpora, report)
         self.scored = {

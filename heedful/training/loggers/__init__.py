@@ -1,0 +1,110 @@
+"""Loggers: programs outside heedful that keep the curves of a training, such as Weights & Biases."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from heedful.core.plugins import find_logger
+from heedful.core.storage import write_text
+from heedful.core.validation import read_json
+from heedful.runs.training_log import LOG, PROGRESS, TrainingLog
+
+LOGGERS = "loggers.json"  # what each logger has got, in the run folder
+PREFIXES = {PROGRESS: "progress/", LOG: ""}
+PROJECT = "heedful"
+
+
+class Logger(Protocol):
+    """A logger; another package adds one with the entry point `heedful.loggers: NAME = "package.module:CLASS"`.
+
+    Args:
+        folder: the run folder.
+        settings: all settings of the run by their full names.
+        id: what the logger called this run before it was resumed; None: it is new.
+    """
+
+    id: str
+    """What the logger calls this run."""
+    loses_records: bool
+    """Whether records that were written may be lost if the training is killed. After that all are written again; those
+    that the logger has, it must ignore."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], id: str | None): ...
+
+    def write(self, update: int, scalars: Mapping[str, float]) -> None:
+        """Add values to the curves at an update; updates never decrease."""
+
+    def close(self) -> None:
+        """Send what is not sent yet; the run may be resumed later."""
+
+
+class Loggers:
+    """Passes the records of progress.jsonl and log.jsonl to loggers, as they are written.
+
+    A training that is resumed repeats the updates since its last state. Their records are left out, since the loggers
+    have them; so every curve continues without a gap and without a doubled update. A logger that is new to a run gets
+    what the training has recorded so far.
+
+    Args:
+        names: of the loggers.
+        folder: the run folder.
+        settings: all settings of the run by their full names.
+        report: called with a message when a logger fails; the training goes on without it.
+
+    Raises:
+        InputError: a logger is unknown, or its package is not installed.
+    """
+
+    def __init__(self, names: Sequence[str], folder: Path, settings: Mapping[str, Any], report: Callable[[str], Any]):
+        self.path, self.report = folder / LOGGERS, report
+        self.state: dict[str, Any] = read_json(self.path) if names and self.path.is_file() else {}
+        self.loggers: dict[str, Logger] = {}
+        for name in names:
+            known = self.state.setdefault(name, {"id": None, "closed": True, "updates": {}})
+            self.loggers[name] = logger = find_logger(name)(folder, settings, known["id"])
+            if logger.loses_records and not known["closed"]:
+                known["updates"] = {}
+            known |= {"id": logger.id, "closed": False}
+        if any(not self.state[name]["updates"] for name in self.loggers):
+            log = TrainingLog(folder)
+            entries = [(entry["update"], kind, entry) for kind in PREFIXES for entry in log.read(kind)]
+            for _, kind, entry in sorted(entries, key=lambda each: each[:2]):
+                self.record(entry, kind)
+        if self.loggers:
+            self._save()
+
+    def record(self, entry: Mapping[str, Any], kind: str) -> None:
+        """Pass on a record of the log `kind`, if it is one of numbers."""
+        if kind not in PREFIXES or not self.loggers:
+            return
+        update = entry["update"]
+        scalars = {
+            PREFIXES[kind] + name: float(value)
+            for name, value in entry.items()
+            if name != "update" and isinstance(value, (int, float)) and not isinstance(value, bool)
+        }
+        for name in list(self.loggers):
+            got = self.state[name]["updates"]
+            if update > got.get(kind, 0):
+                self._attempt(name, lambda logger: logger.write(update, scalars))
+                got[kind] = update
+        self._save()
+
+    def close(self) -> None:
+        """Close all loggers."""
+        for name in list(self.loggers):
+            self._attempt(name, lambda logger: logger.close())
+            self.state[name]["closed"] = True
+        if self.state:
+            self._save()
+
+    def _attempt(self, name, action):
+        try:
+            action(self.loggers[name])
+        except Exception as error:  # noqa: BLE001 - of another program, whose failure must not end a training
+            del self.loggers[name]
+            self.report(f"The logger {name} has failed, and the training goes on without it: {error}")
+
+    def _save(self):
+        write_text(self.path, json.dumps(self.state, indent=2) + "\n")

@@ -37,7 +37,7 @@ def pretend(monkeypatch):
     """Replace the training of a trial by the function above; trials that begin are listed, and may be interrupted."""
     begun, interrupted = [], set()
 
-    def train(trial, folder, recipe, warmup, until, metric):
+    def train(trial, folder, recipe, config, until, metric):
         begun.append((int(folder.name), until.updates))
         if len(begun) in interrupted:
             raise KeyboardInterrupt
@@ -123,7 +123,7 @@ def test_the_winning_recipe_is_a_recipe_and_gives_reasons(config, space, tmp_pat
 
 def test_minutes_decide_how_many_trials_there_are(config, tmp_path):
     few, many = (plan_tuning(config, tmp_path, minutes, 0, 1000) for minutes in (30, 60))
-    assert [each.minutes for each in few.rounds] == pytest.approx([5 / 9 + 0.35, 5 / 3 + 0.35, 5])
+    assert [each.minutes for each in few.rounds] == pytest.approx([5 / 9 + 0.7, 5 / 3 + 0.7, 5])
     assert 8 < len(few.trials) < len(many.trials)
     longer = plan_tuning(change(config, "--train.minutes", "5"), tmp_path, 60, 0, 1000)
     assert len(longer.trials) > len(many.trials)

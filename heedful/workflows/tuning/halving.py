@@ -19,7 +19,7 @@ from heedful.workflows.tuning.trials import Round, Trial, metric_of, train_trial
 TRIALS = "trials"  # folder
 ROUNDS = 3
 SHARE = 6  # of the minutes that a recipe without minutes gets for one training
-COMPILING = 0.35  # minutes that are added to the shorter rounds, or they would hardly train
+COMPILING = 0.7  # minutes that are added to the shorter rounds, or they would hardly train
 OVERHEAD = 0.6  # minutes for starting a trial and scoring it, until the first one has shown how long that takes
 FEWEST = 4  # trials
 COUNTED_LINES = 200_000  # lines of the training text that are counted at most
@@ -108,7 +108,7 @@ def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], A
                     continue
                 began = time.monotonic()
                 folder = tuning.folder / TRIALS / f"{index:02d}"
-                train_trial(trial, folder, recipe, config.train.warmup_updates, each, tuning.metric)
+                train_trial(trial, folder, recipe, config, each, tuning.metric)
                 tuning.save()
                 if tuning.minutes and index == number == 0:
                     _plan_again(tuning, (time.monotonic() - began) / 60 - each.minutes, report)

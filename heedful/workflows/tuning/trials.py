@@ -28,6 +28,7 @@ ALWAYS: dict[str, Any] = {
     "train.snapshots": False, "train.select_by": "loss", "train.validate_sentences": 300, "train.score": False,
 }  # fmt: skip
 WARMUP = 200  # updates at most
+SHAPES = 3  # of batches at most, each of which is compiled once; with packed rows, one
 
 
 @dataclass
@@ -67,14 +68,14 @@ class Round:
         return {"train.minutes": self.minutes, "train.updates": self.updates or MANY}
 
 
-def train_trial(trial: Trial, folder: Path, recipe: Path, warmup: int, until: Round, metric: str) -> None:
+def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until: Round, metric: str) -> None:
     """Train a trial, from the start or from where it was paused, until the end of a round; add its result to it.
 
     Args:
         trial: what was tried.
         folder: of its run.
         recipe: the recipe.
-        warmup: updates of the recipe's warm-up.
+        config: that of the recipe.
         until: the end of the round.
         metric: the score on the validation text that counts.
     """
@@ -83,7 +84,11 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, warmup: int, until: Ro
         given = ["--resume", str(folder), *_arguments(until.settings)]
     else:
         validate_every = until.updates or MANY
-        settings = ALWAYS | {"train.warmup_updates": min(warmup, WARMUP), "train.validate_every": validate_every}
+        settings = ALWAYS | {
+            "train.warmup_updates": min(config.train.warmup_updates, WARMUP),
+            "train.validate_every": validate_every,
+            "data.max_shapes": 1 if config.data.pack_tokens else min(config.data.max_shapes, SHAPES),
+        }
         given = [str(recipe), "--run", str(folder), *_arguments(settings | until.settings | trial.settings)]
     with (folder / OUTPUT).open("a", encoding="utf-8") as output:
         code = _run([sys.executable, "-m", "heedful", "train", *given], output)

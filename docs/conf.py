@@ -49,6 +49,7 @@ default_role = "code"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
+html_extra_path = ["llms.txt"]
 html_theme = "furo"
 html_title = "heedful"
 html_static_path = ["_static"]

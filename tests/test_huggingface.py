@@ -63,6 +63,7 @@ REWRITTEN = [
     ("translate", "MarianMTModel", MARIAN),
     ("translate", "PegasusForConditionalGeneration", MARIAN | {"norm_position": "pre", "num_kv_heads": 2}),
     ("translate", "MarianMTModel", MARIAN | {"bias": False, "output_bias": False, "embedding_scale": False}),
+    ("translate", "MarianMTModel", MARIAN | {"encoder_layers": 3, "decoder_layers": 1}),
     ("generate", "GPT2LMHeadModel", GPT2 | {"embedding_scale": True, "num_kv_heads": 3, "bias": False}),
     ("generate", "LlamaForCausalLM", LLAMA | {"embedding_scale": True}),
     ("fill", "BertForMaskedLM", BERT | {"embedding_scale": True, "num_kv_heads": 2}),

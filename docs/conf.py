@@ -49,13 +49,12 @@ default_role = "code"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-html_extra_path = ["llms.txt"]
 html_theme = "furo"
 html_title = "heedful"
 html_static_path = ["_static"]
 html_css_files = ["heedful.css"]
 html_math_renderer = "mathml"
-html_extra_path = ["_notebooks"]  # written by notebook_downloads
+html_extra_path = ["llms.txt", "_notebooks"]  # the second is written by notebook_downloads
 html_copy_source = False
 html_show_sphinx = False
 

@@ -55,6 +55,8 @@ class Config:
                 f"data.weights changes how often a class is read: give train.class_weights, not {BALANCED!r}."
             )
         self._refuse_pointless_passes()
+        if self.data.bpe_dropout and not self.train.init_from and self.tokenizer.kind != "bpe":
+            raise InputError(f"data.bpe_dropout needs tokenizer.kind = 'bpe', not {self.tokenizer.kind!r}.")
         if self.train.optimizer == "muon" and (self.train.rate_factors or self.train.lora_rank):
             raise InputError(
                 "train.optimizer = 'muon' has one learning rate for whole matrices: it cannot be used with "

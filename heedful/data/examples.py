@@ -11,7 +11,7 @@ import numpy as np
 from heedful.core.special_tokens import END_ID, START_ID
 from heedful.data.batches import BatchPlan, Shape
 from heedful.data.encoded import EncodedPairs
-from heedful.data.order import SCORING_MASKS, TRAINING_MASKS
+from heedful.data.order import SCORING_MASKS, SEGMENTATIONS, TRAINING_MASKS, random_numbers
 from heedful.data.ragged import Ragged
 
 
@@ -124,23 +124,35 @@ class PlannedExamples:
         return str(self.plan)
 
 
-class TranslationExamples(PlannedExamples):
-    """Pairs for teacher forcing, as `teacher_forcing_batch` returns them.
+class PairExamples(PlannedExamples):
+    """Examples from sentence pairs, which may have several segmentations: each batch draws one for each pair.
 
     Args:
         pairs: `EncodedPairs`.
-        plan: their `BatchPlan`.
+        plan: a `BatchPlan`.
+        seed: of the draws.
     """
 
-    def __init__(self, pairs: EncodedPairs, plan: BatchPlan):
+    def __init__(self, pairs: EncodedPairs, plan: BatchPlan, seed: int = 0):
         super().__init__(plan)
-        self.pairs = pairs
+        self.pairs, self.seed = pairs, seed
+
+    def drawn(self, pairs: np.ndarray, draw: tuple[int, ...]) -> np.ndarray:
+        """Return the indices of pairs, each in a version that is drawn; -1 stays."""
+        if self.pairs.versions == 1:
+            return pairs
+        versions = random_numbers(self.seed, SEGMENTATIONS, *draw).integers(self.pairs.versions, size=np.shape(pairs))
+        return np.where(np.asarray(pairs) < 0, pairs, pairs + versions * self.pairs.filtered.kept)
+
+
+class TranslationExamples(PairExamples):
+    """Pairs for teacher forcing, as `teacher_forcing_batch` returns them."""
 
     def read(self, rows: np.ndarray, shape: Shape, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
-        return teacher_forcing_batch(self.pairs, rows, shape.lengths)
+        return teacher_forcing_batch(self.pairs, self.drawn(rows, draw), shape.lengths)
 
 
-class PackedPairs(PlannedExamples):
+class PackedPairs(PairExamples):
     """Pairs for teacher forcing, packed into rows; segment numbers keep a row's pairs from attending to each other.
 
     The packing is fixed; the order of the rows changes with each pass.
@@ -149,17 +161,19 @@ class PackedPairs(PlannedExamples):
         pairs: `EncodedPairs`.
         rows: indices of the pairs in each row, as returned by `pack`.
         plan: a `BatchPlan` over the total length of each row on each side, end tokens included.
+        seed: of the draws of segmentations.
     """
 
-    def __init__(self, pairs: EncodedPairs, rows: Ragged, plan: BatchPlan):
-        super().__init__(plan)
-        self.pairs, self.rows = pairs, rows
+    def __init__(self, pairs: EncodedPairs, rows: Ragged, plan: BatchPlan, seed: int = 0):
+        super().__init__(pairs, plan, seed)
+        self.rows = rows
 
     def read(self, rows: np.ndarray, shape: Shape, draw: tuple[int, ...]) -> dict[str, np.ndarray]:
         """Return the arrays of `teacher_forcing_batch`, and segments and positions of each side: (B, S) or (B, T)."""
         counts = np.where(np.asarray(rows) < 0, 0, self.rows.lengths[rows])
         pairs = self.rows.padded(rows, counts.max())
         there = np.arange(pairs.shape[1]) < counts[:, None]
+        pairs = self.drawn(pairs, draw)
         batch = _laid_out("source", self.pairs.source, pairs, there, shape.source_length)
         batch |= _laid_out("target", self.pairs.target, pairs, there, shape.target_length)
         labels = batch["target"]
@@ -169,7 +183,7 @@ class PackedPairs(PlannedExamples):
         return batch | {"labels": labels, "weights": (labels != 0).astype(np.float32)}
 
     def __str__(self) -> str:
-        return f"{len(self.pairs.source):,} pairs in {len(self.rows):,} rows\n{self.plan}"
+        return f"{self.pairs.filtered.kept:,} pairs in {len(self.rows):,} rows\n{self.plan}"
 
 
 def _laid_out(side, texts, pairs, there, length):

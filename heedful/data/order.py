@@ -6,7 +6,7 @@ import numpy as np
 
 # Each use of random numbers has its own stream, so that no two draw the same numbers. Do not change the stream numbers:
 # the result of every training run would change.
-BATCHES, PAIRS, WINDOWS, PACKED_ROWS, TRAINING_MASKS, SCORING_MASKS = range(6)
+BATCHES, PAIRS, WINDOWS, PACKED_ROWS, TRAINING_MASKS, SCORING_MASKS, SEGMENTATIONS = range(7)
 
 
 def random_numbers(seed: int, stream: int, *which: int) -> np.random.Generator:

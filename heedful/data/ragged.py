@@ -90,5 +90,16 @@ class RaggedWriter:
         self._end += int(more.offsets[-1])
 
 
+def join(folder: Path, name: str, parts: Sequence[str]) -> None:
+    """Join what several `RaggedWriter`s have written in a folder, one after the other; delete the parts."""
+    with RaggedWriter(folder, name) as writer:
+        for part in parts:
+            ragged = Ragged.read(folder, part, mapped=False)
+            for start in range(0, len(ragged), PIECE):
+                writer.add(ragged[index] for index in range(start, min(start + PIECE, len(ragged))))
+            for path in _paths(folder, part):
+                path.unlink()
+
+
 def _paths(folder, name):
     return folder / f"{name}.bin", folder / f"{name}_offsets.bin"

@@ -220,6 +220,28 @@ class Tokenizer:
             return [[*self.prefix_ids, *encoding.ids] if encoding.ids else [] for encoding in encodings]
         return [encoding.ids for encoding in encodings]
 
+    def words_of_batch(self, texts: Iterable[str]) -> list[list[tuple[str, list[int]]]]:
+        """Return the words of each text as the vocabulary spells them, with their ids; an added token has none."""
+        texts = [text.strip(WHITE_SPACE) for text in texts] if self.normalization != "none" else list(texts)
+        added = self._inner.get_added_tokens_decoder().keys()
+        rows = []
+        for encoding in self._inner.encode_batch(texts, add_special_tokens=False):
+            words: list[tuple[str, list[int]]] = (
+                [("", list(self.prefix_ids))] if self.prefix_ids and encoding.ids else []
+            )
+            last = None
+            for token, number, word in zip(encoding.tokens, encoding.ids, encoding.word_ids, strict=True):
+                if number in added or word is None:
+                    words.append(("", [number]))
+                    last = None
+                elif word == last:
+                    words[-1] = (words[-1][0] + token, [*words[-1][1], number])
+                else:
+                    words.append((token, [number]))
+                    last = word
+            rows.append(words)
+        return rows
+
     def ids_and_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids of a text, and which characters of it, from start to end, each of them stands for."""
         removed = len(text) - len(text.lstrip(WHITE_SPACE)) if self.normalization != "none" else 0

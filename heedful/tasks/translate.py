@@ -136,7 +136,8 @@ class Translate(Task):
         if run.config.data.fresh:
             return fresh_puzzles(run.config, *tokenizers)
         corpus = protected(run.config, corpora["train"], training=True)
-        pairs = encode(corpus, *tokenizers, run.config.data.max_tokens, encoded_folder())
+        dropout = run.config.data.bpe_dropout, run.config.train.seed
+        pairs = encode(corpus, *tokenizers, run.config.data.max_tokens, encoded_folder(), dropout)
         report(f"training text: {pairs.filtered}")
         return examples_of(run.config, pairs)
 

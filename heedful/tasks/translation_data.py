@@ -104,12 +104,13 @@ def train_tokenizers(config: Config, corpus: Corpus, sides: Sequence[int] = (0, 
 
 def examples_of(config: Config, pairs: EncodedPairs) -> PlannedExamples:
     """Return encoded training pairs as examples in the form that a config sets."""
-    lengths = pairs.source.lengths + 1, pairs.target.lengths + 1  # one more for the end token
+    lengths = [side + 1 for side in pairs.lengths]  # one more for the end token
+    seed = config.train.seed
     if not config.data.pack_tokens:
-        return TranslationExamples(pairs, plan_batches(config, lengths))
+        return TranslationExamples(pairs, plan_batches(config, lengths), seed)
     rows = pack(lengths[0], config.data.pack_tokens, lengths[1])
     row_lengths = [np.add.reduceat(side[rows.flat], rows.offsets[:-1]) for side in lengths]
-    return PackedPairs(pairs, rows, plan_batches(config, row_lengths))
+    return PackedPairs(pairs, rows, plan_batches(config, row_lengths), seed)
 
 
 def fresh_puzzles(config: Config, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer) -> FreshPairs:

@@ -82,7 +82,7 @@ class RaggedWriter:
         self._flat.close()
         self._offsets.close()
 
-    def add(self, sequences: Iterable[Sequence[int]]) -> None:
+    def add(self, sequences: Iterable[Sequence[int] | np.ndarray]) -> None:
         """Append id sequences."""
         more = Ragged.of(sequences)
         self._flat.write(more.flat.tobytes())

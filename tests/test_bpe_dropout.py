@@ -10,7 +10,7 @@ from heedful.data.bpe_dropout import VERSIONS, MergeDropout
 from heedful.data.corpus import Corpus
 from heedful.data.encoded import encode
 from heedful.data.tokenizer import Tokenizer
-from tests.conftest import SLOW_ON_TENSORFLOW, change, quiet
+from tests.conftest import change, quiet
 
 TEXTS = ["o gato preto bebe leite", "a menina come dois bolos grandes ⟦1⟧ hoje", "Ágata não sabe, mas bebe ☕", "", "o"]
 
@@ -59,8 +59,8 @@ def test_encoded_pairs_have_all_versions(tokenizer, tmp_path, cached):
         np.testing.assert_array_equal(pairs.source[row], plain.source[row])
 
 
-@SLOW_ON_TENSORFLOW
-@pytest.mark.parametrize("packed", ["0", "30"])
+@pytest.mark.any_backend
+@pytest.mark.parametrize("packed", ["30", pytest.param("0", marks=pytest.mark.slow)])
 def test_batches_draw_segmentations_and_training_resumes_exactly(config, tmp_path, packed):
     config = change(
         config, "--data.bpe_dropout", "0.5", "--tokenizer.kind", "bpe", "--tokenizer.vocab_size", "300",

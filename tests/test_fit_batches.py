@@ -15,7 +15,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.layers import DecoderBlock, EncoderBlock, TokenEmbedding
 from heedful.tasks.translation_data import fresh_puzzles
 from heedful.training.fit_batches import FitBatches, pair_batches
-from tests.conftest import PAIRS, write_pairs
+from tests.conftest import PAIRS, SLOW_ON_TENSORFLOW, write_pairs
 
 TEXT = PAIRS[:10]
 
@@ -78,6 +78,7 @@ def test_files_and_rows_of_datasets_are_read_alike(tokenizer, tmp_path):
         pair_batches([tmp_path / "a.pt", tmp_path / "a.en"], tokenizer)
 
 
+@SLOW_ON_TENSORFLOW
 @pytest.mark.parametrize("kind", [pytest.param("finished", marks=pytest.mark.slow), "by hand"])
 def test_any_model_is_fitted_and_evaluated(kind, tokenizer, numpy):
     size = len(tokenizer)

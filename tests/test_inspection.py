@@ -78,7 +78,7 @@ def test_an_inspection_is_plain_data_and_right(whole):
     again = json.loads(json.dumps(found.as_dict()))
     assert again["source_tokens"][-1] == "[END]"
     np.testing.assert_allclose(again["attention"]["cross"], found.attention["cross"])
-    with pytest.raises(InputError, match="There is no layer 2: the model has layers 1 to 1"):
+    with pytest.raises(InputError, match="There is no layer 2: cross attention has layers 1 to 1"):
         found.heads("cross", 2)
 
 

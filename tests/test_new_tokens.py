@@ -104,7 +104,8 @@ def test_a_translator_learns_new_tokens(config, tmp_path, options):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("task", ["generate", pytest.param("classify", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["generate", "classify"])
 def test_other_tasks_learn_new_tokens(task, recipe_of, tmp_path):
     config = Config.from_toml(recipe_of(task))
     before = {"generate": "generate", "classify": "fill"}[task]  # the second starts from an encoder

@@ -8,7 +8,7 @@ from heedful.config import DecodeConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.slot_search import SlotSearch
-from tests.conftest import fast
+from tests.conftest import SLOW_ON_TENSORFLOW, fast
 
 V = 40
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 24, "max_length": 60}
@@ -46,6 +46,7 @@ SETTINGS = [
 ]  # fmt: skip
 
 
+@SLOW_ON_TENSORFLOW
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_results_are_those_of_a_batch(model, vocabulary, settings):
     decode = DecodeConfig(batch_size=4, **settings)

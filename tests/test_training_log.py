@@ -16,6 +16,7 @@ from heedful.runs.snapshots import Snapshots
 from heedful.runs.training_log import PROGRESS, SAMPLE_DATA, LogTail, TrainingLog
 from heedful.runs.weights import weights_by_name
 from heedful.training import progress_log
+from heedful.training.optimizer import Moment
 from heedful.training.progress_log import ProgressLog
 from tests.conftest import change, quiet
 
@@ -99,7 +100,7 @@ def test_waiting_for_updates_in_flight_does_not_thin_out_the_log(monkeypatch):
     monkeypatch.setattr(progress_log.backend, "to_numpy", lambda moment: (time.sleep(waits.pop(0)), moment)[1])
     monkeypatch.setattr(progress_log, "INTERVAL", 0.0)
     log = ProgressLog(Log(), Objective, lambda update: 0.5, 0.0)
-    log._moments = [np.zeros(3, np.float32)]
+    log._moments = [Moment(np.zeros(3, np.float32), 0.9, 0.1)]
     for update in (1, 2):
         log.count(1)
         log._interval = -1.0

@@ -18,11 +18,11 @@ BUILT_IN = {
     METRICS: {
         "bleu": "heedful.runs.scores.metrics:BLEU",
         "chrf": "heedful.runs.scores.metrics:CHRF",
-        "chrf++": "heedful.runs.scores.metrics:CHRF_WITH_WORDS",
-        "ter": "heedful.runs.scores.metrics:TER",
         "accuracy": "heedful.runs.scores.metrics:ACCURACY",
         "loss": "heedful.runs.scores.metrics:LOSS",
         "bits_per_byte": "heedful.runs.scores.metrics:BITS_PER_BYTE",
+        "ter": "heedful.runs.scores.metrics:TER",
+        "chrf++": "heedful.runs.scores.metrics:CHRF_WITH_WORDS",
     },
     LOGGERS: {
         "wandb": "heedful.training.loggers.wandb:WandbLogger",

@@ -51,7 +51,7 @@ class Base(SameShape, keras.Model):
     ):
         super().__init__(name=name, dtype=dtype, trainable=trainable)
         self.sizes, self.architecture = sizes, Architecture(**architecture)
-        self.d_model = self.architecture.d_model
+        self.d_model, self.num_layers = self.architecture.d_model, self.architecture.num_layers
         self.max_length = self.architecture.max_length
 
     @property

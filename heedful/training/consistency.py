@@ -82,9 +82,9 @@ class Consistency:
     def of_decisions(self, logits: Tensor) -> Tensor:
         """Return the addition to the loss of each text (B,), from the logits (2 B, C) of independent yes-no labels."""
         pairs = ops.reshape(logits, (-1, 2, logits.shape[-1]))
-        p = ops.sigmoid(pairs)
-        difference = ops.log_sigmoid(pairs) - ops.log_sigmoid(pairs)[:, ::-1]  # of yes: log p - log q, log q - log p
-        opposite = ops.log_sigmoid(-pairs) - ops.log_sigmoid(-pairs)[:, ::-1]
+        p, yes, no = ops.sigmoid(pairs), ops.log_sigmoid(pairs), ops.log_sigmoid(-pairs)
+        difference = yes - ops.flip(yes, axis=1)  # log p - log q, log q - log p
+        opposite = no - ops.flip(no, axis=1)
         divergences = ops.sum(p * difference + (1 - p) * opposite, axis=-1)  # (B, 2)
         return self.forward * divergences[:, 0] + self.backward * divergences[:, 1]
 

@@ -71,7 +71,11 @@ def test_a_logger_that_fails_is_reported_once_and_left_out(tmp_path, noted):
         loggers.record({"update": update, "loss": 1.5}, "log.jsonl")
     loggers.close()
     assert written(noted) == [(3, {"loss": 2.5})]
-    assert lines == ["The logger noting has failed, and the training goes on without it: no network"]
+    noted[0].fails = False
+    (tmp_path / "log.jsonl").write_text("".join(f'{{"update": {n}, "loss": 1.5}}\n' for n in (3, 6, 9)))
+    Loggers(["noting"], tmp_path, {"train.updates": 6}, lines.append)  # as on resuming: it gets what it lacks
+    assert written(noted)[1:] == [(6, {"loss": 1.5}), (9, {"loss": 1.5})]
+    assert lines == ["The logger noting has failed, and the training continues without it: no network"]
 
 
 def test_loggers_that_are_unknown_or_not_installed_are_refused(config, tmp_path, monkeypatch):

@@ -116,8 +116,9 @@ def training_optimizer(
     train: TrainConfig, schedule: "Schedule", rate_factors: Mapping[str, float] | None = None
 ) -> keras.optimizers.Optimizer:
     """Return the optimizer of a `TrainConfig`; `rate_factors` are factors of the learning rate by paths of weights."""
-    optimizer = muon if train.optimizer == "muon" else adam
-    return optimizer(
+    if train.optimizer == "muon":
+        return _muon(train, schedule)
+    return adam(
         schedule, train.clip_norm, train.accumulate_batches, train.weight_decay, train.beta_2,
         beta_1=train.beta_1, epsilon=train.epsilon, rate_factors=rate_factors, moving_average=train.moving_average,
     )  # fmt: skip
@@ -156,31 +157,15 @@ def adam(
     return _keeping_weights(MatrixDecayAdamW(schedule, weight_decay=weight_decay, **options))
 
 
-def muon(
-    schedule: Any,
-    clip_norm: float | None = None,
-    micro_batches: int = 1,
-    weight_decay: float = 0.0,
-    beta_2: float = 0.98,
-    *,
-    beta_1: float = 0.9,
-    epsilon: float = 1e-9,
-    rate_factors: Any = None,
-    moving_average: float = 0.0,
-) -> Any:
-    """Return Keras' Muon, with Adam for embeddings, the output projection, biases and norms; arguments as of `adam`.
+def _muon(train, schedule):
+    """Return Keras' Muon, with Adam for embeddings, the output projection, biases and norms.
 
     Its updates are scaled so that the learning rates of Adam fit (Liu et al. 2025, section 2.2).
-
-    Raises:
-        ValueError: there are `rate_factors`.
     """
-    if rate_factors:
-        raise ValueError("Muon has one learning rate for all weights.")
     optimizer = keras.optimizers.Muon(
-        schedule, adam_beta_1=beta_1, adam_beta_2=beta_2, epsilon=epsilon, weight_decay=weight_decay,
-        adam_weight_decay=weight_decay, exclude_layers=["output_projection"],
-        **_shared_options(clip_norm, micro_batches, moving_average),
+        schedule, adam_beta_1=train.beta_1, adam_beta_2=train.beta_2, epsilon=train.epsilon,
+        weight_decay=train.weight_decay, adam_weight_decay=train.weight_decay, exclude_layers=["output_projection"],
+        **_shared_options(train.clip_norm, train.accumulate_batches, train.moving_average),
     )  # fmt: skip
     optimizer.exclude_from_weight_decay(var_names=NOT_DECAYED)
     return _keeping_weights(optimizer)

@@ -43,14 +43,14 @@ class Loggers:
     """Passes the records of progress.jsonl and log.jsonl to loggers, as they are written.
 
     A training that is resumed repeats the updates since its last state. Their records are left out, since the loggers
-    have them; so every curve continues without a gap and without a doubled update. A logger that is new to a run gets
-    what the training has recorded so far.
+    have them; so every curve continues without a gap and without a doubled update. A logger that is new to a run, or
+    that failed before, gets what it lacks.
 
     Args:
         names: of the loggers.
         folder: the run folder.
         settings: all settings of the run by their full names.
-        report: called with a message when a logger fails; the training goes on without it.
+        report: called with a message when a logger fails; the training continues without it.
 
     Raises:
         InputError: a logger is unknown, or its package is not installed.
@@ -66,18 +66,21 @@ class Loggers:
             if logger.loses_records and not known["closed"]:
                 known["updates"] = {}
             known |= {"id": logger.id, "closed": False}
-        if any(not self.state[name]["updates"] for name in self.loggers):
+        if self.loggers:  # what they lack so far
             log = TrainingLog(folder)
             entries = [(entry["update"], kind, entry) for kind in PREFIXES for entry in log.read(kind)]
             for _, kind, entry in sorted(entries, key=lambda each: each[:2]):
-                self.record(entry, kind)
-        if self.loggers:
+                self._pass_on(entry, kind)
             self._save()
 
     def record(self, entry: Mapping[str, Any], kind: str) -> None:
         """Pass on a record of the log `kind`, if it is one of numbers."""
-        if kind not in PREFIXES or not self.loggers:
-            return
+        if kind in PREFIXES and self.loggers:
+            self._pass_on(entry, kind)
+            self._save()
+
+    def _pass_on(self, entry, kind):
+        """Pass a record on to the loggers that lack it."""
         update = entry["update"]
         scalars = {
             PREFIXES[kind] + name: float(value)
@@ -86,25 +89,25 @@ class Loggers:
         }
         for name in list(self.loggers):
             got = self.state[name]["updates"]
-            if update > got.get(kind, 0):
-                self._attempt(name, lambda logger: logger.write(update, scalars))
+            if update > got.get(kind, 0) and self._attempt(name, lambda logger: logger.write(update, scalars)):
                 got[kind] = update
-        self._save()
 
     def close(self) -> None:
         """Close all loggers."""
         for name in list(self.loggers):
-            self._attempt(name, lambda logger: logger.close())
-            self.state[name]["closed"] = True
+            self.state[name]["closed"] = self._attempt(name, lambda logger: logger.close())
         if self.state:
             self._save()
 
     def _attempt(self, name, action):
+        """Return whether an action of a logger succeeds; a logger that fails is left out from then on."""
         try:
             action(self.loggers[name])
+            return True
         except Exception as error:  # noqa: BLE001 - of another program, whose failure must not end a training
             del self.loggers[name]
-            self.report(f"The logger {name} has failed, and the training goes on without it: {error}")
+            self.report(f"The logger {name} has failed, and the training continues without it: {error}")
+            return False
 
     def _save(self):
         write_text(self.path, json.dumps(self.state, indent=2) + "\n")

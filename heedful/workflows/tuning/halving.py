@@ -1,4 +1,4 @@
-"""Successive halving: all trials train a little, and the better third of them goes on (Jamieson and Talwalkar 2016)."""
+"""Successive halving: all trials train a little, and the best third of them continues (Jamieson and Talwalkar 2016)."""
 
 import itertools
 import math
@@ -88,7 +88,7 @@ def _plan_again(tuning, overhead, report):
 
 
 def tune(tuning: Tuning, recipe: Path, config: Config, report: Callable[[str], Any]) -> None:
-    """Train all trials that are not trained yet; the state is saved after each, so that a killed tuning goes on.
+    """Train all trials that are not trained yet; the state is saved after each, so that a killed tuning can continue.
 
     Args:
         tuning: what is planned and done.

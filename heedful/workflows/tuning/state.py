@@ -14,7 +14,7 @@ from heedful.core.validation import read_json
 from heedful.workflows.tuning.trials import LOWER_IS_BETTER, Round, Trial
 
 STATE, RECIPE = "tuning.json", "recipe.toml"
-KEPT = 3  # one of so many trials goes on
+KEPT = 3  # one of so many trials continues
 
 
 @dataclasses.dataclass
@@ -47,7 +47,7 @@ class Tuning:
         return sorted(done, key=lambda index: (sign * self.trials[index].scores[number], index))
 
     def entering(self, number: int) -> list[int]:
-        """Return the trials of a round: all, or the better third of the round before, two at least."""
+        """Return the trials of a round: all, or the best third of the round before, two at least."""
         if number == 0:
             return list(range(len(self.trials)))
         before = self.ranked(number - 1)

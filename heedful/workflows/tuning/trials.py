@@ -1,4 +1,4 @@
-"""One trial: a training with some settings that is paused and goes on, each time in a process of its own.
+"""One trial: a training with some settings that is paused and continued, each time in a process of its own.
 
 A process that runs out of memory, or whose loss is no longer finite, ends its trial and not the tuning.
 """

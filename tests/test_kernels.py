@@ -1,7 +1,5 @@
 """Attention, layer norm and relu of every backend equal the usual formulas, and so do their gradients."""
 
-import re
-
 import numpy as np
 import pytest
 from keras import ops
@@ -158,39 +156,3 @@ def test_attention_of_an_accelerator_equals_that_of_a_cpu(shape, heads, rng, mon
     monkeypatch.setattr(kernels, "jax_on_cpu", lambda: False)
     found = backend.attend(*map(ops.convert_to_tensor, (query, keys, values)), visible)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-
-def programs_for_cuda(monkeypatch, query, keys, visible):
-    """Return the kernels of cuDNN in the gradient of attention, lowered for a GPU that need not be there."""
-    import jax
-    from jax._src.cudnn import fused_attention_stablehlo as cudnn
-
-    monkeypatch.setattr(kernels, "jax_on_cpu", lambda: False)
-    monkeypatch.setattr(kernels, "has_fused_attention", lambda: True)
-    monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91000)
-    monkeypatch.setattr(cudnn, "check_compute_capability", lambda capability: True)
-    monkeypatch.setattr(cudnn, "is_cuda_compute_capability_equal", lambda capability: False)
-
-    def loss(query, keys, values):
-        return ops.sum(ops.cast(backend.attend(query, keys, values, visible), "float32"))
-
-    gradient = jax.jit(jax.grad(loss, (0, 1, 2)))
-    lowered = gradient.trace(query, keys, keys).lower(lowering_platforms=("cuda",)).as_text()
-    return sorted(set(re.findall(r"__cudnn\$\w+", lowered)))
-
-
-@pytest.mark.skipif(backend.NAME != "jax", reason="a kernel of JAX")
-@pytest.mark.parametrize("shape", [(3, 1, 1, 8), (1, 1, 6, 8), (3, 1, 6, 8)])
-@pytest.mark.parametrize("heads", [4, 2])
-def test_sixteen_bit_attention_is_one_kernel_of_cudnn_on_nvidia(shape, heads, monkeypatch):
-    query, keys = (ops.ones((3, length, count, 16), "bfloat16") for length, count in ((6, 4), (8, heads)))
-    fused = programs_for_cuda(monkeypatch, query, keys, ops.ones(shape, "bool"))
-    assert fused == ["__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"]
-    assert programs_for_cuda(monkeypatch, query, keys, None) == ["__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"]
-
-
-@pytest.mark.skipif(backend.NAME != "jax", reason="a kernel of JAX")
-@pytest.mark.parametrize(("dtype", "length", "size"), [("float32", 6, 16), ("bfloat16", 5, 16), ("bfloat16", 6, 12)])
-def test_attention_that_cudnn_refuses_is_left_to_xla(dtype, length, size, monkeypatch):
-    query, keys = (ops.ones((3, count, 4, size), dtype) for count in (length, 8))
-    assert not programs_for_cuda(monkeypatch, query, keys, ops.ones((3, 1, 1, 8), "bool"))

@@ -27,6 +27,15 @@ def jax_on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
+def on_gpu() -> bool:
+    """Return whether the backend is JAX on a GPU, of any vendor."""
+    if NAME != "jax":
+        return False
+    import jax
+
+    return jax.local_devices()[0].platform == "gpu"
+
+
 def has_fused_attention() -> bool:
     """Return whether JAX has cuDNN's fused attention here: NVIDIA GPUs since Ampere."""
     if NAME != "jax":
@@ -34,7 +43,7 @@ def has_fused_attention() -> bool:
     import jax
 
     device = jax.local_devices()[0]
-    if device.platform != "gpu" or "cuda" not in getattr(device.client, "platform_version", ""):
+    if not on_gpu() or "cuda" not in getattr(device.client, "platform_version", ""):
         return False
     return int(device.compute_capability.split(".")[0]) >= OLDEST_FUSED
 

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from heedful.backend.devices import NAME, jax_on_cpu
+from heedful.backend.devices import NAME, jax_on_cpu, on_gpu
 from heedful.backend.tensors import Tensor
 from heedful.backend.threads import weights_here
 from heedful.core import memory
@@ -24,6 +24,8 @@ from heedful.core.errors import InputWarning
 LOOP_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 # For programs that run once or twice on little data, so that compiling them takes most of the time.
 BRIEF_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+# On a GPU most of that time goes into trying kernels for each matrix product.
+BRIEF_GPU_OPTIONS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 _KEPT_IN: set[str] = set()  # compilation cache folders that heedful has set
 _COMPILED = "/jax/core/compile/backend_compile_duration"  # the event that JAX records after each compilation
 _LARGE = 0.5  # seconds; programs that take longer to compile or load use much memory
@@ -50,7 +52,7 @@ def compiled(
     TensorFlow uses one graph for all lengths. Torch runs the function eagerly, without recording gradients.
 
     With `loop`, JAX on a CPU uses compiler options for many small steps, and TensorFlow builds a graph for each shape.
-    With `brief`, JAX on a CPU compiles faster, to a slower program.
+    With `brief`, JAX compiles faster, to a slower program.
     With `overwrite`, JAX may store results in the memory of the first argument, which must not be used afterwards.
     """
     if NAME == "jax":
@@ -58,9 +60,9 @@ def compiled(
 
         variables = model.variables  # collected once: it takes as long as a call of a small program
 
-        options = {**(LOOP_OPTIONS if loop else {}), **(BRIEF_OPTIONS if brief else {})} if jax_on_cpu() else {}
-
-        @functools.partial(jax.jit, compiler_options=options or None, donate_argnums=1 if overwrite else ())
+        @functools.partial(
+            jax.jit, compiler_options=_compiler_options(loop, brief), donate_argnums=1 if overwrite else ()
+        )
         def pure(values, overwritten, arguments):
             with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
                 return function(*overwritten, *arguments)
@@ -79,6 +81,13 @@ def compiled(
 
         return torch.inference_mode()(function)
     raise NotImplementedError(f"heedful runs on jax, tensorflow and torch, not on {NAME}.")
+
+
+def _compiler_options(loop, brief):
+    """Return JAX's compiler options for a program, or None; see `compiled`."""
+    if not jax_on_cpu():
+        return BRIEF_GPU_OPTIONS if brief and on_gpu() else None
+    return {**(LOOP_OPTIONS if loop else {}), **(BRIEF_OPTIONS if brief else {})} or None
 
 
 def set_seed(seed: int | None) -> None:

@@ -34,6 +34,7 @@ VARYING = [one for one in dataclasses.fields(DecodeConfig) if one.metadata["vari
 # Settings that compiled searches do not depend on.
 FREE = ("seed", "min_length", "min_ratio", "max_length", "max_ratio", "max_extra", "forbidden", "precision")
 LENGTH_STEP = 4  # source lengths and capacities are rounded up to multiples of this
+ACCELERATED_LENGTH_STEP = 16  # on an accelerator, where compiling a search takes longer than some more padding
 
 
 class BatchSearch:
@@ -170,7 +171,7 @@ class BatchSearch:
         capacity = limit if whole else self._capacity(source.shape[1] + prefix, limit)
         if prefix:
             prefixes = Ragged.of([query.prefix for query in queries])
-            arguments["prefix"] = prefixes.padded(np.append(rows, -1), round_up(prefix, LENGTH_STEP))
+            arguments["prefix"] = prefixes.padded(np.append(rows, -1), round_up(prefix, length_step()))
         if self.decode.sample:
             arguments["randoms"] = self._randoms(queries, count, capacity)
         if any(self._varied()):
@@ -189,13 +190,13 @@ class BatchSearch:
 
     def _read(self, queries: "Sequence[_Query]", rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the argument of `prefill` (W, S), and the first input token of each sentence (W,)."""
-        longest = round_up(max(len(query.source) for query in queries) + 1, LENGTH_STEP, self.model.max_length)
+        longest = round_up(max(len(query.source) for query in queries) + 1, length_step(), self.model.max_length)
         sources = Ragged.of([query.source for query in queries])
         return source_ids(sources, rows, longest), np.full(len(rows), START_ID, np.int32)
 
     def _capacity(self, read: int, limit: int) -> int:
         """Return the capacity for inputs of `read` tokens and results of up to `limit` tokens."""
-        return min(round_up(read * self.shared.length_ratio + 4, LENGTH_STEP), limit)
+        return min(round_up(read * self.shared.length_ratio + 4, length_step()), limit)
 
     def _program(self, kind: str, capacity: int, arguments: Mapping[str, Any]) -> Callable[..., Any]:
         """Return a compiled program: `search`, or for streaming `begin` and `advance`, one step."""
@@ -263,6 +264,11 @@ class BatchSearch:
             draws = np.random.Generator(np.random.Philox(key=key)).random((capacity, self.decode.n_best), np.float32)
             numbers[row] = draws.T
         return numbers
+
+
+def length_step() -> int:
+    """Return the number whose multiples are the lengths for which searches are compiled."""
+    return ACCELERATED_LENGTH_STEP if backend.runs_ahead() else LENGTH_STEP
 
 
 class _Query(NamedTuple):

@@ -9,7 +9,7 @@ from heedful.config import DecodeConfig
 from heedful.data.lengths import round_up
 from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
-from heedful.decoding.batch_search import LENGTH_STEP, BatchSearch, padded
+from heedful.decoding.batch_search import BatchSearch, length_step, padded
 from heedful.decoding.shared_state import SharedState
 
 
@@ -36,9 +36,9 @@ class PromptSearch(BatchSearch):
         return min(self.decode.max_length, self.model.max_length - length + 1)
 
     def _read(self, queries: Sequence[Any], rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        longest = min(round_up(max(len(query.source) for query in queries), LENGTH_STEP), self.model.max_length)
+        longest = min(round_up(max(len(query.source) for query in queries), length_step()), self.model.max_length)
         before = Ragged.of([query.source[:-1] for query in queries])
         return before.padded(rows, longest), padded([query.source[-1] for query in queries], len(rows))
 
     def _capacity(self, read: int, limit: int) -> int:
-        return round_up(limit, 2 * LENGTH_STEP)
+        return round_up(limit, 2 * length_step())

@@ -9,6 +9,7 @@ from typing import Any
 
 from heedful import backend
 from heedful.core.errors import InputError
+from heedful.core.progress import progress_bar
 from heedful.runs.run import Run
 from heedful.workflows.selfcheck import learning, reading, writing
 from heedful.workflows.selfcheck.subject import Subject
@@ -157,7 +158,9 @@ def require(run: Run, batch: Any, frozen: tuple[str, ...], report: Callable[[str
     """
     began = time.monotonic()
     report("self-check: masks, padding, caches and gradients of this model, on its own text ...")
-    findings = check(run, batch, frozen)
+    with progress_bar() as bar:
+        shown = bar.add_task("self-check", total=None)
+        findings = check(run, batch, frozen, report=lambda finding: bar.update(shown, description=finding.check.name))
     gc.collect()  # its models are in reference cycles, and training needs the memory
     failed = [finding for finding in findings if not finding.passed]
     if failed:

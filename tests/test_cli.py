@@ -487,23 +487,6 @@ def test_diff_lists_what_differs(recipe, cli):
     assert b"not one of the recipes" in cli("diff", "sst2", "nowhere").stderr
 
 
-@pytest.mark.slow
-def test_translating_and_training_need_no_posix_modules(run, recipe, tmp_path):
-    """Guards Windows, which lacks them."""
-    code = (
-        "import sys, sacrebleu\n"  # whose own library for locks asks the platform
-        "sys.modules |= {'fcntl': None, 'resource': None}\n"
-        "import os\ndel os.O_NOFOLLOW\nfrom heedful.cli import main\n"
-        "assert main(['translate', sys.argv[1], sys.argv[3]]) == 0\n"
-        "assert main(['train', sys.argv[2], '--run', sys.argv[4]]) == 0"
-    )
-    (tmp_path / "in.txt").write_text("o gato bebe\n")
-    arguments = [str(run), str(recipe), str(tmp_path / "in.txt"), str(tmp_path / "new")]
-    command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [

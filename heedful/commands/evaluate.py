@@ -3,13 +3,11 @@
 import argparse
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from heedful.commands.arguments import add_glossary, add_json, add_run
 from heedful.config import settings
-from heedful.data.corpus import Corpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
     if options.tokenize:
         run.of_task("translate")
         run.config = settings.override(run.config, ["--data.bleu_tokenizer", options.tokenize])
-    corpus, task, decode = test_corpus(run, options.files), run.task, None
+    corpus, task, decode = run.scored_corpus(options.files), run.task, None
     backend.keep_compilations()
     terminal.note_idle_devices()
     if task.decodes_to_score:
@@ -111,14 +109,3 @@ def _score_further(run, corpus, scores, options, commands):
     if options.sentences:
         write_sentences(options.sentences, rows, translations, counts_of(run, scores))
     return scores
-
-
-def test_corpus(run: Any, files: Sequence[str]) -> Corpus:
-    """Return the text in `files`, as the run's task reads it, or the test text of the run."""
-    from heedful.core.errors import InputError
-
-    if files:
-        return run.task.open_scored_text(run.config, files)
-    if run.config.data.corpus == "files" and not run.config.data.train:
-        raise InputError(f"{run.path} names no text: give the files to score it on.")
-    return run.task.text_to_score(run.task.find_corpora(run.config))

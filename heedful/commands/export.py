@@ -29,7 +29,6 @@ def run(options: argparse.Namespace) -> None:
     """Run the command."""
     from heedful import backend
     from heedful.commands import terminal
-    from heedful.commands.evaluate import test_corpus
     from heedful.core.errors import InputError
     from heedful.interop.export.formats import format_named
     from heedful.interop.export.parity import export_checked
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
     form.require_quantization(options.quantization)
     if form.task:
         run = run.of_task(form.task)
-    items = list(itertools.islice(test_corpus(run, options.files), options.sentences))
+    items = list(itertools.islice(run.scored_corpus(options.files), options.sentences))
     if not items:
         raise InputError("There is no text to check the export with.")
     backend.keep_compilations()

@@ -1,4 +1,4 @@
-"""heedful serve: answer requests over HTTP."""
+"""heedful serve: answer requests over HTTP, or those of an agent over MCP."""
 
 import argparse
 import re
@@ -31,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cors", action="append", default=[], metavar="ORIGIN", help="web page that may use the server"
     )
+    parser.add_argument(
+        "--mcp", action="store_true",
+        help="speak the Model Context Protocol on standard input and output instead of HTTP, with the tools translate, "
+        "explain, evaluate and doctor, for agents and editors that start this command",
+    )  # fmt: skip
     add_glossary(parser)
     add_text(parser)
     settings.add_options(parser, "decode", without=("n_best",))
@@ -45,7 +50,33 @@ def _pair(text):
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
+    from heedful import backend
+    from heedful.runs.run import Run
+
+    runs = [Run.open(path).with_text(options.text) for path in options.runs]
+    _refuse_idle(options, [run.task for run in runs])
+    decodes = [settings.given_options(run.config, "decode", options) for run in runs]
+    backend.keep_compilations()
+    return (_serve_agents if options.mcp else _serve_http)(runs, decodes, options)
+
+
+def _serve_agents(runs, decodes, options):
+    try:
+        from heedful.serve import agents
+    except ImportError as error:
+        if error.name != "mcp":
+            raise
+        raise InputError("The Model Context Protocol needs its package: pip install 'heedful[mcp]'.") from error
+    predictors = [run.task.predictor([run], decode) for run, decode in zip(runs, decodes, strict=True)]
+    tools = agents.Tools(runs, predictors)
+    _set_glossary((tools.predictors[name] for name in tools.translators), options.glossary)
+    agents.serve(tools)
+    return 0
+
+
+def _serve_http(runs, decodes, options):
     from heedful.commands.terminal import print_line
+    from heedful.core.progress import note
 
     try:
         from heedful.serve import server
@@ -55,28 +86,25 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(
             "The server needs Starlette, uvicorn and prometheus-client: pip install 'heedful[serve]'."
         ) from error
-    from heedful import backend
-    from heedful.core.progress import note
-    from heedful.runs.run import Run
     from heedful.serve.requests import Limits
 
-    runs = [Run.open(path).with_text(options.text) for path in options.runs]
-    _refuse_idle(options, [run.task for run in runs])
-    decodes = [settings.given_options(run.config, "decode", options) for run in runs]
     limits = Limits(lines=options.max_lines, tokens=options.max_tokens, seconds=options.seconds)
     chosen = server.Options(
         host=options.host, port=options.port, engine=options.engine, queue=options.queue, slots=options.slots,
         allowed_hosts=tuple(options.allowed_host), origins=tuple(options.cors),
         keys=server.read_keys(options.api_keys) if options.api_keys else (), limits=limits,
     )  # fmt: skip
-    backend.keep_compilations()
     service = server.load_service(runs, decodes, chosen, options.languages, note)
-    if options.glossary:
-        from heedful.data.glossary import Glossary
-
-        for one in service.translators:
-            one.predictor.glossary = Glossary.read(options.glossary)
+    _set_glossary((one.predictor for one in service.translators), options.glossary)
     return server.serve(service, chosen, print_line)
+
+
+def _set_glossary(translators, path):
+    from heedful.data.glossary import Glossary
+
+    if path:
+        for translator in translators:
+            translator.glossary = Glossary.read(path)
 
 
 def _refuse_idle(options, tasks):

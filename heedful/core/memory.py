@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+import psutil
+
 # The names M_... of <malloc.h>
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 _held: list[ctypes.CDLL] = []  # glibc, once `keep_freed_memory` has configured it
@@ -47,7 +49,7 @@ def peak() -> int:
     try:
         import resource
     except ImportError:  # Windows
-        return 0
+        return getattr(psutil.Process().memory_info(), "peak_wset", 0)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -4,9 +4,11 @@ import contextlib
 import errno
 import functools
 import hashlib
+import importlib
 import json
 import os
 import socket
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +21,8 @@ from safetensors.numpy import save as to_safetensors
 from heedful.core.errors import InputError, InputWarning, library_errors_reported
 
 CHECKSUM = "sha256"
+LOCKED_BYTE = 1 << 30  # where Windows locks a file of a lock
+LOCK_SECONDS = 0.2  # between two attempts to lock it
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
@@ -150,12 +154,27 @@ def locked(folder: str | Path, wait: bool = False) -> Iterator[None]:
 
 
 def _lock(file, wait):
-    """Lock an open file; raise `BlockingIOError` if another process has done so. Where there is no flock: nothing."""
+    """Lock an open file; raise `BlockingIOError` if another process has done so."""
     try:
         import fcntl
     except ImportError:  # Windows
-        return
-    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        _lock_byte(file, wait)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def _lock_byte(file, wait):
+    """Lock a byte far behind the end of an open file, which others may still read, as Windows can."""
+    msvcrt: Any = importlib.import_module("msvcrt")
+    while True:
+        file.seek(LOCKED_BYTE)
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            return
+        except OSError as error:
+            if not wait:
+                raise BlockingIOError(*error.args) from error
+        time.sleep(LOCK_SECONDS)
 
 
 def _open_no_link(path, flags):

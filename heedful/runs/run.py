@@ -3,7 +3,7 @@
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from heedful.core.storage import (
     write_text,
 )
 from heedful.core.validation import read_json
+from heedful.data.corpus import Corpus
 from heedful.data.tokenizer import Tokenizer
 from heedful.runs.adapters import merged, read_adapter_of
 from heedful.runs.checkpoint_files import CheckpointFiles
@@ -137,6 +138,18 @@ class Run:
     def tokenizers(self) -> list[Tokenizer]:
         """Return the tokenizers, one for each side."""
         return [self.source_tokenizer, self.target_tokenizer][: len(self.task.tokenizer_files)]
+
+    def scored_corpus(self, files: Sequence[str] = ()) -> Corpus:
+        """Return the text in `files`, as the task reads it, or the test text of the run (the validation text if none).
+
+        Raises:
+            InputError: there are no files, and the run names no text.
+        """
+        if files:
+            return self.task.open_scored_text(self.config, files)
+        if self.config.data.corpus == "files" and not self.config.data.train:
+            raise InputError(f"{self.path} names no text: give the files to score it on.")
+        return self.task.text_to_score(self.task.find_corpora(self.config))
 
     def fingerprints(self) -> list[str]:
         """Return SHA-256 fingerprints of the source and the target tokenizer."""

@@ -2,11 +2,11 @@
 
 import contextlib
 import functools
-import os
 import re
 import time
 from pathlib import Path
 
+import psutil
 from keras import ops
 
 from heedful import backend
@@ -62,11 +62,8 @@ def memory_limit() -> int:
 
 @functools.cache
 def _host_memory():
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    with contextlib.suppress(OSError):  # these files exist only on Linux
-        available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
-        resident = int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        limits += [int(available[1]) * 1024 + resident] if available else []
+    limits = [psutil.virtual_memory().available + psutil.Process().memory_info().rss]
+    with contextlib.suppress(OSError):  # this file exists only on Linux
         group = Path("/sys/fs/cgroup/memory.max").read_text("ascii").strip()
         limits += [int(group)] if group.isdigit() else []
     return min(limits)

@@ -1,10 +1,12 @@
 """The command line: finds the command, parses its arguments, and reports errors as one line."""
 
 import argparse
+import contextlib
 import difflib
 import functools
 import os
 import sys
+import traceback
 import warnings
 
 from heedful import __version__
@@ -32,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     usual = warnings.showwarning
     warnings.showwarning = functools.partial(_show_warning, usual, set())
     try:
+        if "_ARGCOMPLETE" in os.environ:
+            complete(os.environ["COMP_LINE"])
         _prepare_output()
         code = _run(arguments)
         sys.stdout.flush()  # here, so that write errors are reported below
@@ -73,8 +77,16 @@ def command_parser(command: str) -> argparse.ArgumentParser:
     parser = CommandParser(
         prog=f"heedful {command}", description=HELP[command], formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    module_of(command).add_arguments(parser)
+    add_arguments(parser, command)
     return parser
+
+
+def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
+    """Add the arguments of a command, and those that every command has."""
+    module_of(command).add_arguments(parser)
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("-q", "--quiet", action="store_true", help="write results, warnings and errors only")
+    amount.add_argument("-v", "--verbose", action="store_true", help="write what is compiled, and where an error arose")
 
 
 def _run(arguments):
@@ -87,6 +99,7 @@ def _run(arguments):
     from heedful.config import settings
     from heedful.core.distributed.parent import end_with_parent
     from heedful.core.memory import keep_freed_memory
+    from heedful.core.progress import quietly
 
     command = _command(arguments)
     if command is None:  # the help of a group of commands, such as `bench`
@@ -99,7 +112,43 @@ def _run(arguments):
     options.overrides, options.arguments = overrides, arguments
     keep_freed_memory()
     end_with_parent()
-    return module.run(options) or 0
+    with quietly(options.quiet), _verbosely() if options.verbose else contextlib.nullcontext():
+        return module.run(options) or 0
+
+
+@contextlib.contextmanager
+def _verbosely():
+    """Write which programs JAX compiles, and where an error of the input arose, in this context."""
+    os.environ["JAX_LOG_COMPILES"] = "1"  # JAX reads it when it is imported
+    try:
+        yield
+    except InputError:
+        traceback.print_exc()
+        raise
+    finally:
+        del os.environ["JAX_LOG_COMPILES"]
+
+
+def complete(line: str) -> None:
+    """Answer a shell that completes a command line, see docs/guides/installation.md."""
+    import argcomplete
+
+    from heedful.config import settings
+
+    parser = argparse.ArgumentParser(prog="heedful", description=ABOUT)
+    parser.add_argument("--version", action="store_true")
+    groups = {"": parser.add_subparsers()}
+    for command, text in HELP.items():
+        group, _, name = command.rpartition(" ")
+        if group not in groups:
+            groups[group] = groups[""].add_parser(group).add_subparsers()
+        own = groups[group].add_parser(name, help=text)
+        if line.split()[1 : 1 + len(command.split())] == command.split():  # importing the others would take longer
+            add_arguments(own, command)
+            if getattr(module_of(command), "TAKES_SETTINGS", False):
+                for setting, (_, _, meaning) in settings.meanings().items():
+                    own.add_argument(f"--{setting}", help=meaning.replace("%", "%%"))
+    argcomplete.autocomplete(parser)
 
 
 def _command(arguments):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -536,3 +537,36 @@ def test_a_cache_that_cannot_be_written_is_named_once(cli, run, monkeypatch):
         warnings.simplefilter("always")
         said = cli("translate", run).stderr.splitlines()
     assert said == [b"heedful: warning: compiled programs are not kept: OSError: No space left", b"heedful: enough"]
+
+
+def completions(line):
+    """Return what the shell offers for a command line, asked as argcomplete's script for bash asks."""
+    asking = {
+        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_SUPPRESS_SPACE": "1", "COMP_LINE": line,
+        "COMP_POINT": str(len(line)), "COMP_TYPE": "9",
+    }  # fmt: skip
+    with tempfile.NamedTemporaryFile("r") as answers:
+        asking["_ARGCOMPLETE_STDOUT_FILENAME"] = answers.name
+        subprocess.run([sys.executable, "-m", "heedful"], env=os.environ | asking, check=False)
+        return answers.read().split("\n")
+
+
+def test_the_shell_completes_commands_options_and_settings():
+    assert completions("heedful tr") == ["train", "translate"]
+    assert completions("heedful data ")[-3:] == ["list", "info", "get"]
+    assert completions("heedful translate run --beam") == ["--beam-size"]
+    assert "--train.learning_rate" in completions("heedful train quickstart --train.l")
+
+
+def test_quiet_commands_write_results_only(cli, run, recipe, tmp_path):
+    aligned = cli("align", run, "--choose", "-q")
+    assert (aligned.stdout, aligned.stderr) == (b"", b"")
+    assert cli("translate", run, "-q", stdin="o gato bebe\n").stdout.strip()
+    failed = cli("translate", tmp_path / "nowhere", "-q")
+    assert b"There is no run folder" in failed.stderr
+
+
+def test_verbose_errors_say_where_they_arose(cli, tmp_path):
+    done = cli("translate", tmp_path / "nowhere", "--verbose")
+    assert b"InputError: There is no run folder" in done.stderr
+    assert b"translate.py" in done.stderr

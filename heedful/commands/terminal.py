@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from heedful.core import progress
 from heedful.core.errors import InputError, counted
 from heedful.core.line_stream import LineStream
 from heedful.core.output import is_replaceable
@@ -55,7 +56,9 @@ def print_line(text: str) -> None:
 
 
 def report_progress(text: str) -> None:
-    """Report progress on standard output; if that is closed, the work continues."""
+    """Report progress on standard output, unless quiet; if that is closed, the work continues."""
+    if progress.is_quiet():
+        return
     try:
         print_line(text)
     except BrokenPipeError:
@@ -78,7 +81,7 @@ def note_idle_devices() -> None:
 
 def warn(text: str) -> None:
     """Warn the user, on standard error."""
-    note(f"heedful: warning: {text}")
+    progress.warn(f"heedful: warning: {text}")
 
 
 def warn_of_cut_lines(count: int) -> None:

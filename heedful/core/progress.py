@@ -1,11 +1,31 @@
 """Progress bars and notes, on standard error, so that standard output holds only results."""
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
+
+_quiet = False  # whether progress and notes are left out
+
+
+@contextlib.contextmanager
+def quietly(quiet: bool = True) -> Iterator[None]:
+    """Leave out progress and notes in this context, in all threads."""
+    global _quiet
+    before, _quiet = _quiet, quiet
+    try:
+        yield
+    finally:
+        _quiet = before
+
+
+def is_quiet() -> bool:
+    """Return whether progress and notes are left out."""
+    return _quiet
 
 
 def progress_bar(*columns: Any) -> Progress:
@@ -19,13 +39,19 @@ def progress_bar(*columns: Any) -> Progress:
     """
     console = Console(stderr=True)
     return Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal,
+        *columns, console=console, transient=True, disable=_quiet or not console.is_terminal,
         redirect_stdout=sys.stdout.isatty(),
     )  # fmt: skip
 
 
 def note(text: str) -> None:
-    """Write a line to standard error at once; it is dropped if standard error is closed."""
+    """Write a line to standard error, unless quiet."""
+    if not _quiet:
+        warn(text)
+
+
+def warn(text: str) -> None:
+    """Write a line to standard error at once, also if quiet; it is dropped if standard error is closed."""
     try:
         print(text, file=sys.stderr, flush=True)
     except BrokenPipeError:

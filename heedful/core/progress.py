@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -29,7 +30,7 @@ def is_quiet() -> bool:
 
 
 def progress_bar(*columns: Any) -> Progress:
-    """Return a rich `Progress` context manager; it shows nothing if standard error is not a terminal.
+    """Return a rich `Progress` context manager, for a terminal or, with ipywidgets, a notebook; else it shows nothing.
 
     While it is open, rich shows printed text above the bar. Standard output is redirected to it only if it is a
     terminal too: a file or a pipe would get nothing.
@@ -38,8 +39,9 @@ def progress_bar(*columns: Any) -> Progress:
         columns: columns of the bar, by default those of rich.
     """
     console = Console(stderr=True)
+    shown = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
     return Progress(
-        *columns, console=console, transient=True, disable=_quiet or not console.is_terminal,
+        *columns, console=console, transient=True, disable=_quiet or not shown,
         redirect_stdout=sys.stdout.isatty(),
     )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """The page as a person uses it, on a translator that was trained in a moment."""
 
 import contextlib
+import itertools
 import json
 import re
 import shutil
@@ -223,6 +224,19 @@ def test_the_slider_shows_how_the_model_learned(opened, expect):
     expect(film.first).to_have_attribute("aria-pressed", "true")
     texts = page.locator(".film .quoted").all_inner_texts()
     assert texts[0] != texts[-1]
+
+
+def test_curves_have_a_scale_of_round_values(opened):
+    """The labels rise from bottom to top in equal steps, and the curve lies between the axis and the top."""
+    page = opened("#view=training")
+    curve = page.locator(".curves svg").first
+    ticks = [(float(one.get_attribute("y")), float(one.text_content())) for one in curve.locator(".tick text").all()]
+    heights, values = zip(*ticks, strict=True)
+    assert len(ticks) >= 2
+    assert sorted(heights, reverse=True) == list(heights)
+    steps = {round(later - earlier, 6) for earlier, later in itertools.pairwise(values)}
+    assert len(steps) == 1
+    assert steps.pop() > 0
 
 
 def test_two_runs_are_compared_on_one_sentence(opened, expect):

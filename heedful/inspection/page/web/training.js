@@ -97,21 +97,33 @@ const short = (v) =>
         ? v.toFixed(3)
         : v.toExponential(1);
 
+// Two to four round values from `least` to `most`, for the scale beside a curve.
+function ticks(least, most) {
+  const range = most - least || Math.abs(most) || 1;
+  const power = 10 ** Math.floor(Math.log10(range / 3));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= range / 3);
+  const first = Math.ceil(least / step);
+  return Array.from({ length: Math.floor(most / step) - first + 1 }, (_, i) => (first + i) * step);
+}
+
+const tickLabel = (v) => (v !== 0 && Math.abs(v) < 0.01 ? v.toExponential(0) : Math.abs(v) >= 1000 ? `${v / 1000}k` : `${+v.toPrecision(3)}`);
+
 function Curve({ label, points, mark }) {
   const values = points.map(([, value]) => value);
   const most = Math.max(...values);
   const least = Math.min(0, ...values);
   const end = points.at(-1)[0];
-  const X = (update) => 4 + (update / (end || 1)) * 222;
+  const X = (update) => 36 + (update / (end || 1)) * 190;
   const Y = (value) => 112 - ((value - least) / (most - least || 1)) * 92;
   const [lastUpdate, last] = points.at(-1);
   return html`<figure><svg viewBox="0 0 234 130" role="img" aria-label=${`${label}: ${short(last)} at update ${lastUpdate}`}>
-    <line x1="4" x2="226" y1="112" y2="112" stroke="var(--line)" />
+    <line x1="36" x2="226" y1="112" y2="112" stroke="var(--line)" />
+    ${ticks(least, most).map((v) => html`<g class="tick"><line x1="36" x2="226" y1=${Y(v)} y2=${Y(v)} stroke="var(--line)" /><text x="32" y=${Y(v) + 4} text-anchor="end">${tickLabel(v)}</text></g>`)}
     ${mark !== null && html`<line x1=${X(mark)} x2=${X(mark)} y1="14" y2="112" stroke="var(--ink)" stroke-dasharray="2 3" />`}
     <polyline points=${points.map(([u, v]) => `${X(u)},${Y(v)}`).join(" ")} fill="none" stroke="var(--attention)" stroke-width="2" />
     ${points.length < 40 && points.map(([u, v]) => html`<circle cx=${X(u)} cy=${Y(v)} r="3" fill="var(--attention)"><title>${short(v)} at update ${u}</title></circle>`)}
     <text class="value" x=${X(lastUpdate)} y=${Math.max(10, Y(last) - 8)} text-anchor="end">${short(last)}</text>
-    <text x="4" y="126">0</text><text x="226" y="126" text-anchor="end">${end.toLocaleString("en")}</text>
+    <text x="36" y="126">0</text><text x="226" y="126" text-anchor="end">${end.toLocaleString("en")}</text>
   </svg><figcaption class="hint">${label}</figcaption></figure>`;
 }
 

@@ -17,6 +17,7 @@ from heedful.config import DecodeConfig, TrainConfig
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.prompt_search import PromptSearch
 from heedful.training.objective import training_objective
+from tests.conftest import fast
 
 pytestmark = pytest.mark.skipif(backend.NAME != "jax", reason="lowers programs of JAX")
 
@@ -34,7 +35,7 @@ MODELS = {
     "classifier": lambda dtype: heedful.Classifier(13, 3, dtype=dtype, **SIZES),
 }
 SEARCHES = {"greedy": {}, "beam": {"beam_size": 3}, "sampling": {"sample": True, "temperature": 0.8, "top_k": 5}}
-DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")
+DTYPES = fast(["float32", "mixed_bfloat16", "mixed_float16"], 2)
 
 
 @pytest.fixture

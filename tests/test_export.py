@@ -127,7 +127,8 @@ def test_an_unknown_quantization_is_refused_before_any_comparison(make_run, tmp_
     assert not (tmp_path / "ct2").exists()
 
 
-@pytest.mark.parametrize("options", fast([{"beam_size": 3, "n_best": 3}, {}, {"length_penalty": 0.6}], 1))
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"beam_size": 3, "n_best": 3}, {}, {"length_penalty": 0.6}])
 def test_both_engines_normalize_scores_by_the_same_length(make_run, tmp_path, options):
     """Guards length normalization: CTranslate2 does not count the end token."""
     run = make_run()

@@ -127,6 +127,7 @@ def test_samples_of_a_line_do_not_depend_on_how_it_is_batched(whole):
     assert translator.translate("o gato bebe") == translator.translate("o gato bebe", split="never")
 
 
+@pytest.mark.slow
 def test_a_model_of_paragraphs_is_not_split(tmp_path):
     pairs = [(f"{a}. {c}.", f"{b}. {d}.") for (a, b), (c, d) in zip(PAIRS, PAIRS[::-1], strict=True)]
     config = change(Config.from_toml(write_recipe(tmp_path, pairs=pairs)), "--train.updates", "2")

@@ -15,9 +15,9 @@ SENTENCE = "o gato bebe"
 
 
 @pytest.fixture(scope="module")
-def tools(runs):
-    opened = [Run.open(runs / "writer"), Run.open(runs / "translator" / ".")]
-    return Tools(opened, [run.task.predictor([run], DecodeConfig()) for run in opened])
+def tools(trained):
+    run = Run.open(trained / "run")
+    return Tools([run], [run.task.predictor([run], DecodeConfig())])
 
 
 def asked(server, *calls):
@@ -60,15 +60,16 @@ def test_an_agent_evaluates_and_examines(tools):
 
 def test_bad_requests_of_an_agent_get_the_reason(tools):
     _, (unknown, empty, missing) = asked(
-        new_server(tools), ("translate", {"texts": ["a"], "run": "writer"}), ("explain", {"text": ""}),
+        new_server(tools), ("translate", {"texts": ["a"], "run": "other"}), ("explain", {"text": ""}),
         ("translate", {}),
     )  # fmt: skip
     assert unknown.is_error
-    assert "There is no run 'writer' for this; there is: run." in unknown.content[0].text
+    assert "There is no run 'other' for this; there is: run." in unknown.content[0].text
     assert "An empty sentence cannot be inspected." in empty.content[0].text
     assert missing.is_error
 
 
+@pytest.mark.slow
 def test_runs_without_a_translator_offer_the_other_tools(runs):
     writer = Run.open(runs / "writer")
     names, _ = asked(new_server(Tools([writer], [writer.task.predictor([writer], DecodeConfig())])))

@@ -256,3 +256,21 @@ def test_more_devices_than_rows_are_refused(tmp_path):
     )
     assert code == 2
     assert "The largest batch has 1 row, too few for 2 devices" in errors
+
+
+@pytest.mark.slow
+def test_processes_that_share_the_weights_compute_what_copies_do(tmp_path):
+    """Gradients are equal within rounding; resumed with parts again, a training gives the same bits."""
+    recipe, command = write_recipe(tmp_path), ["train", "--processes", "2", "--train.save_minutes", "0.001"]
+
+    def train(*arguments):
+        code, _, errors = heedful(tmp_path, *command, *arguments)
+        assert code == 0, errors
+
+    trainings = ("copies", 1, "false"), ("once", 1, "true"), ("parts", 6, "true"), ("resumed", 3, "true")
+    for folder, updates, shard in trainings:
+        train(recipe, "--run", folder, "--train.updates", updates, "--train.shard", shard)
+    assert difference(tmp_path / "copies", tmp_path / "once", "_momentum") < 1e-5
+    train("--resume", "resumed", "--train.updates", "6")
+    assert_same_bits(tmp_path / "parts", tmp_path / "resumed")
+    train("--resume", "parts", "--train.updates", "8", "--train.shard", "false")

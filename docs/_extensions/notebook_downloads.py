@@ -4,7 +4,13 @@ import re
 from pathlib import Path
 
 import jupytext
+from nbformat.v4 import new_code_cell
 
+# Colab and other hosted notebooks do not have heedful.
+INSTALL = """import importlib.util
+
+if importlib.util.find_spec("heedful") is None:
+    %pip install --quiet heedful"""
 # A link to another page of the site, which does not lie beside a notebook that was downloaded; its text remains.
 LINK_TO_PAGE = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)\s]+\)")
 
@@ -26,6 +32,7 @@ def _convert(app):
             for cell in content.cells:
                 if cell.cell_type == "markdown":
                     cell.source = LINK_TO_PAGE.sub(r"\1", cell.source)
+            content.cells.insert(1, new_code_cell(INSTALL))  # after the title
             jupytext.write(content, notebook)
 
 

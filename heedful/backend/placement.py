@@ -110,23 +110,37 @@ def _distributed(value):
         return value
     if sharding.is_fully_addressable:
         return jax.device_put(value, sharding)
+    if not sharding.is_fully_replicated:
+        whole = np.asarray(value)
+        return jax.make_array_from_callback(value.shape, sharding, whole.__getitem__)
     # `device_put` would compare the values of all processes.
     copies = [jax.device_put(value, one) for one in _devices if one.process_index == jax.process_index()]
     return jax.make_array_from_single_device_arrays(value.shape, sharding, copies)
 
 
 def collect(variables: Iterable[keras.Variable]) -> None:
-    """Gather each distributed variable, whole, onto the first local device."""
+    """Gather each distributed variable, whole, onto the first local device; every process takes part."""
     if NAME != "jax":
         return
     import jax
 
+    variables = [variable for variable in variables if len(variable.value.sharding.device_set) > 1]
+    elsewhere = [variable for variable in variables if not is_whole_here(variable)]
+    if elsewhere:
+        copied = jax.jit(lambda values: values, out_shardings=_sharding())
+        for variable, value in zip(elsewhere, copied([variable.value for variable in elsewhere]), strict=True):
+            variable.assign(value)
     for variable in variables:
         value = variable.value
-        if len(value.sharding.device_set) > 1:
-            whole = value.is_fully_replicated
-            first = value.addressable_data(0)
-            variable.assign(first if whole else jax.device_put(value, jax.local_devices()[0]))
+        whole = value.is_fully_replicated
+        variable.assign(value.addressable_data(0) if whole else jax.device_put(value, jax.local_devices()[0]))
+
+
+def is_whole_here(variable: keras.Variable) -> bool:
+    """Return whether this process has all parts of a variable, which several may share."""
+    if NAME != "jax":
+        return True
+    return variable.value.is_fully_replicated or variable.value.is_fully_addressable
 
 
 def distribute_batch(batch: dict[str, np.ndarray], replicated: Sequence[str], stop: bool = False) -> dict[str, Any]:

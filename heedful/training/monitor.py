@@ -65,6 +65,8 @@ class Monitor(keras.callbacks.Callback):
 
     def _save_is_due(self):
         minutes = self.trainer.config.save_minutes
+        if self.trainer.updates.saves_after_runs_only:
+            return False
         return bool(minutes) and self.since - self.saved >= 60 * minutes
 
     def _wait(self):

@@ -53,19 +53,23 @@ class ProgressLog:
             self._before = self._read_moments()
             return
         norm, self._before = self._gradient_norm(self._before), None
+        measured = {} if norm is None else {"gradient_norm": float(f"{norm:.4g}")}
         summed = loss * self._tokens
         tokens = max(1, self._tokens - self._counted)
         self.log.append({
             "update": update, "loss": round((summed - self._summed) / tokens, 5),
             "tokens_per_second": round(tokens / (now - self._since), 1), "learning_rate": self.learning_rate(update),
-            "gradient_norm": float(f"{norm:.4g}"), "seconds": round(now - self.started, 2),
+            **measured, "seconds": round(now - self.started, 2),
         }, PROGRESS)  # fmt: skip
         self._interval = max(INTERVAL, 2 * self._reading / MAX_SHARE)  # the moments are read twice
         self._counted, self._summed, self._since = self._tokens, summed, now
 
     def _read_moments(self):
+        """Return the moments; none if other processes have parts of them, see `train.shard`."""
         if hasattr(self.objective, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
             self.objective.jax_state_sync()
+        if not all(backend.is_whole_here(moment.variable) for moment in self._moments):
+            return []
         for moment in self._moments[:1]:
             backend.to_numpy(moment.variable)  # waits for updates in flight, which is no time lost
         began = time.monotonic()
@@ -74,6 +78,9 @@ class ProgressLog:
         return moments
 
     def _gradient_norm(self, before):
+        """Return the norm of the last update's gradient; None if there are no moments to compute it from."""
+        if not before:
+            return None
         squares = 0.0
         for moment, old, new in zip(self._moments, before, self._read_moments(), strict=True):
             gradient = new - moment.decay * old

@@ -47,6 +47,11 @@ class Updates:
         require_rows(examples, config)
 
     @property
+    def saves_after_runs_only(self) -> bool:
+        """Whether no process has the whole state during a run, since several share it."""
+        return self.config.shard and backend.process_count() > 1
+
+    @property
     def done(self) -> int:
         """Number of updates of the current state."""
         return int(backend.to_numpy(self.optimizer.iterations))
@@ -124,6 +129,8 @@ class Updates:
                     backend.feed(batches, example), steps_per_epoch=(goal - first) * self.config.accumulate_batches,
                     epochs=1, verbose=0, shuffle=False, callbacks=self._callbacks(callbacks),
                 )  # fmt: skip
+            if self.saves_after_runs_only:
+                backend.collect(variables)
         backend.collect(self.model.variables)
         self.state_assigned = False
         return {name: float(values[-1]) for name, values in history.history.items() if name != backend.STOP_WISHES}
@@ -150,8 +157,6 @@ class Updates:
 
 def require_rows(examples: Examples, config: TrainConfig) -> None:
     """Raise `InputError` if the batches have too few rows for the devices that were asked for, or cannot be shared."""
-    if config.shard and backend.process_count() > 1:
-        raise InputError("train.shard needs all devices in one process: leave out --processes and --join.")
     devices = backend.training_devices(config.devices)
     rows = max((examples.shape(number)[0] for number in examples.first_of_each_shape()), default=1)
     if devices > rows and (config.devices or backend.process_count() > 1):

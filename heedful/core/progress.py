@@ -40,8 +40,9 @@ def progress_bar(*columns: Any) -> Progress:
     """
     console = Console(stderr=True)
     shown = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+    console.quiet = _quiet or not shown  # rich before version 15 ends a disabled bar with an empty line
     return Progress(
-        *columns, console=console, transient=True, disable=_quiet or not shown,
+        *columns, console=console, transient=True, disable=console.quiet,
         redirect_stdout=sys.stdout.isatty(),
     )  # fmt: skip
 

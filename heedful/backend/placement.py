@@ -136,11 +136,14 @@ def collect(variables: Iterable[keras.Variable]) -> None:
         variable.assign(value.addressable_data(0) if whole else jax.device_put(value, jax.local_devices()[0]))
 
 
-def is_whole_here(variable: keras.Variable) -> bool:
-    """Return whether this process has all parts of a variable, which several may share."""
+def is_whole_here(array: Any) -> bool:
+    """Return whether this process has all parts of a variable or an array, which several may share."""
     if NAME != "jax":
         return True
-    return variable.value.is_fully_replicated or variable.value.is_fully_addressable
+    import jax
+
+    value = array.value if isinstance(array, keras.Variable) else array
+    return not isinstance(value, jax.Array) or value.is_fully_replicated or value.is_fully_addressable
 
 
 def distribute_batch(batch: dict[str, np.ndarray], replicated: Sequence[str], stop: bool = False) -> dict[str, Any]:

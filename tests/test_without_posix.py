@@ -10,6 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+pytestmark = pytest.mark.any_backend
+
 HERE = Path(__file__).parent
 SCRIPT = HERE / "without_posix.py"
 HOLDING = """

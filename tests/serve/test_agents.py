@@ -11,6 +11,8 @@ from heedful.runs.run import Run
 from heedful.serve.agents import Tools, new_server
 from tests.serve.conftest import completed
 
+pytestmark = pytest.mark.any_backend
+
 SENTENCE = "o gato bebe"
 
 

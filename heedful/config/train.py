@@ -94,7 +94,8 @@ class TrainConfig:
     TensorFlow and PyTorch one device trains."""
     shard: bool = False
     """Whether each device keeps a part of the weights and of the optimizer's state between updates, instead of a copy
-    (as in ZeRO, Rajbhandari et al. 2020). It saves memory where several devices train; the result is the same."""
+    (as in ZeRO, Rajbhandari et al. 2020). It saves memory where several devices train; the result is the same,
+    among several processes within rounding."""
     stall_minutes: float = 5.0
     """Minutes within which a batch has to end, compilation included, when several processes train together; otherwise
     one of them is stuck, and all end. Between updates, a process that does not run at all is noticed a minute later.
@@ -108,7 +109,7 @@ class TrainConfig:
     """Number of updates between validations; a checkpoint is saved after each."""
     save_minutes: float = 5.0
     """Minutes after which the state is saved between validations too, so that a killed training loses no more than
-    these. 0: only at validations."""
+    these. 0: only at validations, as always where several processes share the weights (train.shard)."""
     validate_sentences: int = 200
     """translate: validation sentences that are decoded for BLEU. 0: none."""
     prompt: str = "\n"

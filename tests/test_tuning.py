@@ -11,11 +11,12 @@ import pytest
 from heedful.commands import tune as command
 from heedful.config import Config, read_recipe
 from heedful.core.errors import InputError
+from heedful.training.optimizer import training_schedule
 from heedful.workflows.tuning import halving
 from heedful.workflows.tuning.halving import plan_tuning, tune
 from heedful.workflows.tuning.outcome import effects, write_outcome
 from heedful.workflows.tuning.space import draw_trials, search_space
-from heedful.workflows.tuning.state import Tuning
+from heedful.workflows.tuning.state import Tuning, with_peak_rate
 from tests.conftest import change, quiet
 
 pytestmark = pytest.mark.any_backend
@@ -119,6 +120,16 @@ def test_the_winning_recipe_is_a_recipe_and_gives_reasons(config, space, tmp_pat
     assert "within chance" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert table.read_text().splitlines()[1].split("\t")[0] == str(tuning.best())
+
+
+def test_a_factor_of_the_papers_schedule_becomes_a_peak_with_the_same_rates(config):
+    paper = change(config, "--train.schedule", "paper", "--train.learning_rate", "2", "--train.warmup_updates", "7")
+    peak = with_peak_rate(paper)
+    assert peak.train.learning_rate < 1
+    one, other = (training_schedule(each.train, config.model.d_model) for each in (paper, peak))
+    for update in (0, 3, 6, 7, 50):
+        assert float(one(update)) == pytest.approx(float(other(update)), rel=1e-6)
+    assert with_peak_rate(config) is config
 
 
 def test_minutes_decide_how_many_trials_there_are(config, tmp_path):

@@ -70,13 +70,15 @@ def _planned(options):
     from heedful.config import read_recipe
     from heedful.config.idle_settings import refuse_idle
     from heedful.workflows.tuning.halving import lines_of, plan_tuning
-    from heedful.workflows.tuning.state import RECIPE, recipe_text
+    from heedful.workflows.tuning.state import RECIPE, recipe_text, with_peak_rate
 
     if bool(options.minutes) == bool(options.trials):
         raise InputError("Say how long to search: --minutes, or --trials.")
     path = find_recipe(options.recipe)
-    config, given = settings.of_recipe(path, options.overrides), settings.given_names(options.overrides)
-    refuse_idle(config, given)
+    asked, given = settings.of_recipe(path, options.overrides), settings.given_names(options.overrides)
+    config = with_peak_rate(asked)
+    given = [*given, *(["train.schedule", "train.learning_rate"] if config != asked else [])]
+    refuse_idle(asked, given)
     folder = options.run or Path("runs") / f"{config.name}-tuning"
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty. Continue a tuning with --resume {folder}, or choose another --run.")

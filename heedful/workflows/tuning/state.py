@@ -87,6 +87,19 @@ class Tuning:
         return abs(scores[0][0] - scores[1][0]) if all(scores) else None
 
 
+def with_peak_rate(config: Config) -> Config:
+    """Return a config whose learning rate is a peak: a factor of the paper's schedule means nothing to other schedules.
+
+    The learning rates of all updates stay the same.
+    """
+    train = config.train
+    if train.schedule != "paper" or train.learning_rate is None:
+        return config
+    peak = train.highest_rate(config.model.d_model)
+    train = dataclasses.replace(train, schedule="inverse_square_root", learning_rate=peak)
+    return dataclasses.replace(config, train=train)
+
+
 def recipe_text(config: Config, table: Mapping[str, Any], given: Iterable[str]) -> str:
     """Return a recipe as TOML.
 

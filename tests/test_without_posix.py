@@ -22,7 +22,7 @@ with locked(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
 """
-CONSOLE = {"PYTHONIOENCODING": "cp1252", "PYTHONWARNINGS": "ignore"}
+CONSOLE = {"PYTHONIOENCODING": "cp1252", "PYTHONWARNINGS": "ignore", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
 
 
 def command(*arguments):

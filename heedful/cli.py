@@ -142,12 +142,12 @@ def complete(line: str) -> None:
         group, _, name = command.rpartition(" ")
         if group not in groups:
             groups[group] = groups[""].add_parser(group).add_subparsers()
-        own = groups[group].add_parser(name, help=text)
+        subparser = groups[group].add_parser(name, help=text)
         if line.split()[1 : 1 + len(command.split())] == command.split():  # importing the others would take longer
-            add_arguments(own, command)
+            add_arguments(subparser, command)
             if getattr(module_of(command), "TAKES_SETTINGS", False):
                 for setting, (_, _, meaning) in settings.meanings().items():
-                    own.add_argument(f"--{setting}", help=meaning.replace("%", "%%"))
+                    subparser.add_argument(f"--{setting}", help=meaning.replace("%", "%%"))
     argcomplete.autocomplete(parser)
 
 

@@ -111,8 +111,7 @@ def _distributed(value):
     if sharding.is_fully_addressable:
         return jax.device_put(value, sharding)
     if not sharding.is_fully_replicated:
-        whole = np.asarray(value)
-        return jax.make_array_from_callback(value.shape, sharding, whole.__getitem__)
+        return jax.make_array_from_callback(value.shape, sharding, np.asarray(value).__getitem__)
     # `device_put` would compare the values of all processes.
     copies = [jax.device_put(value, one) for one in _devices if one.process_index == jax.process_index()]
     return jax.make_array_from_single_device_arrays(value.shape, sharding, copies)
@@ -132,8 +131,8 @@ def collect(variables: Iterable[keras.Variable]) -> None:
             variable.assign(value)
     for variable in variables:
         value = variable.value
-        whole = value.is_fully_replicated
-        variable.assign(value.addressable_data(0) if whole else jax.device_put(value, jax.local_devices()[0]))
+        replicated = value.is_fully_replicated
+        variable.assign(value.addressable_data(0) if replicated else jax.device_put(value, jax.local_devices()[0]))
 
 
 def is_whole_here(array: Any) -> bool:

@@ -164,7 +164,10 @@ def _lock(file, wait):
 
 
 def _lock_byte(file, wait):
-    """Lock a byte far behind the end of an open file, which others may still read, as Windows can."""
+    """Lock an open file on Windows; raise as `_lock` does.
+
+    Other processes cannot read a locked byte. So it is one far behind the end, and they can read who holds the lock.
+    """
     msvcrt: Any = importlib.import_module("msvcrt")
     while True:
         file.seek(LOCKED_BYTE)

@@ -53,16 +53,16 @@ class Tools:
         """
         predictor = self.predictors[self._find(run, self.translators)]
         inspection = TranslationInspection.of(predictor, text, translation or None)
-        read = inspection.attention["cross"].mean(axis=(0, 1))  # (T, S): over all layers and heads
-        return {"translation": inspection.translation, "source_tokens": inspection.source_tokens, "tokens": [
+        sources, read = (
+            inspection.source_tokens,
+            inspection.attention["cross"].mean(axis=(0, 1)),
+        )  # (T, S): over all layers and heads
+        return {"translation": inspection.translation, "source_tokens": sources, "tokens": [
             {
                 "token": token,
                 "probability": round(float(np.exp(log_probability)), 4),
                 "alternatives": {one.token: round(one.probability, 4) for one in alternatives},
-                "reads": {
-                    inspection.source_tokens[place]: round(float(weights[place]), 4)
-                    for place in np.argsort(-weights)[:MOST_READ]
-                },
+                "reads": [_read(sources, place, weights) for place in np.argsort(-weights)[:MOST_READ]],
             }
             for token, log_probability, alternatives, weights in zip(
                 inspection.written_tokens, inspection.log_probabilities, inspection.alternatives, read, strict=True
@@ -84,11 +84,11 @@ class Tools:
         Args:
             run: name of the run; empty: the first one.
         """
-        found = self.runs[self._find(run, self.runs)]
-        parts = Rows.of_config(found.config.data, found.task.text_layout(found.config.data))
+        opened = self.runs[self._find(run, self.runs)]
+        parts = Rows.of_config(opened.config.data, opened.task.text_layout(opened.config.data))
         if "train" not in parts:
-            raise InputError(f"{found.path} names no text of its own.")
-        return examine(parts.pop("train"), parts, found.tokenizers()).as_dict()
+            raise InputError(f"{opened.path} names no text of its own.")
+        return examine(parts.pop("train"), parts, opened.tokenizers()).as_dict()
 
     def _find(self, name, known: Sequence[str] | Mapping[str, Any]):
         """Return the name of a run among the known ones, or the first."""
@@ -97,6 +97,11 @@ class Tools:
         if name and name not in known:
             raise InputError(f"There is no run {name!r} for this; there is: {', '.join(known)}.")
         return name or next(iter(known))
+
+
+def _read(source_tokens, index, weights):
+    """Return a source token with its attention weight; the position tells it from an equal token."""
+    return {"position": int(index), "token": source_tokens[index], "weight": round(float(weights[index]), 4)}
 
 
 def new_server(tools: Tools) -> MCPServer:

@@ -53,10 +53,8 @@ class Tools:
         """
         predictor = self.predictors[self._find(run, self.translators)]
         inspection = TranslationInspection.of(predictor, text, translation or None)
-        sources, read = (
-            inspection.source_tokens,
-            inspection.attention["cross"].mean(axis=(0, 1)),
-        )  # (T, S): over all layers and heads
+        sources = inspection.source_tokens
+        read = inspection.attention["cross"].mean(axis=(0, 1))  # (T, S): over all layers and heads
         return {"translation": inspection.translation, "source_tokens": sources, "tokens": [
             {
                 "token": token,

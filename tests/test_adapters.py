@@ -202,6 +202,7 @@ def test_the_command_line_takes_an_adapter(base, two, cli):
     assert cli("translate", base.path, "--scores", stdin=text).stdout != expected
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -271,6 +272,7 @@ def test_a_classifier_trains_its_output_with_the_adapters_of_an_encoder(recipe_o
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.any_backend
 def test_an_encoder_is_no_base_for_the_adapters_of_a_translator(config, recipe_of, tmp_path):
     encoder = workflows.train(Config.from_toml(recipe_of("fill")), tmp_path / "words", quiet)
     wanted = change(config, "--train.init_from", str(encoder.path), "--model.tie", "target", *LORA)

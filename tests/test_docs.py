@@ -21,6 +21,7 @@ COMMANDS = [
 TESTED = [path for path in PAGES if ">>> " in path.read_text(encoding="utf-8")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", TESTED, ids=lambda path: path.name)
 def test_the_examples_of_a_page_print_what_it_says(path):
     result = doctest.testfile(str(path), module_relative=False)

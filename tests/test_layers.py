@@ -145,6 +145,7 @@ def test_gradients_of_a_repeated_id_are_summed(numpy):
     np.testing.assert_allclose(memory[3], 0.1 * (2 * once) ** 2, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_blocks_work_in_a_functional_model_that_is_saved_and_loaded(normal, numpy, tmp_path):
     options = {"d_model": 36, "num_heads": 6, "d_ff": 14, "norm_position": "pre", "norm": "rms", "num_kv_heads": 2}

@@ -34,7 +34,9 @@ class Trained(Exception):
     """A page has called `heedful.train`."""
 
 
-LONG = ("read_aloud", "what_goes_wrong", "keras_all_the_way", "beam_search", "annotated_transformer")
+LONG = (
+    "read_aloud", "what_goes_wrong", "keras_all_the_way", "beam_search", "annotated_transformer", "translation_by_hand",
+)  # fmt: skip
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in PAGES])

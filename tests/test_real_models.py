@@ -56,6 +56,7 @@ def mean_pooled(folder, texts):
     return np.array(vectors)
 
 
+@pytest.mark.slow
 def test_a_bare_bert_embeds_as_transformers_does(minilm, cli, tmp_path):
     """Guards against refusing names without `bert.`, or a missing head, as heedful 0.1.0 did."""
     result = cli("import", minilm, tmp_path / "run")

@@ -18,7 +18,7 @@ from heedful.core.storage import file_hash, write_text
 from heedful.core.validation import read_json
 from heedful.inference.bulk.records import Records
 
-Translate = Callable[[Iterable[str], int], Iterator[str]]  # from lines and the number of the first to results
+Translate = Callable[[Iterable[str], int], Iterator[Any]]  # from lines and the number of the first to results
 
 
 class Share(NamedTuple):

@@ -4,7 +4,7 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,14 @@ from heedful.runs.scores.metrics import MIN_UNITS, bounds, p_value, sample_score
 from heedful.runs.scores.provenance import counts_of, is_comparable, read
 
 MUST_AGREE = ("signatures", "decode", "examples")  # fields that must be equal in all compared scores
+
+
+class System(NamedTuple):
+    """A system that is compared: its name, and for each of its runs the seed, if it has one, and the counts (N, C)."""
+
+    name: str
+    seeds: tuple[int, ...]
+    counts: Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -103,27 +111,42 @@ def compare(runs: Sequence[Run], metric: str | None = None) -> "Comparison":
     if not by_batch and len({len(counts) for counts in counts_by_run}) > 1:
         units_differ = ", ".join(f"{run.path} {len(counts):,}" for run, counts in zip(runs, counts_by_run, strict=True))
         raise InputError(f"The numbers of scored texts differ ({units_differ}): evaluate the runs again.")
-    enough = min(map(len, counts_by_run)) >= MIN_UNITS
-    score_of = find_metric(metric).score
-    rows, first = [], None
+    systems = []
     for members in _systems(runs):
-        run_scores = [score_of(counts_by_run[i].sum(0)) for i in members]
-        sampled = np.mean([sample_scores(metric, counts_by_run[i]) for i in members], 0)
-        score = statistics.fmean(run_scores)
         more = f" and {len(members) - 1} more" if len(members) > 1 else ""
+        seeds = tuple(runs[i].config.train.seed for i in members)
+        systems.append(System(f"{runs[members[0]].path}{more}", seeds, [counts_by_run[i] for i in members]))
+    rows = rows_of(metric, systems, by_batch)
+    return Comparison(metric, scores_by_run[0]["data"], len(counts_by_run[0]), rows)
+
+
+def rows_of(metric: str, systems: Sequence[System], by_batch: bool = False) -> list[Row]:
+    """Return the results of systems, each compared with the first.
+
+    Args:
+        metric: name of a metric.
+        systems: scored on the same text.
+        by_batch: whether the units are batches, which can be paired only if they have the same tokens.
+    """
+    enough = min(len(counts) for system in systems for counts in system.counts) >= MIN_UNITS
+    score_of = find_metric(metric).score
+    rows: list[Row] = []
+    samples: list[np.ndarray] = []
+    for name, seeds, all_counts in systems:
+        run_scores = [score_of(counts.sum(0)) for counts in all_counts]
+        samples.append(np.mean([sample_scores(metric, counts) for counts in all_counts], 0))
         row = Row(
-            f"{runs[members[0]].path}{more}", tuple(runs[i].config.train.seed for i in members), score,
-            statistics.stdev(run_scores) if len(run_scores) > 1 else None, bounds(sampled) if enough else None,
+            name, seeds, statistics.fmean(run_scores),
+            statistics.stdev(run_scores) if len(run_scores) > 1 else None, bounds(samples[-1]) if enough else None,
         )  # fmt: skip
-        if first is None:
-            first = score, sampled
-        else:
-            difference = score - first[0]
-            paired = enough and (not by_batch or all(_same_pieces(counts_by_run[0], counts_by_run[i]) for i in members))
-            p = p_value(difference, sampled - first[1]) if paired else None
+        if rows:
+            difference = row.score - rows[0].score
+            first = systems[0].counts[0]
+            paired = enough and (not by_batch or all(_same_pieces(first, counts) for counts in all_counts))
+            p = p_value(difference, samples[-1] - samples[0]) if paired else None
             row = dataclasses.replace(row, difference=difference, p=p)
         rows.append(row)
-    return Comparison(metric, scores_by_run[0]["data"], len(counts_by_run[0]), rows)
+    return rows
 
 
 def _same_pieces(one, other):

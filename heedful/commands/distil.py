@@ -1,0 +1,159 @@
+"""heedful distil: train a small model on the translations of a larger one."""
+
+import argparse
+import signal
+from pathlib import Path
+
+from heedful.commands.arguments import count, whole_number
+from heedful.config import settings
+from heedful.config.recipes import find_recipe, recipe_names
+from heedful.core.errors import InputError
+
+TAKES_SETTINGS = True
+DEFAULT_EXPORT = "ctranslate2:int8"
+CANDIDATES = 5  # of each text with a reference, the closest of which is chosen
+BEAM = 5  # of a teacher whose run says nothing of a beam
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "teacher", nargs="*", type=Path, metavar="TEACHER",
+        help="a run folder, several as an ensemble, or the folder of a CTranslate2 model with its SentencePiece models",
+    )  # fmt: skip
+    parser.add_argument("--run", type=Path, metavar="STUDENT", help="run folder of the student")
+    parser.add_argument("--resume", type=Path, metavar="STUDENT", help="continue a distillation that was stopped")
+    parser.add_argument(
+        "--text", nargs="+", default=[], metavar="FILE",
+        help="texts to translate, one on each line (default: the training text of the teacher, with its references)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--references", nargs="+", default=[], metavar="FILE",
+        help="their translations: the candidate that is closest to them is chosen",
+    )  # fmt: skip
+    parser.add_argument(
+        "--recipe", help=f"recipe of the student: a TOML file, or one of {', '.join(recipe_names())} (default: that of "
+        "the teacher, with 6 and 2 blocks)",
+    )  # fmt: skip
+    parser.add_argument("--minutes", type=float, help="minutes to train the student: train.minutes")
+    parser.add_argument(
+        "--back", action="store_true",
+        help="back-translation: the teacher translates from the target language of the student, which learns from its "
+        "translations, marked by a tag, and from the training text of --recipe",
+    )  # fmt: skip
+    parser.add_argument(
+        "--real-weight", type=float, metavar="WEIGHT",
+        help="how often the real pairs are read too, relative to the translations (default: 0; with --back 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--drop", type=float, default=0.05, metavar="SHARE",
+        help="share of the translations to drop: the least similar to their references, or with the lowest scores "
+        "(default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--to", nargs="+", metavar="FORMAT:QUANTIZATION",
+        help=f"exports of the student (default: {DEFAULT_EXPORT}), or none",
+    )  # fmt: skip
+    _add_teacher_arguments(parser)
+    parser.epilog = (
+        "Settings of the student are --SECTION.KEY VALUE, as for heedful train. Everything is kept in STUDENT: the "
+        "translations and their provenance in the folder distillation."
+    )
+
+
+def _add_teacher_arguments(parser):
+    teacher = parser.add_argument_group("teacher")
+    teacher.add_argument("--engine", choices=("heedful", "ctranslate2"), default="heedful", help="of run folders")
+    teacher.add_argument(
+        "--endpoint", default="", metavar="URL",
+        help="instead of TEACHER: an interface like OpenAI's, such as http://localhost:8000/v1; its key is read from "
+        "OPENAI_API_KEY",
+    )  # fmt: skip
+    teacher.add_argument("--model", default="", help="name of the model behind the endpoint")
+    teacher.add_argument("--instruction", default="", metavar="TEXT", help="what it is told to do with each text")
+    teacher.add_argument(
+        "--parallel", type=count, default=4, metavar="N", help="requests at the same time (default: 4)"
+    )
+    teacher.add_argument(
+        "--budget", type=whole_number, default=0, metavar="TOKENS", help="stop when so many tokens are read and written"
+    )
+    settings.add_options(parser, "decode", without=("split", "markup"))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return 0, or after a signal the exit code that shells expect."""
+    from heedful.commands.terminal import report_progress, termination_interrupts, warn
+    from heedful.core.progress import note
+    from heedful.training.signals import Interrupted
+    from heedful.workflows.distillation.steps import Distillation
+
+    if bool(options.run) == bool(options.resume):
+        raise InputError("Name the student's folder with --run, or a distillation after --resume.")
+    if options.resume:
+        if options.teacher or options.endpoint or options.text or options.overrides:
+            raise InputError("--resume continues a distillation as it was planned: leave out the other arguments.")
+    else:
+        _begin(options)
+    path = options.run or options.resume
+    with termination_interrupts() as received:
+        try:
+            Distillation(path, report_progress, warn).run()
+        except InputError as error:
+            raise InputError(f"{error} What is done is kept: heedful distil --resume {path}") from error
+        except (KeyboardInterrupt, Interrupted) as stop:
+            number = stop.signal_number if isinstance(stop, Interrupted) else (received or [signal.SIGINT])[0]
+            note(f"heedful: stopped. Continue with: heedful distil --resume {path}")
+            return 128 + number
+    report_progress(f"The student is in {path}.")
+    return 0
+
+
+def _begin(options):
+    """Create the folder of a new distillation."""
+    from heedful.config.idle_settings import refuse_idle
+    from heedful.runs.run import CONFIG, Run
+    from heedful.workflows.distillation.plan import NO_EXPORT, Plan, TeacherPlan
+    from heedful.workflows.distillation.steps import begin
+    from heedful.workflows.distillation.student import config_like
+
+    teacher = TeacherPlan(
+        paths=tuple(map(str, options.teacher)), engine=options.engine, endpoint=options.endpoint, model=options.model,
+        instruction=options.instruction, parallel=options.parallel, budget=options.budget,
+    )  # fmt: skip
+    overrides = [*options.overrides, *(["--train.minutes", str(options.minutes)] if options.minutes else [])]
+    run = Run.open(options.teacher[0]) if teacher.paths and (options.teacher[0] / CONFIG).is_file() else None
+    if options.recipe:
+        recipe = find_recipe(options.recipe)
+        config, origins = settings.of_recipe(recipe, overrides), settings.origins(recipe, overrides)
+    elif run and not options.back:
+        config = settings.override(config_like(run.of_task("translate")), overrides)
+        origins = dict.fromkeys(settings.flat(config), f"teacher {run.path}") | settings.origins(None, overrides)
+    else:
+        raise InputError("The student needs a recipe: give --recipe, with its validation text.")
+    if config.task != "translate":
+        raise InputError(f"A student translates; {options.recipe} is a recipe of task {config.task!r}.")
+    refuse_idle(config, settings.given_names(overrides))
+    if not options.text and (not run or options.back):
+        raise InputError("Name the texts to translate with --text.")
+    exports = (DEFAULT_EXPORT,) if options.to is None else tuple(name for name in options.to if name != NO_EXPORT)
+    plan = Plan(
+        teacher=teacher, decode=_search(options, run), text=tuple(options.text), references=tuple(options.references),
+        back=options.back, real_weight=float(options.back) if options.real_weight is None else options.real_weight,
+        drop=options.drop, exports=exports, origins=tuple(f"{name}={origin}" for name, origin in origins.items()),
+    )  # fmt: skip
+    begin(plan, config, options.run)
+
+
+def _search(options, run):
+    """Return how the teacher searches: as the user says, or as its run, with a beam and candidates to choose from."""
+    import dataclasses
+
+    from heedful.config import Config, DecodeConfig
+
+    config = run.config if run else Config()
+    decode = run.config.decode if run else DecodeConfig()
+    if decode.beam_size == 1 and not decode.sample:
+        decode = dataclasses.replace(decode, beam_size=BEAM)
+    if (not options.text or options.references) and not options.endpoint and not decode.sample:
+        decode = dataclasses.replace(decode, n_best=min(CANDIDATES, decode.beam_size))
+    return settings.given_options(dataclasses.replace(config, decode=decode), "decode", options)

@@ -1,0 +1,61 @@
+"""The config of a student: a smaller model for the text of its teacher."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from heedful.config import Config, ModelConfig
+from heedful.config.data import BUILT_IN
+from heedful.config.languages import languages_of
+from heedful.config.model import DEPTHS, DEPTHS_OF_SIZE, SET_BY_SIZE, SIZES
+from heedful.core.errors import InputError
+from heedful.runs.run import Run
+from heedful.workflows.distillation.plan import BACK_TAG, Plan
+from heedful.workflows.distillation.selection import ENDS, REAL, TAUGHT
+
+SIZE = "student"
+MANY = 1_000_000  # updates: as many as fit into train.minutes
+PART_FILES = ("valid", "test")  # written for students of runs with a built-in corpus
+
+
+def config_like(run: Run) -> Config:
+    """Return the config of a student with the text and the training of a run, but 6 and 2 blocks, and no wider.
+
+    Raises:
+        InputError: the run was not trained on text that it names.
+    """
+    config = run.config
+    if config.train.init_from or not (config.data.train or config.data.corpus in BUILT_IN):
+        raise InputError(f"{run.path} names no text of its own to train on: give --recipe for the student.")
+    data = dataclasses.replace(config.data, planned_updates=0, several_sentences=None)
+    train = config.train
+    if train.minutes and train.schedule_ends:  # the updates of the run are those that fitted into its minutes
+        train = dataclasses.replace(train, updates=MANY)
+    return dataclasses.replace(config, data=data, train=train, model=_smaller(config.model))
+
+
+def _smaller(model: ModelConfig) -> ModelConfig:
+    """Return a model of the size of a student; one that is as narrow already keeps its width."""
+    small: dict[str, Any] = dict(zip((*SET_BY_SIZE, *DEPTHS), (*SIZES[SIZE], *DEPTHS_OF_SIZE[SIZE]), strict=True))
+    if model.d_model <= small["d_model"]:
+        return dataclasses.replace(model, **{name: small[name] for name in ("num_layers", *DEPTHS)})
+    return dataclasses.replace(model, size=SIZE, **small, head_dim=None, num_kv_heads=None)
+
+
+def with_text(config: Config, folder: Path, plan: Plan) -> Config:
+    """Return the config of a student that trains on the text in a folder, see `selection.write_text`."""
+    name = "train-*{}" if plan.real_weight else f"{TAUGHT}{{}}"
+    source, target = languages_of(config)
+    named: dict[str, Any] = {
+        "train": tuple(str(folder / name.format(end)) for end in ENDS),
+        "source_language": config.data.source_language or source,
+        "target_language": config.data.target_language or target,
+        "weights": (f"{REAL}*={plan.real_weight:g}",) if plan.real_weight else (),
+    }
+    if config.data.corpus in BUILT_IN:
+        named |= {part: tuple(str(folder / f"{part}{end}") for end in ENDS) for part in PART_FILES}
+    data = dataclasses.replace(config.data, corpus="files", origin="", **named)
+    tokens = config.tokenizer.new_tokens
+    if plan.back and BACK_TAG not in tokens:
+        tokens = (*tokens, BACK_TAG)
+    return dataclasses.replace(config, data=data, tokenizer=dataclasses.replace(config.tokenizer, new_tokens=tokens))

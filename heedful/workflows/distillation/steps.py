@@ -145,7 +145,7 @@ class Distillation:
         (self.folder / ANSWERS).unlink(missing_ok=True)
 
     def _translate_shares(self, bulk: Bulk, advance: Callable[[], Any]) -> None:
-        """Translate the shares of a file that are not translated yet, and join them; `advance` is called for each line."""
+        """Translate the shares of a file that are not translated yet, and join them; call `advance` for each line."""
         total, began, lines = bulk.windows(), time.monotonic(), 0
 
         def candidates(texts: Iterable[str], first: int) -> Iterator[list[ScoredText]]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from heedful.config import Config, ModelConfig
 from heedful.config.data import BUILT_IN
@@ -13,7 +13,7 @@ from heedful.runs.run import Run
 from heedful.workflows.distillation.plan import BACK_TAG, Plan
 from heedful.workflows.distillation.selection import ENDS, REAL, TAUGHT
 
-SIZE = "student"
+SIZE: Literal["student"] = "student"
 MANY = 1_000_000  # updates: as many as fit into train.minutes
 PART_FILES = ("valid", "test")  # written for students of runs with a built-in corpus
 

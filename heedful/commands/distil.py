@@ -155,5 +155,5 @@ def _search(options, run):
     if decode.beam_size == 1 and not decode.sample:
         decode = dataclasses.replace(decode, beam_size=BEAM)
     if (not options.text or options.references) and not options.endpoint and not decode.sample:
-        decode = dataclasses.replace(decode, n_best=min(CANDIDATES, decode.beam_size))
+        decode = dataclasses.replace(decode, n_best=min(CANDIDATES, decode.beam_size), split="never")
     return settings.given_options(dataclasses.replace(config, decode=decode), "decode", options)

@@ -34,7 +34,7 @@ from heedful.runs.scores.metrics import text_counts
 from heedful.tasks.translation_scores import bleu_tokenizer_of
 from heedful.workflows.distillation import selection
 from heedful.workflows.distillation.endpoint import EndpointTeacher, instruction
-from heedful.workflows.distillation.plan import BACK_TAG, FOLDER, Plan, export_of
+from heedful.workflows.distillation.plan import BACK_TAG, FOLDER, PLAN, Plan, export_of
 from heedful.workflows.distillation.selection import ENDS, REAL, read_records, write_pairs
 from heedful.workflows.distillation.student import PART_FILES, with_text
 from heedful.workflows.distillation.teachers import Teacher, json_candidates, json_line, model_teacher
@@ -256,7 +256,7 @@ def begin(plan: Plan, config: Config, path: Path) -> None:
         InputError: there is a run, or a distillation, already; or text or teacher is missing.
     """
     folder = path / FOLDER
-    if folder.exists():
+    if (folder / PLAN).exists():
         raise InputError(
             f"{path} holds a distillation already. Continue it with --resume {path}, or choose another --run."
         )
@@ -265,5 +265,5 @@ def begin(plan: Plan, config: Config, path: Path) -> None:
     if not plan.teacher.endpoint:
         model_teacher(plan.teacher, plan.decode, print)  # refuses a missing one
     find_task(config.task).find_corpora(config)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     plan.save(folder, config)

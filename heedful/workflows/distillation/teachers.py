@@ -24,6 +24,7 @@ MODEL = "model.bin"  # of a CTranslate2 model
 SHARED = ("sentencepiece.model", "spm.model", "../sentencepiece.model")  # one vocabulary for both sides; Argos
 SIDES = ("source.spm", "target.spm")  # of OPUS-MT
 END = "</s>"
+LONGEST = 256  # tokens of a translation
 
 
 class Teacher:
@@ -103,10 +104,15 @@ class SentencePieceTeacher(Teacher):
         ending = [END] if self._vocabularies[0].name == SIDES[0] and not config.get("add_source_eos") else []
         texts = list(lines)
         spelled = [[*pieces, *ending] if (pieces := source.encode(text, out_type=str)) else [] for text in texts]
-        results = self._model.translate_batch(
-            spelled, beam_size=self._decode.beam_size, num_hypotheses=self._decode.n_best, return_scores=True,
-            length_penalty=self._decode.length_penalty, max_batch_size=self._decode.batch_size,
-        )  # fmt: skip
+        limit = max((self._decode.length_limit(len(pieces), LONGEST) for pieces in spelled), default=1)
+        try:
+            results = self._model.translate_batch(
+                spelled, beam_size=self._decode.beam_size, num_hypotheses=self._decode.n_best, return_scores=True,
+                length_penalty=self._decode.length_penalty, max_batch_size=self._decode.batch_size,
+                max_decoding_length=limit,
+            )  # fmt: skip
+        except (RuntimeError, ValueError) as error:
+            raise InputError(f"{self._folder} cannot translate lines from {first} on: {error}.") from error
         for result in results:
             pairs = zip(result.hypotheses, result.scores, strict=True)
             yield [ScoredText(one_line(target.decode(pieces)), score) for pieces, score in pairs]

@@ -1,0 +1,382 @@
+"""Distillation: chosen translations, teachers of three kinds, and steps that can be killed anywhere."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from heedful.config import DecodeConfig
+from heedful.core.errors import InputError
+from heedful.core.storage import file_hash
+from heedful.data.text_files import read_lines
+from heedful.inference.predictor import ScoredText
+from heedful.inference.translator import Translator
+from heedful.runs.run import Run
+from heedful.workflows.distillation import endpoint
+from heedful.workflows.distillation.endpoint import EndpointTeacher
+from heedful.workflows.distillation.plan import BACK_TAG, TeacherPlan
+from heedful.workflows.distillation.selection import EMPTY, KEPT, WORST, Choice, choose, drop_worst
+from heedful.workflows.distillation.steps import CandidateRecords
+from heedful.workflows.distillation.student import config_like
+from heedful.workflows.distillation.teachers import SentencePieceTeacher
+from tests.conftest import PAIRS, quiet
+from tests.test_pretrained import opus  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.any_backend
+
+NEW = [f"{who} {does} {what}" for who in ("o gato", "a vaca", "o rei", "a menina") for does in ("bebe", "come", "vê")
+       for what in ("pão", "leite", "água", "o rei") if f"{who} {does} {what}" not in dict(PAIRS)]  # fmt: skip
+ENGLISH = dict(zip("o a gato vaca rei menina bebe come vê pão leite água".split(),
+                   "the the cat cow king girl drinks eats sees bread milk water".split(), strict=True))  # fmt: skip
+
+
+def english(text):
+    """Return the translation of a text, word for word."""
+    return " ".join(ENGLISH[word] for word in text.split())
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A file of texts that are in no validation text, and one of their translations."""
+    paths = tmp_path / "new.pt", tmp_path / "new.en"
+    paths[0].write_text("".join(f"{line}\n" for line in NEW), encoding="utf-8")
+    paths[1].write_text("".join(f"{english(line)}\n" for line in NEW), encoding="utf-8")
+    return paths
+
+
+def content(candidates, **more):
+    return {"text": "o gato", "file": "a.pt", "line": 3, "candidates": candidates} | more
+
+
+def test_the_candidate_closest_to_the_reference_is_chosen():
+    candidates = [["the dog sleeps", -0.1], ["the cat drinks", -0.2], ["the cat", -0.3]]
+    best = choose(content(candidates, reference="the cat drank"))
+    assert (best.target, best.candidate, best.score, best.outcome) == ("the cat drinks", 2, -0.2, KEPT)
+    assert best.chrf > 50
+    assert choose(content(candidates)).target == "the dog sleeps"
+    assert choose(content([[" ", -0.1]])).outcome == EMPTY
+    assert choose(content([])).outcome == EMPTY
+
+
+def test_the_worst_are_dropped_among_their_like():
+    choices = [Choice("a", n, "s", "t", 1, score=-float(n)) for n in range(1, 11)]
+    choices += [Choice("b", n, "s", "t", 1, score=-99.0, chrf=float(n)) for n in range(5)]
+    choices += [Choice("c", n, "s", "t", 1) for n in range(5)]  # without a score
+    drop_worst(choices, 0.2)
+    assert [(one.file, one.line) for one in choices if one.outcome == WORST] == [("a", 9), ("a", 10), ("b", 0)]
+
+
+SETTINGS = (
+    "--train.updates", 4, "--train.validate_every", 2, "--data.batch_sentences", 5, "--model.encoder_layers", 2,
+    "--model.decoder_layers", 1,
+)  # fmt: skip
+
+
+def outcomes(student):
+    return [line.split("\t") for line in read_lines(student / "distillation" / "text" / "lines.tsv")][1:]
+
+
+def test_a_student_learns_from_the_translations_of_a_run(run, text, cli, tmp_path):
+    student = tmp_path / "student"
+    done = cli(
+        "distil", run, "--run", student, "--text", text[0], "--references", text[1], "--drop", 0.1,
+        "--to", "ctranslate2:int8", *SETTINGS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    opened, rows = Run.open(student), outcomes(student)
+    assert (opened.config.model.depths, opened.config.model.d_model) == ({"encoder": 2, "decoder": 1}, 16)
+    assert [(row[0], int(row[1])) for row in rows] == [(str(text[0]), n + 1) for n in range(len(NEW))]
+    assert Counter(row[2] for row in rows)[WORST] == len(NEW) // 10
+    kept = [n for n, row in enumerate(rows) if row[2] == KEPT]
+    sources, targets = (list(read_lines(path)) for path in opened.config.data.train)
+    assert sources == [NEW[n] for n in kept]
+    translated = [[one.text for one in best] for best in Translator.from_run(Run.open(run)).n_best(
+        NEW, beam_size=5, n_best=5)]  # fmt: skip
+    assert targets == [translated[n][int(rows[n][3]) - 1] for n in kept]
+    assert (student / "ctranslate2" / "parity.json").is_file()
+    said = done.stdout.decode()
+    assert "validation text: 20 units" in said
+    assert f"The student is in {student}." in said
+    before = {path: file_hash(path) for path in student.rglob("*") if path.is_file()}
+    assert cli("distil", "--resume", student).returncode == 0
+    assert {path: file_hash(path) for path in student.rglob("*") if path.is_file()} == before
+
+
+def test_back_translations_are_tagged_and_mixed_with_real_pairs(run, recipe, text, cli, tmp_path):
+    student = tmp_path / "student"
+    done = cli(
+        "distil", run, "--back", "--run", student, "--text", text[0], "--recipe", recipe, "--drop", 0, "--to", "none",
+        *SETTINGS, "--data.batch_sentences", 10, "--data.train", json.dumps([str(text[1]), str(text[0])]),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    opened, folder = Run.open(student), student / "distillation" / "text"
+    taught = [list(read_lines(folder / f"train-taught.{side}.txt")) for side in ("source", "target")]
+    assert all(line.startswith(f"{BACK_TAG} ") for line in taught[0])
+    assert set(taught[1]) <= set(NEW)
+    assert [list(read_lines(folder / f"train-real.{side}.txt")) for side in ("source", "target")] == [
+        [*map(english, NEW)], NEW,
+    ]  # fmt: skip
+    assert opened.config.data.weights == ("train-real*=1",)
+    assert len(opened.source_tokenizer.encode(BACK_TAG)) == 1
+    assert "weight 1" in done.stdout.decode()
+
+
+class Killed(BaseException):
+    """Stands in for SIGKILL."""
+
+
+@pytest.mark.parametrize("moments", [[0, 3], pytest.param([1, 2, 4, 5, 7, 9], marks=pytest.mark.slow)], ids=len)
+def test_an_interrupted_step_leaves_nothing_half_done(run, text, cli, tmp_path, monkeypatch, moments):
+    arguments = ("--text", text[0], "--to", "none", "--batch-size", 1, "--beam-size", 2, *SETTINGS)
+    assert cli("distil", run, "--run", tmp_path / "whole", *arguments).returncode == 0
+    killed = tmp_path / "killed"
+    for count in moments:
+        left = iter(range(count))
+        with monkeypatch.context() as patch, contextlib.suppress(Killed):
+            for name in ("replace", "rename"):
+                move = getattr(type(text[0]), name)
+
+                def move_or_die(path, target, move=move, left=left):
+                    if next(left, None) is None:
+                        raise Killed
+                    return move(path, target)
+
+                patch.setattr(type(text[0]), name, move_or_die)
+            begun = (killed / "distillation" / "plan.json").exists()
+            cli("distil", *(("--resume", killed) if begun else (run, "--run", killed, *arguments)))
+    assert cli("distil", "--resume", killed).returncode == 0
+    assert results(killed) == results(tmp_path / "whole")
+
+
+def results(student):
+    """Return what a distillation has made, without the names of its folder."""
+    folder = student / "distillation"
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in ("student.json", ".lock")]
+    found = {str(path.relative_to(student)): path.read_bytes() for path in files}
+    found["distillation/comparison.json"] = found["distillation/comparison.json"].replace(str(student).encode(), b"")
+    return found | {"weights": Run.open(student).weights_fingerprint()}
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """An interface like OpenAI's that knows the words of `ENGLISH`, or misbehaves."""
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        text = request["messages"][-1]["content"]
+        self.server.asked.append(text)
+        status, body = self.server.answer(text)
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        self.wfile.write(body.encode() if isinstance(body, str) else json.dumps(body).encode())
+
+    def log_message(self, *arguments):
+        pass
+
+
+def completion(text, reason="stop"):
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
+    return {"id": "1", "object": "chat.completion", "created": 1, "model": "words", "choices": [choice],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}}  # fmt: skip
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """An endpoint; a test may replace its `answer`, and reads in `asked` what it was asked."""
+    monkeypatch.setattr(endpoint, "RETRIES", 1)
+    monkeypatch.setattr(endpoint, "SECONDS", 5)
+    monkeypatch.setattr(endpoint, "WINDOW", 8)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        server.asked, server.answer = [], lambda text: (200, completion(english(text)))
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        server.url = f"http://127.0.0.1:{server.server_port}/v1"
+        yield server
+        server.shutdown()
+
+
+def test_a_model_behind_an_endpoint_teaches(server, text, recipe, cli, tmp_path):
+    student = tmp_path / "student"
+    arguments = ("--endpoint", server.url, "--model", "words", "--text", text[0], "--recipe", recipe, "--to", "none")
+    calls = 0
+
+    def fails_later(text):
+        nonlocal calls
+        calls += 1
+        return (200, completion(english(text))) if calls <= 20 else (503, {"error": {"message": "overloaded"}})
+
+    server.answer, answer = fails_later, server.answer
+    done = cli("distil", *arguments, "--run", student, *SETTINGS)
+    assert done.returncode == 2
+    assert f"words at {server.url} answers 503" in done.stderr.decode()
+    assert f"heedful distil --resume {student}" in done.stderr.decode()
+    assert f"{len({*NEW, *dict(PAIRS)})} texts to ask for, about" in done.stdout.decode()
+    answered = server.asked[:20]
+    server.answer = answer
+    done = cli("distil", "--resume", student)
+    assert done.returncode == 0, done.stderr.decode()
+    assert not set(answered) & set(server.asked[20 + 4 :])  # up to four were under way when the first one failed
+    targets = list(read_lines(student / "distillation" / "text" / "train-taught.target.txt"))
+    assert set(targets) <= {english(line) for line in NEW}
+    assert len(targets) > len(NEW) // 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda text: (401, {"error": {"message": "wrong key"}}), "answers 401: .*wrong key"),
+        (lambda text: (200, "<html>busy</html>"), "answers what is no completion of a chat"),
+        (lambda text: (200, {"choices": None}), "answers what is no completion of a chat"),
+        (lambda text: (200, []), "answers what is no completion of a chat"),
+    ],
+    ids=["refused", "page", "nothing", "list"],
+)
+def test_nonsense_is_one_clear_line(server, tmp_path, answer, message):
+    server.answer = answer
+    plan = TeacherPlan(endpoint=server.url, model="words", instruction="Translate.")
+    teacher = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
+    with pytest.raises(InputError, match=message):
+        list(teacher.candidates(NEW[:3], 1))
+
+
+def test_answers_are_kept_counted_and_limited(server, tmp_path):
+    plan = TeacherPlan(endpoint=server.url, model="words", instruction="Translate.", budget=95)
+    answers = tmp_path / "answers.jsonl"
+    reported = []
+    teacher = EndpointTeacher(plan, DecodeConfig(), answers, reported.append)
+    with pytest.raises(InputError, match="more than --budget 95 allows"):
+        teacher.announce(lambda: NEW)
+    teacher.announce(lambda: NEW[:4])
+    assert reported[-1].startswith(f"words at {server.url}: 4 texts to ask for")
+    assert [one.text for [one] in teacher.candidates([*NEW[:4], NEW[0]], 1)] == [
+        *map(english, NEW[:4]),
+        english(NEW[0]),
+    ]
+    assert sorted(server.asked) == sorted(NEW[:4])
+    assert teacher.tokens == (28, 12)
+    answers.write_text(answers.read_text() + '{"text": "o ga', encoding="utf-8")  # killed while writing
+    teacher = EndpointTeacher(plan, DecodeConfig(), answers, quiet)
+    assert teacher.tokens == (28, 12)
+    with pytest.raises(InputError, match=r"100 tokens are used, more than --budget 95\. 10 answers are kept"):
+        list(teacher.candidates(NEW[:16], 1))
+    server.answer = lambda text: (200, completion("the c", "length"))
+    [cut] = EndpointTeacher(TeacherPlan(endpoint=server.url, model="words"), DecodeConfig(), answers, quiet).candidates(
+        ["o rei"], 1
+    )
+    assert cut == []
+
+
+def test_a_ctranslate2_model_with_its_vocabularies_teaches(opus, tmp_path):  # noqa: F811
+    ctranslate2, sentencepiece = map(pytest.importorskip, ("ctranslate2", "sentencepiece"))
+    folder, _, tokenizer = opus
+    converted = tmp_path / "converted"
+    converter = ctranslate2.converters.TransformersConverter(str(folder), copy_files=["source.spm", "target.spm"])
+    with warnings.catch_warnings(action="ignore"):  # it recommends sacremoses, which is not needed here
+        converter.convert(str(converted))
+    teacher = SentencePieceTeacher(converted, DecodeConfig(beam_size=2, n_best=2))
+    found = list(teacher.candidates(["the cat drinks", "", "a cow"], 1))
+    assert [len(candidates) for candidates in found] == [2, 2, 2]
+    model = ctranslate2.Translator(str(converted))
+    pieces = tokenizer.convert_ids_to_tokens(tokenizer("the cat drinks").input_ids)
+    [expected] = model.translate_batch(
+        [pieces], beam_size=2, num_hypotheses=2, max_decoding_length=len(pieces) * 2 + 10
+    )
+    target = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
+    assert [one.text for one in found[0]] == [target.decode(one) for one in expected.hypotheses]
+
+
+def test_records_keep_what_they_had(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "o gato", "line": 1}\n', encoding="utf-8")
+    records = CandidateRecords(tmp_path / "in.jsonl", "text", "candidates")
+    [record] = records.read(0, 1)
+    assert json.loads(records.result(record, [ScoredText("the cat", -0.5)])) == {
+        "text": "o gato", "line": 1, "candidates": [["the cat", -0.5]],
+    }  # fmt: skip
+
+
+def test_arguments_that_contradict_each_other_are_refused(run, recipe, text, cli, tmp_path):
+    student = tmp_path / "student"
+    for arguments, message in (
+        ([run], "Name the student's folder"), (["--run", student, "--recipe", recipe], "Name a teacher"),
+        (["--resume", student], "holds no distillation"), (["--resume", student, run], "leave out the other arguments"),
+        ([run, "--run", student, "--to", "marble"], "'marble' is no form of an export"),
+        ([run, "--run", student, "--to", "onnx:int3"], "int3"),
+        ([run, "--run", student, "--references", text[1]], "References need the text"),
+        ([run, "--run", student, "--back"], "The student needs a recipe"),
+        ([run, "--run", student, "--drop", 2], "drop"),
+        (["--endpoint", "http://localhost:1/v1", "--run", student, "--recipe", recipe], "needs the name of its model"),
+        (["--endpoint", "http://localhost:1/v1", "--model", "m", "--run", student, "--recipe", recipe], "with --text"),
+        ([run, "--run", student, "--engine", "ctranslate2", "--text", text[0]], "has no export"),
+        ([run, "--run", student, "--text", tmp_path / "missing"], "Missing text"),
+        ([run, "--run", run, "--text", text[0]], "already holds a run"),
+    ):  # fmt: skip
+        done = cli("distil", *arguments)
+        assert done.returncode == 2, arguments
+        assert message in done.stderr.decode(), arguments
+        assert not student.exists()
+
+
+def test_a_student_is_no_wider_than_its_teacher(whole):
+    model = config_like(whole).model
+    assert (model.num_layers, model.encoder_layers, model.decoder_layers, model.d_model, model.d_ff) == (
+        6,
+        6,
+        2,
+        16,
+        24,
+    )
+    whole.config = dataclasses.replace(whole.config, model=dataclasses.replace(whole.config.model, d_model=512))
+    model = config_like(whole).model
+    assert (model.size, model.d_model, model.num_heads, model.d_ff) == ("student", 256, 8, 1536)
+    assert model.depths == {"encoder": 6, "decoder": 2}
+
+
+@pytest.mark.slow
+def test_a_distillation_is_killed_ten_times_and_ends_with_the_same_bytes(run, text, tmp_path):
+    """The process ends at once, without cleaning up, before or after a file is moved to its place."""
+    code = """
+import os, pathlib, sys
+from heedful.cli import main
+count = int(sys.argv[1])
+for name in ("replace", "rename"):
+    def move(path, target, move=getattr(pathlib.Path, name)):
+        global count
+        count -= 1
+        if count == 0:
+            os._exit(9)
+        result = move(path, target)
+        if count == 1 and len(sys.argv) % 2:
+            os._exit(9)
+        return result
+    setattr(pathlib.Path, name, move)
+sys.exit(main(sys.argv[2:]))
+"""
+    arguments = ["--text", text[0], "--batch-size", 1, "--beam-size", 2, *SETTINGS]
+
+    def start(count, *given):
+        command = [sys.executable, "-c", code, str(count), "distil", *map(str, given)]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, env=os.environ | {"KERAS_BACKEND": "jax"}, timeout=200
+        ).returncode
+
+    assert start(10**9, run, "--run", "whole", *arguments) == 0
+    given, kills = [run, "--run", "killed", *arguments], 0
+    for count in (3, 5, 2, 4, 6, 9, 11, 8, 12, 7, 10):
+        code_of_exit = start(count, *given)
+        if code_of_exit == 0:
+            break
+        assert code_of_exit == 9
+        kills += 1
+        if (tmp_path / "killed" / "distillation" / "plan.json").exists():
+            given = ["--resume", "killed"]
+    assert kills >= 10
+    assert start(10**9, "--resume", "killed") == 0
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")

@@ -111,6 +111,7 @@ def run(options: argparse.Namespace) -> int:
 def _begin(options):
     """Create the folder of a new distillation."""
     from heedful.config.idle_settings import refuse_idle
+    from heedful.core.plugins import find_task
     from heedful.runs.run import CONFIG, Run
     from heedful.workflows.distillation.plan import NO_EXPORT, Plan, TeacherPlan
     from heedful.workflows.distillation.steps import begin
@@ -130,7 +131,7 @@ def _begin(options):
         origins = dict.fromkeys(settings.flat(config), f"teacher {run.path}") | settings.origins(None, overrides)
     else:
         raise InputError("The student needs a recipe: give --recipe, with its validation text.")
-    if config.task != "translate":
+    if not find_task(config.task).translates:
         raise InputError(f"A student translates; {options.recipe} is a recipe of task {config.task!r}.")
     refuse_idle(config, settings.given_names(overrides))
     if not options.text and (not run or options.back):

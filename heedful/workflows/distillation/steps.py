@@ -6,7 +6,7 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,6 @@ class Distillation:
         self.plan, config = Plan.load(self.folder)
         self.asked = config
         self.config = with_text(config, self.folder / TEXT, self.plan)
-        self.task = find_task(config.task)
 
     def run(self) -> Run:
         """Do all steps that are not done yet; return the student.
@@ -101,7 +100,7 @@ class Distillation:
                         file.write(json_line(one))
             self.report(f"{counted(len(seen), 'text')} to translate")
         if not (self.folder / VALID_WANTED).exists():
-            corpus = self.task.find_corpora(self.asked)["valid"]
+            corpus = corpus_of(self.asked, "valid")
             pairs = itertools.islice(enumerate(corpus, start=1), VALIDATED)
             source, target = (1, 0) if self.plan.back else (0, 1)
             lines = (
@@ -112,7 +111,7 @@ class Distillation:
     def _texts(self) -> Iterator[dict[str, Any]]:
         """Yield the texts to translate, with their references if there are any."""
         if not self.plan.text:
-            corpus = self.task.find_corpora(self.asked)["train"]
+            corpus = corpus_of(self.asked, "train")
             for number, pair in enumerate(corpus, start=1):
                 yield {"text": pair[0], "reference": pair[1], "file": corpus.name, "line": number}
             return
@@ -167,29 +166,28 @@ class Distillation:
             return
         choices = [selection.choose(one) for one in read_records(self.folder / TRANSLATED)]
         selection.drop_worst(choices, self.plan.drop)
-        corpora = self.task.find_corpora(self.asked)
         with selection.whole_folder(folder) as aside:
-            others = {part: self._rows(part, corpora[part], aside) for part in PART_FILES if part in corpora}
+            others = {part: self._rows(part, aside) for part in PART_FILES if has_part(self.asked, part)}
             selection.write_taught(
                 choices, aside, others, BACK_TAG if self.plan.back else "", self.plan.back, self.report
             )
             if self.plan.real_weight:
-                count = write_pairs(self._real_pairs(corpora), [aside / f"{REAL}{end}" for end in ENDS])
+                count = write_pairs(self._real_pairs(), [aside / f"{REAL}{end}" for end in ENDS])
                 self.report(f"{count:,} real pairs, of weight {self.plan.real_weight:g}")
 
-    def _rows(self, part: str, corpus: Corpus, folder: Path) -> Rows:
+    def _rows(self, part: str, folder: Path) -> Rows:
         """Return the validation or test text; a built-in one is written into a folder, where the student finds it."""
         if self.asked.data.corpus not in BUILT_IN:
             return Rows.of_pairs(getattr(self.asked.data, part))
         files = [folder / f"{part}{end}" for end in ENDS]
-        write_pairs(corpus, files)
+        write_pairs(corpus_of(self.asked, part), files)
         return Rows.of_pairs(files)
 
-    def _real_pairs(self, corpora: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def _real_pairs(self) -> Iterable[tuple[str, str]]:
         """Return the real pairs: the references of the texts, or the training text of the recipe."""
         if self.plan.references and not self.plan.back:
             return ((one["text"], one["reference"]) for one in read_records(self.folder / WANTED))
-        return corpora["train"]
+        return corpus_of(self.asked, "train")
 
     def _train(self) -> None:
         """Train the student, from the start or from its last state."""
@@ -249,6 +247,24 @@ class CandidateRecords(JsonRecords):
         return json_line(record.content | {self.into: json_candidates(result)}).rstrip("\n")
 
 
+def has_part(config: Config, part: str) -> bool:
+    """Return whether a config has a part of a text: train, valid or test."""
+    return config.data.corpus in BUILT_IN or bool(getattr(config.data, part))
+
+
+def corpus_of(config: Config, part: str) -> Corpus:
+    """Return a part of the text of a config, whatever other parts it has.
+
+    Raises:
+        InputError: it has none, or files are missing.
+    """
+    if not has_part(config, part):
+        raise InputError(f"data.{part} must name text files.")
+    if config.data.corpus in BUILT_IN:
+        return find_task(config.task).find_corpora(config)[part]
+    return Corpus.from_files(getattr(config.data, part), config.data.origin)
+
+
 def begin(plan: Plan, config: Config, path: Path) -> None:
     """Create the folder of a distillation.
 
@@ -264,6 +280,8 @@ def begin(plan: Plan, config: Config, path: Path) -> None:
     resolve_all([*plan.text, *plan.references])
     if not plan.teacher.endpoint:
         model_teacher(plan.teacher, plan.decode, print)  # refuses a missing one
-    find_task(config.task).find_corpora(config)
+    corpus_of(config, "valid")
+    if not plan.text or (plan.real_weight and (plan.back or not plan.references)):
+        corpus_of(config, "train")
     folder.mkdir(parents=True, exist_ok=True)
     plan.save(folder, config)

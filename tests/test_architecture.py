@@ -2,6 +2,7 @@
 
 import ast
 import fnmatch
+import os
 import re
 import subprocess
 import sys
@@ -135,6 +136,29 @@ assert main(["--help"]) == 0
 assert not {"keras", "jax", "numpy", "rich"} & set(sys.modules), sys.modules.keys()
 """
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_translating_with_ctranslate2_loads_no_backend():
+    """Loading Keras and JAX takes longer than all else that the command does."""
+    modules = "heedful.commands.translate, heedful.interop.export.ctranslate2_search, heedful.tasks.translate"
+    code = f"import sys, {modules}; assert not {{'keras', 'jax', 'sacrebleu'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_keras_loads_no_plots_until_they_are_drawn(tmp_path):
+    code = f"""
+import sys, heedful.backend
+assert "matplotlib.figure" not in sys.modules
+import matplotlib.pyplot as plt
+figure, axes = plt.subplots()
+axes.plot([1, 2])
+assert type(figure).__name__ == "Figure" and plt is sys.modules["matplotlib.pyplot"]
+from keras.visualization import plot_image_gallery
+import numpy as np
+plot_image_gallery(np.zeros((1, 4, 4, 3)), value_range=(0, 1), rows=1, cols=1, path={str(tmp_path / "drawn.png")!r})
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "MPLBACKEND": "agg"})
+    assert (tmp_path / "drawn.png").stat().st_size
 
 
 def test_every_module_has_a_docstring():

@@ -14,6 +14,7 @@ from heedful.cli import main
 from heedful.config import Config
 from heedful.config.protected import SLOTS, Protection
 from heedful.core.errors import InputError
+from heedful.data.markup.aligned_text import AlignedText
 from heedful.data.markup.html_tokens import html_tokens
 from heedful.data.markup.inline_terms import TERM, with_terms
 from heedful.data.markup.marked_text import marked, partners, tags_of
@@ -21,7 +22,7 @@ from heedful.data.markup.placing import words_of
 from heedful.data.markup.protected_pairs import protected_pair
 from heedful.data.sentences import Pieces
 from heedful.data.word_alignment import aligned_both_ways
-from heedful.inference.aligner import FILE, AlignedText, Aligner, AlignmentHeads, best_heads, links_of, stored_heads
+from heedful.inference.aligner import FILE, Aligner, AlignmentHeads, best_heads, links_of, stored_heads
 from heedful.inference.marked_line import MarkedLine, whole_slots
 from heedful.inference.translator import Translator
 from heedful.runs.run import Run

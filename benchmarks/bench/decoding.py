@@ -21,6 +21,7 @@ from heedful import backend
 from heedful.commands.arguments import add_run, count
 from heedful.config import ModelConfig
 from heedful.core.errors import InputError
+from heedful.core.machine import cores
 from heedful.inference.translator import Translator
 from heedful.interop.export.ctranslate2 import export
 from heedful.interop.export.ctranslate2_search import ctranslate2_translator
@@ -52,7 +53,7 @@ def row(run, folder, lines, beam_size, batch_size, rounds, fixed, precisions):
     options = {"beam_size": beam_size, "length_penalty": 0.0} | (
         {"min_length": fixed, "max_length": fixed, "max_extra": fixed} if fixed else {}
     )
-    threads = [(backend.cores(), 1)] if batch_size > 1 else [(1, 1), (1, backend.cores())]
+    threads = [(cores(), 1)] if batch_size > 1 else [(1, 1), (1, cores())]
     decode = dataclasses.replace(run.config.decode, stop="attainable")
     own = Translator.from_run(run, decode)
     plain = dataclasses.replace(decode, precision="float32")

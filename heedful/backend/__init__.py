@@ -2,7 +2,6 @@
 
 from heedful.backend.devices import (  # imported first: it selects the Keras backend
     NAME,
-    cores,
     device,
     device_count,
     device_memory,
@@ -63,7 +62,6 @@ __all__ = [
     "attend",
     "collect",
     "compiled",
-    "cores",
     "device",
     "device_count",
     "device_memory",

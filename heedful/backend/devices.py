@@ -4,6 +4,8 @@ import importlib.util
 import os
 
 from heedful.core.errors import InputError
+from heedful.core.machine import cores
+from heedful.core.postponed import postponed
 
 BACKENDS = ("jax", "tensorflow", "torch")
 OLDEST_FUSED = 8  # compute capability of the first GPUs with cuDNN's fused attention
@@ -13,7 +15,8 @@ if _CHOSEN not in BACKENDS:  # importing Keras would raise a traceback
 if importlib.util.find_spec(_CHOSEN) is None:
     raise InputError(f"KERAS_BACKEND = {_CHOSEN} is not installed: pip install 'heedful[{_CHOSEN}]'.")
 
-import keras  # noqa: E402
+with postponed("matplotlib.pyplot", "matplotlib.patches"):  # Keras draws with them, but hardly ever
+    import keras
 
 NAME = keras.backend.backend()
 
@@ -51,11 +54,6 @@ def has_fused_attention() -> bool:
 def runs_ahead() -> bool:
     """Return whether the host may prepare the next batch while the device computes: JAX on an accelerator."""
     return NAME == "jax" and not jax_on_cpu()
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parallel_programs() -> int:

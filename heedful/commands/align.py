@@ -64,8 +64,8 @@ def _words(text: str, punctuation: bool) -> Any:
     """Return a text with its words."""
     import re
 
+    from heedful.data.markup.aligned_text import AlignedText
     from heedful.data.markup.placing import Word
-    from heedful.inference.aligner import AlignedText
 
     if punctuation:
         return AlignedText.of(text)

@@ -48,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    from heedful import backend
     from heedful.commands import terminal
     from heedful.core.progress import progress_bar
     from heedful.data.document_formats import is_document
@@ -66,8 +65,7 @@ def run(options: argparse.Namespace) -> int:
     runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
     runs[0].with_adapter(options.adapter)
     decode = settings.given_options(runs[0].config, "decode", options, scored=options.scores, clients_sample=False)
-    backend.keep_compilations()
-    terminal.note_idle_devices()
+    _prepare(options.engine)
     translator = _translator(options, runs, decode)
     tabs = options.scores or decode.n_best > 1  # with several results per line, each needs the line number
     with progress_bar() as bar:
@@ -94,7 +92,6 @@ def share(text: str) -> Any:
 
 def translate_document(options: argparse.Namespace) -> int:
     """Translate a document, such as a page of HTML."""
-    from heedful import backend
     from heedful.commands import terminal
     from heedful.core.output import is_replaceable, require_no_folder, write_output
     from heedful.core.progress import progress_bar
@@ -119,7 +116,7 @@ def translate_document(options: argparse.Namespace) -> int:
     if decode.n_best > 1:
         raise InputError("A document has one translation: leave out --n-best.")
     document = read_document(path.read_bytes(), str(options.files[0]), protection_of_run(runs[0]))
-    backend.keep_compilations()
+    _prepare(options.engine)
     translator = _translator(options, runs, decode)
     results = []
     with progress_bar() as bar:
@@ -135,7 +132,6 @@ def translate_document(options: argparse.Namespace) -> int:
 
 def translate_file(options: argparse.Namespace) -> int:
     """Translate a whole file, or one of its shares, or gather its shares."""
-    from heedful import backend
     from heedful.commands import terminal
     from heedful.core.output import is_replaceable
     from heedful.core.progress import progress_bar
@@ -163,7 +159,7 @@ def translate_file(options: argparse.Namespace) -> int:
     if options.gather:
         terminal.report_written(options.out, f"{options.out}: {counted(bulk.gather(options.gather), 'line')}")
         return 0
-    backend.keep_compilations()
+    _prepare(options.engine)
 
     def translate(lines, first):
         translator = _translator(options, runs, decode)
@@ -190,11 +186,23 @@ def translate_file(options: argparse.Namespace) -> int:
     return 0
 
 
+def _prepare(engine):
+    """Keep what our own engine compiles, and report unused devices; another engine does not load Keras."""
+    if engine == "heedful":
+        from heedful import backend
+        from heedful.commands import terminal
+
+        backend.keep_compilations()
+        terminal.note_idle_devices()
+
+
 def _devices(engine):
     """Return the environment variables of a process for each device, if there are several."""
+    if engine != "heedful":
+        return []
     from heedful import backend
 
-    if engine != "heedful" or backend.device_count() == 1:
+    if backend.device_count() == 1:
         return []
     environments = [
         environment for n in range(backend.device_count()) if (environment := backend.environment_of_device(n))

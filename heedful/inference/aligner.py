@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from keras import ops
@@ -22,7 +22,8 @@ from heedful.core.storage import plain_file, write_text
 from heedful.core.validation import from_dict, read_json
 from heedful.data.corpus import Corpus
 from heedful.data.lengths import cut, round_up, run_by_length
-from heedful.data.markup.placing import Word, words_of
+from heedful.data.markup.aligned_text import AlignedText
+from heedful.data.markup.placing import Word
 from heedful.data.padding import padded_batch
 from heedful.data.tokenizer import Tokenizer
 from heedful.data.word_alignment import Links, aligned_both_ways
@@ -73,22 +74,6 @@ class AlignmentHeads:
         if any(not (0 <= layer < layers and 0 <= head < heads) for layer, head in chosen):
             raise InputError(f"{FILE} names heads that the model does not have: {', '.join(self.heads)}.")
         return chosen
-
-
-class AlignedText(NamedTuple):
-    """A text and its words."""
-
-    text: str
-    words: Sequence[Word]
-
-    def split(self) -> list[str]:
-        """Return its words as texts."""
-        return [self.text[word.start : word.end] for word in self.words]
-
-    @classmethod
-    def of(cls, text: str) -> "AlignedText":
-        """Return a text with its usual words."""
-        return cls(text, words_of(text))
 
 
 class Aligner:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
@@ -16,9 +16,11 @@ from heedful.data.normalization import is_blank
 from heedful.data.sentences import Pieces, pieces_of_text
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.candidates import Candidate
-from heedful.inference.aligner import Aligner
 from heedful.inference.line_reader import Line, LineReader
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts, warn_of_other_forms
+
+if TYPE_CHECKING:
+    from heedful.inference.aligner import Aligner
 
 SENTENCE_STRIDE = 1 << 40  # between the numbers of the sentences of a line, which sampling depends on
 EMPTY: Sequence[Candidate] = [Candidate([], 0.0)]  # the candidates of an empty text
@@ -48,7 +50,7 @@ class LineTranslator(Predictor):
         target_tokenizer: Tokenizer,
         decode: DecodeConfig,
         max_length: int,
-        new_aligner: Callable[[], Aligner],
+        new_aligner: "Callable[[], Aligner]",
         reader: LineReader | None = None,
     ):
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
@@ -58,7 +60,7 @@ class LineTranslator(Predictor):
         self.glossary: Glossary | None = None
 
     @functools.cached_property
-    def aligner(self) -> Aligner:
+    def aligner(self) -> "Aligner":
         """Aligns the words of translations with those of their sources."""
         return self._new_aligner()
 

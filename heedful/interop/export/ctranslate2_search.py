@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
+from heedful.core.machine import cores
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room
-from heedful.inference.aligner import Aligner
 from heedful.inference.line_reader import LineReader
 from heedful.inference.line_translator import LineTranslator
 from heedful.interop.export.folders import exported_weights
@@ -36,6 +35,8 @@ def ctranslate2_translator(
     tokenizers = run.source_tokenizer, run.target_tokenizer
 
     def new_aligner():
+        from heedful.inference.aligner import Aligner  # which imports Keras
+
         return Aligner.of_run(run, run.load_model())
 
     return LineTranslator(new_decoder, *tokenizers, decode, max_length, new_aligner, LineReader.of_run(run))
@@ -107,7 +108,7 @@ class CTranslate2Search:
         forbidden_ids(decode, run.target_tokenizer)  # raise our own error rather than CTranslate2's
         self.run, self.decode, self.scored = run, decode, scored
         # With several workers, the order of the random draws would not be deterministic.
-        workers, each = threads or (1 if decode.sample else backend.cores(), 1)
+        workers, each = threads or (1 if decode.sample else cores(), 1)
         self._new_translator = functools.partial(
             engine.Translator, str(folder), device="cpu", inter_threads=workers, intra_threads=each,
             compute_type=compute_type,

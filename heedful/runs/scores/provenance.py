@@ -16,6 +16,7 @@ from heedful import __version__, backend
 from heedful.config import DecodeConfig
 from heedful.config.named_texts import licence_of
 from heedful.core.errors import InputError
+from heedful.core.machine import cores
 from heedful.core.plugins import EXTERNAL, find_metric, metric_names
 from heedful.core.storage import (
     locked,
@@ -123,7 +124,7 @@ def provenance(run: Run, corpus: Corpus, decode: DecodeConfig | None = None) -> 
 
 def hardware() -> str:
     """Return processor, usable cores and device."""
-    return f"{_processor()}, {backend.cores()} cores, {backend.device()}"
+    return f"{_processor()}, {cores()} cores, {backend.device()}"
 
 
 def _processor():

@@ -10,6 +10,7 @@ from typing import Any
 from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
+from heedful.core.machine import cores
 from heedful.core.storage import file_hash
 from heedful.core.validation import read_json
 from heedful.data.text_files import one_line
@@ -95,7 +96,7 @@ class SentencePieceTeacher(Teacher):
 
     @functools.cached_property
     def _model(self):
-        return ctranslate2().Translator(str(self._folder), device="cpu", inter_threads=backend.cores(), intra_threads=1)
+        return ctranslate2().Translator(str(self._folder), device="cpu", inter_threads=cores(), intra_threads=1)
 
     def candidates(self, lines: Iterable[str], first: int) -> Iterator[list[ScoredText]]:
         source, target = map(_sentencepiece, self._vocabularies)

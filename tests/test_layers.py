@@ -32,6 +32,13 @@ def test_sinusoid_is_the_papers_formula(numpy):
     np.testing.assert_allclose(encoding, want, atol=1e-6)
 
 
+def test_marians_sinusoids_have_their_endpoint(numpy):
+    """The rates of Marian, src/tensors/tensor_operators: exp(-i log(10000) / (D / 2 - 1)), sines first."""
+    encoding = numpy(sinusoid(np.arange(11), 6, concatenated=True, endpoint=True))
+    angles = np.arange(11)[:, None] * np.exp(-np.arange(3) * np.log(10000) / 2)
+    np.testing.assert_allclose(encoding, np.concatenate([np.sin(angles), np.cos(angles)], 1), atol=1e-6)
+
+
 def test_concatenated_sinusoids_are_a_permutation_of_interleaved_ones(numpy):
     interleaved, concatenated = (numpy(sinusoid(np.arange(5), 6, flag)) for flag in (False, True))
     np.testing.assert_array_equal(concatenated, interleaved[:, [0, 2, 4, 1, 3, 5]])

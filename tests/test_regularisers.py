@@ -9,6 +9,7 @@ import heedful
 from heedful import workflows
 from heedful.config import Config, TrainConfig
 from heedful.core.errors import InputError
+from heedful.core.special_tokens import START_ID
 from heedful.core.storage import read_checked
 from heedful.layers.dropout import TextDropout, TokenDropout
 from heedful.runs.run import WEIGHTS
@@ -109,6 +110,17 @@ def test_a_skipped_sublayer_leaves_a_text_as_it_is(normal, numpy):
     same = [np.array_equal(one, other) for one, other in zip(numpy(block(x, training=True)), x, strict=True)]
     assert 0.1 < np.mean(same) < 0.45  # both sublayers: a quarter
     assert not np.array_equal(numpy(block(x, training=False))[0], x[0])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_the_start_vector_stays_zero(config, tmp_path, optimizer):
+    settings = ["--model.start_vector", "zero", "--train.optimizer", optimizer, "--train.moving_average", "0.8",
+                "--train.weight_decay", "0.1"]  # fmt: skip
+    run = workflows.train(change(config, *settings), tmp_path / "run", quiet)
+    table = read_checked(run.weights_path())[0]["target_embedding/embeddings"]
+    assert not table[START_ID].any()
+    assert np.abs(table).sum(1).astype(bool).sum() == len(table) - 1
 
 
 REGULARISED = [

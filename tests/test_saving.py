@@ -54,7 +54,7 @@ LAYERS = {
     "Stack": lambda: Stack(EncoderBlock, 2, {"d_model": 6, "num_heads": 2, "d_ff": 10, "norm_position": "pre"}),
 }
 MODELS = {
-    "Transformer": lambda dtype: Transformer(11, 11, dtype=dtype, tie="all", **SIZES),
+    "Transformer": lambda dtype: Transformer(11, 11, dtype=dtype, tie="all", start_vector="zero", **SIZES),
     "CausalLM": lambda dtype: CausalLM(11, dtype=dtype, norm_position="pre", positions="rotary", activation="geglu", **(
         SIZES | {"num_heads": 1})),
     "MaskedLM": lambda dtype: MaskedLM(11, dtype=dtype, positions="learned", embedding_norm=True, **SIZES),

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SIDES = ("encoder", "decoder")
+# Arguments of `layers.sinusoid` by the name of the encoding: whether concatenated, and whether with the endpoint.
+SINUSOIDS = {
+    "sinusoidal": (False, False), "sinusoidal_concatenated": (True, False), "sinusoidal_marian": (True, True),
+}  # fmt: skip
 FORMAT_1 = {"norm": "norm_position", "norm_kind": "norm"}  # arguments of heedful 0.1.0, and their current names
 
 
@@ -85,10 +89,12 @@ class Architecture(BlockOptions):
     causal_mask: bool = True
     """Whether training hides the tokens after each position of a decoder (section 3.2.3). Without it a model learns to
     copy the answer, and then writes nonsense; for comparison only."""
-    positions: Literal["sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none"] = "sinusoidal"
+    positions: Literal[
+        "sinusoidal", "sinusoidal_concatenated", "sinusoidal_marian", "learned", "rotary", "none"
+    ] = "sinusoidal"  # fmt: skip
     """Position encoding: sinusoidal, sines and cosines interleaved (section 3.5) or concatenated
-    (TensorFlow tutorial); learned (Gehring et al. 2017); rotary (Su et al. 2021); none, which leaves an encoder a bag
-    of words."""
+    (TensorFlow tutorial); sinusoidal_marian, concatenated with the wavelengths of Marian; learned (Gehring et al.
+    2017); rotary (Su et al. 2021); none, which leaves an encoder a bag of words."""
     embedding_norm: bool = False
     """Whether embeddings are normalised before the first block, as in BERT (Devlin et al. 2019)."""
     embedding_scale: bool = True
@@ -104,6 +110,8 @@ class Architecture(BlockOptions):
     """Whether logits have a learned bias per vocabulary entry, as in BERT and Marian."""
     token_dropout: float = 0.0
     """Rate at which training replaces the embedding of a token by zeros (token cut-off, Shen et al. 2020)."""
+    start_vector: Literal["learned", "zero"] = "learned"
+    """translate: what the decoder reads where a text starts: the learned vector of [START], or zeros, as in Marian."""
     max_length: int = 256
     """Maximum text length in tokens; limits learned positions and generation."""
 

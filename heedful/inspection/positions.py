@@ -3,6 +3,7 @@
 import numpy as np
 
 from heedful import backend
+from heedful.config.architecture import SINUSOIDS
 from heedful.core.errors import InputError
 from heedful.layers import sinusoid
 from heedful.runs.run import Run
@@ -27,5 +28,5 @@ def position_encoding(run: Run) -> np.ndarray:
     if config.positions == "learned":
         tables = [array for name, array in weights_by_name(run.load_model()).items() if name.endswith(LEARNED)]
         return tables[0][:POSITIONS]
-    concatenated = config.positions == "sinusoidal_concatenated"
-    return np.asarray(backend.to_numpy(sinusoid(np.arange(POSITIONS), config.d_model, concatenated)))
+    kind = SINUSOIDS[config.positions]
+    return np.asarray(backend.to_numpy(sinusoid(np.arange(POSITIONS), config.d_model, *kind)))

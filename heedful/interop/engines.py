@@ -18,10 +18,10 @@ from heedful.core.errors import InputError
 ANY_VALUE = frozenset({
     "size", "num_layers", *DEPTHS, "d_model", "num_heads", "d_ff", "head_dim", "num_kv_heads", "max_length",
     "norm_epsilon", "bias", "rotary_base", "embedding_norm", "embedding_scale", "embedding_std", "tie", "output_bias",
-    "untrained_head", "vector_pooling", "unit_vectors", *DROPOUTS,
+    "start_vector", "untrained_head", "vector_pooling", "unit_vectors", *DROPOUTS,
 })  # fmt: skip
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu")
-POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "learned", "rotary", "none")
+POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "sinusoidal_marian", "learned", "rotary", "none")
 EVERY_HEAD: dict[str, Collection[Any]] = {"pooling": ("mean", "first"), "pooler_activation": ("tanh", "relu")}
 
 

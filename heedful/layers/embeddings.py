@@ -10,7 +10,7 @@ from keras import ops
 
 from heedful import backend
 from heedful.backend import Shape, Tensor
-from heedful.core.special_tokens import PAD_ID
+from heedful.core.special_tokens import PAD_ID, START_ID
 from heedful.layers.checks import check_ids
 from heedful.layers.rounding import RoundedKernel, rounds
 
@@ -30,6 +30,7 @@ class TokenEmbedding(keras.layers.Embedding):
         scale: whether embeddings are scaled; those of BERT and GPT-2 are not.
         bias: whether logits have a learned bias per token; a token with bias `NEVER_WRITTEN` is never generated.
         std: standard deviation of the entries of a new table; None: 1 / sqrt(d_model).
+        zero_start: whether the vector of the start token is and stays zero, as in Marian. It gets no gradient.
         embeddings_initializer: a Keras initializer of a new table; None: normal, with `std`.
         mask_zero: whether the vectors carry a Keras mask that is False where the id is 0, padding. The layers of
             heedful pass it on, and attention reads it.
@@ -46,13 +47,14 @@ class TokenEmbedding(keras.layers.Embedding):
         bias: bool = False,
         mask_zero: bool = False,
         std: float | None = None,
+        zero_start: bool = False,
         embeddings_initializer: Any = None,
         **kwargs: Any,
     ):
         if std is not None and embeddings_initializer is not None:
             raise ValueError("A new table has either a std or an embeddings_initializer.")
         self.vocab_size, self.d_model, self.scale, self.has_bias = vocab_size, d_model, scale, bias
-        self.std, self.initialized_by_std = std, embeddings_initializer is None
+        self.std, self.initialized_by_std, self.zero_start = std, embeddings_initializer is None, zero_start
         normal = keras.initializers.RandomNormal(stddev=d_model**-0.5 if std is None else std)
         initializer = embeddings_initializer or normal
         super().__init__(vocab_size, d_model, embeddings_initializer=initializer, mask_zero=mask_zero, **kwargs)
@@ -65,6 +67,8 @@ class TokenEmbedding(keras.layers.Embedding):
             return
         rank, self.lora_rank = self.lora_rank, None  # enabled below: with the bias before it, as by `enable_lora` later
         super().build(input_shape)
+        if self.zero_start:
+            self._embeddings.assign(self.output_table)
         if rounds(self):
             self.rounded = RoundedKernel(self, (self.d_model, self.vocab_size), "embeddings")
         if self.has_bias:
@@ -81,6 +85,8 @@ class TokenEmbedding(keras.layers.Embedding):
         check_ids(ids, self.vocab_size)
         ids = ops.cast(ids, "int32")
         vectors = ops.cast(backend.look_up(self.embeddings, ids), self.compute_dtype)
+        if self.zero_start:
+            vectors *= ops.cast(ids != START_ID, vectors.dtype)[..., None]
         return vectors * ops.cast(self.d_model**0.5, vectors.dtype) if self.scale else vectors
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
@@ -92,9 +98,17 @@ class TokenEmbedding(keras.layers.Embedding):
             flat = self.rounded.multiply(ops.reshape(features, (-1, self.d_model)))
             logits = ops.reshape(flat, (*ops.shape(features)[:-1], self.vocab_size))
         else:
-            table = ops.cast(self.embeddings, features.dtype)
+            table = ops.cast(self.output_table, features.dtype)
             logits = ops.matmul(features, ops.transpose(table))
         return logits if self.bias is None else logits + ops.cast(self.bias, logits.dtype)
+
+    @property
+    def output_table(self) -> Tensor:
+        """The table (V, D) with which `project` computes logits; with `zero_start`, its start token has no gradient."""
+        if not self.zero_start:
+            return self.embeddings
+        table = ops.convert_to_tensor(self.embeddings)
+        return table * ops.cast(ops.arange(self.vocab_size) != START_ID, table.dtype)[:, None]
 
     def save_own_variables(self, store: Any) -> None:
         """Save table and bias; Keras' `Embedding` would save the table alone. LoRA is merged into it, as there."""
@@ -121,7 +135,7 @@ class TokenEmbedding(keras.layers.Embedding):
             del config["embeddings_initializer"]
         return config | {
             "vocab_size": self.vocab_size, "d_model": self.d_model, "scale": self.scale, "bias": self.has_bias,
-            "std": self.std,
+            "std": self.std, "zero_start": self.zero_start,
         }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import keras
 
 from heedful.backend import Shape, Tensor
-from heedful.config.architecture import choices
+from heedful.config.architecture import SINUSOIDS, choices
 from heedful.layers.dropout import Dropout, TokenDropout
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.norms import Norm
@@ -25,7 +25,7 @@ class InputEmbedding(keras.layers.Layer):
     Args:
         embedding: a `TokenEmbedding`, which other layers may share.
         positions: `sinusoidal` (interleaved, as in the paper), `sinusoidal_concatenated` (TensorFlow tutorial),
-            `learned`, `rotary`, which attention applies, or `none`.
+            `sinusoidal_marian` (with Marian's wavelengths), `learned`, `rotary`, which attention applies, or `none`.
         max_length: number of learned positions.
         dropout: fraction of the result dropped in training.
         new_norm: the `Norm` that creates the norm layer; None: no norm.
@@ -52,9 +52,9 @@ class InputEmbedding(keras.layers.Layer):
         self.positions = None
         if positions == "learned":
             self.positions = LearnedPositions(embedding.d_model, max_length, name="positions", dtype=policy)
-        elif positions.startswith("sinusoidal"):
-            concatenated = positions == "sinusoidal_concatenated"
-            self.positions = SinusoidalPositions(embedding.d_model, concatenated, name="positions", dtype=policy)
+        elif positions in SINUSOIDS:
+            kind = SINUSOIDS[positions]
+            self.positions = SinusoidalPositions(embedding.d_model, *kind, name="positions", dtype=policy)
         self.new_norm = new_norm
         self.norm = new_norm("norm", policy) if new_norm else None
         self.token_dropout = TokenDropout(token_dropout, name="token_dropout", dtype=policy) if token_dropout else None

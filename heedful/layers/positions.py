@@ -13,14 +13,16 @@ from heedful.backend import Shape, Tensor
 from heedful.layers.same_shape import SameShape
 
 
-def sinusoid(positions: Tensor, d_model: int, concatenated: bool = False) -> Tensor:
+def sinusoid(positions: Tensor, d_model: int, concatenated: bool = False, endpoint: bool = False) -> Tensor:
     """Return the sinusoidal encoding of `positions` (..., T) as float32 (..., T, D) (Vaswani et al. 2017, section 3.5).
 
     Dimension pair i has the wavelength 2 pi 10000^(2i / d_model). The paper interleaves sine and cosine;
     `concatenated` puts all sines before all cosines, as the TensorFlow tutorial does. The two differ
-    only by a permutation of dimensions, but weights trained with one do not fit the other.
+    only by a permutation of dimensions, but weights trained with one do not fit the other. With `endpoint`, the last
+    pair has the wavelength 2 pi 10000, as in tensor2tensor and Marian: pair i has 2 pi 10000^(2i / (d_model - 2)).
     """
-    rates = 10000.0 ** (-ops.arange(0, d_model, 2, dtype="float32") / d_model)  # (D/2,)
+    last = max(d_model - 2, 1) if endpoint else d_model
+    rates = 10000.0 ** (-ops.arange(0, d_model, 2, dtype="float32") / last)  # (D/2,)
     angles = ops.cast(positions, "float32")[..., None] * rates  # (..., T, D/2)
     sines, cosines = ops.sin(angles), ops.cos(angles)
     if concatenated:
@@ -46,19 +48,25 @@ def rotate(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
 class SinusoidalPositions(SameShape):
     """Add the sinusoidal encoding of each position to its vector; texts may have any length."""
 
-    def __init__(self, d_model: int, concatenated: bool = False, **kwargs: Any):
+    def __init__(self, d_model: int, concatenated: bool = False, endpoint: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         if d_model % 2:
             raise ValueError(f"Sinusoidal positions come in pairs: d_model ({d_model}) must be even.")
-        self.d_model, self.concatenated, self.supports_masking = d_model, concatenated, True
+        self.d_model, self.concatenated, self.endpoint, self.supports_masking = d_model, concatenated, endpoint, True
 
     def call(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """Add to `x` (B, T, D) the encodings of `positions`, (T,) or (B, T); 0 to T - 1 if none are given."""
         positions = ops.arange(ops.shape(x)[1]) if positions is None else positions
-        return x + ops.cast(sinusoid(positions, self.d_model, self.concatenated), x.dtype)
+        return x + ops.cast(self.table(positions), x.dtype)
+
+    def table(self, positions: Tensor) -> Tensor:
+        """Return the encodings (..., T, D) of `positions` (..., T)."""
+        return sinusoid(positions, self.d_model, self.concatenated, self.endpoint)
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"d_model": self.d_model, "concatenated": self.concatenated}
+        return super().get_config() | {
+            "d_model": self.d_model, "concatenated": self.concatenated, "endpoint": self.endpoint,
+        }  # fmt: skip
 
 
 @keras.saving.register_keras_serializable("heedful")

@@ -63,7 +63,8 @@ class Transformer(Base):
 
         untied = chosen.tie in ("none", "inputs")
         bias = {"bias": chosen.output_bias}
-        self.target_embedding = new_table(target_vocab_size, "target_embedding", **({} if untied else bias))
+        start = {"zero_start": chosen.start_vector == "zero"}
+        self.target_embedding = new_table(target_vocab_size, "target_embedding", **start, **({} if untied else bias))
         self.source_embedding = self.target_embedding
         if not one_input:
             self.source_embedding = new_table(source_vocab_size, "source_embedding")

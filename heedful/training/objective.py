@@ -41,7 +41,7 @@ def batch_sums(
         logits = output.project(features)[:, 0]
         return label_set_crossentropy(logits, batch["labels"], batch["weights"][:, 0], label_smoothing, consistency)
     return projected_crossentropy(
-        features, output.embeddings, batch["labels"], batch["weights"], label_smoothing, bias=output.bias,
+        features, output.output_table, batch["labels"], batch["weights"], label_smoothing, bias=output.bias,
         consistency=consistency,
     )  # fmt: skip
 

@@ -16,7 +16,6 @@ from heedful.interop.export.ctranslate2_search import ctranslate2, ctranslate2_t
 from heedful.interop.export.folders import ORIGIN, PARITY, replacing, write_origin
 from heedful.interop.export.formats import Engine, Format
 from heedful.interop.export.plain_search import plain_search
-from heedful.layers import sinusoid
 from heedful.layers.feed_forward import is_gated
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def _fill_side(spec, model, side):
         if learned is not None:
             table = _array(learned)
         else:
-            table = np.asarray(backend.to_numpy(sinusoid(np.arange(length), model.d_model, positions.concatenated)))
+            table = np.asarray(backend.to_numpy(positions.table(np.arange(length))))
         spec.position_encodings.encodings = table
     if text_input.norm is not None:
         _fill_norm(spec.layernorm_embedding, text_input.norm)

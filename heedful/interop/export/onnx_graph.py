@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from heedful.config import ModelConfig
+from heedful.config.architecture import SINUSOIDS
 from heedful.core.errors import InputError
 
 OPSET, IR_VERSION = 17, 8  # read by onnxruntime since 1.13, and by onnxruntime-web
@@ -162,10 +163,12 @@ class Layers:
         return self.norm(f"{name}/norm", x) if model.embedding_norm else x
 
     def _sinusoid(self, positions):
-        rates = 10000.0 ** (-np.arange(0, self.model.d_model, 2, dtype=np.float32) / self.model.d_model)
+        concatenated, endpoint = SINUSOIDS[self.model.positions]
+        last = max(self.model.d_model - 2, 1) if endpoint else self.model.d_model
+        rates = 10000.0 ** (-np.arange(0, self.model.d_model, 2, dtype=np.float32) / last)
         angles = self._angles(positions, rates, "sinusoid_rates", [-1])
         waves = [self.op("Sin", angles), self.op("Cos", angles)]
-        if self.model.positions == "sinusoidal_concatenated":
+        if concatenated:
             return self.op("Concat", *waves, axis=-1)
         pairs = self.op("Concat", *(self.op("Unsqueeze", wave, self.constant([-1])) for wave in waves), axis=-1)
         shape = self.op("Concat", self.op("Shape", positions), self.constant([self.model.d_model]), axis=0)

@@ -125,7 +125,7 @@ export class Input {
       for (let i = 0; i < width; i++) x[t * width + i] = table.weight[id * width + i] * this.scale;
       if (learned) for (let i = 0; i < width; i++) x[t * width + i] += learned[(from + t) * width + i];
       else if (options.positions.startsWith("sinusoidal")) {
-        addSinusoid(x.subarray(t * width, (t + 1) * width), from + t, options.positions === "sinusoidal");
+        addSinusoid(x.subarray(t * width, (t + 1) * width), from + t, options.positions);
       }
     });
     return this.norm ? normalise(this.norm, x, ids.length, options.norm_epsilon, x) : x;
@@ -366,10 +366,12 @@ function thrice(arena, x, T, D) {
   return all;
 }
 
-function addSinusoid(row, position, interleaved) {
+function addSinusoid(row, position, kind) {
   const half = row.length / 2;
+  const interleaved = kind === "sinusoidal";
+  const last = kind === "sinusoidal_marian" ? Math.max(half - 1, 0.5) : half;
   for (let i = 0; i < half; i++) {
-    const angle = position * 10000 ** (-i / half);
+    const angle = position * 10000 ** (-i / last);
     row[interleaved ? 2 * i : i] += Math.sin(angle);
     row[interleaved ? 2 * i + 1 : half + i] += Math.cos(angle);
   }

@@ -1,7 +1,9 @@
 """Distillation: chosen translations, teachers of three kinds, and steps that can be killed anywhere."""
 
+import argparse
 import contextlib
 import dataclasses
+import gzip
 import json
 import os
 import subprocess
@@ -13,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from heedful.commands import distil as command
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.storage import file_hash
@@ -22,11 +25,12 @@ from heedful.inference.translator import Translator
 from heedful.runs.run import Run
 from heedful.workflows.distillation import endpoint
 from heedful.workflows.distillation.endpoint import EndpointTeacher
-from heedful.workflows.distillation.plan import BACK_TAG, TeacherPlan
-from heedful.workflows.distillation.selection import EMPTY, KEPT, WORST, Choice, choose, drop_worst
+from heedful.workflows.distillation.plan import BACK_TAG, Plan, TeacherPlan
+from heedful.workflows.distillation.selection import EMPTY, KEPT, WORST, Choice, choose, drop_worst, read_records
 from heedful.workflows.distillation.steps import CandidateRecords
 from heedful.workflows.distillation.student import config_like
 from heedful.workflows.distillation.teachers import SentencePieceTeacher
+from heedful.workflows.distillation.texts import texts_to_translate
 from tests.conftest import PAIRS, quiet
 from tests.test_pretrained import opus  # noqa: F401 - a fixture
 
@@ -61,6 +65,7 @@ def test_the_candidate_closest_to_the_reference_is_chosen():
     best = choose(content(candidates, reference="the cat drank"))
     assert (best.target, best.candidate, best.score, best.outcome) == ("the cat drinks", 2, -0.2, KEPT)
     assert best.chrf > 50
+    assert choose(content([["", -0.1], ["the cat", -0.2]])).candidate == 2  # counted as the teacher gave them
     assert choose(content(candidates)).target == "the dog sleeps"
     assert choose(content([[" ", -0.1]])).outcome == EMPTY
     assert choose(content([])).outcome == EMPTY
@@ -74,6 +79,7 @@ def test_the_worst_are_dropped_among_their_like():
     assert [(one.file, one.line) for one in choices if one.outcome == WORST] == [("a", 9), ("a", 10), ("b", 0)]
 
 
+ENDPOINT = ("--endpoint", "http://localhost:1/v1", "--model", "m")
 SETTINGS = (
     "--train.updates", 4, "--train.validate_every", 2, "--data.batch_sentences", 5, "--model.encoder_layers", 2,
     "--model.decoder_layers", 1,
@@ -103,7 +109,7 @@ def test_a_student_learns_from_the_translations_of_a_run(run, text, cli, tmp_pat
     assert targets == [translated[n][int(rows[n][3]) - 1] for n in kept]
     assert (student / "ctranslate2" / "parity.json").is_file()
     said = done.stdout.decode()
-    assert "validation text: 20 units" in said
+    assert "validation text, 20 lines, beam 5: 20 units" in said
     assert f"The student is in {student}." in said
     before = {path: file_hash(path) for path in student.rglob("*") if path.is_file()}
     assert cli("distil", "--resume", student).returncode == 0
@@ -118,10 +124,10 @@ def test_back_translations_are_tagged_and_mixed_with_real_pairs(run, recipe, tex
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     opened, folder = Run.open(student), student / "distillation" / "text"
-    taught = [list(read_lines(folder / f"train-taught.{side}.txt")) for side in ("source", "target")]
+    taught = [list(read_lines(folder / f"train-taught.{side}")) for side in ("source", "target")]
     assert all(line.startswith(f"{BACK_TAG} ") for line in taught[0])
     assert set(taught[1]) <= set(NEW)
-    assert [list(read_lines(folder / f"train-real.{side}.txt")) for side in ("source", "target")] == [
+    assert [list(read_lines(folder / f"train-real.{side}")) for side in ("source", "target")] == [
         [*map(english, NEW)], NEW,
     ]  # fmt: skip
     assert opened.config.data.weights == ("train-real*=1",)
@@ -207,7 +213,10 @@ def test_a_model_behind_an_endpoint_teaches(server, text, recipe, cli, tmp_path)
     student = tmp_path / "student"
     lines = [line for line in recipe.read_text().splitlines() if not line.startswith("train =")]
     recipe.write_text("\n".join(lines))  # its training text is not needed
-    arguments = ("--endpoint", server.url, "--model", "words", "--text", text[0], "--recipe", recipe, "--to", "none")
+    arguments = (
+        "--endpoint", server.url, "--model", "words", "--text", text[0], "--recipe", recipe, "--to", "none",
+        "--data.source_language", "pt", "--data.target_language", "en",
+    )  # fmt: skip
     calls = 0
 
     def fails_later(text):
@@ -221,12 +230,12 @@ def test_a_model_behind_an_endpoint_teaches(server, text, recipe, cli, tmp_path)
     assert f"words at {server.url} answers 503" in done.stderr.decode()
     assert f"heedful distil --resume {student}" in done.stderr.decode()
     assert f"{len({*NEW, *dict(PAIRS)})} texts to ask for, about" in done.stdout.decode()
-    answered = server.asked[:20]
+    answered, failed = server.asked[:20], len(server.asked)
     server.answer = answer
     done = cli("distil", "--resume", student)
     assert done.returncode == 0, done.stderr.decode()
-    assert not set(answered) & set(server.asked[20 + 4 :])  # up to four were under way when the first one failed
-    targets = list(read_lines(student / "distillation" / "text" / "train-taught.target.txt"))
+    assert not set(answered) & set(server.asked[failed:])
+    targets = list(read_lines(student / "distillation" / "text" / "train-taught.target"))
     assert set(targets) <= {english(line) for line in NEW}
     assert len(targets) > len(NEW) // 2
 
@@ -235,9 +244,9 @@ def test_a_model_behind_an_endpoint_teaches(server, text, recipe, cli, tmp_path)
     ("answer", "message"),
     [
         (lambda text: (401, {"error": {"message": "wrong key"}}), "answers 401: .*wrong key"),
-        (lambda text: (200, "<html>busy</html>"), "answers what is no completion of a chat"),
-        (lambda text: (200, {"choices": None}), "answers what is no completion of a chat"),
-        (lambda text: (200, []), "answers what is no completion of a chat"),
+        (lambda text: (200, "<html>busy</html>"), "does not answer with a chat completion"),
+        (lambda text: (200, {"choices": None}), "does not answer with a chat completion"),
+        (lambda text: (200, []), "does not answer with a chat completion"),
     ],
     ids=["refused", "page", "nothing", "list"],
 )
@@ -263,10 +272,10 @@ def test_answers_are_kept_counted_and_limited(server, tmp_path):
         english(NEW[0]),
     ]
     assert sorted(server.asked) == sorted(NEW[:4])
-    assert teacher.tokens == (28, 12)
+    assert (teacher.read, teacher.written) == (28, 12)
     answers.write_text(answers.read_text() + '{"text": "o ga', encoding="utf-8")  # killed while writing
     teacher = EndpointTeacher(plan, DecodeConfig(), answers, quiet)
-    assert teacher.tokens == (28, 12)
+    assert (teacher.read, teacher.written) == (28, 12)
     with pytest.raises(InputError, match=r"100 tokens are used, more than --budget 95\. 10 answers are kept"):
         list(teacher.candidates(NEW[:16], 1))
     server.answer = lambda text: (200, completion("the c", "length"))
@@ -295,6 +304,77 @@ def test_a_ctranslate2_model_with_its_vocabularies_teaches(opus, tmp_path):  # n
     assert [one.text for one in found[0]] == [target.decode(one) for one in expected.hypotheses]
 
 
+@pytest.mark.parametrize("back", [False, True])
+def test_no_text_that_is_scored_is_learned(run, recipe, cli, tmp_path, back):
+    """A teacher's translation of a test source differs from the reference, and would still give the test away."""
+    mixed = [*NEW, *(source.upper() for source, _ in PAIRS[:10])]
+    turned = json.dumps([str(tmp_path / "text.en"), str(tmp_path / "text.pt")])
+    swapped = [word for part in ("train", "valid", "test") for word in (f"--data.{part}", turned)] if back else []
+    (tmp_path / "mixed.txt").write_text("".join(f"{line}\n" for line in mixed), encoding="utf-8")
+    done = cli("distil", run, "--run", tmp_path / "student", "--text", "mixed.txt", "--recipe", recipe, "--to", "none",
+               *(("--back",) if back else ()), *swapped, *SETTINGS)  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert "10 texts left out: also in the validation or test text" in done.stdout.decode()
+    texts = read_records(tmp_path / "student" / "distillation" / "texts.jsonl")
+    assert [one["text"] for one in texts] == NEW
+
+
+def test_tables_and_compressed_files_are_read(run, text, tmp_path):
+    pairs = list(zip(NEW, map(english, NEW), strict=True))
+    (tmp_path / "table.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs), encoding="utf-8")
+    with gzip.open(tmp_path / "new.pt.gz", "wt", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in NEW)
+    teacher, config = TeacherPlan(paths=(str(run),)), Run.open(run).config
+    [first, *_] = texts_to_translate(Plan(teacher=teacher, text=(str(tmp_path / "table.tsv"),)), config)
+    assert first == {"text": NEW[0], "reference": english(NEW[0]), "file": str(tmp_path / "table.tsv"), "line": 1}
+    files = {"text": (str(tmp_path / "new.pt.gz"),), "references": (str(text[1]),)}
+    assert [
+        (one["text"], one["reference"]) for one in texts_to_translate(Plan(teacher=teacher, **files), config)
+    ] == pairs
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [((), (5, 5)), (("--beam-size", "2"), (2, 2)), (("--sample",), (1, 1)), (("--n-best", "1"), (5, 1))],
+)
+def test_the_search_of_a_teacher_fits_together(whole, given, expected):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    decode = command._decode_settings(parser.parse_args([*map(str, given), "--run", "student"]), whole)
+    assert (decode.beam_size, decode.n_best) == expected
+
+
+def test_refused_texts_have_no_translation_and_many_end_the_work(server, tmp_path):
+    long = NEW[1]
+    refused = 413, {"error": {"message": "too long"}}
+    server.answer = lambda text: refused if text == long else (200, completion(english(text)))
+    plan = TeacherPlan(endpoint=server.url, model="words", instruction="Translate.", parallel=1)
+    teacher = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
+    assert [len(candidates) for candidates in teacher.candidates(NEW[:3], 1)] == [1, 0, 1]
+    server.answer = lambda text: refused
+    with pytest.raises(InputError, match=r"refuses 10 texts in a row with 413: .*too long"):
+        list(teacher.candidates(NEW[4:20], 1))
+
+
+def test_an_answer_under_way_is_kept_when_the_work_is_stopped(server, tmp_path):
+    plan = TeacherPlan(endpoint=server.url, model="words", instruction="Translate.", parallel=2)
+    teacher = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
+    waiting = threading.Event()
+
+    def answer(text):
+        if text == NEW[0]:
+            waiting.wait(5)
+            return 200, completion(english(text))
+        waiting.set()
+        return 401, {"error": {"message": "no"}}
+
+    server.answer = answer
+    with pytest.raises(InputError, match="401"):
+        list(teacher.candidates(NEW[:2], 1))
+    kept = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
+    assert kept.read == 7
+
+
 def test_records_keep_what_they_had(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": "o gato", "line": 1}\n', encoding="utf-8")
     records = CandidateRecords(tmp_path / "in.jsonl", "text", "candidates")
@@ -308,14 +388,22 @@ def test_arguments_that_contradict_each_other_are_refused(run, recipe, text, cli
     student = tmp_path / "student"
     for arguments, message in (
         ([run], "Name the student's folder"), (["--run", student, "--recipe", recipe], "Name a teacher"),
-        (["--resume", student], "holds no distillation"), (["--resume", student, run], "leave out the other arguments"),
-        ([run, "--run", student, "--to", "marble"], "'marble' is no form of an export"),
+        (["--resume", student], "holds no distillation"), (["--resume", student, "--drop", 0.1], "as it was planned"),
+        ([run, "--run", student, "--to", "marble"], "'marble' is not an export format"),
         ([run, "--run", student, "--to", "onnx:int3"], "int3"),
         ([run, "--run", student, "--references", text[1]], "References need the text"),
         ([run, "--run", student, "--back"], "The student needs a recipe"),
         ([run, "--run", student, "--drop", 2], "drop"),
         (["--endpoint", "http://localhost:1/v1", "--run", student, "--recipe", recipe], "needs the name of its model"),
-        (["--endpoint", "http://localhost:1/v1", "--model", "m", "--run", student, "--recipe", recipe], "with --text"),
+        ([*ENDPOINT, "--run", student, "--recipe", recipe, "--data.train", '["a.txt", "b.txt"]', "--text", text[0]],
+         "must be told the languages"),
+        ([*ENDPOINT, "--run", student, "--recipe", recipe, "--beam-size", 4], "has no --beam-size"),
+        ([*ENDPOINT, "--run", student, "--recipe", recipe, "--n-best", 3], "n_best"),
+        (["--endpoint", "http://u:p@host/v1", "--model", "m", "--run", student, "--recipe", recipe], "holds no key"),
+        ([run, "--run", student, "--to", "onnx:int8", "onnx"], "given twice"),
+        ([run, "--run", student, "--text", text[0], "--real-weight", 1e-9], "0.001"),
+        ([run, "--run", student, "--text", *text, "--references", text[1]], "2 files of text came with 1"),
+        ([run, "--run", student, "--text", tmp_path / "a.jsonl"], "has records"),
         ([run, "--run", student, "--engine", "ctranslate2", "--text", text[0]], "has no export"),
         ([run, "--run", student, "--text", tmp_path / "missing"], "Missing text"),
         ([run, "--run", run, "--text", text[0]], "already holds a run"),

@@ -1,6 +1,7 @@
 """heedful distil: train a small model on the translations of a larger one."""
 
 import argparse
+import dataclasses
 import signal
 from pathlib import Path
 
@@ -13,6 +14,8 @@ TAKES_SETTINGS = True
 DEFAULT_EXPORT = "ctranslate2:int8"
 CANDIDATES = 5  # of each text with a reference, the closest of which is chosen
 BEAM = 5  # of a teacher whose run says nothing of a beam
+OF_ENDPOINT = {"sample", "temperature", "top_p", "seed", "n_best"}  # settings that an endpoint takes
+MAY_CHANGE = ("budget", "parallel")  # when a distillation is continued
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", type=Path, metavar="STUDENT", help="continue a distillation that was stopped")
     parser.add_argument(
         "--text", nargs="+", default=[], metavar="FILE",
-        help="texts to translate, one on each line (default: the training text of the teacher, with its references)",
+        help="texts to translate, one on each line, or tables (.tsv) of texts and references (default: the training "
+        "text of the student's recipe, with its references)",
     )  # fmt: skip
     parser.add_argument(
         "--references", nargs="+", default=[], metavar="FILE",
@@ -75,8 +79,9 @@ def _add_teacher_arguments(parser):
         "--parallel", type=count, default=4, metavar="N", help="requests at the same time (default: 4)"
     )
     teacher.add_argument(
-        "--budget", type=whole_number, default=0, metavar="TOKENS", help="stop when so many tokens are read and written"
-    )
+        "--budget", type=whole_number, default=0, metavar="TOKENS",
+        help="stop after this many tokens, read and written together",
+    )  # fmt: skip
     settings.add_options(parser, "decode", without=("split", "markup"))
 
 
@@ -90,16 +95,17 @@ def run(options: argparse.Namespace) -> int:
     if bool(options.run) == bool(options.resume):
         raise InputError("Name the student's folder with --run, or a distillation after --resume.")
     if options.resume:
-        if options.teacher or options.endpoint or options.text or options.overrides:
-            raise InputError("--resume continues a distillation as it was planned: leave out the other arguments.")
+        _update(options)
     else:
         _begin(options)
     path = options.run or options.resume
+    distillation = Distillation(path, report_progress, warn)
     with termination_interrupts() as received:
         try:
-            Distillation(path, report_progress, warn).run()
+            distillation.run()
         except InputError as error:
-            raise InputError(f"{error} What is done is kept: heedful distil --resume {path}") from error
+            advice = f"heedful: what is done is kept. Continue with: heedful distil --resume {path}"
+            raise InputError(f"{error}\n{advice}") from error
         except (KeyboardInterrupt, Interrupted) as stop:
             number = stop.signal_number if isinstance(stop, Interrupted) else (received or [signal.SIGINT])[0]
             note(f"heedful: stopped. Continue with: heedful distil --resume {path}")
@@ -108,53 +114,87 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _update(options):
+    """Change what may change when a distillation is continued: how fast, and how much, an endpoint is asked."""
+    from heedful.workflows.distillation.plan import FOLDER, Plan
+
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    given = [name for name, value in vars(parser.parse_args([])).items() if getattr(options, name) != value]
+    if options.overrides or set(given) - {"resume", *MAY_CHANGE}:
+        names = " and ".join(f"--{name}" for name in MAY_CHANGE)
+        raise InputError(f"--resume continues a distillation as it was planned: it takes {names} only.")
+    plan, config = Plan.load(options.resume / FOLDER)
+    if changed := {name: getattr(options, name) for name in MAY_CHANGE if name in given}:
+        dataclasses.replace(plan, teacher=dataclasses.replace(plan.teacher, **changed)).save(
+            options.resume / FOLDER, config
+        )
+
+
 def _begin(options):
     """Create the folder of a new distillation."""
     from heedful.config.idle_settings import refuse_idle
     from heedful.core.plugins import find_task
-    from heedful.runs.run import CONFIG, Run
+    from heedful.runs.run import Run
     from heedful.workflows.distillation.plan import NO_EXPORT, Plan, TeacherPlan
-    from heedful.workflows.distillation.steps import begin
+    from heedful.workflows.distillation.steps import begin, require_direction
     from heedful.workflows.distillation.student import config_like
+    from heedful.workflows.distillation.teachers import MODEL
 
     teacher = TeacherPlan(
         paths=tuple(map(str, options.teacher)), engine=options.engine, endpoint=options.endpoint, model=options.model,
         instruction=options.instruction, parallel=options.parallel, budget=options.budget,
     )  # fmt: skip
     overrides = [*options.overrides, *(["--train.minutes", str(options.minutes)] if options.minutes else [])]
-    run = Run.open(options.teacher[0]) if teacher.paths and (options.teacher[0] / CONFIG).is_file() else None
+    is_run = bool(teacher.paths) and not (options.teacher[0] / MODEL).is_file()
+    run = Run.open(options.teacher[0]).of_task("translate") if is_run else None
     if options.recipe:
         recipe = find_recipe(options.recipe)
         config, origins = settings.of_recipe(recipe, overrides), settings.origins(recipe, overrides)
     elif run and not options.back:
-        config = settings.override(config_like(run.of_task("translate")), overrides)
+        config = settings.override(config_like(run), overrides)
         origins = dict.fromkeys(settings.flat(config), f"teacher {run.path}") | settings.origins(None, overrides)
     else:
         raise InputError("The student needs a recipe: give --recipe, with its validation text.")
     if not find_task(config.task).translates:
         raise InputError(f"A student translates; {options.recipe} is a recipe of task {config.task!r}.")
     refuse_idle(config, settings.given_names(overrides))
-    if not options.text and (not run or options.back):
-        raise InputError("Name the texts to translate with --text.")
+    if run:
+        require_direction(run, config, options.back)
+    if options.back and not options.text:
+        raise InputError("Name the texts to translate back with --text.")
     exports = (DEFAULT_EXPORT,) if options.to is None else tuple(name for name in options.to if name != NO_EXPORT)
     plan = Plan(
-        teacher=teacher, decode=_search(options, run), text=tuple(options.text), references=tuple(options.references),
-        back=options.back, real_weight=float(options.back) if options.real_weight is None else options.real_weight,
-        drop=options.drop, exports=exports, origins=tuple(f"{name}={origin}" for name, origin in origins.items()),
+        teacher=teacher, decode=_decode_settings(options, run), text=tuple(options.text),
+        references=tuple(options.references), back=options.back, drop=options.drop, exports=exports,
+        real_weight=float(options.back) if options.real_weight is None else options.real_weight,
+        origins=tuple(f"{name}={origin}" for name, origin in origins.items()),
     )  # fmt: skip
     begin(plan, config, options.run)
 
 
-def _search(options, run):
-    """Return how the teacher searches: as the user says, or as its run, with a beam and candidates to choose from."""
-    import dataclasses
+def _decode_settings(options, run):
+    """Return how the teacher searches: as the user says, otherwise as its run, with a beam.
 
+    Where there are references, it has several candidates to choose from.
+    """
     from heedful.config import Config, DecodeConfig
+    from heedful.workflows.distillation.texts import has_pairs
 
     config = run.config if run else Config()
-    decode = run.config.decode if run else DecodeConfig()
-    if decode.beam_size == 1 and not decode.sample:
+    names = [field.name for field in dataclasses.fields(DecodeConfig)]
+    given = {name for name in names if getattr(options, f"decode.{name}", None) is not None}
+    if options.endpoint and (unused := given - OF_ENDPOINT):
+        raise InputError(f"An endpoint has no --{sorted(unused)[0].replace('_', '-')}: it searches as it likes.")
+    decode = config.decode if run else DecodeConfig()
+    if getattr(options, "decode.sample"):
+        decode = dataclasses.replace(decode, beam_size=1, n_best=1)
+    elif decode.beam_size == 1 and not decode.sample and not options.endpoint and "beam_size" not in given:
         decode = dataclasses.replace(decode, beam_size=BEAM)
-    if (not options.text or options.references) and not options.endpoint and not decode.sample:
-        decode = dataclasses.replace(decode, n_best=min(CANDIDATES, decode.beam_size), split="never")
-    return settings.given_options(dataclasses.replace(config, decode=decode), "decode", options)
+    decode = settings.given_options(dataclasses.replace(config, decode=decode), "decode", options)
+    has_references = options.references or not options.text or any(has_pairs(Path(path)) for path in options.text)
+    chooses = has_references and not decode.sample and not options.endpoint
+    if chooses and "n_best" not in given:
+        decode = dataclasses.replace(decode, n_best=min(CANDIDATES, decode.beam_size))
+    # Pairs are learned as they are, and several candidates of a line are not split into sentences anyway.
+    return dataclasses.replace(decode, split="never") if decode.n_best > 1 else decode

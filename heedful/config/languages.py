@@ -5,7 +5,7 @@ import re
 from heedful.config.run import Config
 
 PAIR = re.compile(r"(?:^|[:/.\-_])([a-z]{2})[-_]([a-z]{2})$")
-SUFFIX = re.compile(r"\.([a-z]{2,3})(?:\.(?:gz|bz2|xz))?$")
+SUFFIX = re.compile(r"\.(?!txt|tsv)([a-z]{2,3})(?:\.(?:gz|bz2|xz))?$")
 
 
 def languages_of(config: Config) -> tuple[str, str]:

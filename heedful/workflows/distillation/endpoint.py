@@ -1,24 +1,28 @@
 """A teacher behind an interface like OpenAI's, which is asked in parallel; its answers are kept, its tokens counted."""
 
 import concurrent.futures
-import json
+import itertools
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError, counted
+from heedful.core.validation import parse_json
 from heedful.data.text_files import one_line
 from heedful.inference.predictor import ScoredText
 from heedful.workflows.distillation.plan import TeacherPlan
 from heedful.workflows.distillation.teachers import Teacher, json_line
 
 KEY = "OPENAI_API_KEY"  # environment variable
-WINDOW = 256  # lines that are asked for before the first of them is written
+WINDOW, PER_REQUEST = 256, 16  # lines that are asked for before the first of them is written, at least
 SECONDS, RETRIES = 60, 5  # for an answer; the client waits longer before each further try
 UNFINISHED = ("length", "content_filter")  # reasons why an answer ends before its end
-CHARACTERS = 4  # of a token, for the estimate
+REFUSED = (400, 413, 422)  # status codes of a text that is too long or not wanted
+MANY_REFUSED = 10  # in a row: the texts are not the reason
+BYTES = 3  # of a token, for the estimate
 INSTRUCTION = "Translate the text of the user{languages}. Answer with the translation only."
 
 
@@ -35,7 +39,7 @@ class EndpointTeacher(Teacher):
 
     Args:
         plan: its address, name and instruction.
-        decode: `n_best` and, for samples, `temperature`.
+        decode: with `sample`, `temperature`, `top_p`, `seed` and `n_best`; nothing else is used.
         answers: file that keeps each answer as soon as it arrives: none is asked for twice.
         report: called with lines for the user.
 
@@ -45,24 +49,22 @@ class EndpointTeacher(Teacher):
 
     def __init__(self, plan: TeacherPlan, decode: DecodeConfig, answers: Path, report: Callable[[str], Any]):
         self._plan, self._path, self._report = plan, answers, report
-        self._options: dict[str, Any] = {"n": decode.n_best} if decode.n_best > 1 else {}
+        self._options: dict[str, Any] = {"temperature": 0}
         if decode.sample:
-            self._options |= {"temperature": decode.temperature, "seed": decode.seed}
+            self._options = {"temperature": decode.temperature, "top_p": decode.top_p, "seed": decode.seed}
+            self._options |= {"n": decode.n_best} if decode.n_best > 1 else {}
         self.identity = {
             "endpoint": plan.endpoint, "model": plan.model, "instruction": plan.instruction, **self._options,
         }  # fmt: skip
-        self.window = WINDOW
+        self.window = max(WINDOW, PER_REQUEST * plan.parallel)
         self._answers = dict(_read_answers(answers))
-        self._library = _openai()
+        self.read = sum(answer.read for answer in self._answers.values())
+        self.written = sum(answer.written for answer in self._answers.values())
+        self._refused_in_a_row, self._lock = 0, threading.Lock()
+        self._library = openai_library()
         self._client = self._library.OpenAI(
             base_url=plan.endpoint, api_key=os.environ.get(KEY) or "none", timeout=SECONDS, max_retries=RETRIES
         )
-
-    @property
-    def tokens(self) -> tuple[int, int]:
-        """How many tokens the answers have read and written so far."""
-        answers = self._answers.values()
-        return sum(answer.read for answer in answers), sum(answer.written for answer in answers)
 
     def announce(self, texts: Callable[[], Iterable[str]]) -> None:
         """Report how many tokens the texts without an answer will take.
@@ -71,67 +73,82 @@ class EndpointTeacher(Teacher):
             InputError: that is more than the budget allows.
         """
         texts_left = {text for text in texts() if text not in self._answers}
-        characters = sum(map(len, texts_left))
-        read = (characters + len(texts_left) * len(self._plan.instruction)) // CHARACTERS
-        written = characters // CHARACTERS * self._options.get("n", 1)
+        size = sum(len(text.encode()) for text in texts_left)
+        read = (size + len(texts_left) * len(self._plan.instruction)) // BYTES
+        written = size // BYTES * self._options.get("n", 1)
         self._report(
             f"{self._plan}: {counted(len(texts_left), 'text')} to ask for, about {read:,} tokens to read and "
-            f"{written:,} to write, at {CHARACTERS} characters a token"
+            f"{written:,} to write, at {BYTES} bytes a token"
         )
-        if self._plan.budget and sum(self.tokens) + read + written > self._plan.budget:
-            raise InputError(f"That is more than --budget {self._plan.budget} allows; nothing was asked for.")
+        if self._plan.budget and self.read + self.written + read + written > self._plan.budget:
+            raise InputError(f"That is more than --budget {self._plan.budget} allows.")
 
     def candidates(self, lines: Iterable[str], first: int) -> Iterator[list[ScoredText]]:
-        texts = list(lines)
-        missing = list(dict.fromkeys(text for text in texts if text.strip() and text not in self._answers))
-        if missing:
-            self._ask_all(missing)
-        for text in texts:
-            answer = self._answers.get(text)
-            yield [ScoredText(one_line(one).strip(), 0.0) for one in answer.translations] if answer else []
+        for texts in _batched(lines, self.window):
+            missing = list(dict.fromkeys(text for text in texts if text.strip() and text not in self._answers))
+            if missing:
+                self._ask_all(missing)
+            for text in texts:
+                answer = self._answers.get(text)
+                yield [ScoredText(one_line(one).strip(), 0.0) for one in answer.translations] if answer else []
 
     def _ask_all(self, texts):
-        """Ask for the translations of texts, several at the same time, and keep each answer."""
+        """Ask for the translations of texts, several at the same time; each answer is kept when it arrives."""
         pool = concurrent.futures.ThreadPoolExecutor(self._plan.parallel)
         with self._path.open("a", encoding="utf-8", newline="\n") as file:
             try:
-                futures = {pool.submit(self._ask, text): text for text in texts}
-                for future in concurrent.futures.as_completed(futures):
-                    answer, text = future.result(), futures[future]
-                    file.write(json_line({"text": text} | answer._asdict()))
-                    file.flush()
-                    self._answers[text] = answer
-                    if self._plan.budget and sum(self.tokens) > self._plan.budget:
+                for future in concurrent.futures.as_completed([pool.submit(self._ask, text, file) for text in texts]):
+                    future.result()
+                    if self._plan.budget and self.read + self.written > self._plan.budget:
                         raise InputError(
-                            f"{sum(self.tokens):,} tokens are used, more than --budget {self._plan.budget}. "
+                            f"{self.read + self.written:,} tokens are used, more than --budget {self._plan.budget}. "
                             f"{counted(len(self._answers), 'answer')} are kept."
                         )
             finally:
-                pool.shutdown(cancel_futures=True)
-                self._report("{}: {:,} tokens read and {:,} written so far".format(self._plan.model, *self.tokens))
+                pool.shutdown(cancel_futures=True)  # waits for the requests under way: their answers are paid for
+                self._report(f"{self._plan.model}: {self.read:,} tokens read and {self.written:,} written so far")
 
-    def _ask(self, text):
-        """Return the answer to one request.
+    def _ask(self, text, file):
+        """Ask for the translations of one text, and keep the answer; a text that the endpoint refuses gets none.
 
         Raises:
-            InputError: the endpoint fails, or answers what is no completion of a chat.
+            InputError: the endpoint fails, refuses several texts in a row, or does not answer with a chat completion.
         """
         messages = [{"role": "system", "content": self._plan.instruction}, {"role": "user", "content": text}]
         where = f"{self._plan.model} at {self._plan.endpoint}"
         try:
-            answer = self._client.chat.completions.create(model=self._plan.model, messages=messages, **self._options)
-            whole = [choice for choice in answer.choices if choice.finish_reason not in UNFINISHED]
-            translations = [choice.message.content or "" for choice in whole]
-            used = answer.usage
-            return Answer(translations, used.prompt_tokens if used else 0, used.completion_tokens if used else 0)
+            answer = self._answer_of(
+                self._client.chat.completions.create(model=self._plan.model, messages=messages, **self._options)
+            )
         except self._library.APIStatusError as error:
-            raise InputError(f"{where} answers {error.status_code}: {_short(error.message)}") from error
+            if error.status_code not in REFUSED:
+                raise InputError(f"{where} answers {error.status_code}: {_short(error.message)}") from error
+            with self._lock:
+                self._refused_in_a_row += 1
+                if self._refused_in_a_row >= MANY_REFUSED:
+                    reason = f"{error.status_code}: {_short(error.message)}"
+                    raise InputError(f"{where} refuses {MANY_REFUSED} texts in a row with {reason}") from error
+            return
         except self._library.APITimeoutError as error:
             raise InputError(f"{where} has not answered within {SECONDS} seconds, {RETRIES + 1} times.") from error
         except self._library.APIConnectionError as error:
             raise InputError(f"{where} cannot be reached: {_short(error.__cause__ or error)}") from error
         except (self._library.OpenAIError, AttributeError, TypeError, ValueError) as error:
-            raise InputError(f"{where} answers what is no completion of a chat: {_short(error)}") from error
+            raise InputError(f"{where} does not answer with a chat completion: {_short(error)}") from error
+        with self._lock:
+            self._refused_in_a_row = 0
+            file.write(json_line({"text": text} | answer._asdict()))
+            file.flush()
+            self._answers[text] = answer
+            self.read, self.written = self.read + answer.read, self.written + answer.written
+
+    def _answer_of(self, completion):
+        """Return the `Answer` in a completion, without choices that end before their end."""
+        whole = [choice for choice in completion.choices if choice.finish_reason not in UNFINISHED]
+        # A lone surrogate, half a character, could not be written to a file.
+        texts = [(choice.message.content or "").encode(errors="replace").decode() for choice in whole]
+        used = completion.usage
+        return Answer(texts, used.prompt_tokens if used else 0, used.completion_tokens if used else 0)
 
 
 def instruction(languages: tuple[str, str]) -> str:
@@ -141,16 +158,22 @@ def instruction(languages: tuple[str, str]) -> str:
     return INSTRUCTION.format(languages=named)
 
 
-def _read_answers(path):
-    """Yield (text, `Answer`) from a file; its last line may be incomplete, if the process was killed."""
+def _batched(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Yield lists of up to `size` lines."""
+    iterator = iter(lines)
+    while batch := list(itertools.islice(iterator, size)):
+        yield batch
+
+
+def _read_answers(path: Path) -> Iterator[tuple[str, Answer]]:
+    """Yield (text, `Answer`) from a file; a last line that a killed process has left incomplete is cut off."""
     if not path.is_file():
         return
-    content = path.read_text(encoding="utf-8", errors="replace")
-    complete, _, rest = content.rpartition("\n")
-    if rest:  # the next answer begins a line
-        path.write_text(complete + "\n" if complete else "", encoding="utf-8", newline="\n")
-    for line in complete.split("\n") if complete else []:
-        answer = json.loads(line)
+    content = path.read_bytes()
+    complete = content.rfind(b"\n") + 1
+    os.truncate(path, complete)
+    for number, line in enumerate(content[:complete].splitlines(), start=1):
+        answer = parse_json(line.decode(), f"{path}, line {number}")
         yield answer["text"], Answer(answer["translations"], answer["read"], answer["written"])
 
 
@@ -159,7 +182,8 @@ def _short(error):
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _openai():
+def openai_library() -> Any:
+    """Return the module `openai`; raise `InputError` if it is not installed."""
     try:
         import openai
     except ImportError as error:

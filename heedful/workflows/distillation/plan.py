@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import urllib.parse
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ class TeacherPlan:
             raise InputError("Name a teacher: run folders, or the address of an endpoint.")
         if bool(self.endpoint) != bool(self.model):
             raise InputError("An endpoint needs the name of its model, and only an endpoint has one.")
+        address = urllib.parse.urlsplit(self.endpoint)
+        if address.username or address.query:
+            raise InputError("The address of an endpoint holds no key: set OPENAI_API_KEY.")
         positive(self, "parallel")
         at_most(self, parallel=1000)
         at_least(self, 0, "budget")
@@ -61,7 +65,7 @@ class Plan:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     """How the teacher searches."""
     text: tuple[str, ...] = ()
-    """Files of the texts to translate, a text on each line. Empty: the training text of the teacher."""
+    """Files of the texts to translate, lines or tables with references. Empty: the training text of the recipe."""
     references: tuple[str, ...] = ()
     """Files with a translation of each of them."""
     back: bool = False
@@ -80,8 +84,11 @@ class Plan:
         at_least(self, 0, "real_weight")
         if self.references and not self.text:
             raise InputError("References need the text that they are translations of.")
-        for name in self.exports:
-            export_of(name)
+        forms = [export_of(name)[0] for name in self.exports]
+        if len(set(map(id, forms))) < len(forms):
+            raise InputError("A form of an export is given twice: each has one quantization.")
+        if self.teacher.endpoint and self.decode.n_best > 1 and not self.decode.sample:
+            raise InputError("An endpoint has several candidates only if they are sampled: give --sample too.")
 
     def save(self, folder: Path, config: Config) -> None:
         """Write the plan, and the config of the student, into a folder."""
@@ -107,7 +114,7 @@ def export_of(name: str) -> tuple[Format, str]:
     """
     form_name, _, quantization = name.partition(":")
     if form_name not in FORMATS:
-        raise InputError(f"{form_name!r} is no form of an export: choose one of {', '.join(FORMATS)}.")
+        raise InputError(f"{form_name!r} is not an export format: choose one of {', '.join(FORMATS)}.")
     form = format_named(form_name)
     form.require_quantization(quantization or "float32")
     form.require()

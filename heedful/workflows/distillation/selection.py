@@ -19,13 +19,13 @@ from heedful.data.text_files import read_lines
 from heedful.runs.scores.metrics import chrf_counts, mean_f_score
 
 TAUGHT, REAL = "train-taught", "train-real"  # names of files: pairs of the teacher, and real ones
-ENDS = (".source.txt", ".target.txt")
+ENDS = (".source", ".target")
 LINES = "lines.tsv"  # what became of each line
 COLUMNS = ("file", "line", "outcome", "candidate", "score", "chrf")
 KEPT, EMPTY, WORST = "kept", "no translation", "worst"
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Choice:
     """What became of a line.
 
@@ -33,7 +33,7 @@ class Choice:
         file, line: where it came from.
         source: the text.
         target: its translation.
-        candidate: number of the candidate that was chosen, from 1; 0: there is none.
+        candidate: number of the chosen one among the candidates of the teacher, from 1; 0: there is none.
         score: of the candidate, as its teacher gives it.
         chrf: its similarity to the reference, if there is one.
         outcome: `KEPT`, or why it was dropped.
@@ -54,21 +54,20 @@ class Choice:
         return f"{self.file}\t{self.line}\t{self.outcome}\t{self.candidate}\t{self.score:.4f}\t{chrf}\n"
 
 
-def choose(content: Mapping[str, Any], lowercase: bool = False) -> Choice:
+def choose(content: Mapping[str, Any]) -> Choice:
     """Return the best candidate of a translated line: the closest to its reference, or the first."""
     choice = Choice(content["file"], content["line"], content["text"])
-    candidates = [(text, score) for text, score in content["candidates"] if text.strip()]
+    candidates = [(n, *one) for n, one in enumerate(content["candidates"], start=1) if one[0].strip()]
     if not candidates:
         choice.outcome = EMPTY
         return choice
     best = 0
     if reference := content.get("reference"):
-        texts = [text for text, _ in candidates]
-        similar = [mean_f_score(counts) for counts in chrf_counts(texts, [reference] * len(texts), lowercase)]
+        texts = [text for _, text, _ in candidates]
+        similar = [mean_f_score(counts) for counts in chrf_counts(texts, [reference] * len(texts))]
         best = int(np.argmax(similar))
         choice.chrf = similar[best]
-    choice.target, choice.score = candidates[best]
-    choice.candidate = 1 + best
+    choice.candidate, choice.target, choice.score = candidates[best]
     return choice
 
 
@@ -88,17 +87,15 @@ def drop_worst(choices: list[Choice], share: float) -> None:
 
 
 def write_taught(
-    choices: list[Choice], folder: Path, others: Mapping[str, Rows], tag: str = "", back: bool = False,
-    report: Callable[[str], Any] = print,
-) -> None:  # fmt: skip
+    choices: list[Choice], folder: Path, tag: str = "", back: bool = False, report: Callable[[str], Any] = print
+) -> None:
     """Write the training text into a folder: two parallel files, and a table of all lines.
 
-    The doctor removes or repairs what is faulty, repeated, or also in the validation or test text.
+    The doctor removes or repairs what is faulty or repeated.
 
     Args:
         choices: of all lines.
         folder: a new folder.
-        others: validation and test text of the student, by name.
         tag: begins each source.
         back: whether the teacher's translations are the sources.
         report: called with lines for the user.
@@ -113,7 +110,7 @@ def write_taught(
     write_pairs(pairs, drafts)
     if kept:
         text = Rows.of_pairs(drafts)
-        clean(text, examine(text, others), folder)
+        clean(text, examine(text), folder)
         for number, action, kinds, *_ in (line.split("\t") for line in read_lines(folder / REPORT)):
             kept[int(number) - 1].outcome = f"{action}: {kinds}"
         (folder / REPORT).unlink()

@@ -16,12 +16,8 @@ from heedful.config.data import BUILT_IN
 from heedful.config.languages import languages_of
 from heedful.core.errors import InputError, counted
 from heedful.core.output import output_file
-from heedful.core.plugins import find_task
 from heedful.core.progress import progress_bar
 from heedful.core.storage import locked, write_text
-from heedful.data.corpus import Corpus, resolve_all
-from heedful.data.doctor.rows import Rows
-from heedful.data.text_files import read_lines
 from heedful.inference.bulk.records import JsonRecords, Record
 from heedful.inference.bulk.shares import Bulk, Share
 from heedful.inference.predictor import ScoredText
@@ -33,22 +29,31 @@ from heedful.runs.scores.comparison import Comparison, System, rows_of
 from heedful.runs.scores.metrics import text_counts
 from heedful.tasks.translation_scores import bleu_tokenizer_of
 from heedful.workflows.distillation import selection
-from heedful.workflows.distillation.endpoint import EndpointTeacher, instruction
+from heedful.workflows.distillation.endpoint import EndpointTeacher, instruction, openai_library
 from heedful.workflows.distillation.plan import BACK_TAG, FOLDER, PLAN, Plan, export_of
 from heedful.workflows.distillation.selection import ENDS, REAL, read_records, write_pairs
-from heedful.workflows.distillation.student import PART_FILES, with_text
+from heedful.workflows.distillation.student import with_text
 from heedful.workflows.distillation.teachers import Teacher, json_candidates, json_line, model_teacher
+from heedful.workflows.distillation.texts import (
+    SCORED,
+    corpus_of,
+    key_of,
+    real_pairs,
+    require_texts,
+    scored_texts,
+    texts_to_translate,
+)  # fmt: skip
 
 Report = Callable[[str], Any]
 TEXT = "text"  # folder of the student's text
-WANTED, TRANSLATED = "texts.jsonl", "translations.jsonl"  # the texts to translate, and with their translations
-VALID_WANTED, VALID_TRANSLATED = "valid.jsonl", "valid_translations.jsonl"
+TEXTS, TRANSLATED = "texts.jsonl", "translations.jsonl"  # the texts to translate, and with their translations
+VALID_TEXTS, VALID_TRANSLATED = "valid.jsonl", "valid_translations.jsonl"
 ANSWERS = "answers.jsonl"  # of an endpoint, until all texts are translated
 TRAINED = "trained"  # says that the training has ended
 COMPARED = "comparison.json"
 VALIDATED = 1000  # validation texts that the teacher translates at most
-TRIED = 500  # ... on which exports are compared
-ROUNDED = 4  # decimal places of scores
+EXPORT_TEXTS = 500  # validation texts on which exports are compared at most
+MAX_SHARES = 200  # of the texts to translate
 
 
 class Distillation:
@@ -63,7 +68,7 @@ class Distillation:
     def __init__(self, path: Path, report: Report, warn: Report):
         self.path, self.folder, self.report, self.warn = path, path / FOLDER, report, warn
         self.plan, config = Plan.load(self.folder)
-        self.asked = config
+        self.given = config  # before it names the text that the teacher has translated
         self.config = with_text(config, self.folder / TEXT, self.plan)
 
     def run(self) -> Run:
@@ -85,50 +90,41 @@ class Distillation:
         if not plan.endpoint:
             return model_teacher(plan, self.plan.decode, self.warn)
         if not plan.instruction:
-            languages = languages_of(self.config)
-            plan = dataclasses.replace(plan, instruction=instruction(languages[::-1] if self.plan.back else languages))
+            plan = dataclasses.replace(
+                plan, instruction=instruction(languages_to_translate(self.given, self.plan.back))
+            )
         return EndpointTeacher(plan, self.plan.decode, self.folder / ANSWERS, self.report)
 
     def _collect(self) -> None:
-        """Write the texts to translate, each once, and the beginning of the validation text."""
-        if not (self.folder / WANTED).exists():
-            with output_file(self.folder / WANTED) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
-                seen: set[str] = set()
-                for one in self._texts():
-                    if one["text"].strip() and one["text"] not in seen:
-                        seen.add(one["text"])
+        """Write the texts to translate, each once, and the beginning of the validation text.
+
+        Texts that are also in the validation or test text are left out: a student must not learn from them.
+        """
+        if not (self.folder / TEXTS).exists():
+            scored = scored_texts(self.given, int(self.plan.back))
+            seen, left_out = set[bytes](), 0
+            with output_file(self.folder / TEXTS) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
+                for one in texts_to_translate(self.plan, self.given):
+                    key = key_of(one["text"])
+                    if key in scored:
+                        left_out += 1
+                    elif one["text"].strip() and key not in seen:
+                        seen.add(key)
                         file.write(json_line(one))
             self.report(f"{counted(len(seen), 'text')} to translate")
-        if not (self.folder / VALID_WANTED).exists():
-            corpus = corpus_of(self.asked, "valid")
-            pairs = itertools.islice(enumerate(corpus, start=1), VALIDATED)
-            source, target = (1, 0) if self.plan.back else (0, 1)
+            if left_out:
+                self.report(f"{counted(left_out, 'text')} left out: also in the validation or test text")
+        if not self.plan.back and not (self.folder / VALID_TEXTS).exists():
+            corpus = corpus_of(self.given, "valid")
             lines = (
-                {"text": pair[source], "reference": pair[target], "file": corpus.name, "line": n} for n, pair in pairs
+                {"text": pair[0], "reference": pair[1], "file": corpus.name, "line": number}
+                for number, pair in enumerate(itertools.islice(corpus, VALIDATED), start=1)
             )
-            write_text(self.folder / VALID_WANTED, "".join(map(json_line, lines)))
-
-    def _texts(self) -> Iterator[dict[str, Any]]:
-        """Yield the texts to translate, with their references if there are any."""
-        if not self.plan.text:
-            corpus = corpus_of(self.asked, "train")
-            for number, pair in enumerate(corpus, start=1):
-                yield {"text": pair[0], "reference": pair[1], "file": corpus.name, "line": number}
-            return
-        sources, references = resolve_all(self.plan.text), resolve_all(self.plan.references)
-        if references and len(sources) != len(references):
-            raise InputError(f"{counted(len(sources), 'file')} of text came with {len(references)} of references.")
-        for source, reference in itertools.zip_longest(sources, references):
-            sides = [read_lines(path) for path in (source, reference) if path]
-            for number, lines in enumerate(itertools.zip_longest(*sides), start=1):
-                if None in lines:
-                    raise InputError(f"{source} and {reference} differ in length, at line {number}.")
-                names = ("text", "reference") if reference else ("text",)
-                yield dict(zip(names, lines, strict=True)) | {"file": str(source), "line": number}
+            write_text(self.folder / VALID_TEXTS, "".join(map(json_line, lines)))
 
     def _translate(self) -> None:
         """Let the teacher translate, in shares that are kept."""
-        pairs = (WANTED, TRANSLATED), (VALID_WANTED, VALID_TRANSLATED)
+        pairs = [(TEXTS, TRANSLATED), (VALID_TEXTS, VALID_TRANSLATED)][: 1 if self.plan.back else 2]
         todo = [(self.folder / name, self.folder / into) for name, into in pairs if not (self.folder / into).exists()]
         if todo:
             self.teacher.announce(lambda: (one["text"] for path, _ in todo for one in read_records(path)))
@@ -145,7 +141,7 @@ class Distillation:
 
     def _translate_shares(self, bulk: Bulk, advance: Callable[[], Any]) -> None:
         """Translate the shares of a file that are not translated yet, and join them; call `advance` for each line."""
-        total, began, lines = bulk.windows(), time.monotonic(), 0
+        total, began, lines = min(bulk.windows(), MAX_SHARES), time.monotonic(), 0
 
         def candidates(texts: Iterable[str], first: int) -> Iterator[list[ScoredText]]:
             for each in self.teacher.candidates(texts, first):
@@ -167,27 +163,13 @@ class Distillation:
         choices = [selection.choose(one) for one in read_records(self.folder / TRANSLATED)]
         selection.drop_worst(choices, self.plan.drop)
         with selection.whole_folder(folder) as aside:
-            others = {part: self._rows(part, aside) for part in PART_FILES if has_part(self.asked, part)}
-            selection.write_taught(
-                choices, aside, others, BACK_TAG if self.plan.back else "", self.plan.back, self.report
-            )
+            for part in SCORED if self.given.data.corpus in BUILT_IN else ():
+                write_pairs(corpus_of(self.given, part), [aside / f"{part}{end}" for end in ENDS])
+            selection.write_taught(choices, aside, BACK_TAG if self.plan.back else "", self.plan.back, self.report)
             if self.plan.real_weight:
-                count = write_pairs(self._real_pairs(), [aside / f"{REAL}{end}" for end in ENDS])
+                pairs = real_pairs(self.plan, self.given, lambda: read_records(self.folder / TEXTS))
+                count = write_pairs(pairs, [aside / f"{REAL}{end}" for end in ENDS])
                 self.report(f"{count:,} real pairs, of weight {self.plan.real_weight:g}")
-
-    def _rows(self, part: str, folder: Path) -> Rows:
-        """Return the validation or test text; a built-in one is written into a folder, where the student finds it."""
-        if self.asked.data.corpus not in BUILT_IN:
-            return Rows.of_pairs(getattr(self.asked.data, part))
-        files = [folder / f"{part}{end}" for end in ENDS]
-        write_pairs(corpus_of(self.asked, part), files)
-        return Rows.of_pairs(files)
-
-    def _real_pairs(self) -> Iterable[tuple[str, str]]:
-        """Return the real pairs: the references of the texts, or the training text of the recipe."""
-        if self.plan.references and not self.plan.back:
-            return ((one["text"], one["reference"]) for one in read_records(self.folder / WANTED))
-        return corpus_of(self.asked, "train")
 
     def _train(self) -> None:
         """Train the student, from the start or from its last state."""
@@ -201,31 +183,29 @@ class Distillation:
         write_text(self.folder / TRAINED, "")
 
     def _compare(self) -> None:
-        """Compare student and teacher on the validation text."""
-        if (self.folder / COMPARED).exists():
+        """Compare student and teacher on the validation text, with the same search."""
+        if self.plan.back or (self.folder / COMPARED).exists():
             return
         run = Run.open(self.path)
         rows = list(read_records(self.folder / VALID_TRANSLATED))
-        if self.plan.back:  # the teacher translates in the other direction
-            self.report("the teacher translates in the other direction: there is nothing to compare")
-            write_text(self.folder / COMPARED, "{}\n")
-            return
-        form, lowercase = run.target_tokenizer.normalized, run.target_tokenizer.lowercase
-        references = [form(one["reference"]) for one in rows]
+        normalized, lowercase = run.target_tokenizer.normalized, run.target_tokenizer.lowercase
+        references = [normalized(one["reference"]) for one in rows]
         tokenize = bleu_tokenizer_of(run.config, references)
-        theirs = [form(one["candidates"][0][0]) if one["candidates"] else "" for one in rows]
-        ours = run.task.predictor([run]).predict([one["text"] for one in rows], self.warn)
+        theirs = [normalized(one["candidates"][0][0]) if one["candidates"] else "" for one in rows]
+        search = dataclasses.replace(run.config.decode, beam_size=self.plan.decode.beam_size, n_best=1)
+        candidates = run.task.predictor([run], search).predict([one["text"] for one in rows], self.warn)
+        ours = [best.text for best, *_ in candidates]
         metric = run.config.train.select_by if run.config.train.select_by in ("bleu", "chrf") else "bleu"
         systems = [
             System(name, (), [text_counts(texts, references, lowercase, tokenize=tokenize)[metric]])
-            for name, texts in (
-                (str(self.plan.teacher), theirs), (str(self.path), [candidates[0].text for candidates in ours]),
-            )
-        ]  # fmt: skip
-        comparison = Comparison(metric, "validation text", len(rows), rows_of(metric, systems))
+            for name, texts in ((str(self.plan.teacher), theirs), (str(self.path), ours))
+        ]
+        name = f"validation text, {counted(len(rows), 'line')}, beam {search.beam_size}"
+        comparison = Comparison(metric, name, len(rows), rows_of(metric, systems))
         for line in comparison.lines():
             self.report(line)
-        write_text(self.folder / COMPARED, json.dumps(comparison.as_dict(), indent=2) + "\n")
+        content = comparison.as_dict() | {"decode": dataclasses.asdict(search)}
+        write_text(self.folder / COMPARED, json.dumps(content, indent=2) + "\n")
 
     def _export(self) -> None:
         """Write the forms that are asked for, each of which must compute what the student does."""
@@ -235,7 +215,7 @@ class Distillation:
             folder = self.path / name.partition(":")[0]
             if folder.is_dir() and exported_weights(folder) == run.weights_fingerprint():
                 continue
-            pairs = list(itertools.islice(run.task.find_corpora(run.config)["valid"], TRIED))
+            pairs = list(itertools.islice(run.task.find_corpora(run.config)["valid"], EXPORT_TEXTS))
             texts, references = ([pair[side] for pair in pairs if pair[0].strip()] for side in (0, 1))
             export_checked(run, form, folder, texts, references, quantization, self.report)
 
@@ -247,22 +227,10 @@ class CandidateRecords(JsonRecords):
         return json_line(record.content | {self.into: json_candidates(result)}).rstrip("\n")
 
 
-def has_part(config: Config, part: str) -> bool:
-    """Return whether a config has a part of a text: train, valid or test."""
-    return config.data.corpus in BUILT_IN or bool(getattr(config.data, part))
-
-
-def corpus_of(config: Config, part: str) -> Corpus:
-    """Return a part of the text of a config, whatever other parts it has.
-
-    Raises:
-        InputError: it has none, or files are missing.
-    """
-    if not has_part(config, part):
-        raise InputError(f"data.{part} must name text files.")
-    if config.data.corpus in BUILT_IN:
-        return find_task(config.task).find_corpora(config)[part]
-    return Corpus.from_files(getattr(config.data, part), config.data.origin)
+def languages_to_translate(config: Config, back: bool) -> tuple[str, str]:
+    """Return the languages from which and into which the teacher of a student translates; `""` if unknown."""
+    source, target = languages_of(config)
+    return (target, source) if back else (source, target)
 
 
 def begin(plan: Plan, config: Config, path: Path) -> None:
@@ -277,11 +245,26 @@ def begin(plan: Plan, config: Config, path: Path) -> None:
             f"{path} holds a distillation already. Continue it with --resume {path}, or choose another --run."
         )
     workflows.require_free(path)
-    resolve_all([*plan.text, *plan.references])
+    require_texts(plan, config)
+    with_text(config, folder / TEXT, plan)
     if not plan.teacher.endpoint:
         model_teacher(plan.teacher, plan.decode, print)  # refuses a missing one
-    corpus_of(config, "valid")
-    if not plan.text or (plan.real_weight and (plan.back or not plan.references)):
-        corpus_of(config, "train")
+    else:
+        openai_library()
+        if not (plan.teacher.instruction or all(languages_to_translate(config, plan.back))):
+            raise InputError(
+                "A model must be told the languages: set data.source_language and data.target_language, or give "
+                "--instruction."
+            )
     folder.mkdir(parents=True, exist_ok=True)
     plan.save(folder, config)
+
+
+def require_direction(run: Run, config: Config, back: bool) -> None:
+    """Raise `InputError` if a teacher translates other languages than its student should learn from."""
+    theirs, ours, wanted = languages_of(run.config), languages_of(config), languages_to_translate(config, back)
+    if all(theirs) and all(wanted) and theirs != wanted:
+        raise InputError(
+            f"{run.path} translates {'-'.join(theirs)}, and the student {'-'.join(ours)}: "
+            + ("leave out --back." if back else "only --back takes a teacher of the other direction.")
+        )

@@ -1,6 +1,7 @@
 """The config of a student: a smaller model for the text of its teacher."""
 
 import dataclasses
+import glob
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +13,10 @@ from heedful.core.errors import InputError
 from heedful.runs.run import Run
 from heedful.workflows.distillation.plan import BACK_TAG, Plan
 from heedful.workflows.distillation.selection import ENDS, REAL, TAUGHT
+from heedful.workflows.distillation.texts import SCORED
 
 SIZE: Literal["student"] = "student"
 MANY = 1_000_000  # updates: as many as fit into train.minutes
-PART_FILES = ("valid", "test")  # written for students of runs with a built-in corpus
 
 
 def config_like(run: Run) -> Config:
@@ -44,16 +45,18 @@ def _smaller(model: ModelConfig) -> ModelConfig:
 
 def with_text(config: Config, folder: Path, plan: Plan) -> Config:
     """Return the config of a student that trains on the text in a folder, see `selection.write_text`."""
-    name = "train-*{}" if plan.real_weight else f"{TAUGHT}{{}}"
+    if config.data.weights:
+        raise InputError("data.weights is for files; the text of a student has --real-weight.")
+    beginning = f"{glob.escape(str(folder))}/train-*" if plan.real_weight else str(folder / TAUGHT)
     source, target = languages_of(config)
     named: dict[str, Any] = {
-        "train": tuple(str(folder / name.format(end)) for end in ENDS),
+        "train": tuple(beginning + end for end in ENDS),
         "source_language": config.data.source_language or source,
         "target_language": config.data.target_language or target,
         "weights": (f"{REAL}*={plan.real_weight:g}",) if plan.real_weight else (),
     }
     if config.data.corpus in BUILT_IN:
-        named |= {part: tuple(str(folder / f"{part}{end}") for end in ENDS) for part in PART_FILES}
+        named |= {part: tuple(str(folder / f"{part}{end}") for end in ENDS) for part in SCORED}
     data = dataclasses.replace(config.data, corpus="files", origin="", **named)
     tokens = config.tokenizer.new_tokens
     if plan.back and BACK_TAG not in tokens:

@@ -18,7 +18,8 @@ from heedful.inference.line_translator import BATCHES_AHEAD, LineTranslator
 from heedful.inference.predictor import ScoredText, Warn
 from heedful.inference.translator import Translator
 from heedful.interop.export.ctranslate2_search import EXPORTED, ctranslate2, ctranslate2_translator
-from heedful.runs.run import CONFIG, Run
+from heedful.interop.export.folders import exported_weights
+from heedful.runs.run import Run
 from heedful.workflows.distillation.plan import TeacherPlan
 
 MODEL = "model.bin"  # of a CTranslate2 model
@@ -86,8 +87,11 @@ class SentencePieceTeacher(Teacher):
     """
 
     def __init__(self, folder: Path, decode: DecodeConfig):
+        if decode.sample:
+            raise InputError("A CTranslate2 model with SentencePiece vocabularies does not sample: leave out --sample.")
         self._folder, self._decode = folder, decode
         self._vocabularies = vocabularies_of(folder)
+        self._source, self._target = map(_sentencepiece, self._vocabularies)
         self.identity = {
             "ctranslate2": [file_hash(path) for path in (folder / MODEL, *self._vocabularies)],
             "decode": dataclasses.asdict(decode),
@@ -99,12 +103,11 @@ class SentencePieceTeacher(Teacher):
         return ctranslate2().Translator(str(self._folder), device="cpu", inter_threads=cores(), intra_threads=1)
 
     def candidates(self, lines: Iterable[str], first: int) -> Iterator[list[ScoredText]]:
-        source, target = map(_sentencepiece, self._vocabularies)
         config = read_json(self._folder / "config.json") if (self._folder / "config.json").is_file() else {}
         # Conversions by way of transformers leave the end token to the caller; OpenNMT's models read none.
         ending = [END] if self._vocabularies[0].name == SIDES[0] and not config.get("add_source_eos") else []
         texts = list(lines)
-        spelled = [[*pieces, *ending] if (pieces := source.encode(text, out_type=str)) else [] for text in texts]
+        spelled = [[*pieces, *ending] if (pieces := self._source.encode(text, out_type=str)) else [] for text in texts]
         limit = max((self._decode.length_limit(len(pieces), LONGEST) for pieces in spelled), default=1)
         try:
             results = self._model.translate_batch(
@@ -116,7 +119,7 @@ class SentencePieceTeacher(Teacher):
             raise InputError(f"{self._folder} cannot translate lines from {first} on: {error}.") from error
         for result in results:
             pairs = zip(result.hypotheses, result.scores, strict=True)
-            yield [ScoredText(one_line(target.decode(pieces)), score) for pieces, score in pairs]
+            yield [ScoredText(one_line(self._target.decode(pieces)), score) for pieces, score in pairs]
 
 
 def vocabularies_of(folder: Path) -> tuple[Path, Path]:
@@ -142,25 +145,20 @@ def _sentencepiece(path):
 
 def model_teacher(plan: TeacherPlan, decode: DecodeConfig, warn: Warn) -> Teacher:
     """Return the teacher of a plan that names run folders, or the folder of a CTranslate2 model."""
-    paths = [Path(path) for path in plan.paths]
-    if (paths[0] / MODEL).is_file() and not (paths[0] / CONFIG).is_file() | _is_export(paths[0]):
-        if len(paths) > 1:
+    first, *others = map(Path, plan.paths)
+    if (first / MODEL).is_file():
+        if others:
             raise InputError("A CTranslate2 model teaches alone: name one folder.")
-        return SentencePieceTeacher(paths[0], decode)
-    if _is_export(paths[0]):
-        return _exported(Run.open(paths[0].parent), paths[0], decode, warn)
-    runs = [Run.open(path).of_task("translate") for path in paths]
+        if exported_weights(first):
+            return _exported(Run.open(first.parent), first, decode, warn)
+        return SentencePieceTeacher(first, decode)
+    runs = [Run.open(path).of_task("translate") for path in (first, *others)]
     if plan.engine == "heedful":
         identity = {"weights": [run.weights_fingerprint() for run in runs]}
         return ModelTeacher(lambda: Translator.from_runs(runs, decode), identity, decode, warn)
-    if len(runs) > 1:
+    if others:
         raise InputError("CTranslate2 translates with one run: name one, or use our own engine.")
-    return _exported(runs[0], runs[0].path / EXPORTED, decode, warn)
-
-
-def _is_export(folder):
-    """Return whether a folder is the export of the run around it."""
-    return (folder / MODEL).is_file() and (folder.parent / CONFIG).is_file() and folder.name == EXPORTED
+    return _exported(runs[0], first / EXPORTED, decode, warn)
 
 
 def _exported(run, folder, decode, warn):

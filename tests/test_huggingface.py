@@ -10,6 +10,7 @@ import heedful
 from heedful import backend
 from heedful.config import Config, DataConfig, ModelConfig, TokenizerConfig
 from heedful.core.errors import InputError, InputWarning
+from heedful.core.special_tokens import START_ID
 from heedful.data.tokenizer import Tokenizer
 from heedful.interop.export.huggingface import FORMAT, export, generation_config
 from heedful.interop.export.parity import compare, export_checked, passes
@@ -86,6 +87,10 @@ def random_run(folder, task, options):
     noise = np.random.default_rng(5)
     for weight in model.trainable_weights:
         weight.assign(backend.to_numpy(weight) + noise.normal(size=weight.shape) * 0.2)
+    if options.get("start_vector") == "zero":  # as training keeps it
+        table = backend.to_numpy(model.target_embedding.embeddings).copy()
+        table[START_ID] = 0
+        model.target_embedding.embeddings.assign(table)
     run.save_model(model)
     return run
 

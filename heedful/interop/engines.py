@@ -92,3 +92,15 @@ CTRANSLATE2 = Engine(
     any_value=EVERY_HEAD,
     conditions={"model.head_dim other than d_model / num_heads": has_full_heads},
 )  # fmt: skip
+MARIAN = Engine(
+    "Marian",
+    {
+        "activation": ("relu", "silu"), "positions": ("sinusoidal_marian",), "norm_position": ("post",),
+        "start_vector": ("zero",), "embedding_scale": (True,), "embedding_norm": (False,),
+    },
+    any_value=EVERY_HEAD,
+    conditions={
+        "model.head_dim other than d_model / num_heads": has_full_heads,
+        "model.norm_epsilon above 1e-5": lambda model: model.norm_epsilon <= 1e-5,
+    },
+)  # fmt: skip

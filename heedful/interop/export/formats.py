@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
     from heedful.runs.run import Run
 
-FORMATS = ("ctranslate2", "huggingface", "onnx")  # modules of this package, each with its `FORMAT`
+FORMATS = (
+    "ctranslate2",
+    "huggingface",
+    "onnx",
+    "marian",
+    "bergamot",
+)  # modules of this package, each with its `FORMAT`
 
 
 class Engine:

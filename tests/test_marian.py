@@ -1,0 +1,139 @@
+"""Exports to Marian and Bergamot: vocabularies that split alike, Marian's equations, and the engine of Firefox."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heedful.config import ModelConfig
+from heedful.core.errors import InputError
+from heedful.data.phrasebook import phrasebook
+from heedful.data.tokenizer import Tokenizer
+from heedful.interop.engines import MARIAN
+from heedful.interop.export import bergamot, marian
+from heedful.interop.export.marian import MarianEngine, marian_arrays, model_options, vocabularies
+from heedful.interop.export.marian_model import MarianModel
+from heedful.interop.export.sentencepiece_vocabulary import sentencepiece_vocabulary
+from tests.conftest import fast
+from tests.test_engines import CASES, SMALL, logits, refused
+from tests.test_huggingface import random_run
+
+sentencepiece = pytest.importorskip("sentencepiece")
+pytestmark = pytest.mark.any_backend
+
+FITTING = {"positions": "sinusoidal_marian", "start_vector": "zero"}
+TEXTS = ["O gato bebe.", "  zwei  Räume ", "naïve café, 中文 – «ok» 😀", "", "12 345,67 €", "don't"]
+
+
+@pytest.mark.parametrize("prefix_space", [False, True])
+def test_a_sentencepiece_vocabulary_splits_and_joins_alike(prefix_space):
+    lines = [side for pair in phrasebook("train", 400) for side in pair]
+    tokenizer = Tokenizer.train(lines, "bpe", 600, prefix_space=prefix_space, normalize="nfc", new_tokens=["<back>"])
+    vocabulary = sentencepiece_vocabulary(tokenizer)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.content)
+    assert len(vocabulary.ids) % 8 == 0
+    for text in [*lines[:200], *TEXTS, "<back> O gato"]:
+        ids = processor.encode(text)
+        assert [vocabulary.ids[i] for i in ids] == tokenizer.encode(text), text
+        assert processor.decode(ids) == tokenizer.decode(tokenizer.encode(text)).lstrip(" "), text
+    assert [processor.id_to_piece(i) for i in (0, 1)] == ["</s>", "<unk>"]
+    written = [number for number, is_written in zip(vocabulary.ids, vocabulary.written, strict=True) if is_written]
+    assert len(set(written)) == len(written)  # no token has two pieces that a model may write
+
+
+@pytest.mark.parametrize("options", [{"kind": "unigram"}, {"kind": "word"}, {"lowercase": True}])
+def test_vocabularies_that_sentencepiece_lacks_are_refused(options):
+    tokenizer = Tokenizer.train(["the cat drinks"], **{"kind": "bpe", "vocab_size": 300} | options)
+    with pytest.raises(InputError, match="A SentencePiece vocabulary"):
+        sentencepiece_vocabulary(tokenizer)
+
+
+VARIED = [{}, *(options for task, options in CASES if task == "translate")]
+
+
+@pytest.mark.parametrize("options", fast(VARIED, 3))
+def test_marian_computes_the_same_or_names_the_misfit(tmp_path, options, rng):
+    run = random_run(tmp_path, "translate", SMALL | FITTING | {"tie": "all"} | options)
+    if misfits := MARIAN.misfits(run.config.model):
+        refused(lambda: marian_arrays(run, vocabularies(run)), misfits)
+        return
+    sides = vocabularies(run)
+    model = MarianModel(marian_arrays(run, sides), model_options(run.config.model, sides))
+    source, target = rng.integers(258, len(sides[0].ids) - 8, 6), rng.integers(258, len(sides[1].ids) - 8, 5)
+    found = model.logits(model.encode([*source, 0]), target)
+    ids = [[sides[side].ids[i] for i in row] for side, row in enumerate((source, target))]
+    expected = logits(run.load_model(), np.array([[*ids[0], 3]]), np.array([[2, *ids[1]]]))[0][:, sides[1].ids]
+    np.testing.assert_allclose(found[:, sides[1].written], expected[:, sides[1].written], atol=1e-3)
+
+
+@pytest.mark.parametrize("form", [marian, bergamot])
+def test_what_is_written_is_read_back(tmp_path, form):
+    run = random_run(tmp_path, "translate", SMALL | FITTING | {"tie": "target"})
+    (tmp_path / "out").mkdir()
+    form.write(run, tmp_path / "out", "float32")
+    engine = form.FORMAT.open(run, tmp_path / "out", "float32")
+    assert isinstance(engine, MarianEngine)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        form.MODEL, form.CONFIG, "source.spm", "target.spm", "heedful.json",
+    }  # fmt: skip
+    sides = vocabularies(run)
+    for name, array in marian_arrays(run, sides).items():
+        np.testing.assert_array_equal(engine.model.arrays[name], array)
+    assert engine.model.options == model_options(run.config.model, sides)
+    assert "relative-paths: true" in (tmp_path / "out" / form.CONFIG).read_text()
+
+
+def test_the_binary_file_is_aligned(tmp_path):
+    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), marian.OPTIONS: np.frombuffer(b"x: 1\n\0", np.int8)}
+    content = bergamot.binary(arrays)
+    assert content.index(arrays["a"].tobytes()) % 256 == 0
+    assert len(content) % 256 == 0
+    (tmp_path / bergamot.MODEL).write_bytes(content)
+    read = bergamot.read_binary(tmp_path)
+    assert list(read) == list(arrays)
+    np.testing.assert_array_equal(read["a"], arrays["a"])
+    (tmp_path / bergamot.MODEL).write_bytes(b"\2" + content[1:])
+    with pytest.raises(InputError, match="no binary model"):
+        bergamot.read_binary(tmp_path)
+
+
+def test_a_trained_student_is_exported_and_checked(recipe, cli, tmp_path):
+    settings = ["--model.positions", "sinusoidal_marian", "--model.start_vector", "zero", "--tokenizer.kind", "bpe",
+                "--tokenizer.vocab_size", 300, "--train.updates", 30]  # fmt: skip
+    assert cli("train", recipe, "--run", tmp_path / "run", *settings).returncode == 0
+    done = cli("export", tmp_path / "run", "--to", "bergamot")
+    assert done.returncode == 0, done.stderr.decode()
+    assert "100.00% of 20 texts are identical" in done.stdout.decode()
+    assert json.loads((tmp_path / "run" / "bergamot" / "parity.json").read_text())[0]["identical"] == 1.0
+
+
+def test_what_marian_lacks_is_named():
+    assert set(MARIAN.misfits(ModelConfig(**SMALL))) == {
+        "model.positions = 'sinusoidal'", "model.start_vector = 'learned'",
+    }  # fmt: skip
+
+
+SCRIPT = Path(__file__).parent.parent / "benchmarks" / "bergamot.mjs"
+
+
+@pytest.mark.slow
+def test_the_engine_of_firefox_translates_alike(recipe, cli, tmp_path):
+    """Its WebAssembly build, of npm; its sentences are those of the export's own check."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("node and npm are not installed")
+    settings = ["--model.positions", "sinusoidal_marian", "--model.start_vector", "zero", "--tokenizer.kind", "bpe",
+                "--tokenizer.vocab_size", 300, "--train.updates", 200]  # fmt: skip
+    assert cli("train", recipe, "--run", tmp_path / "run", *settings).returncode == 0
+    assert cli("export", tmp_path / "run", "--to", "bergamot").returncode == 0
+    sources = "".join(f"{source}\n" for source in dict.fromkeys(Path(tmp_path / "text.pt").read_text().splitlines()))
+    ours = cli("translate", tmp_path / "run", stdin=sources).stdout.decode()
+    subprocess.run(["npm", "install", "--silent", "@browsermt/bergamot-translator@0.4.9"], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        ["node", SCRIPT, tmp_path / "run" / "bergamot"], input=sources.encode(), cwd=tmp_path, check=True,
+        stdout=subprocess.PIPE, timeout=200, env=os.environ,
+    )  # fmt: skip
+    assert done.stdout.decode() == ours

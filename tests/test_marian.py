@@ -32,11 +32,12 @@ TEXTS = ["O gato bebe.", "  zwei  Räume ", "naïve café, 中文 – «ok» �
 @pytest.mark.parametrize("prefix_space", [False, True])
 def test_a_sentencepiece_vocabulary_splits_and_joins_alike(prefix_space):
     lines = [side for pair in phrasebook("train", 400) for side in pair]
-    tokenizer = Tokenizer.train(lines, "bpe", 600, prefix_space=prefix_space, normalize="nfc", new_tokens=["<back>"])
+    new = [] if prefix_space else ["<back>"]
+    tokenizer = Tokenizer.train(lines, "bpe", 600, prefix_space=prefix_space, normalize="nfc", new_tokens=new)
     vocabulary = sentencepiece_vocabulary(tokenizer)
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.content)
     assert len(vocabulary.ids) % 8 == 0
-    for text in [*lines[:200], *TEXTS, "<back> O gato"]:
+    for text in [*lines[:200], *TEXTS, *(f"{token} O gato" for token in new)]:
         ids = processor.encode(text)
         assert [vocabulary.ids[i] for i in ids] == tokenizer.encode(text), text
         assert processor.decode(ids) == tokenizer.decode(tokenizer.encode(text)).lstrip(" "), text
@@ -45,7 +46,8 @@ def test_a_sentencepiece_vocabulary_splits_and_joins_alike(prefix_space):
     assert len(set(written)) == len(written)  # no token has two pieces that a model may write
 
 
-@pytest.mark.parametrize("options", [{"kind": "unigram"}, {"kind": "word"}, {"lowercase": True}])
+@pytest.mark.parametrize("options", [{"kind": "unigram"}, {"kind": "word"}, {"lowercase": True},
+                                     {"prefix_space": True, "new_tokens": ["<back>"]}])  # fmt: skip
 def test_vocabularies_that_sentencepiece_lacks_are_refused(options):
     tokenizer = Tokenizer.train(["the cat drinks"], **{"kind": "bpe", "vocab_size": 300} | options)
     with pytest.raises(InputError, match="A SentencePiece vocabulary"):

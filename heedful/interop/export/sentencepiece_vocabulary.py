@@ -54,6 +54,9 @@ def sentencepiece_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
         raise InputError(
             "A SentencePiece vocabulary cannot fold letters: no tokenizer.lowercase, no normalize = 'nfkc'."
         )
+    added = [token["content"] for token in data["added_tokens"]]
+    if tokenizer.prefix_space and len(added) > len(SPECIAL):
+        raise InputError("A SentencePiece vocabulary with prefix_space cannot have new_tokens as we read them.")
     model, pieces = messages.ModelProto(), messages.ModelProto.SentencePiece
     ids: list[int] = []
     written: list[bool] = []
@@ -63,8 +66,7 @@ def sentencepiece_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
         ids.append(number)
         written.append(is_written)
 
-    vocabulary, added = data["model"]["vocab"], [token["content"] for token in data["added_tokens"]]
-    byte_of = _bytes_by_letter()
+    vocabulary, byte_of = data["model"]["vocab"], _bytes_by_letter()
     rank = {"".join(pair): number for number, pair in reversed(list(enumerate(data["model"]["merges"])))}
     add(END, 0.0, pieces.CONTROL, END_ID)
     add(UNKNOWN, 0.0, pieces.UNKNOWN, UNKNOWN_ID, False)

@@ -32,7 +32,8 @@ SMALL = {"num_layers": 1, "d_model": 32, "num_heads": 4, "d_ff": 48, "max_length
 # Every option of the architecture, alone and combined; sizes that are no multiple of 4 take the JavaScript product.
 VARIANTS = {
     "default": {"num_layers": 2},
-    **{f"{name}={value}": {name: value} for name in ("activation", "norm_position", "norm", "positions", "tie")
+    **{f"{name}={value}": {name: value}
+       for name in ("activation", "norm_position", "norm", "positions", "tie", "start_vector")
        for value in choices(name) if value != getattr(Architecture, name)},
     **{f"projections={value}": {"attention_projections": value} for value in choices("attention_projections")[1:]},
     "one key head": {"num_kv_heads": 1}, "two key heads": {"num_kv_heads": 2, "norm_position": "pre"},
@@ -58,7 +59,8 @@ COMBINED = {
     "rotary with head_dim": {"activation": "geglu", "positions": "rotary", "rotary_base": 300.0, "head_dim": 6,
                              "num_kv_heads": 2, "norm": "rms"},
     "projections=input": {"attention_projections": "input", "d_model": 30, "num_heads": 5, "d_ff": 50},
-    "projections=output": {"attention_projections": "output", "tie": "all"},
+    "projections=output": {"attention_projections": "output", "tie": "all", "positions": "sinusoidal_marian",
+                           "start_vector": "zero"},
     "projections=none": {"attention_projections": "none", "norm_position": "pre"},
 }  # fmt: skip
 TEXT_VARIANTS = ("default", "modern", "embedding norm", "no causal mask", "projections=none")
@@ -97,6 +99,10 @@ def perturbed(model, rng):
     """Return a model in which no weight is as at the beginning, so that no bias or gain is idle."""
     for variable in model.trainable_variables:
         variable.assign(np.asarray(backend.to_numpy(variable)) + 0.1 * rng.standard_normal(variable.shape))
+    if model.architecture.start_vector == "zero" and hasattr(model, "target_embedding"):  # as training keeps it
+        table = np.array(backend.to_numpy(model.target_embedding.embeddings))
+        table[START_ID] = 0
+        model.target_embedding.embeddings.assign(table)
     return model
 
 

@@ -2,17 +2,18 @@
  * Translates the lines of standard input with the translator of Firefox, in WebAssembly.
  *
  *     npm install @browsermt/bergamot-translator@0.4.9
- *     node bergamot.mjs FOLDER [PRECISION] < text
+ *     node bergamot.mjs FOLDER < text
  *
- * FOLDER is an export of `heedful export RUN --to bergamot`, PRECISION one of Marian's: float32 (the default) or
- * int8shiftAll, which rounds the weights when they are loaded. The package is looked up in the working directory. The
+ * FOLDER is an export of `heedful export RUN --to bergamot`. The package is looked up in the working directory. The
  * seconds of the translation are written to standard error.
  */
 import fs from "node:fs";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [folder, precision = "float32"] = process.argv.slice(2);
+const folder = process.argv[2];
+const settings = fs.readFileSync(path.join(folder, "config.yml"), "utf8");
+const precision = JSON.parse(settings.match(/^gemm-precision: (.*)$/m)[1]);
 const home = path.resolve("node_modules/@browsermt/bergamot-translator");
 // Its worker is CommonJS inside a package of modules, which Node refuses without this.
 fs.writeFileSync(path.join(home, "worker", "package.json"), '{"type": "commonjs"}');

@@ -89,15 +89,25 @@ def test_what_is_written_is_read_back(tmp_path, form):
     assert "relative-paths: true" in (tmp_path / "out" / form.CONFIG).read_text()
 
 
-def test_the_binary_file_is_aligned(tmp_path):
-    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), marian.OPTIONS: np.frombuffer(b"x: 1\n\0", np.int8)}
-    content = bergamot.binary(arrays)
-    assert content.index(arrays["a"].tobytes()) % 256 == 0
+@pytest.mark.parametrize("quantization", ["float32", "int8"])
+def test_the_binary_file_is_aligned_and_read_back(tmp_path, rng, quantization):
+    arrays = {"Wemb": rng.normal(size=(5, 3)), "encoder_l1_self_Wq": rng.normal(size=(3, 4)), "a_b": np.ones((1, 4))}
+    arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+    options = np.frombuffer(b"x: 1\n\0", np.int8)
+    items = [bergamot.item(name, array, quantization) for name, array in arrays.items()]
+    content = bergamot.binary([*items, bergamot.item(marian.OPTIONS, options)])
     assert len(content) % 256 == 0
+    assert all(content.index(one.content) % 256 == 0 for one in items)
     (tmp_path / bergamot.MODEL).write_bytes(content)
     read = bergamot.read_binary(tmp_path)
-    assert list(read) == list(arrays)
-    np.testing.assert_array_equal(read["a"], arrays["a"])
+    assert list(read) == [*arrays, marian.OPTIONS]
+    np.testing.assert_array_equal(read[marian.OPTIONS], options)
+    for name, array in arrays.items():
+        step = np.abs(array).max() / 127 if quantization == "int8" and "W" in name else 0
+        np.testing.assert_allclose(read[name], array, atol=step / 2 + 1e-9)
+    if quantization == "int8":  # a column of the matrix is a row of the file
+        assert items[1].content[:3] == np.rint(arrays["encoder_l1_self_Wq"][:, 0] * 127 / np.abs(
+            arrays["encoder_l1_self_Wq"]).max()).astype(np.int8).tobytes()  # fmt: skip
     (tmp_path / bergamot.MODEL).write_bytes(b"\2" + content[1:])
     with pytest.raises(InputError, match="no binary model"):
         bergamot.read_binary(tmp_path)
@@ -107,7 +117,7 @@ def test_a_trained_student_is_exported_and_checked(recipe, cli, tmp_path):
     settings = ["--model.positions", "sinusoidal_marian", "--model.start_vector", "zero", "--tokenizer.kind", "bpe",
                 "--tokenizer.vocab_size", 300, "--train.updates", 30]  # fmt: skip
     assert cli("train", recipe, "--run", tmp_path / "run", *settings).returncode == 0
-    done = cli("export", tmp_path / "run", "--to", "bergamot")
+    done = cli("export", tmp_path / "run", "--to", "bergamot", "--quantization", "int8")
     assert done.returncode == 0, done.stderr.decode()
     assert "100.00% of 20 texts are identical" in done.stdout.decode()
     assert json.loads((tmp_path / "run" / "bergamot" / "parity.json").read_text())[0]["identical"] == 1.0

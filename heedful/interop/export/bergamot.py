@@ -4,10 +4,12 @@ The file begins with its version and the number of its arrays; for each array fo
 data and its type, then all names, all shapes, and all data, aligned to 256 bytes (Marian, src/common/binary.cpp).
 """
 
+import io
 import math
 import struct
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,73 +34,106 @@ if TYPE_CHECKING:
 
 MODEL, CONFIG = "model.bin", "config.yml"
 VERSION, ALIGNED = 1, 256
-TYPES = {"int8": 0x101, "float32": 0x404}  # Marian's numbers of types
+INT8, FLOAT32, ROUNDED = 0x101, 0x404, 0x4101  # Marian's numbers of types: the last one is its `intgemm8`
 HEADER = struct.Struct("<4Q")  # name length, type, dimensions, bytes of data
+MAX_INT8 = 127.0
+PRODUCTS = {"float32": "float32", "int8": "int8shiftAll"}  # Marian's names, by quantization
 DECODING = {
     "cpu-threads": 0, "quiet": True, "quiet-translation": True, "skip-cost": True, "max-length-break": 128,
-    "mini-batch-words": 1024, "workspace": 128, "alignment": "soft", "gemm-precision": "float32",
+    "mini-batch-words": 1024, "workspace": 128, "alignment": "soft",
 }  # fmt: skip
 
 
-def binary(arrays: Arrays) -> bytes:
-    """Return arrays as a binary file of Marian."""
-    data = [_aligned(array.tobytes()) for array in arrays.values()]
-    shapes = [array.shape if array.ndim > 1 else (1, *array.shape) for array in arrays.values()]
-    head = struct.pack("<2Q", VERSION, len(arrays))
-    for (name, array), shape, content in zip(arrays.items(), shapes, data, strict=True):
-        head += HEADER.pack(len(name) + 1, TYPES[array.dtype.name], len(shape), len(content))
-    head += b"".join(name.encode() + b"\0" for name in arrays)
-    head += b"".join(struct.pack(f"<{len(shape)}i", *shape) for shape in shapes)
+class Item(NamedTuple):
+    """A parameter in a file: its name, type and shape, and its data."""
+
+    name: str
+    kind: int
+    shape: tuple[int, ...]
+    content: bytes
+
+
+def item(name: str, array: np.ndarray, quantization: str = "float32") -> Item:
+    """Return a parameter as it is stored; with `int8`, matrices are rounded to 8 bits.
+
+    A rounded matrix is followed by the number of steps in 1 (float32). All but embeddings are transposed, although
+    their shape is not: each output's weights follow one another.
+    """
+    if array.dtype == np.int8:
+        return Item(name, INT8, (1, *array.shape), array.tobytes())
+    if quantization == "float32" or "_W" not in f"_{name}" or min(array.shape) == 1:
+        return Item(name, FLOAT32, array.shape, np.ascontiguousarray(array, np.float32).tobytes())
+    steps = np.float32(MAX_INT8 / max(float(np.abs(array).max()), 1e-9))
+    rounded = np.rint(array * steps).clip(-MAX_INT8, MAX_INT8).astype(np.int8)
+    ordered = rounded if name.endswith("Wemb") else rounded.T
+    return Item(name, ROUNDED, array.shape, np.ascontiguousarray(ordered).tobytes() + steps.tobytes())
+
+
+def array_of(stored: Item) -> np.ndarray:
+    """Return the array that `item` stored, rounded if it was."""
+    size = math.prod(stored.shape)
+    if stored.kind == FLOAT32:
+        return np.frombuffer(stored.content, np.float32, size).reshape(stored.shape)
+    values = np.frombuffer(stored.content, np.int8, size)
+    if stored.kind == INT8:
+        return values
+    [steps] = np.frombuffer(stored.content, np.float32, 1, size)
+    rows, columns = stored.shape
+    values = values.reshape(stored.shape) if stored.name.endswith("Wemb") else values.reshape(columns, rows).T
+    return values / steps
+
+
+def binary(items: Sequence[Item]) -> bytes:
+    """Return parameters as a binary file of Marian."""
+    data = [one.content + bytes(-len(one.content) % ALIGNED) for one in items]
+    head = struct.pack("<2Q", VERSION, len(items))
+    for one, content in zip(items, data, strict=True):
+        head += HEADER.pack(len(one.name) + 1, one.kind, len(one.shape), len(content))
+    head += b"".join(one.name.encode() + b"\0" for one in items)
+    head += b"".join(struct.pack(f"<{len(one.shape)}i", *one.shape) for one in items)
     padding = -(len(head) + 8) % ALIGNED
     return head + struct.pack("<Q", padding) + bytes(padding) + b"".join(data)
 
 
 def read_binary(folder: Path) -> Arrays:
     """Return the arrays of a `model.bin`; raise `InputError` if it is of another version."""
-    content = (folder / MODEL).read_bytes()
-    version, count = struct.unpack_from("<2Q", content)
+    file = io.BytesIO((folder / MODEL).read_bytes())
+
+    def unpack(layout: str) -> tuple[int, ...]:
+        return struct.unpack(f"<{layout}", file.read(struct.calcsize(f"<{layout}")))
+
+    version, count = unpack("2Q")
     if version != VERSION:
         raise InputError(f"{folder / MODEL} is no binary model of Marian of version {VERSION}.")
-    place = 16
-    headers = [HEADER.unpack_from(content, place + number * HEADER.size) for number in range(count)]
-    place += count * HEADER.size
-    names, shapes = [], []
-    for length, *_ in headers:
-        names.append(content[place : place + length - 1].decode())
-        place += length
-    for _, _, dimensions, _ in headers:
-        shapes.append(struct.unpack_from(f"<{dimensions}i", content, place))
-        place += 4 * dimensions
-    [padding] = struct.unpack_from("<Q", content, place)
-    place += 8 + padding
-    names_of_types = {number: name for name, number in TYPES.items()}
-    arrays = {}
-    for name, shape, (_, kind, _, length) in zip(names, shapes, headers, strict=True):
-        arrays[name] = np.frombuffer(content, names_of_types[kind], math.prod(shape), place).reshape(shape)
-        place += length
-    return arrays
+    headers = [unpack("4Q") for _ in range(count)]
+    names = [file.read(length)[:-1].decode() for length, *_ in headers]
+    shapes = [unpack(f"{dimensions}i") for _, _, dimensions, _ in headers]
+    file.read(*unpack("Q"))
+    items = [
+        Item(name, kind, shape, file.read(length))
+        for name, shape, (_, kind, _, length) in zip(names, shapes, headers, strict=True)
+    ]
+    return {one.name: array_of(one) for one in items}
 
 
 def write(run: "Run", folder: Path, quantization: str) -> None:
     """Write a `Run` as a model of Bergamot into a folder."""
     sides = vocabularies(run)
     arrays = marian_arrays(run, sides)
-    (folder / MODEL).write_bytes(binary(arrays | {OPTIONS: options_bytes(run.config.model, sides)}))
+    items = [item(name, array, quantization) for name, array in arrays.items()]
+    (folder / MODEL).write_bytes(binary([*items, item(OPTIONS, options_bytes(run.config.model, sides))]))
     names = write_vocabularies(sides, folder)
     options = {"relative-paths": True, "models": [MODEL], "vocabs": names} | decoder_options(run) | DECODING
+    options["gemm-precision"] = PRODUCTS[quantization]
     (folder / CONFIG).write_text(yaml(options), encoding="utf-8")
     write_origin(folder, run)
-
-
-def _aligned(content):
-    return content + bytes(-len(content) % ALIGNED)
 
 
 FORMAT = Format(
     library="Bergamot",
     require=sentencepiece_library,
     files=(MODEL, CONFIG, "*.spm", ORIGIN, PARITY),
-    quantizations=("float32",),
+    quantizations=tuple(PRODUCTS),
     write=write,
     open=lambda run, folder, quantization: MarianEngine(run, folder, read_binary, (folder / MODEL).stat().st_size),
     task="translate",

@@ -39,7 +39,7 @@ GROUPS = (
     )),
     ("ship", (
         ("serve", "answer requests over HTTP: LibreTranslate, DeepL and OpenAI clients"),
-        ("export", "export to transformers, ONNX, CTranslate2, Marian or Bergamot, and check that it computes the same"),
+        ("export", "export to transformers, ONNX, CTranslate2, Marian or Bergamot, and check the results"),
         ("push", "upload an export to the Hugging Face hub"),
         ("import", "create a run from a pretrained BERT, RoBERTa, GPT-2, Llama, Marian, ..."),
     )),

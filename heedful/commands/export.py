@@ -16,8 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quantization",
         default="float32",
-        help="type of the weights; with --to ctranslate2: float32, int8, int16, float16, ...; with --to bergamot: float32 "
-        "or int8; with --to onnx: float32, or int8, which is written too (default: float32)",
+        help="type of the weights; with --to ctranslate2: float32, int8, int16, float16, ...; with --to bergamot: "
+        "float32 or int8; with --to onnx: float32, or int8, which is written too (default: float32)",
     )  # fmt: skip
     parser.add_argument(
         "--files", nargs="+", help="text to compare on, as for heedful evaluate (default: the test text of the run)"

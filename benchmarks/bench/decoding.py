@@ -21,7 +21,7 @@ from heedful import backend
 from heedful.commands.arguments import add_run, count
 from heedful.config import ModelConfig
 from heedful.core.errors import InputError
-from heedful.core.machine import cores
+from heedful.core.processors import cores
 from heedful.inference.translator import Translator
 from heedful.interop.export.ctranslate2 import export
 from heedful.interop.export.ctranslate2_search import ctranslate2_translator

@@ -4,8 +4,8 @@ import importlib.util
 import os
 
 from heedful.core.errors import InputError
-from heedful.core.machine import cores
 from heedful.core.postponed import postponed
+from heedful.core.processors import cores
 
 BACKENDS = ("jax", "tensorflow", "torch")
 OLDEST_FUSED = 8  # compute capability of the first GPUs with cuDNN's fused attention

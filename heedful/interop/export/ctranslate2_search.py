@@ -9,7 +9,7 @@ import numpy as np
 
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
-from heedful.core.machine import cores
+from heedful.core.processors import cores
 from heedful.decoding.candidates import Candidate, forbidden_ids, require_room
 from heedful.inference.line_reader import LineReader
 from heedful.inference.line_translator import LineTranslator

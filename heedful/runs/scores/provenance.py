@@ -16,8 +16,8 @@ from heedful import __version__, backend
 from heedful.config import DecodeConfig
 from heedful.config.named_texts import licence_of
 from heedful.core.errors import InputError
-from heedful.core.machine import cores
 from heedful.core.plugins import EXTERNAL, find_metric, metric_names
+from heedful.core.processors import cores
 from heedful.core.storage import (
     locked,
     plain_file,

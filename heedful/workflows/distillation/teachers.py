@@ -10,7 +10,7 @@ from typing import Any
 from heedful import backend
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
-from heedful.core.machine import cores
+from heedful.core.processors import cores
 from heedful.core.storage import file_hash
 from heedful.core.validation import read_json
 from heedful.data.text_files import one_line

@@ -1,4 +1,4 @@
-"""What this process may use of its machine."""
+"""The processors of this machine."""
 
 import os
 

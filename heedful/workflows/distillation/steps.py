@@ -18,6 +18,7 @@ from heedful.core.errors import InputError, counted
 from heedful.core.output import output_file
 from heedful.core.progress import progress_bar
 from heedful.core.storage import locked, write_text
+from heedful.data.doctor.repeats import normal_form
 from heedful.inference.bulk.records import JsonRecords, Record
 from heedful.inference.bulk.shares import Bulk, Share
 from heedful.inference.predictor import ScoredText
@@ -106,7 +107,7 @@ class Distillation:
             with output_file(self.folder / TEXTS) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
                 for one in texts_to_translate(self.plan, self.given):
                     key = key_of(one["text"])
-                    if key in scored:
+                    if key_of(normal_form(one["text"])) in scored:
                         left_out += 1
                     elif one["text"].strip() and key not in seen:
                         seen.add(key)

@@ -73,9 +73,9 @@ def texts_to_translate(plan: Plan, config: Config) -> Iterator[dict[str, Any]]:
 
 
 def scored_texts(config: Config, side: int) -> set[bytes]:
-    """Return the keys of all validation and test texts on a side (0: source, 1: target), see `key_of`."""
+    """Return the keys of all validation and test texts, in their normal form, on a side (0: source, 1: target)."""
     parts = [corpus_of(config, part) for part in SCORED if has_part(config, part)]
-    return {key_of(pair[side]) for corpus in parts for pair in corpus}
+    return {key_of(normal_form(pair[side])) for corpus in parts for pair in corpus}
 
 
 def real_pairs(plan: Plan, config: Config, translated: Callable[[], Iterable[dict[str, Any]]]) -> Iterator[Any]:
@@ -92,12 +92,12 @@ def real_pairs(plan: Plan, config: Config, translated: Callable[[], Iterable[dic
         (one["text"], one["reference"]) for one in translated() if "reference" in one
     )  # fmt: skip
     scored = scored_texts(config, 0)
-    return (pair for pair in pairs if key_of(pair[0]) not in scored)
+    return (pair for pair in pairs if key_of(normal_form(pair[0])) not in scored)
 
 
 def key_of(text: str) -> bytes:
-    """Return a short key of a text; texts that differ in letter case and white space only have the same."""
-    return hashlib.blake2b(normal_form(text).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    """Return a short key of a text: a set of millions of them takes less memory than one of texts."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 def has_pairs(path: Path) -> bool:

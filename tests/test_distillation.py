@@ -402,6 +402,7 @@ def test_arguments_that_contradict_each_other_are_refused(run, recipe, text, cli
         ([*ENDPOINT, "--run", student, "--recipe", recipe, "--n-best", 3], "n_best"),
         (["--endpoint", "http://u:p@host/v1", "--model", "m", "--run", student, "--recipe", recipe], "holds no key"),
         ([run, "--run", student, "--to", "onnx:int8", "onnx"], "given twice"),
+        ([run, "--run", student, "--text", text[0], "--to", "bergamot"], "Marian cannot compute this model"),
         ([run, "--run", student, "--text", text[0], "--real-weight", 1e-9], "0.001"),
         ([run, "--run", student, "--text", *text, "--references", text[1]], "2 files of text came with 1"),
         ([run, "--run", student, "--text", tmp_path / "a.jsonl"], "has records"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from heedful.core.errors import InputError
+from heedful.interop.engines import MARIAN
 from heedful.interop.export.folders import ORIGIN, PARITY, write_origin
 from heedful.interop.export.formats import Format
 from heedful.interop.export.marian import (
@@ -137,4 +138,5 @@ FORMAT = Format(
     write=write,
     open=lambda run, folder, quantization: MarianEngine(run, folder, read_binary, (folder / MODEL).stat().st_size),
     task="translate",
+    computes=MARIAN,
 )

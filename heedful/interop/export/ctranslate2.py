@@ -168,4 +168,5 @@ FORMAT = Format(
     write=write,
     open=CTranslate2Engine,
     task="translate",
+    computes=CTRANSLATE2,
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.core.errors import InputError
+from heedful.interop import engines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,6 +55,7 @@ class Format:
         write: writes a run into a folder, with a quantization; an export in float32 there is replaced or completed.
         open: opens such an export for a comparison.
         task: the only task of which it exports runs, if there is only one.
+        computes: the models that it computes, if it is one declared set.
     """
 
     library: str
@@ -63,6 +65,7 @@ class Format:
     write: "Callable[[Run, Path, str], Any]"
     open: "Callable[[Run, Path, str], Engine]"
     task: str | None = None
+    computes: engines.Engine | None = None
 
     def require_quantization(self, quantization: str) -> None:
         """Raise `InputError` for a quantization that this format does not have."""

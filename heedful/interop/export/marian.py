@@ -209,4 +209,5 @@ FORMAT = Format(
     write=write,
     open=lambda run, folder, quantization: MarianEngine(run, folder, read_npz, (folder / MODEL).stat().st_size),
     task="translate",
+    computes=MARIAN,
 )

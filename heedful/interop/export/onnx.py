@@ -166,4 +166,5 @@ FORMAT = Format(
     quantizations=("float32", "int8"),
     write=write,
     open=OnnxEngine,
+    computes=ONNX,
 )

@@ -248,6 +248,10 @@ def begin(plan: Plan, config: Config, path: Path) -> None:
     workflows.require_free(path)
     require_texts(plan, config)
     with_text(config, folder / TEXT, plan)
+    for name in plan.exports:
+        form, _ = export_of(name)
+        if form.computes:
+            form.computes.require(config.model)
     if not plan.teacher.endpoint:
         model_teacher(plan.teacher, plan.decode, print)  # refuses a missing one
     else:

@@ -166,10 +166,10 @@ def results(student):
     """Return what a distillation has made, without the names of its folder."""
     folder = student / "distillation"
     files = [path for path in folder.rglob("*") if path.is_file() and path.name not in ("student.json", ".lock")]
-    found = {str(path.relative_to(student)): path.read_bytes() for path in files}
-    comparison = found["distillation/comparison.json"].decode()
-    found["distillation/comparison.json"] = comparison.replace(str(student), "").replace(f'"{student.name}"', '""')
-    return found | {"weights": Run.open(student).weights_fingerprint()}
+    contents = {str(path.relative_to(student)): path.read_bytes() for path in files}
+    comparison = contents["distillation/comparison.json"].decode()
+    contents["distillation/comparison.json"] = comparison.replace(str(student), "").replace(f'"{student.name}"', '""')
+    return contents | {"weights": Run.open(student).weights_fingerprint()}
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -241,6 +241,25 @@ def test_a_model_behind_an_endpoint_teaches(server, text, recipe, cli, tmp_path)
     assert len(targets) > len(NEW) // 2
 
 
+def test_a_slow_endpoint_is_given_up(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(endpoint, "SECONDS", 0.2)
+    monkeypatch.setattr(endpoint, "RETRIES", 0)
+    waiting = threading.Event()
+    server.answer = lambda text: (waiting.wait(5) and None) or (200, completion("late"))
+    plan = TeacherPlan(endpoint=server.url, model="words", system_prompt="Translate.")
+    teacher = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
+    with pytest.raises(InputError, match=r"has not answered within 0\.2 seconds"):
+        list(teacher.candidates(NEW[:1], 1))
+    waiting.set()
+
+
+def test_half_a_character_in_an_answer_is_replaced(server, tmp_path):
+    server.answer = lambda text: (200, completion("the cat \ud83d"))
+    plan = TeacherPlan(endpoint=server.url, model="words", system_prompt="Translate.")
+    [[one]] = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet).candidates(NEW[:1], 1)
+    assert one.text == "the cat ?"
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -253,14 +272,14 @@ def test_a_model_behind_an_endpoint_teaches(server, text, recipe, cli, tmp_path)
 )
 def test_nonsense_is_one_clear_line(server, tmp_path, answer, message):
     server.answer = answer
-    plan = TeacherPlan(endpoint=server.url, model="words", instruction="Translate.")
+    plan = TeacherPlan(endpoint=server.url, model="words", system_prompt="Translate.")
     teacher = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
     with pytest.raises(InputError, match=message):
         list(teacher.candidates(NEW[:3], 1))
 
 
 def test_answers_are_kept_counted_and_limited(server, tmp_path):
-    plan = TeacherPlan(endpoint=server.url, model="words", instruction="Translate.", budget=95)
+    plan = TeacherPlan(endpoint=server.url, model="words", system_prompt="Translate.", budget=95)
     answers = tmp_path / "answers.jsonl"
     reported = []
     teacher = EndpointTeacher(plan, DecodeConfig(), answers, reported.append)
@@ -294,15 +313,15 @@ def test_a_ctranslate2_model_with_its_vocabularies_teaches(opus, tmp_path):  # n
     with warnings.catch_warnings(action="ignore"):  # it recommends sacremoses, which is not needed here
         converter.convert(str(converted))
     teacher = SentencePieceTeacher(converted, DecodeConfig(beam_size=2, n_best=2))
-    found = list(teacher.candidates(["the cat drinks", "", "a cow"], 1))
-    assert [len(candidates) for candidates in found] == [2, 2, 2]
+    results = list(teacher.candidates(["the cat drinks", "", "a cow"], 1))
+    assert [len(candidates) for candidates in results] == [2, 2, 2]
     model = ctranslate2.Translator(str(converted))
     pieces = tokenizer.convert_ids_to_tokens(tokenizer("the cat drinks").input_ids)
     [expected] = model.translate_batch(
         [pieces], beam_size=2, num_hypotheses=2, max_decoding_length=len(pieces) * 2 + 10
     )
     target = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
-    assert [one.text for one in found[0]] == [target.decode(one) for one in expected.hypotheses]
+    assert [one.text for one in results[0]] == [target.decode(one) for one in expected.hypotheses]
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -349,7 +368,7 @@ def test_refused_texts_have_no_translation_and_many_end_the_work(server, tmp_pat
     long = NEW[1]
     refused = 413, {"error": {"message": "too long"}}
     server.answer = lambda text: refused if text == long else (200, completion(english(text)))
-    plan = TeacherPlan(endpoint=server.url, model="words", instruction="Translate.", parallel=1)
+    plan = TeacherPlan(endpoint=server.url, model="words", system_prompt="Translate.", parallel=1)
     teacher = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
     assert [len(candidates) for candidates in teacher.candidates(NEW[:3], 1)] == [1, 0, 1]
     server.answer = lambda text: refused
@@ -358,7 +377,7 @@ def test_refused_texts_have_no_translation_and_many_end_the_work(server, tmp_pat
 
 
 def test_an_answer_under_way_is_kept_when_the_work_is_stopped(server, tmp_path):
-    plan = TeacherPlan(endpoint=server.url, model="words", instruction="Translate.", parallel=2)
+    plan = TeacherPlan(endpoint=server.url, model="words", system_prompt="Translate.", parallel=2)
     teacher = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
     waiting = threading.Event()
 
@@ -397,7 +416,7 @@ def test_arguments_that_contradict_each_other_are_refused(run, recipe, text, cli
         ([run, "--run", student, "--drop", 2], "drop"),
         (["--endpoint", "http://localhost:1/v1", "--run", student, "--recipe", recipe], "needs the name of its model"),
         ([*ENDPOINT, "--run", student, "--recipe", recipe, "--data.train", '["a.txt", "b.txt"]', "--text", text[0]],
-         "must be told the languages"),
+         "The system prompt needs the languages"),
         ([*ENDPOINT, "--run", student, "--recipe", recipe, "--beam-size", 4], "has no --beam-size"),
         ([*ENDPOINT, "--run", student, "--recipe", recipe, "--n-best", 3], "n_best"),
         (["--endpoint", "http://u:p@host/v1", "--model", "m", "--run", student, "--recipe", recipe], "holds no key"),

@@ -66,10 +66,10 @@ def test_marian_computes_the_same_or_names_the_misfit(tmp_path, options, rng):
     sides = vocabularies(run)
     model = MarianModel(marian_arrays(run, sides), model_options(run.config.model, sides))
     source, target = rng.integers(258, len(sides[0].ids) - 8, 6), rng.integers(258, len(sides[1].ids) - 8, 5)
-    found = model.logits(model.encode([*source, 0]), target)
+    of_marian = model.logits(model.encode([*source, 0]), target)
     ids = [[sides[side].ids[i] for i in row] for side, row in enumerate((source, target))]
     expected = logits(run.load_model(), np.array([[*ids[0], 3]]), np.array([[2, *ids[1]]]))[0][:, sides[1].ids]
-    np.testing.assert_allclose(found[:, sides[1].written], expected[:, sides[1].written], atol=1e-3)
+    np.testing.assert_allclose(of_marian[:, sides[1].written], expected[:, sides[1].written], atol=1e-3)
 
 
 @pytest.mark.parametrize("form", [marian, bergamot])

@@ -67,14 +67,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_teacher_arguments(parser):
     teacher = parser.add_argument_group("teacher")
-    teacher.add_argument("--engine", choices=("heedful", "ctranslate2"), default="heedful", help="of run folders")
+    teacher.add_argument(
+        "--engine", choices=("heedful", "ctranslate2"), default="heedful", help="engine of a run (default: %(default)s)"
+    )
     teacher.add_argument(
         "--endpoint", default="", metavar="URL",
-        help="instead of TEACHER: an interface like OpenAI's, such as http://localhost:8000/v1; its key is read from "
+        help="instead of TEACHER: an OpenAI-compatible API, such as http://localhost:8000/v1; its key is read from "
         "OPENAI_API_KEY",
     )  # fmt: skip
-    teacher.add_argument("--model", default="", help="name of the model behind the endpoint")
-    teacher.add_argument("--instruction", default="", metavar="TEXT", help="what it is told to do with each text")
+    teacher.add_argument("--model", default="", help="name of the model that the endpoint serves")
+    teacher.add_argument("--system-prompt", default="", metavar="TEXT", help="replaces the request for a translation")
     teacher.add_argument(
         "--parallel", type=count, default=4, metavar="N", help="requests at the same time (default: 4)"
     )
@@ -143,7 +145,7 @@ def _begin(options):
 
     teacher = TeacherPlan(
         paths=tuple(map(str, options.teacher)), engine=options.engine, endpoint=options.endpoint, model=options.model,
-        instruction=options.instruction, parallel=options.parallel, budget=options.budget,
+        system_prompt=options.system_prompt, parallel=options.parallel, budget=options.budget,
     )  # fmt: skip
     overrides = [*options.overrides, *(["--train.minutes", str(options.minutes)] if options.minutes else [])]
     is_run = bool(teacher.paths) and not (options.teacher[0] / MODEL).is_file()

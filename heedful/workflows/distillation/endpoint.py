@@ -1,4 +1,4 @@
-"""A teacher behind an interface like OpenAI's, which is asked in parallel; its answers are kept, its tokens counted."""
+"""A teacher that an OpenAI-compatible API serves: parallel requests, stored answers, and a count of the tokens."""
 
 import concurrent.futures
 import itertools
@@ -23,7 +23,7 @@ UNFINISHED = ("length", "content_filter")  # reasons why an answer ends before i
 REFUSED = (400, 413, 422)  # status codes of a text that is too long or not wanted
 MANY_REFUSED = 10  # in a row: the texts are not the reason
 BYTES = 3  # of a token, for the estimate
-INSTRUCTION = "Translate the text of the user{languages}. Answer with the translation only."
+SYSTEM_PROMPT = "Translate the text of the user{languages}. Answer with the translation only."
 
 
 class Answer(NamedTuple):
@@ -35,10 +35,10 @@ class Answer(NamedTuple):
 
 
 class EndpointTeacher(Teacher):
-    """A model behind an endpoint.
+    """A model that an OpenAI-compatible API serves.
 
     Args:
-        plan: its address, name and instruction.
+        plan: its address, name and system prompt.
         decode: with `sample`, `temperature`, `top_p`, `seed` and `n_best`; nothing else is used.
         answers: file that keeps each answer as soon as it arrives: none is asked for twice.
         report: called with lines for the user.
@@ -54,7 +54,7 @@ class EndpointTeacher(Teacher):
             self._options = {"temperature": decode.temperature, "top_p": decode.top_p, "seed": decode.seed}
             self._options |= {"n": decode.n_best} if decode.n_best > 1 else {}
         self.identity = {
-            "endpoint": plan.endpoint, "model": plan.model, "instruction": plan.instruction, **self._options,
+            "endpoint": plan.endpoint, "model": plan.model, "system_prompt": plan.system_prompt, **self._options,
         }  # fmt: skip
         self.window = max(WINDOW, PER_REQUEST * plan.parallel)
         self._answers = dict(_read_answers(answers))
@@ -74,7 +74,7 @@ class EndpointTeacher(Teacher):
         """
         texts_left = {text for text in texts() if text not in self._answers}
         size = sum(len(text.encode()) for text in texts_left)
-        read = (size + len(texts_left) * len(self._plan.instruction)) // BYTES
+        read = (size + len(texts_left) * len(self._plan.system_prompt)) // BYTES
         written = size // BYTES * self._options.get("n", 1)
         self._report(
             f"{self._plan}: {counted(len(texts_left), 'text')} to ask for, about {read:,} tokens to read and "
@@ -114,7 +114,7 @@ class EndpointTeacher(Teacher):
         Raises:
             InputError: the endpoint fails, refuses several texts in a row, or does not answer with a chat completion.
         """
-        messages = [{"role": "system", "content": self._plan.instruction}, {"role": "user", "content": text}]
+        messages = [{"role": "system", "content": self._plan.system_prompt}, {"role": "user", "content": text}]
         where = f"{self._plan.model} at {self._plan.endpoint}"
         try:
             answer = self._answer_of(
@@ -144,18 +144,18 @@ class EndpointTeacher(Teacher):
 
     def _answer_of(self, completion):
         """Return the `Answer` in a completion, without choices that end before their end."""
-        whole = [choice for choice in completion.choices if choice.finish_reason not in UNFINISHED]
+        finished = [choice for choice in completion.choices if choice.finish_reason not in UNFINISHED]
         # A lone surrogate, half a character, could not be written to a file.
-        texts = [(choice.message.content or "").encode(errors="replace").decode() for choice in whole]
+        texts = [(choice.message.content or "").encode(errors="replace").decode() for choice in finished]
         used = completion.usage
         return Answer(texts, used.prompt_tokens if used else 0, used.completion_tokens if used else 0)
 
 
-def instruction(languages: tuple[str, str]) -> str:
-    """Return what a model is told to do, with the codes of source and target language, which may be empty."""
+def system_prompt_for(languages: tuple[str, str]) -> str:
+    """Return the system prompt for a translation; the codes of source and target language may be empty."""
     source, target = languages
     named = (f" from {source}" if source else "") + (f" into {target}" if target else "")
-    return INSTRUCTION.format(languages=named)
+    return SYSTEM_PROMPT.format(languages=named)
 
 
 def _batched(lines: Iterable[str], size: int) -> Iterator[list[str]]:

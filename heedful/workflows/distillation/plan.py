@@ -1,4 +1,4 @@
-"""What a distillation is asked for, kept in the folder of the student, so that it can be continued."""
+"""The plan of a distillation, stored in the folder of the student, so that it can be resumed."""
 
 import dataclasses
 import json
@@ -22,18 +22,18 @@ NO_EXPORT = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherPlan:
-    """Who translates: runs, a CTranslate2 model, or a model behind an endpoint."""
+    """The teacher: runs, a CTranslate2 model, or a model that an OpenAI-compatible API serves."""
 
     paths: tuple[str, ...] = ()
     """Run folders, several as an ensemble; or the folder of a CTranslate2 model."""
     engine: str = "heedful"
     """Of a run: heedful or ctranslate2."""
     endpoint: str = ""
-    """Address of an interface like OpenAI's, such as http://localhost:8000/v1."""
+    """Address of an OpenAI-compatible API, such as http://localhost:8000/v1."""
     model: str = ""
-    """Its model."""
-    instruction: str = ""
-    """What the model is told to do with each text."""
+    """Name of the model that it serves."""
+    system_prompt: str = ""
+    """System prompt of each request."""
     parallel: int = 4
     """Requests at the same time."""
     budget: int = 0

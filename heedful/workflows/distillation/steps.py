@@ -30,7 +30,7 @@ from heedful.runs.scores.comparison import Comparison, System, rows_of
 from heedful.runs.scores.metrics import text_counts
 from heedful.tasks.translation_scores import bleu_tokenizer_of
 from heedful.workflows.distillation import selection
-from heedful.workflows.distillation.endpoint import EndpointTeacher, instruction, openai_library
+from heedful.workflows.distillation.endpoint import EndpointTeacher, openai_library, system_prompt_for
 from heedful.workflows.distillation.plan import BACK_TAG, FOLDER, PLAN, Plan, export_of
 from heedful.workflows.distillation.selection import ENDS, REAL, read_records, write_pairs
 from heedful.workflows.distillation.student import with_text
@@ -58,7 +58,7 @@ MAX_SHARES = 200  # of the texts to translate
 
 
 class Distillation:
-    """A student with everything that it is made of.
+    """The steps from a teacher to a trained and exported student.
 
     Args:
         path: run folder of the student; the files of a `Plan` lie in its folder `FOLDER`.
@@ -90,9 +90,9 @@ class Distillation:
         plan = self.plan.teacher
         if not plan.endpoint:
             return model_teacher(plan, self.plan.decode, self.warn)
-        if not plan.instruction:
+        if not plan.system_prompt:
             plan = dataclasses.replace(
-                plan, instruction=instruction(languages_to_translate(self.given, self.plan.back))
+                plan, system_prompt=system_prompt_for(languages_to_translate(self.given, self.plan.back))
             )
         return EndpointTeacher(plan, self.plan.decode, self.folder / ANSWERS, self.report)
 
@@ -256,10 +256,10 @@ def begin(plan: Plan, config: Config, path: Path) -> None:
         model_teacher(plan.teacher, plan.decode, print)  # refuses a missing one
     else:
         openai_library()
-        if not (plan.teacher.instruction or all(languages_to_translate(config, plan.back))):
+        if not (plan.teacher.system_prompt or all(languages_to_translate(config, plan.back))):
             raise InputError(
-                "A model must be told the languages: set data.source_language and data.target_language, or give "
-                "--instruction."
+                "The system prompt needs the languages: set data.source_language and data.target_language, or give "
+                "--system-prompt."
             )
     folder.mkdir(parents=True, exist_ok=True)
     plan.save(folder, config)

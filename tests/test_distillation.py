@@ -296,8 +296,11 @@ def test_answers_are_kept_counted_and_limited(server, tmp_path):
     answers.write_text(answers.read_text() + '{"text": "o ga', encoding="utf-8")  # killed while writing
     teacher = EndpointTeacher(plan, DecodeConfig(), answers, quiet)
     assert (teacher.read, teacher.written) == (28, 12)
-    with pytest.raises(InputError, match=r"100 tokens are used, more than --budget 95\. 10 answers are kept"):
-        list(teacher.candidates(NEW[:16], 1))
+    with pytest.raises(InputError, match=r"tokens are used, more than --budget 95\. 1\d answers are kept"):
+        list(teacher.candidates(NEW[:40], 1))
+    kept = len(answers.read_text(encoding="utf-8").splitlines())
+    assert 10 <= kept < 10 + plan.parallel  # requests under way are answered, and kept
+    assert teacher.read + teacher.written == 10 * kept
     server.answer = lambda text: (200, completion("the c", "length"))
     [cut] = EndpointTeacher(TeacherPlan(endpoint=server.url, model="words"), DecodeConfig(), answers, quiet).candidates(
         ["o rei"], 1

@@ -99,7 +99,7 @@ class EndpointTeacher(Teacher):
             try:
                 for future in concurrent.futures.as_completed([pool.submit(self._ask, text, file) for text in texts]):
                     future.result()
-                    if self._plan.budget and self.read + self.written > self._plan.budget:
+                    if self._is_over_budget():
                         raise InputError(
                             f"{self.read + self.written:,} tokens are used, more than --budget {self._plan.budget}. "
                             f"{counted(len(self._answers), 'answer')} are kept."
@@ -114,6 +114,8 @@ class EndpointTeacher(Teacher):
         Raises:
             InputError: the endpoint fails, refuses several texts in a row, or does not answer with a chat completion.
         """
+        if self._is_over_budget():
+            return  # the requests that were under way are the last ones
         messages = [{"role": "system", "content": self._plan.system_prompt}, {"role": "user", "content": text}]
         where = f"{self._plan.model} at {self._plan.endpoint}"
         try:
@@ -141,6 +143,9 @@ class EndpointTeacher(Teacher):
             file.flush()
             self._answers[text] = answer
             self.read, self.written = self.read + answer.read, self.written + answer.written
+
+    def _is_over_budget(self):
+        return 0 < self._plan.budget < self.read + self.written
 
     def _answer_of(self, completion):
         """Return the `Answer` in a completion, without choices that end before their end."""

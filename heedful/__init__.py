@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time see `_MODULES`
     from heedful.training.loss import TokenCrossentropy
     from heedful.training.metrics import Perplexity, TokenAccuracy
     from heedful.workflows import resume, train
+    from heedful.workflows.distillation.steps import distil
 
 # Public name -> module. They are imported on first use, so that `heedful --help` does not wait for Keras.
 _MODULES = {
@@ -53,6 +54,7 @@ _MODULES = {
     "Trace": "heedful.layers",
     "Transformer": "heedful.models",
     "Translator": "heedful.inference.translator",
+    "distil": "heedful.workflows.distillation.steps",
     "load": "heedful.runs.loading",
     "pair_batches": "heedful.training.fit_batches",
     "resume": "heedful.workflows",
@@ -69,7 +71,7 @@ keras_registry.register()
 __all__ = [
     "CausalLM", "Classifier", "Config", "DecoderBlock", "EncoderBlock", "Generator", "MaskFiller", "MaskedLM",
     "MultiHeadAttention", "Perplexity", "Run", "TextClassifier", "TextEmbedder", "TextGenerator", "TokenAccuracy",
-    "TokenCrossentropy", "Tokenizer", "Trace", "Transformer", "Translator", "__version__", "load",
+    "TokenCrossentropy", "Tokenizer", "Trace", "Transformer", "Translator", "__version__", "distil", "load",
     "pair_batches", "resume", "show", "text_pairs", "train",
 ]  # fmt: skip
 

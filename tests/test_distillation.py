@@ -1,6 +1,5 @@
 """Distillation: chosen translations, teachers of three kinds, and steps that can be killed anywhere."""
 
-import argparse
 import contextlib
 import dataclasses
 import gzip
@@ -15,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from heedful.commands import distil as command
+import heedful
 from heedful.config import DecodeConfig
 from heedful.core.errors import InputError
 from heedful.core.storage import file_hash
@@ -26,12 +25,13 @@ from heedful.runs.run import Run
 from heedful.workflows.distillation import endpoint
 from heedful.workflows.distillation.endpoint import EndpointTeacher
 from heedful.workflows.distillation.plan import BACK_TAG, Plan, TeacherPlan
-from heedful.workflows.distillation.selection import EMPTY, KEPT, WORST, Choice, choose, drop_worst, read_records
-from heedful.workflows.distillation.steps import CandidateRecords
+from heedful.workflows.distillation.planning import teacher_search
+from heedful.workflows.distillation.records import CandidateRecords, read_records
+from heedful.workflows.distillation.selection import EMPTY, KEPT, WORST, Choice, choose, drop_worst
 from heedful.workflows.distillation.student import config_like
 from heedful.workflows.distillation.teachers import SentencePieceTeacher
 from heedful.workflows.distillation.texts import texts_to_translate
-from tests.conftest import PAIRS, quiet
+from tests.conftest import PAIRS, change, quiet
 from tests.test_pretrained import opus  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.any_backend
@@ -114,6 +114,23 @@ def test_a_student_learns_from_the_translations_of_a_run(run, text, cli, tmp_pat
     before = {path: file_hash(path) for path in student.rglob("*") if path.is_file()}
     assert cli("distil", "--resume", student).returncode == 0
     assert {path: file_hash(path) for path in student.rglob("*") if path.is_file()} == before
+
+
+def test_a_student_from_python(run, text, tmp_path):
+    lines = []
+    config = change(config_like(Run.open(run)), *map(str, SETTINGS))
+    student = heedful.distil(
+        run, tmp_path / "student", config, lines.append, text=text[0], exports=(), search={"beam_size": 2}
+    )
+    assert heedful.load(student.path).translate(NEW[:1])
+    assert {line.split("\t")[0] for line in read_lines(student.path / "distillation/text/lines.tsv")} == {
+        "file", str(text[0]),
+    }  # fmt: skip
+    assert any("beam 2" in line for line in lines)
+    with pytest.raises(InputError, match="holds a distillation already"):
+        heedful.distil(run, student.path, config)
+    with pytest.raises(InputError, match="needs a config"):
+        heedful.distil(TeacherPlan(endpoint="http://localhost:1/v1", model="m"), tmp_path / "other")
 
 
 def test_back_translations_are_tagged_and_mixed_with_real_pairs(run, recipe, text, cli, tmp_path):
@@ -358,12 +375,10 @@ def test_tables_and_compressed_files_are_read(run, text, tmp_path):
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [((), (5, 5)), (("--beam-size", "2"), (2, 2)), (("--sample",), (1, 1)), (("--n-best", "1"), (5, 1))],
+    [({}, (5, 5)), ({"beam_size": 2}, (2, 2)), ({"sample": True}, (1, 1)), ({"n_best": 1}, (5, 1))],
 )
 def test_the_search_of_a_teacher_fits_together(whole, given, expected):
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    decode = command._decode_settings(parser.parse_args([*map(str, given), "--run", "student"]), whole)
+    decode = teacher_search(TeacherPlan(paths=(str(whole.path),)), whole, given, has_references=True)
     assert (decode.beam_size, decode.n_best) == expected
 
 

@@ -11,10 +11,6 @@ from heedful.config.recipes import find_recipe, recipe_names
 from heedful.core.errors import InputError
 
 TAKES_SETTINGS = True
-DEFAULT_EXPORT = "ctranslate2:int8"
-CANDIDATES = 5  # of each text with a reference, the closest of which is chosen
-BEAM = 5  # of a teacher whose run says nothing of a beam
-OF_ENDPOINT = {"sample", "temperature", "top_p", "seed", "n_best"}  # settings that an endpoint takes
 MAY_CHANGE = ("budget", "parallel")  # when a distillation is continued
 
 
@@ -56,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--to", nargs="+", metavar="FORMAT:QUANTIZATION",
-        help=f"exports of the student (default: {DEFAULT_EXPORT}), or none",
+        help="exports of the student (default: ctranslate2:int8), or none",
     )  # fmt: skip
     _add_teacher_arguments(parser)
     parser.epilog = (
@@ -136,67 +132,27 @@ def _update(options):
 def _begin(options):
     """Create the folder of a new distillation."""
     from heedful.config.idle_settings import refuse_idle
-    from heedful.core.plugins import find_task
-    from heedful.runs.run import Run
-    from heedful.workflows.distillation.plan import NO_EXPORT, Plan, TeacherPlan
-    from heedful.workflows.distillation.steps import begin, require_direction
+    from heedful.workflows.distillation.plan import DEFAULT_EXPORTS, NO_EXPORT, TeacherPlan
+    from heedful.workflows.distillation.planning import begin, run_of
     from heedful.workflows.distillation.student import config_like
-    from heedful.workflows.distillation.teachers import MODEL
 
     teacher = TeacherPlan(
         paths=tuple(map(str, options.teacher)), engine=options.engine, endpoint=options.endpoint, model=options.model,
         system_prompt=options.system_prompt, parallel=options.parallel, budget=options.budget,
     )  # fmt: skip
     overrides = [*options.overrides, *(["--train.minutes", str(options.minutes)] if options.minutes else [])]
-    is_run = bool(teacher.paths) and not (options.teacher[0] / MODEL).is_file()
-    run = Run.open(options.teacher[0]).of_task("translate") if is_run else None
     if options.recipe:
         recipe = find_recipe(options.recipe)
         config, origins = settings.of_recipe(recipe, overrides), settings.origins(recipe, overrides)
-    elif run and not options.back:
+    elif not options.back and (run := run_of(teacher)):
         config = settings.override(config_like(run), overrides)
         origins = dict.fromkeys(settings.flat(config), f"teacher {run.path}") | settings.origins(None, overrides)
     else:
         raise InputError("The student needs a recipe: give --recipe, with its validation text.")
-    if not find_task(config.task).translates:
-        raise InputError(f"A student translates; {options.recipe} is a recipe of task {config.task!r}.")
     refuse_idle(config, settings.given_names(overrides))
-    if run:
-        require_direction(run, config, options.back)
-    if options.back and not options.text:
-        raise InputError("Name the texts to translate back with --text.")
-    exports = (DEFAULT_EXPORT,) if options.to is None else tuple(name for name in options.to if name != NO_EXPORT)
-    plan = Plan(
-        teacher=teacher, decode=_decode_settings(options, run), text=tuple(options.text),
-        references=tuple(options.references), back=options.back, drop=options.drop, exports=exports,
-        real_weight=float(options.back) if options.real_weight is None else options.real_weight,
-        origins=tuple(f"{name}={origin}" for name, origin in origins.items()),
+    exports = DEFAULT_EXPORTS if options.to is None else tuple(name for name in options.to if name != NO_EXPORT)
+    begin(
+        teacher, config, options.run, settings.option_values("decode", options), options.real_weight,
+        text=tuple(options.text), references=tuple(options.references), back=options.back, drop=options.drop,
+        exports=exports, origins=tuple(f"{name}={origin}" for name, origin in origins.items()),
     )  # fmt: skip
-    begin(plan, config, options.run)
-
-
-def _decode_settings(options, run):
-    """Return how the teacher searches: as the user says, otherwise as its run, with a beam.
-
-    Where there are references, it has several candidates to choose from.
-    """
-    from heedful.config import Config, DecodeConfig
-    from heedful.workflows.distillation.texts import has_pairs
-
-    config = run.config if run else Config()
-    names = [field.name for field in dataclasses.fields(DecodeConfig)]
-    given = {name for name in names if getattr(options, f"decode.{name}", None) is not None}
-    if options.endpoint and (unused := given - OF_ENDPOINT):
-        raise InputError(f"An endpoint has no --{sorted(unused)[0].replace('_', '-')}: it searches as it likes.")
-    decode = config.decode if run else DecodeConfig()
-    if getattr(options, "decode.sample"):
-        decode = dataclasses.replace(decode, beam_size=1, n_best=1)
-    elif decode.beam_size == 1 and not decode.sample and not options.endpoint and "beam_size" not in given:
-        decode = dataclasses.replace(decode, beam_size=BEAM)
-    decode = settings.given_options(dataclasses.replace(config, decode=decode), "decode", options)
-    has_references = options.references or not options.text or any(has_pairs(Path(path)) for path in options.text)
-    chooses = has_references and not decode.sample and not options.endpoint
-    if chooses and "n_best" not in given:
-        decode = dataclasses.replace(decode, n_best=min(CANDIDATES, decode.beam_size))
-    # Pairs are learned as they are, and several candidates of a line are not split into sentences anyway.
-    return dataclasses.replace(decode, split="never") if decode.n_best > 1 else decode

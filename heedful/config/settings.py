@@ -207,17 +207,26 @@ def given_options(config: Config, section: str, options: argparse.Namespace, **u
     Raises:
         InputError: a value of the wrong type or out of range, or values that contradict each other.
     """
-    old = getattr(config, section)
-    kinds = typing.get_type_hints(type(old))
-    given = {
+    given = option_values(section, options)
+    chosen = with_values(getattr(config, section), given)
+    if section == "decode":
+        chosen.refuse_idle(given, **uses)
+    return chosen
+
+
+def option_values(section: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the given options of `add_options` by the names of their settings."""
+    kinds = typing.get_type_hints(typing.get_type_hints(Config)[section])
+    return {
         name: value if isinstance(value, bool) else _value(value, kinds[name])
         for name in kinds
         if (value := getattr(options, f"{section}.{name}", None)) is not None
     }
-    chosen = from_dict(type(old), _lists(dataclasses.asdict(old) | given), "command line")
-    if section == "decode":
-        chosen.refuse_idle(given, **uses)
-    return chosen
+
+
+def with_values(section: Any, values: Mapping[str, Any]) -> Any:
+    """Return a section of a config with other values of some settings, checked like the keys of a recipe."""
+    return from_dict(type(section), _lists({**dataclasses.asdict(section), **values}), COMMAND_LINE)
 
 
 def _fields(section: str) -> Iterator[tuple[str, str, Any, str]]:

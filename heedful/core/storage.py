@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import json
 import os
+import shutil
 import socket
 import time
 import warnings
@@ -58,6 +59,21 @@ def write_text(path: str | Path, text: str) -> None:
     reads back.
     """
     write_atomically(path, text.encode(errors="backslashreplace"))
+
+
+@contextlib.contextmanager
+def whole_folder(folder: str | Path) -> Iterator[Path]:
+    """Yield an empty folder to write to. It replaces `folder` if the block succeeds; otherwise that stays as it was."""
+    folder = Path(folder).resolve()  # "." has no name for a sibling folder
+    aside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def file_hash(path: str | Path) -> str:

@@ -35,7 +35,7 @@ def export(run: "Run", folder: str | Path, quantization: str = "float32") -> Pat
             quantization; or the folder holds something else.
     """
     FORMAT.require_quantization(quantization)
-    with replacing(Path(folder), FORMAT.files, "part") as aside:
+    with replacing(Path(folder), FORMAT.files) as aside:
         write(run, aside, quantization)
     return Path(folder)
 

@@ -3,11 +3,11 @@
 import contextlib
 import fnmatch
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from heedful.core.errors import InputError
+from heedful.core.storage import whole_folder
 from heedful.core.validation import read_json
 from heedful.runs.run import Run
 
@@ -39,30 +39,16 @@ def refuse_foreign(folder: Path, patterns: tuple[str, ...]) -> None:
         )
 
 
-def move(exported: Path, folder: Path) -> None:
-    """Move an exported model to a folder, replacing an earlier one."""
-    shutil.rmtree(folder, ignore_errors=True)
-    exported.rename(folder)
-
-
 @contextlib.contextmanager
-def replacing(folder: Path, patterns: tuple[str, ...], ending: str = "tried") -> Iterator[Path]:
-    """Yield an empty folder to write to. It replaces `folder` if the block succeeds; otherwise `folder` is unchanged.
+def replacing(folder: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
+    """Yield an empty folder for an export. It replaces `folder` if the block succeeds; otherwise `folder` is unchanged.
 
     Args:
         patterns: see `refuse_foreign`.
-        ending: suffix of the temporary folder's name.
 
     Raises:
         InputError: `folder` has files that no export wrote, see `refuse_foreign`.
     """
-    folder = Path(folder).resolve()  # "." has no name for a sibling folder
     refuse_foreign(folder, patterns)
-    temporary = folder.with_name(f".{folder.name}.{ending}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        move(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with whole_folder(folder) as aside:
+        yield aside

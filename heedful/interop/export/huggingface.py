@@ -42,7 +42,7 @@ def export(run: "Run", folder: str | Path) -> Path:
     Raises:
         InputError: no class of transformers has the options of the model; or the folder holds something else.
     """
-    with replacing(Path(folder), FORMAT.files, "part") as aside:
+    with replacing(Path(folder), FORMAT.files) as aside:
         write(run, aside)
     return Path(folder)
 

@@ -14,7 +14,8 @@ from heedful.core.validation import parse_json
 from heedful.data.text_files import one_line
 from heedful.inference.predictor import ScoredText
 from heedful.workflows.distillation.plan import TeacherPlan
-from heedful.workflows.distillation.teachers import Teacher, json_line
+from heedful.workflows.distillation.records import json_line
+from heedful.workflows.distillation.teachers import Teacher
 
 KEY = "OPENAI_API_KEY"  # environment variable
 WINDOW, PER_REQUEST = 256, 16  # lines that are asked for before the first of them is written, at least

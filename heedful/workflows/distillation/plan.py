@@ -17,6 +17,7 @@ FOLDER = "distillation"  # in the run folder of the student
 PLAN, CONFIG = "plan.json", "student.json"
 FORMAT = 1
 BACK_TAG = "<back>"  # begins a source that was translated from its target (Caswell et al. 2019)
+DEFAULT_EXPORTS = ("ctranslate2:int8",)
 NO_EXPORT = "none"
 
 

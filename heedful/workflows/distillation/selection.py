@@ -1,25 +1,22 @@
 """The choice of a student's training text from the translations of its teacher, line by line and with its reasons."""
 
-import contextlib
 import dataclasses
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from heedful.core.errors import InputError
-from heedful.core.validation import parse_json
 from heedful.data.doctor.cleaning import REPAIR, REPORT, clean
 from heedful.data.doctor.examination import examine
 from heedful.data.doctor.rows import Rows
 from heedful.data.text_files import read_lines
 from heedful.runs.scores.metrics import chrf_counts, mean_f_score
+from heedful.workflows.distillation.records import ENDS, TAUGHT, write_pairs
 
-TAUGHT, REAL = "train-taught", "train-real"  # names of files: pairs of the teacher, and real ones
-ENDS = (".source", ".target")
 LINES = "lines.tsv"  # what became of each line
 COLUMNS = ("file", "line", "outcome", "candidate", "score", "chrf")
 KEPT, EMPTY, WORST = "kept", "no translation", "worst"
@@ -129,33 +126,3 @@ def write_taught(
 def _tag(path, tag):
     lines = list(read_lines(path))
     path.write_text("".join(f"{tag} {line}\n" for line in lines), encoding="utf-8", newline="\n")
-
-
-def write_pairs(pairs: Any, paths: Any) -> int:
-    """Write (source, target, ...) rows to two parallel files; return their number."""
-    count = 0
-    with contextlib.ExitStack() as files:
-        sides = [files.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
-        for count, pair in enumerate(pairs, start=1):  # noqa: B007 - the last number counts
-            for side, text in zip(sides, pair, strict=False):
-                side.write(f"{text}\n")
-    return count
-
-
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file of JSON lines."""
-    for number, line in enumerate(read_lines(path), start=1):
-        yield parse_json(line, f"{path}, line {number}")
-
-
-@contextlib.contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes `folder` if the block succeeds, and is removed if it does not."""
-    aside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
-        yield aside
-        aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

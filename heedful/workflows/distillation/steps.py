@@ -6,22 +6,20 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from heedful import workflows
 from heedful.config import Config
 from heedful.config.data import BUILT_IN
-from heedful.config.languages import languages_of
 from heedful.core.errors import InputError, counted
 from heedful.core.output import output_file
 from heedful.core.progress import progress_bar
-from heedful.core.storage import locked, write_text
+from heedful.core.storage import locked, whole_folder, write_text
 from heedful.data.doctor.repeats import normal_form
-from heedful.inference.bulk.records import JsonRecords, Record
 from heedful.inference.bulk.shares import Bulk, Share
-from heedful.inference.predictor import ScoredText
+from heedful.inference.predictor import ScoredText, Warn
 from heedful.interop.export.folders import exported_weights
 from heedful.interop.export.parity import export_checked
 from heedful.runs.run import CONFIG as RUN_CONFIG
@@ -30,23 +28,23 @@ from heedful.runs.scores.comparison import Comparison, System, rows_of
 from heedful.runs.scores.metrics import text_counts
 from heedful.tasks.translation_scores import bleu_tokenizer_of
 from heedful.workflows.distillation import selection
-from heedful.workflows.distillation.endpoint import EndpointTeacher, openai_library, system_prompt_for
-from heedful.workflows.distillation.plan import BACK_TAG, FOLDER, PLAN, Plan, export_of
-from heedful.workflows.distillation.selection import ENDS, REAL, read_records, write_pairs
-from heedful.workflows.distillation.student import with_text
-from heedful.workflows.distillation.teachers import Teacher, json_candidates, json_line, model_teacher
+from heedful.workflows.distillation.endpoint import EndpointTeacher, system_prompt_for
+from heedful.workflows.distillation.plan import BACK_TAG, DEFAULT_EXPORTS, FOLDER, Plan, TeacherPlan, export_of
+from heedful.workflows.distillation.planning import TEXT, begin, languages_to_translate, run_of
+from heedful.workflows.distillation.records import ENDS, REAL, CandidateRecords, json_line, read_records, write_pairs
+from heedful.workflows.distillation.student import config_like, with_text
+from heedful.workflows.distillation.teachers import Teacher, model_teacher
 from heedful.workflows.distillation.texts import (
     SCORED,
     corpus_of,
     key_of,
     real_pairs,
-    require_texts,
     scored_texts,
     texts_to_translate,
 )  # fmt: skip
 
 Report = Callable[[str], Any]
-TEXT = "text"  # folder of the student's text
+Paths = str | Path | Sequence[str | Path]
 TEXTS, TRANSLATED = "texts.jsonl", "translations.jsonl"  # the texts to translate, and with their translations
 VALID_TEXTS, VALID_TRANSLATED = "valid.jsonl", "valid_translations.jsonl"
 ANSWERS = "answers.jsonl"  # of an endpoint, until all texts are translated
@@ -63,11 +61,11 @@ class Distillation:
     Args:
         path: run folder of the student; the files of a `Plan` lie in its folder `FOLDER`.
         report: called with lines for the user.
-        warn: called with warnings.
+        warn: called with a message for each text that is truncated.
     """
 
-    def __init__(self, path: Path, report: Report, warn: Report):
-        self.path, self.folder, self.report, self.warn = path, path / FOLDER, report, warn
+    def __init__(self, path: str | Path, report: Report = print, warn: Warn | None = None):
+        self.path, self.folder, self.report, self.warn = Path(path), Path(path) / FOLDER, report, warn
         self.plan, config = Plan.load(self.folder)
         self.given = config  # before it names the text that the teacher has translated
         self.config = with_text(config, self.folder / TEXT, self.plan)
@@ -163,7 +161,7 @@ class Distillation:
             return
         choices = [selection.choose(one) for one in read_records(self.folder / TRANSLATED)]
         selection.drop_worst(choices, self.plan.drop)
-        with selection.whole_folder(folder) as aside:
+        with whole_folder(folder) as aside:
             for part in SCORED if self.given.data.corpus in BUILT_IN else ():
                 write_pairs(corpus_of(self.given, part), [aside / f"{part}{end}" for end in ENDS])
             selection.write_taught(choices, aside, BACK_TAG if self.plan.back else "", self.plan.back, self.report)
@@ -221,55 +219,54 @@ class Distillation:
             export_checked(run, form, folder, texts, references, quantization, self.report)
 
 
-class CandidateRecords(JsonRecords):
-    """Objects with a text, which get the candidates of its translation."""
+def distil(
+    teacher: Paths | TeacherPlan,
+    path: str | Path,
+    config: Config | None = None,
+    report: Report = print,
+    *,
+    text: Paths = (),
+    references: Paths = (),
+    back: bool = False,
+    real_weight: float | None = None,
+    drop: float = 0.05,
+    exports: Sequence[str] = DEFAULT_EXPORTS,
+    search: Mapping[str, Any] | None = None,
+) -> Run:
+    """Train a small translator on the translations of a larger one (Kim and Rush 2016), and return its run.
 
-    def result(self, record: Record, result: list[ScoredText]) -> str:  # type: ignore[override]
-        return json_line(record.content | {self.into: json_candidates(result)}).rstrip("\n")
+    `Distillation(path).run()` continues one that was interrupted.
 
-
-def languages_to_translate(config: Config, back: bool) -> tuple[str, str]:
-    """Return the languages from which and into which the teacher of a student translates; `""` if unknown."""
-    source, target = languages_of(config)
-    return (target, source) if back else (source, target)
-
-
-def begin(plan: Plan, config: Config, path: Path) -> None:
-    """Create the folder of a distillation.
+    Args:
+        teacher: a run folder, several as an ensemble, the folder of a CTranslate2 model with its SentencePiece models,
+            or a `TeacherPlan`, such as one with an `endpoint`.
+        path: run folder of the student.
+        config: of the student; None: that of the teacher's run, with 6 and 2 blocks.
+        report: called with lines for the user.
+        text: files of the texts to translate, lines or tables (.tsv) with references; none: the training text of the
+            student.
+        references: files with a translation of each of them: the candidate that is closest to it is chosen.
+        back: whether the teacher translates from the student's target language: back-translation.
+        real_weight: how often real pairs are read too, relative to the translations; None: 1 with `back`, otherwise 0.
+        drop: share of the translations to drop: the least similar to their references, or with the lowest scores.
+        exports: forms of the student: FORMAT or FORMAT:QUANTIZATION.
+        search: settings of the teacher's search by their names in `DecodeConfig`, such as `{"beam_size": 4}`.
 
     Raises:
-        InputError: there is a run, or a distillation, already; or text or teacher is missing.
+        InputError: there is a run already; text or teacher is missing, or cannot be used.
     """
-    folder = path / FOLDER
-    if (folder / PLAN).exists():
-        raise InputError(
-            f"{path} holds a distillation already. Continue it with --resume {path}, or choose another --run."
-        )
-    workflows.require_free(path)
-    require_texts(plan, config)
-    with_text(config, folder / TEXT, plan)
-    for name in plan.exports:
-        form, _ = export_of(name)
-        if form.computes:
-            form.computes.require(config.model)
-    if not plan.teacher.endpoint:
-        model_teacher(plan.teacher, plan.decode, print)  # refuses a missing one
-    else:
-        openai_library()
-        if not (plan.teacher.system_prompt or all(languages_to_translate(config, plan.back))):
-            raise InputError(
-                "The system prompt needs the languages: set data.source_language and data.target_language, or give "
-                "--system-prompt."
-            )
-    folder.mkdir(parents=True, exist_ok=True)
-    plan.save(folder, config)
+    if not isinstance(teacher, TeacherPlan):
+        teacher = TeacherPlan(paths=_names(teacher))
+    if config is None:
+        if not (run := run_of(teacher)):
+            raise InputError("The student of a teacher that is no run needs a config.")
+        config = config_like(run)
+    begin(
+        teacher, config, path, search, real_weight, text=_names(text), references=_names(references), back=back,
+        drop=drop, exports=tuple(exports),
+    )  # fmt: skip
+    return Distillation(path, report).run()
 
 
-def require_direction(run: Run, config: Config, back: bool) -> None:
-    """Raise `InputError` if a teacher translates other languages than its student should learn from."""
-    theirs, ours, wanted = languages_of(run.config), languages_of(config), languages_to_translate(config, back)
-    if all(theirs) and all(wanted) and theirs != wanted:
-        raise InputError(
-            f"{run.path} translates {'-'.join(theirs)}, and the student {'-'.join(ours)}: "
-            + ("leave out --back." if back else "only --back takes a teacher of the other direction.")
-        )
+def _names(paths):
+    return tuple(map(str, [paths] if isinstance(paths, (str, Path)) else paths))

@@ -12,7 +12,7 @@ from heedful.config.model import DEPTHS, DEPTHS_OF_SIZE, SET_BY_SIZE, SIZES
 from heedful.core.errors import InputError
 from heedful.runs.run import Run
 from heedful.workflows.distillation.plan import BACK_TAG, Plan
-from heedful.workflows.distillation.selection import ENDS, REAL, TAUGHT
+from heedful.workflows.distillation.records import ENDS, REAL, TAUGHT
 from heedful.workflows.distillation.texts import SCORED
 
 SIZE: Literal["student"] = "student"

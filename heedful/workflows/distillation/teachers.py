@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,7 +58,11 @@ class ModelTeacher(Teacher):
     """
 
     def __init__(
-        self, new_translator: Callable[[], LineTranslator], identity: dict[str, Any], decode: DecodeConfig, warn: Warn
+        self,
+        new_translator: Callable[[], LineTranslator],
+        identity: dict[str, Any],
+        decode: DecodeConfig,
+        warn: Warn | None,
     ):
         self.identity = identity | {"decode": dataclasses.asdict(decode)}
         self.window = BATCHES_AHEAD * decode.batch_size
@@ -143,7 +146,7 @@ def _sentencepiece(path):
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
-def model_teacher(plan: TeacherPlan, decode: DecodeConfig, warn: Warn) -> Teacher:
+def model_teacher(plan: TeacherPlan, decode: DecodeConfig, warn: Warn | None = None) -> Teacher:
     """Return the teacher of a plan that names run folders, or the folder of a CTranslate2 model."""
     first, *others = map(Path, plan.paths)
     if (first / MODEL).is_file():
@@ -167,13 +170,3 @@ def _exported(run, folder, decode, warn):
         raise InputError(f"{run.path} has no export: heedful export {run.path} --to ctranslate2.")
     identity = {"ctranslate2": file_hash(folder / MODEL)}
     return ModelTeacher(lambda: ctranslate2_translator(run, decode, folder), identity, decode, warn)
-
-
-def json_candidates(candidates: Iterable[ScoredText]) -> list[list[Any]]:
-    """Return candidates as JSON."""
-    return [[text, round(score, 4)] for text, score in candidates]
-
-
-def json_line(content: Any) -> str:
-    """Return a line of JSON."""
-    return json.dumps(content, ensure_ascii=False) + "\n"

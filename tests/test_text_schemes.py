@@ -136,7 +136,8 @@ def test_a_test_set_of_sacrebleu_is_for_scoring_only(server, monkeypatch, tmp_pa
     wanted = dataset.DATASETS["wmt24"]
     archive = packed_xml(PAIRS)
     server.files["/wmt24.tar.gz"] = archive
-    monkeypatch.setattr("sacrebleu.dataset.base.SACREBLEU_DIR", str(tmp_path / "sacrebleu"))
+    for name, folder in (("_outdir", tmp_path), ("_rawdir", tmp_path / "raw")):  # not the home folder
+        monkeypatch.setattr(wanted, name, str(folder))
     monkeypatch.setattr(wanted, "data", [f"http://127.0.0.1:{server.server_port}/wmt24.tar.gz"])
     monkeypatch.setattr(wanted, "md5", None)
     name = "sacrebleu:wmt24/en-de"

@@ -5,44 +5,63 @@
  *     node bergamot.mjs FOLDER < text
  *
  * FOLDER is an export of `heedful export RUN --to bergamot`. The package is looked up in the working directory. The
- * seconds of the translation are written to standard error.
+ * seconds of the translation are written to standard error. A web page imports `translate`, and the package from
+ * `translator.js`.
  */
-import fs from "node:fs";
-import path from "node:path";
-import { pathToFileURL } from "node:url";
 
-const folder = process.argv[2];
-const settings = fs.readFileSync(path.join(folder, "config.yml"), "utf8");
-const precision = JSON.parse(settings.match(/^gemm-precision: (.*)$/m)[1]);
-const home = path.resolve("node_modules/@browsermt/bergamot-translator");
-// Its worker is CommonJS inside a package of modules, which Node refuses without this.
-fs.writeFileSync(path.join(home, "worker", "package.json"), '{"type": "commonjs"}');
-const { TranslatorBacking } = await import(pathToFileURL(path.join(home, "translator.js")));
-
-class Local extends TranslatorBacking {
-  async loadModelRegistery() {
-    return [];
+/**
+ * Translates lines greedily.
+ *
+ * @param {Function} TranslatorBacking - the class of the package that loads its engine
+ * @param {function(string): Promise<ArrayBuffer | null>} read - returns a file of the export, or null if it has none
+ * @param {string[]} lines - the texts
+ * @returns {Promise<{texts: string[], seconds: number}>} the translations, and the time without that for loading
+ */
+export async function translate(TranslatorBacking, read, lines) {
+  class Local extends TranslatorBacking {
+    async loadModelRegistery() {
+      return [];
+    }
   }
+
+  const settings = new TextDecoder().decode(await read("config.yml"));
+  const { exports: engine, worker } = await new Local({}).loadWorker();
+  const languages = { from: "source", to: "target" };
+  const joint = await read("vocab.spm");
+  await engine.loadTranslationModel(languages, {
+    model: await read("model.bin"),
+    shortlist: new ArrayBuffer(0),
+    vocabs: joint ? [joint] : [await read("source.spm"), await read("target.spm")],
+    config: { "gemm-precision": JSON.parse(settings.match(/^gemm-precision: (.*)$/m)[1]), "beam-size": "1" },
+  });
+  const began = performance.now();
+  const texts = lines.map((text) => ({ text, html: false, qualityScores: false }));
+  const results = await engine.translate({ models: [languages], texts });
+  const seconds = (performance.now() - began) / 1000;
+  worker.terminate();
+  return { texts: results.map((result) => result.target.text), seconds };
 }
 
-function buffer(name) {
-  const bytes = fs.readFileSync(path.join(folder, name));
-  return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
+async function main() {
+  const fs = await import("node:fs");
+  const path = await import("node:path");
+  const { pathToFileURL } = await import("node:url");
+  const home = path.resolve("node_modules/@browsermt/bergamot-translator");
+  // Its worker is CommonJS inside a package of modules, which Node refuses without this.
+  fs.writeFileSync(path.join(home, "worker", "package.json"), '{"type": "commonjs"}');
+  const { TranslatorBacking } = await import(pathToFileURL(path.join(home, "translator.js")));
+
+  async function read(name) {
+    const file = path.join(process.argv[2], name);
+    if (!fs.existsSync(file)) return null;
+    const bytes = fs.readFileSync(file);
+    return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
+  }
+
+  const lines = fs.readFileSync(0, "utf8").split("\n").slice(0, -1);
+  const { texts, seconds } = await translate(TranslatorBacking, read, lines);
+  console.error(`${seconds.toFixed(2)} s`);
+  for (const text of texts) process.stdout.write(`${text}\n`);
 }
 
-const { exports: engine, worker } = await new Local({}).loadWorker();
-const languages = { from: "source", to: "target" };
-const joint = fs.existsSync(path.join(folder, "vocab.spm"));
-await engine.loadTranslationModel(languages, {
-  model: buffer("model.bin"),
-  shortlist: new ArrayBuffer(0),
-  vocabs: joint ? [buffer("vocab.spm")] : [buffer("source.spm"), buffer("target.spm")],
-  config: { "gemm-precision": precision, "beam-size": "1" },
-});
-const lines = fs.readFileSync(0, "utf8").split("\n").slice(0, -1);
-const began = performance.now();
-const texts = lines.map((text) => ({ text, html: false, qualityScores: false }));
-const results = await engine.translate({ models: [languages], texts });
-console.error(`${((performance.now() - began) / 1000).toFixed(2)} s`);
-for (const result of results) process.stdout.write(`${result.target.text}\n`);
-worker.terminate();
+if (typeof process !== "undefined") await main();

@@ -1,72 +1,129 @@
-"""BLEU and speed of teachers and students, in heedful and in CTranslate2, one after the other in turn.
+"""BLEU and speed of teachers and students in each engine, one after the other in turn.
 
-    python -m benchmarks.distillation RUN [RUN ...] --files test.de test.en [--repeats 3]
+    python -m benchmarks.distillation RUN [RUN ...] --files test.de test.en [--repeats 3] [--lines 1000]
 
-Each run translates all lines greedily and with a beam of 5. The speed is that of the output, in tokens of the own
-vocabulary of each run and in lines, the median of the repeats; the first pass compiles and is not timed.
+Each run translates the lines with a greedy search, in heedful and CTranslate2 also with a beam of 5. The speed is that
+of the output, in tokens of the vocabulary of each run and in lines, the median of the repeats; the first pass compiles
+and is not timed. ONNX is run by onnxruntime, the page by Chromium if that is installed.
 """
 
 import argparse
+import contextlib
+import dataclasses
+import os
+import shutil
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.page import TRANSLATE
 from heedful.data.corpus import Corpus
 from heedful.inference.translator import Translator
-from heedful.interop.export import ctranslate2
+from heedful.inspection.page.writing import write_page
+from heedful.interop.export import ctranslate2, onnx
 from heedful.interop.export.ctranslate2_search import ctranslate2_translator
 from heedful.interop.export.plain_search import plain_search
 from heedful.runs.run import Run
 from heedful.tasks.translation_scores import bleu_tokenizer_of
 from heedful.training.evaluation import score_text
 
-BEAMS = (1, 5)
 QUANTIZATIONS = ("float32", "int8")
+PAGE_WEIGHTS = "float16"
 
 
-def translators(run, folder):
-    """Return translators by engine and beam, and the bytes of the weights by engine."""
-    made = {("heedful", beam): Translator.from_run(run, plain_search(run, beam)) for beam in BEAMS}
-    sizes = {"heedful": run.weights_path().stat().st_size}
+@dataclasses.dataclass
+class Engine:
+    """A run in an engine: how it translates lines, and how many bytes its weights have."""
+
+    run: Run
+    name: str
+    beam: int
+    translate: object
+    bytes: int
+
+
+def engines_of(run, folder, browser):
+    """Yield the engines of a run."""
+    size = run.weights_path().stat().st_size
+    for precision in ("float32", "bfloat16", "int8"):
+        search = dataclasses.replace(plain_search(run), precision=precision)
+        yield Engine(run, f"heedful {precision}", 1, Translator.from_run(run, search).translate, size)
+    yield Engine(run, "heedful float32", 5, Translator.from_run(run, plain_search(run, 5)).translate, size)
     for quantization in QUANTIZATIONS:
-        name = f"ctranslate2 {quantization}"
         exported = ctranslate2.export(run, folder / quantization, quantization)
-        sizes[name] = (exported / "model.bin").stat().st_size
-        made |= {(name, beam): ctranslate2_translator(run, plain_search(run, beam), exported) for beam in BEAMS}
-    return made, sizes
+        size = (exported / "model.bin").stat().st_size
+        for beam in (1, 5):
+            translator = ctranslate2_translator(run, plain_search(run, beam), exported)
+            yield Engine(run, f"CTranslate2 {quantization}", beam, translator.translate, size)
+    for quantization in QUANTIZATIONS:
+        onnx.FORMAT.write(run, folder, quantization)
+        engine = onnx.FORMAT.open(run, folder, quantization)
+        yield Engine(run, f"ONNX {quantization}", 1, onnx_translation(engine, run.config.model.max_length), engine.size)
+    if browser:
+        path = folder / "page.html"
+        write_page([run], path, PAGE_WEIGHTS, checkpoints=0)
+        page = browser.new_page()
+        page.goto(path.as_uri())
+        page.locator(".target .word").first.wait_for()
+        yield Engine(run, f"page {PAGE_WEIGHTS}", 1, page_translation(page), path.stat().st_size)
+
+
+def onnx_translation(engine, max_length):
+    """Return a function that translates lines with an opened ONNX export."""
+    return lambda lines: [text for text, _ in engine.write(lines, max_length, 1)]
+
+
+def page_translation(page):
+    """Return a function that translates lines in an open page."""
+    return lambda lines: page.evaluate(TRANSLATE, [lines, 1])["out"]
+
+
+@contextlib.contextmanager
+def chromium():
+    """Yield Chromium, or None if it is not installed."""
+    path = shutil.which("chromium")
+    if not path:
+        yield None
+        return
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        yield playwright.chromium.launch(executable_path=path, args=arguments)
 
 
 def main():
-    """Print a line for each run, engine and beam."""
+    """Print a line for each run and engine."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--files", nargs=2, required=True)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--lines", type=int, default=1000)
     options = parser.parse_args()
-    pairs = list(Corpus.from_files(options.files))
+    pairs = list(Corpus.from_files(options.files))[: options.lines]
     sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    with tempfile.TemporaryDirectory() as folder:
-        work = []
-        for number, path in enumerate(options.runs):
-            run = Run.open(path)
-            made, sizes = translators(run, Path(folder) / str(number))
-            work += [(run, *key, translator, sizes[key[0]]) for key, translator in made.items()]
-        written = [translator.translate(sources) for _, _, _, translator, _ in work]
-        seconds = [[] for _ in work]
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        engines = [
+            engine
+            for number, path in enumerate(options.runs)
+            for engine in engines_of(Run.open(path), Path(folder) / str(number), browser)
+        ]
+        translated = [engine.translate(sources) for engine in engines]
+        seconds = [[] for _ in engines]
         for _ in range(options.repeats):
-            for times, (_, _, _, translator, _) in zip(seconds, work, strict=True):
+            for times, engine in zip(seconds, engines, strict=True):
                 began = time.perf_counter()
-                translator.translate(sources)
+                engine.translate(sources)
                 times.append(time.perf_counter() - began)
-    for (run, engine, beam, _, size), texts, times in zip(work, written, seconds, strict=True):
+    for engine, texts, times in zip(engines, translated, seconds, strict=True):
+        run, median = engine.run, statistics.median(times)
         tokenize = bleu_tokenizer_of(run.config, references)
         bleu = score_text(texts, references, run.target_tokenizer.lowercase, tokenize=tokenize)["bleu"]
         tokens = sum(map(len, run.target_tokenizer.encode_batch(texts)))
-        took = statistics.median(times)
         print(
-            f"{run.path}\t{engine}\tbeam {beam}\t{size / 1e6:.2f} MB\tBLEU {bleu:.2f}\t{tokens / took:,.0f} tokens/s"
-            f"\t{len(sources) / took:,.1f} lines/s",
+            f"{run.path}\t{engine.name}\tbeam {engine.beam}\t{engine.bytes / 1e6:.2f} MB\tBLEU {bleu:.2f}"
+            f"\t{tokens / median:,.0f} tokens/s\t{len(sources) / median:,.1f} lines/s",
             flush=True,
         )
 

@@ -2,7 +2,9 @@
 
 import contextlib
 import ctypes
+import functools
 import gc
+import http.server
 import io
 import os
 import shutil
@@ -327,6 +329,21 @@ def run(trained, tmp_path):
 def whole(run):
     """A run that was trained without interruption."""
     return Run.open(run)
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        """Print nothing."""
+
+
+@contextlib.contextmanager
+def served_folder(folder):
+    """Serve the files of a folder, and yield the address."""
+    handler = functools.partial(QuietHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def talk(arguments, lines):

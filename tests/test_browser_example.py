@@ -1,11 +1,8 @@
 """The browser example: transformers.js in Chromium translates as heedful does, without a request to another server."""
 
 import dataclasses
-import functools
-import http.server
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,17 +10,12 @@ import pytest
 from heedful.interop.export import onnx
 from heedful.interop.export.parity import export_checked
 from heedful.runs.run import Run
-from tests.conftest import PAIRS
+from tests.conftest import PAIRS, served_folder
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "browser"
 SOURCES = [source for source, _ in PAIRS]
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("npm"), reason="npm is not installed")]
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        """Print nothing."""
 
 
 @pytest.fixture
@@ -34,10 +26,8 @@ def site(tmp_path, whole):
         ["npm", "install", "--ignore-scripts", "--omit=optional"], cwd=folder, check=True, capture_output=True
     )
     export_checked(whole, onnx.FORMAT, folder / "model", SOURCES, quantization="int8", report=lambda line: None)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/index.html"
-        server.shutdown()
+    with served_folder(folder) as address:
+        yield f"{address}/index.html"
 
 
 def test_the_page_translates_as_heedful_does(site, whole):

@@ -453,19 +453,21 @@ def test_arguments_that_contradict_each_other_are_refused(run, recipe, text, cli
         assert not student.exists()
 
 
-def test_a_student_is_no_wider_than_its_teacher(whole):
+@pytest.mark.parametrize(
+    ("teacher", "student"),
+    [
+        ({"num_layers": 4}, (6, 2, 16, 24)),
+        ({"num_layers": 2}, (2, 1, 16, 24)),
+        ({"num_layers": 1}, (1, 1, 16, 24)),
+        ({"encoder_layers": 12, "decoder_layers": 2}, (6, 1, 16, 24)),
+        ({"num_layers": 6, "d_model": 512}, (6, 2, 256, 1536)),
+    ],
+)
+def test_a_student_is_smaller_than_its_teacher(whole, teacher, student):
+    model = dataclasses.replace(whole.config.model, **teacher)
+    whole.config = dataclasses.replace(whole.config, model=model)
     model = config_like(whole).model
-    assert (model.num_layers, model.encoder_layers, model.decoder_layers, model.d_model, model.d_ff) == (
-        6,
-        6,
-        2,
-        16,
-        24,
-    )
-    whole.config = dataclasses.replace(whole.config, model=dataclasses.replace(whole.config.model, d_model=512))
-    model = config_like(whole).model
-    assert (model.size, model.d_model, model.num_heads, model.d_ff) == ("student", 256, 8, 1536)
-    assert model.depths == {"encoder": 6, "decoder": 2}
+    assert (*model.depths.values(), model.d_model, model.d_ff) == student
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from heedful.interop.export import bergamot, marian
 from heedful.interop.export.marian import MarianEngine, marian_arrays, model_options, vocabularies
 from heedful.interop.export.marian_model import MarianModel
 from heedful.interop.export.sentencepiece_vocabulary import sentencepiece_vocabulary
-from tests.conftest import fast
+from tests.conftest import fast, served_folder
 from tests.test_engines import CASES, SMALL, logits, refused
 from tests.test_huggingface import random_run
 
@@ -132,16 +132,28 @@ def test_what_marian_lacks_is_named():
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "bergamot.mjs"
 
 
+IN_A_PAGE = """async (lines) => {
+  const { TranslatorBacking } = await import("/node_modules/@browsermt/bergamot-translator/translator.js");
+  const { translate } = await import("/bergamot.mjs");
+  const read = async (name) => {
+    const answer = await fetch(`/run/bergamot/${name}`);
+    return answer.ok ? answer.arrayBuffer() : null;
+  };
+  return (await translate(TranslatorBacking, read, lines)).texts;
+}"""
+
+
 @pytest.mark.slow
 def test_the_engine_of_firefox_translates_alike(recipe, cli, tmp_path):
-    """Its WebAssembly build, of npm; its sentences are those of the export's own check."""
+    """Its WebAssembly build, of npm, in Node and in Chromium; its sentences are those of the export's own check."""
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("node and npm are not installed")
     settings = ["--model.positions", "sinusoidal_marian", "--model.start_vector", "zero", "--tokenizer.kind", "bpe",
                 "--tokenizer.vocab_size", 300, "--train.updates", 200]  # fmt: skip
     assert cli("train", recipe, "--run", tmp_path / "run", *settings).returncode == 0
     assert cli("export", tmp_path / "run", "--to", "bergamot").returncode == 0
-    sources = "".join(f"{source}\n" for source in dict.fromkeys(Path(tmp_path / "text.pt").read_text().splitlines()))
+    lines = list(dict.fromkeys((tmp_path / "text.pt").read_text().splitlines()))
+    sources = "".join(f"{line}\n" for line in lines)
     ours = cli("translate", tmp_path / "run", stdin=sources).stdout.decode()
     subprocess.run(["npm", "install", "--silent", "@browsermt/bergamot-translator@0.4.9"], cwd=tmp_path, check=True)
     done = subprocess.run(
@@ -149,3 +161,13 @@ def test_the_engine_of_firefox_translates_alike(recipe, cli, tmp_path):
         stdout=subprocess.PIPE, timeout=200, env=os.environ,
     )  # fmt: skip
     assert done.stdout.decode() == ours
+    shutil.copy(SCRIPT, tmp_path)
+    (tmp_path / "index.html").write_text("<!doctype html><title>Bergamot</title>", encoding="utf-8")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with served_folder(tmp_path) as address, playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(address)
+        texts = page.evaluate(IN_A_PAGE, lines)
+        browser.close()
+    assert "".join(f"{text}\n" for text in texts) == ours

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--recipe", help=f"recipe of the student: a TOML file, or one of {', '.join(recipe_names())} (default: that of "
-        "the teacher, with 6 and 2 blocks)",
+        "the teacher, with at most 6 and 2 blocks)",
     )  # fmt: skip
     parser.add_argument("--minutes", type=float, help="minutes to train the student: train.minutes")
     parser.add_argument(

@@ -44,18 +44,22 @@ class NotebookPage:
 
     document: str = field(repr=False)  # a notebook stores the representation too
     height: int
+    width: int | None = None
 
     def _repr_html_(self) -> str:
         source = html.escape(self.document, quote=True)
-        return f'<iframe srcdoc="{source}" style="width: 100%; height: {self.height}px; border: 0"></iframe>'
+        width = "100%" if self.width is None else f"{self.width}px"
+        return f'<iframe srcdoc="{source}" style="width: {width}; height: {self.height}px; border: 0"></iframe>'
 
 
-def show(*runs: Run | str | Path, height: int = 900, checkpoints: int | None = 0, **options: Any) -> NotebookPage:
+def show(
+    *runs: Run | str | Path, height: int = 900, width: int | None = None, checkpoints: int | None = 0, **options: Any
+) -> NotebookPage:
     """Show the page of one run or several in a notebook: why it writes each word, attention, beam search, training.
 
     Args:
         runs: a `Run` or the path of a run folder; several are compared.
-        height: in pixels.
+        height, width: in pixels; None: as wide as the notebook.
         checkpoints: number of earlier checkpoints, which make the notebook larger; None: as many as fit in 16 MB.
         options: `kind` and `examples`, see `contents_of`.
 
@@ -64,7 +68,7 @@ def show(*runs: Run | str | Path, height: int = 900, checkpoints: int | None = 0
     """
     opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
     contents = [contents_of(run, checkpoints=checkpoints, **options) for run in opened]
-    return NotebookPage(_document(contents), height)
+    return NotebookPage(_document(contents), height, width)
 
 
 def _document(contents: Sequence[Contents]) -> str:

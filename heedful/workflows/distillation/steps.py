@@ -241,7 +241,7 @@ def distil(
         teacher: a run folder, several as an ensemble, the folder of a CTranslate2 model with its SentencePiece models,
             or a `TeacherPlan`, such as one with an `endpoint`.
         path: run folder of the student.
-        config: of the student; None: that of the teacher's run, with 6 and 2 blocks.
+        config: of the student; None: that of the teacher's run, with at most 6 and 2 blocks.
         report: called with lines for the user.
         text: files of the texts to translate, lines or tables (.tsv) with references; none: the training text of the
             student.

@@ -20,7 +20,7 @@ MANY = 1_000_000  # updates: as many as fit into train.minutes
 
 
 def config_like(run: Run) -> Config:
-    """Return the config of a student with the text and the training of a run, but 6 and 2 blocks, and no wider.
+    """Return the config of a student with the text and the training of a run, but at most 6 and 2 blocks.
 
     Raises:
         InputError: the run was not trained on text that it names.
@@ -36,8 +36,14 @@ def config_like(run: Run) -> Config:
 
 
 def _smaller(model: ModelConfig) -> ModelConfig:
-    """Return a model of the size of a student; one that is as narrow already keeps its width."""
+    """Return a model of the size of a student; one that is as narrow already keeps its width.
+
+    The student of a teacher with as few decoder blocks has half of them, and no more encoder blocks than its teacher.
+    """
     small: dict[str, Any] = dict(zip((*SET_BY_SIZE, *DEPTHS), (*SIZES[SIZE], *DEPTHS_OF_SIZE[SIZE]), strict=True))
+    if model.depths["decoder"] <= small["decoder_layers"]:
+        small["num_layers"] = small["encoder_layers"] = min(small["encoder_layers"], model.depths["encoder"])
+        small["decoder_layers"] = max(1, model.depths["decoder"] // 2)
     if model.d_model <= small["d_model"]:
         return dataclasses.replace(model, **{name: small[name] for name in ("num_layers", *DEPTHS)})
     return dataclasses.replace(model, size=SIZE, **small, head_dim=None, num_kv_heads=None)

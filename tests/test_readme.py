@@ -99,15 +99,15 @@ def test_every_figure_of_the_readme_is_a_recorded_result():
 
 
 QUICK = [
-    "--train.validate_every", "2", "--model.size", "toy", "--model.num_layers", "1", "--tokenizer.vocab_size", "200",
-    "--train.check", "false", "--train.tensorboard", "false", "--train.warmup_updates", "2",
+    "--train.validate_every", "2", "--model.size", "toy", "--model.num_layers", "1", "--tokenizer.vocab_size", "300",
+    "--train.check", "false", "--train.tensorboard", "false", "--train.warmup_updates", "2", "--train.minutes", "0",
 ]  # fmt: skip
 
 
 def test_the_main_job_runs(cli, tmp_path, monkeypatch):
     """Run the shell commands as they stand there, but for the size of the model and the number of updates."""
     monkeypatch.chdir(tmp_path)
-    for name in ("a", "b", "test", "in"):
+    for name in ("train", "valid", "test", "in"):
         for side, language in enumerate(("pt", "en")):
             (tmp_path / f"{name}.{language}").write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
     shell = README[README.index("In the shell") : README.index("In Python:")]
@@ -115,7 +115,8 @@ def test_the_main_job_runs(cli, tmp_path, monkeypatch):
     assert len(commands) == 5
     for number, command in enumerate(commands):
         words, *redirected = re.split(r" < | > ", command)
-        more = [] if number > 1 else [*QUICK[: 2 if number else None], "--train.updates", str(2 + 2 * number)]
+        settings = [] if number > 1 else QUICK[:2] + QUICK[-2:] if number else QUICK
+        more = [*settings, "--train.updates", str(2 + 2 * number)] if settings else []
         stdin = (tmp_path / redirected[0]).read_text(encoding="utf-8") if redirected else ""
         result = cli(*shlex.split(words), *more, stdin=stdin)
         assert result.returncode == 0, result.stderr

@@ -22,6 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("recipe", nargs="?", help=f"a TOML file, or one of {', '.join(recipe_names())}")
     parser.add_argument("--run", type=Path, help="run folder (default: runs/NAME)")
+    text = parser.add_argument_group("instead of a recipe: text, for which settings are chosen, each with its reason")
+    text.add_argument(
+        "--text", nargs="+", metavar="FILE",
+        help="training text: source and target file, or a file of pairs; see data.train for other tasks",
+    )  # fmt: skip
+    text.add_argument("--valid", nargs="+", metavar="FILE", help="validation text, in the same form")
+    text.add_argument("--test", nargs="+", metavar="FILE", help="test text, in the same form, scored at the end")
+    text.add_argument("--task", help=f"one of {', '.join(task_names())} (default: translate)")
+    parser.add_argument("--minutes", type=float, help="minutes to train: train.minutes (with --text, 15 by default)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, exactly")
     parser.add_argument(
         "--seeds", nargs="+", type=int, metavar="SEED", help="train once with each seed, into RUN-seedN, and compare"
@@ -45,8 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    if bool(options.recipe) == bool(options.resume):
-        raise InputError("Name a recipe to train, or a run folder after --resume.")
+    if [bool(options.recipe), bool(options.resume), bool(options.text)].count(True) != 1:
+        raise InputError("Name a recipe to train, or text after --text, or a run folder after --resume.")
+    if not options.text and (options.valid or options.test or options.task):
+        raise InputError("--valid, --test and --task go with --text; a recipe has data.valid, data.test and task.")
+    if options.text and (options.processes is not None or options.join):
+        raise InputError("--text chooses settings by the speed of one process: give several processes a recipe.")
+    if options.minutes is not None:
+        options.overrides = ["--train.minutes", str(options.minutes), *options.overrides]
     if options.seeds and (options.resume or options.plan or len(set(options.seeds)) < len(options.seeds)):
         raise InputError("--seeds takes different seeds, and goes with neither --resume nor --plan.")
     if options.verify and not options.resume:
@@ -63,21 +78,41 @@ def _training(options):
     from heedful.commands.terminal import report_progress
     from heedful.config.idle_settings import refuse_idle
 
-    recipe = find_recipe(options.recipe)
-    config, given = settings.of_recipe(recipe, options.overrides), settings.given_names(options.overrides)
+    given = settings.given_names(options.overrides)
+    config, origins = _chosen(options) if options.text else _of_recipe(options)
     refuse_idle(config, given)
     if options.seeds and "train.seed" in given:
         raise InputError("--seeds sets train.seed: leave out --train.seed.")
     if options.plan and (options.run or options.force):
         raise InputError("--plan writes no run: leave out --run and --force.")
     if options.plan:
-        return config, lambda: workflows.plan(config, report_progress, settings.origins(recipe, options.overrides))
-    origins, folder = settings.origins(recipe, options.overrides), options.run or workflows.default_folder(config)
+        return config, lambda: workflows.plan(config, report_progress, origins)
+    folder = options.run or workflows.default_folder(config)
     if options.seeds:
         return config, lambda: _train_seeds(options, config, origins, folder)
     return config, lambda: stoppable(
         lambda: workflows.train(config, folder, report_progress, options.force, origins), folder
     )
+
+
+def _of_recipe(options):
+    """Return the config of a recipe, and where its settings came from."""
+    recipe = find_recipe(options.recipe)
+    return settings.of_recipe(recipe, options.overrides), settings.origins(recipe, options.overrides)
+
+
+def _chosen(options):
+    """Return a config that is chosen for a text, and where its settings came from; report the reasons."""
+    from heedful.commands.terminal import report_progress
+    from heedful.workflows.recipe_choice import choose_recipe
+
+    choice = choose_recipe(
+        options.text, options.valid or (), options.test or (), options.task or "translate", options.minutes,
+        options.overrides,
+    )  # fmt: skip
+    for line in choice.lines():
+        report_progress(line)
+    return choice
 
 
 def _launch(options):

@@ -32,7 +32,7 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     Raises:
         InputError: an unknown key, a value of the wrong type or out of range, or a flag without a value.
     """
-    return _overridden(_lists(dataclasses.asdict(config)), arguments)
+    return of_table(_lists(dataclasses.asdict(config)), arguments)
 
 
 def of_recipe(path: str | Path, arguments: Sequence[str]) -> Config:
@@ -42,10 +42,11 @@ def of_recipe(path: str | Path, arguments: Sequence[str]) -> Config:
         InputError: as in `override`, or the recipe itself is invalid.
     """
     config = Config.from_toml(path)  # so that an error in the recipe itself names the recipe
-    return _overridden(read_recipe(path), arguments) if arguments else config
+    return of_table(read_recipe(path), arguments) if arguments else config
 
 
-def _overridden(table: dict[str, Any], arguments: Sequence[str]) -> Config:
+def of_table(table: dict[str, Any], arguments: Sequence[str] = ()) -> Config:
+    """Return the config of a table like that of a recipe, which is changed, with arguments applied as in `override`."""
     given = list(_pairs(arguments))
     for name in _replaced(table, given):
         section, _, key = name.partition(".")

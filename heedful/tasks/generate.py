@@ -17,6 +17,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.runs.training_log import Sample
 from heedful.tasks.documents import DocumentsTask, encoded, first_line, text_tokenizer
 from heedful.tasks.start import starting_point
+from heedful.tasks.suggestions import Suggestion, TextFacts, suggest_model, suggest_time
 from heedful.tasks.task import Corpora, Probe, Report, Validator
 from heedful.tasks.translate import not_next
 
@@ -41,6 +42,28 @@ class Generate(DocumentsTask):
 
     def text_of(self, item: str) -> str:
         return " ".join(first_line(item).split(" ")[:PROMPT_WORDS])
+
+    def suggest(self, facts: TextFacts, on_accelerator: bool) -> list[Suggestion]:
+        width, model = suggest_model(facts)
+        context = 64 if width == 128 and not on_accelerator else 256
+        return [
+            *model, suggest_time(facts),
+            Suggestion(
+                {
+                    "tokenizer.kind": "bpe", "model.norm_position": "pre", "model.activation": "gelu",
+                    "model.positions": "rotary", "model.bias": False, "train.label_smoothing": 0.0,
+                    "train.weight_decay": 0.1, "train.beta_2": 0.99, "train.warmup_updates": 100,
+                },
+                "as in the recipes for language models",
+            ),
+            Suggestion(
+                {
+                    "data.max_tokens": context, "model.max_length": context,
+                    "data.batch_tokens": 25_000 if on_accelerator else 16 * context,
+                },
+                f"{facts.words:,} words",
+            ),
+        ]  # fmt: skip
 
     def starts_texts(self, config: Config) -> bool:
         return config.data.packing == "documents"

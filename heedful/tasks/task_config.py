@@ -7,6 +7,7 @@ from heedful.config import Config, DataConfig
 from heedful.config.data import BUILT_IN
 from heedful.config.named_texts import find
 from heedful.core.errors import InputError
+from heedful.tasks.suggestions import Suggestion, TextFacts
 
 
 class TaskConfig:
@@ -94,3 +95,11 @@ class TaskConfig:
     def text_layout(self, data: DataConfig) -> str:
         """Return how the files of a `DataConfig` are laid out: `pairs`, `labelled`, `lines` or `documents`."""
         return "labelled" if data.documents == "labelled" else "lines" if data.documents == "lines" else "documents"
+
+    def suggest(self, facts: TextFacts, on_accelerator: bool) -> list[Suggestion]:
+        """Return settings that suit a text that comes without a recipe; of two values of a setting the later counts.
+
+        Raises:
+            InputError: the task has no suggestions.
+        """
+        raise InputError(f"task = {self.name!r} has no settings of its own to begin with: give a recipe.")

@@ -20,6 +20,14 @@ from heedful.data.examples import Examples
 from heedful.data.tokenizer import Tokenizer
 from heedful.runs.training_log import Sample
 from heedful.tasks.start import starting_point
+from heedful.tasks.suggestions import (
+    SHORT_TEXT,
+    Suggestion,
+    TextFacts,
+    suggest_batches,
+    suggest_model,
+    suggest_time,
+)
 from heedful.tasks.task import Corpora, Probe, Report, Task, Validator
 from heedful.tasks.translation_data import (
     corpora,
@@ -89,6 +97,19 @@ class Translate(Task):
 
     def text_layout(self, data: DataConfig) -> str:
         return "pairs"
+
+    def suggest(self, facts: TextFacts, on_accelerator: bool) -> list[Suggestion]:
+        width, model = suggest_model(facts)
+        batches = suggest_batches(facts, width, on_accelerator)
+        short = batches[0].values["data.max_tokens"] == SHORT_TEXT
+        return [
+            *model, *batches, suggest_time(facts),
+            Suggestion(
+                {"tokenizer.kind": "bpe", "model.tie": "all", "model.norm_position": "pre", "train.average": 5},
+                "as in the recipes for translation",
+            ),
+            *([Suggestion({"data.pack_tokens": SHORT_TEXT // 2}, "short pairs share a row")] if short else []),
+        ]  # fmt: skip
 
     def open_text(self, config: Config, files: Sequence[str], origin: str = "") -> Corpus:
         return Corpus.from_files(files, origin)

@@ -93,6 +93,25 @@ def test_a_revision_may_have_slashes(server):  # noqa: F811
     assert text_pairs(name, "valid") == PAIRS[:1]
 
 
+def test_the_recipe_of_iwslt14_trains_on_its_text(server, cli, tmp_path):  # noqa: F811
+    """The data set has this form: a branch of its own, a folder for each split."""
+    pairs = [(f"Die {source}!", f"The {target}!") for source, target in PAIRS]
+    files = {f"de-en/{part}/0000.parquet": parquet(translations(pairs)) for part in ("train", "validation", "test")}
+    publish(server, "bbaaaa/iwslt14-de-en", files, "refs%2Fconvert%2Fparquet", cardData={"license": "cc-by-nc-nd-4.0"})
+    small = (
+        "--model.d_model", 16, "--model.d_ff", 16, "--model.num_layers", 1, "--tokenizer.vocab_size", 300,
+        "--train.updates", 2, "--train.validate_every", 2, "--train.check", "false", "--run", "run",
+    )  # fmt: skip
+    done = cli("train", "iwslt14-de-en", *small)
+    assert done.returncode == 2
+    name = "hf:bbaaaa/iwslt14-de-en@refs/convert/parquet/de-en"
+    assert f"heedful data get {name}" in done.stderr.decode()
+    assert cli("data", "get", name).returncode == 0
+    done = cli("train", "iwslt14-de-en", *small)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"on 20 sentences" in done.stdout
+
+
 def test_labels_and_documents_of_the_hub(server):  # noqa: F811
     rows = [{"text": "good\nfilm", "label": 1}, {"text": "bad", "label": 0}]
     publish(server, "me/reviews", {"data/train-00000-of-00001.parquet": parquet(rows, ["neg", "pos"])})

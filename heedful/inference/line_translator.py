@@ -155,9 +155,9 @@ class LineTranslator(Predictor):
             for candidates in self._translate_window(search, lines, [""] * len(lines), first + 1, warn):
                 yield candidates[0].text
 
-    def pieces_of_document(self, document: Document, glossary: Glossary | None = None) -> Pieces:
+    def pieces_of_document(self, document: Document, glossary: Glossary | None = None, **options: Any) -> Pieces:
         """Return the pieces of all texts of a document; joined, they are its content as text."""
-        lines = self.pieces_of_texts(document, glossary)
+        lines = self.pieces_of_texts(document, glossary, **options)
 
         def joined(results: list[str]) -> str:
             written = iter(results)
@@ -168,9 +168,9 @@ class LineTranslator(Predictor):
         notes = [*document.notes, *(note for line in lines for note in line.notes)]
         return Pieces(texts, [""] * max(0, len(texts) - 1), notes, joined)
 
-    def pieces_of_texts(self, document: Document, glossary: Glossary | None = None) -> list[Pieces]:
-        """Return the pieces of each text of a document; joined, they are its translation."""
-        decode, glossary = dataclasses.replace(self.decode, n_best=1), glossary or self.glossary
+    def pieces_of_texts(self, document: Document, glossary: Glossary | None = None, **options: Any) -> list[Pieces]:
+        """Return the pieces of each text of a document; joined, they are its translation. `options`: see `pieces`."""
+        decode, glossary = dataclasses.replace(self.decode, n_best=1, **options), glossary or self.glossary
         return [
             self.joinable(self.reader.read_marked(text, decode, f"text {number}", document.escaped, glossary))
             for number, text in enumerate(document.texts, start=1)
@@ -180,9 +180,13 @@ class LineTranslator(Predictor):
         """Translate lists of source ids, without end tokens, to lists of target ids."""
         return [candidates[0].ids for candidates in self.search_with(**options)(sources)]
 
-    def pieces(self, text: str, glossary: Glossary | None = None) -> Pieces:
-        """Return the pieces of a text that are translated one by one: its lines, and their sentences."""
-        line_of = self.reader.reading(dataclasses.replace(self.decode, n_best=1), glossary=glossary or self.glossary)
+    def pieces(self, text: str, glossary: Glossary | None = None, **options: Any) -> Pieces:
+        """Return the pieces of a text that are translated one by one: its lines, and their sentences.
+
+        `options` are settings of `DecodeConfig` that differ from the translator's own, such as `split="never"`.
+        """
+        decode = dataclasses.replace(self.decode, n_best=1, **options)
+        line_of = self.reader.reading(decode, glossary=glossary or self.glossary)
         pieces = pieces_of_text(text, lambda line, name: self.joinable(line_of(line, name)))
         lines = itertools.accumulate((gap == "\n" for gap in pieces.gaps), initial=1)
         long = [pair for pair in zip(pieces.texts, lines, strict=True) if len(pair[0].encode()) >= self.max_length]

@@ -43,6 +43,7 @@ IGNORED = (
 )  # fmt: skip
 # Accepted too; the answer says in a header that they were ignored.
 NOTED = ("style_id", "custom_instructions", "extra_body_parameters", "glossary_ids")
+NOT_SPLIT, BY_LINES, WITHIN_LINES = "0", "1", "nonewlines"  # values of split_sentences
 FORMALITIES = ("default", "more", "less", "prefer_more", "prefer_less")
 
 
@@ -58,7 +59,7 @@ def routes(service: Service) -> list[Route]:
 def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
     fields = {"text": Field(TEXTS, ...), "target_lang": Field(TEXT, ...), "source_lang": Field(TEXT)}
     fields |= {
-        "tag_handling": Field(TEXT, ""), "split_sentences": Field(ANY), "formality": Field(TEXT, "default"),
+        "tag_handling": Field(TEXT, ""), "split_sentences": Field(ANY, "1"), "formality": Field(TEXT, "default"),
         "glossary_id": Field(TEXT), "ignore_tags": Field(TEXTS, ""), "splitting_tags": Field(TEXTS, ""),
         "non_splitting_tags": Field(TEXTS, ""),
     }  # fmt: skip
@@ -76,7 +77,11 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
         _require_formality(given["formality"])
         markup = _markup(given)
         glossary = _glossary(glossaries, given["glossary_id"], given["source_lang"], one)
-        pieces = await pieces_of_all(one, texts, markup, glossary)
+        splitting = _splitting(given["split_sentences"])
+        if splitting != BY_LINES and not markup.form:
+            texts = [text.replace("\n", " ") for text in texts]
+        options = {"split": "never"} if splitting == NOT_SPLIT else {}
+        pieces = await pieces_of_all(one, texts, markup, glossary, **options)
         note_cut(request, pieces)
         futures = [future for each in service.translate(one, pieces) for future in each]
         translated = await joined(pieces, await answers(request, futures, service.limits))
@@ -101,6 +106,14 @@ def _require_formality(formality: str) -> None:
         raise Refused(400, f"formality must be one of {', '.join(FORMALITIES)}.")
     if formality in ("more", "less"):
         raise Refused(400, "'formality' is not supported for this language: use prefer_more or prefer_less.")
+
+
+def _splitting(value: Any) -> str:
+    """Return how a request wants text to be split; `Refused` (400) for another value."""
+    value = str(int(value) if isinstance(value, bool) else value).lower()
+    if value not in (NOT_SPLIT, BY_LINES, WITHIN_LINES):
+        raise Refused(400, f"split_sentences must be {NOT_SPLIT}, {BY_LINES} or {WITHIN_LINES}.")
+    return value
 
 
 def _markup(given: dict[str, Any]) -> Markup:

@@ -47,24 +47,29 @@ class Markup:
 PLAIN = Markup()
 
 
-def pieces_of(one: Served, text: str, markup: Markup = PLAIN, glossary: Glossary | None = None) -> Pieces:
-    """Return the pieces of a text that a translator answers one by one; joined, they get its markup back."""
+def pieces_of(
+    one: Served, text: str, markup: Markup = PLAIN, glossary: Glossary | None = None, **options: Any
+) -> Pieces:
+    """Return the pieces of a text that a translator answers one by one; joined, they get its markup back.
+
+    `options`: see `LineTranslator.pieces`.
+    """
     predictor = one.predictor
     if not markup.form:
-        return predictor.pieces(text, glossary)
+        return predictor.pieces(text, glossary, **options)
     inline = None if markup.form == "html" else _inline(text, markup)
     replacements = html_replacements(text, predictor.reader.protection, markup.hidden, inline)
     document = Document(replacements.texts, lambda results: replacements.written(results).encode(), True)
-    return predictor.pieces_of_document(document, glossary)
+    return predictor.pieces_of_document(document, glossary, **options)
 
 
 async def pieces_of_all(
-    one: Served, texts: Sequence[str], markup: Markup = PLAIN, glossary: Glossary | None = None
+    one: Served, texts: Sequence[str], markup: Markup = PLAIN, glossary: Glossary | None = None, **options: Any
 ) -> list[Pieces]:
     """Return the pieces of several texts; reading markup takes a moment, and does not block other requests."""
     if markup.form or glossary:
-        return await in_background(lambda: [pieces_of(one, text, markup, glossary) for text in texts])
-    return [pieces_of(one, text) for text in texts]
+        return await in_background(lambda: [pieces_of(one, text, markup, glossary, **options) for text in texts])
+    return [pieces_of(one, text, **options) for text in texts]
 
 
 def recognised(service: Service, text: str, target: str) -> tuple[str | None, float]:

@@ -53,9 +53,23 @@ def test_fields_of_deepl_are_checked_as_deepl_does(client, translator):
     for more, status in (
         ({"tag_handling": "sgml"}, 400), ({"formality": "more"}, 400), ({"formality": "prefer_more"}, 200),
         ({"formality": "rude"}, 400), ({"glossary_id": "none", "source_lang": "PT"}, 404), ({"glossary_id": "x"}, 400),
-        ({"split_sentences": "0", "context": "about cats"}, 200),
+        ({"split_sentences": "0", "context": "about cats"}, 200), ({"split_sentences": "words"}, 400),
+        ({"split_sentences": True}, 200),
     ):  # fmt: skip
         assert client.post("/v2/translate", json=fields | more).status_code == status, more
+
+
+def test_text_is_split_as_clients_of_deepl_want(translator, runs):
+    text, ours = f"{LINE}. {PAIRS[1][0]}.\n{PAIRS[2][0]}", load(runs / "translator")
+    expected = {
+        deepl.SplitSentences.OFF: ours.translate(text.replace("\n", " "), split="never"),
+        deepl.SplitSentences.NO_NEWLINES: ours.translate(text.replace("\n", " "), split="always"),
+        deepl.SplitSentences.ALL: "\n".join(ours.translate(text.split("\n"), split="always")),
+    }
+    assert len(set(expected.values())) == 3
+    for mode, translation in expected.items():
+        result = translator.translate_text(text, source_lang="PT", target_lang="EN-US", split_sentences=mode)
+        assert result.text == translation
 
 
 def test_libretranslate_html(client, plain):

@@ -15,7 +15,7 @@
  * @param {Function} TranslatorBacking - the class of the package that loads its engine
  * @param {function(string): Promise<ArrayBuffer | null>} read - returns a file of the export, or null if it has none
  * @param {string[]} lines - the texts
- * @returns {Promise<{texts: string[], seconds: number}>} the translations, and the time without that for loading
+ * @returns {Promise<{texts: string[], seconds: number}>} the translations, and their time excluding loading
  */
 export async function translate(TranslatorBacking, read, lines) {
   class Local extends TranslatorBacking {
@@ -58,10 +58,11 @@ async function main() {
     return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
   }
 
-  const lines = fs.readFileSync(0, "utf8").split("\n").slice(0, -1);
+  const lines = fs.readFileSync(0, "utf8").split("\n");
+  if (!lines.at(-1)) lines.pop();
   const { texts, seconds } = await translate(TranslatorBacking, read, lines);
   console.error(`${seconds.toFixed(2)} s`);
   for (const text of texts) process.stdout.write(`${text}\n`);
 }
 
-if (typeof process !== "undefined") await main();
+if (globalThis.process?.argv[1]?.endsWith("bergamot.mjs")) await main();

@@ -1,4 +1,4 @@
-"""BLEU and speed of teachers and students in each engine, one after the other in turn.
+"""BLEU and speed of teachers and students in each engine, interleaved.
 
     python -m benchmarks.distillation RUN [RUN ...] --files test.de test.en [--repeats 3] [--lines 1000]
 
@@ -34,7 +34,7 @@ PAGE_WEIGHTS = "float16"
 
 @dataclasses.dataclass
 class Engine:
-    """A run in an engine: how it translates lines, and how many bytes its weights have."""
+    """A run in an engine: how it translates lines, and the size on disk of what it loads (of a page: all of it)."""
 
     run: Run
     name: str

@@ -129,7 +129,10 @@ def test_a_student_from_python(run, text, tmp_path):
     assert any("beam 2" in line for line in lines)
     with pytest.raises(InputError, match="holds a distillation already"):
         heedful.distil(run, student.path, config)
-    with pytest.raises(InputError, match="needs a config"):
+    assert Run.open(student.path).config.model.depths == {"encoder": 2, "decoder": 1}
+    with pytest.raises(InputError, match="needs a recipe"):
+        heedful.distil(Run.open(run), tmp_path / "other", back=True)
+    with pytest.raises(InputError, match="needs a recipe"):
         heedful.distil(TeacherPlan(endpoint="http://localhost:1/v1", model="m"), tmp_path / "other")
 
 
@@ -457,13 +460,15 @@ def test_arguments_that_contradict_each_other_are_refused(run, recipe, text, cli
     ("teacher", "student"),
     [
         ({"num_layers": 4}, (6, 2, 16, 24)),
+        ({"num_layers": 3}, (3, 1, 16, 24)),
         ({"num_layers": 2}, (2, 1, 16, 24)),
         ({"num_layers": 1}, (1, 1, 16, 24)),
+        ({"encoder_layers": 1, "decoder_layers": 3}, (1, 1, 16, 24)),
         ({"encoder_layers": 12, "decoder_layers": 2}, (6, 1, 16, 24)),
         ({"num_layers": 6, "d_model": 512}, (6, 2, 256, 1536)),
     ],
 )
-def test_a_student_is_smaller_than_its_teacher(whole, teacher, student):
+def test_a_student_writes_faster_than_its_teacher(whole, teacher, student):
     model = dataclasses.replace(whole.config.model, **teacher)
     whole.config = dataclasses.replace(whole.config, model=model)
     model = config_like(whole).model

@@ -146,8 +146,8 @@ IN_A_PAGE = """async (lines) => {
 @pytest.mark.slow
 def test_the_engine_of_firefox_translates_alike(recipe, cli, tmp_path):
     """Its WebAssembly build, of npm, in Node and in Chromium; its sentences are those of the export's own check."""
-    if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("node and npm are not installed")
+    if not all(map(shutil.which, ("node", "npm", "chromium"))):
+        pytest.skip("node, npm or chromium is not installed")
     settings = ["--model.positions", "sinusoidal_marian", "--model.start_vector", "zero", "--tokenizer.kind", "bpe",
                 "--tokenizer.vocab_size", 300, "--train.updates", 200]  # fmt: skip
     assert cli("train", recipe, "--run", tmp_path / "run", *settings).returncode == 0

@@ -1,115 +1,172 @@
 """Settings that are chosen for a text: by its size, with reasons, and less than what the user says."""
 
-import itertools
-
 import pytest
 
-from heedful.config import settings
+from heedful.config import Config, settings
 from heedful.core.errors import InputError
 from heedful.runs.run import Run
-from heedful.tasks.suggestions import VOCABULARIES, TextFacts, facts_of, suggest_batches, suggest_model
+from heedful.tasks.suggestions import TextFacts, facts_of, length_suggestion, model_suggestions, times
 from heedful.workflows import recipe_choice
 from heedful.workflows.recipe_choice import choose_recipe
+from tests.conftest import quiet
 
 pytestmark = pytest.mark.any_backend
 
 
+@pytest.fixture
+def text(recipe, tmp_path):
+    return [str(tmp_path / name) for name in ("text.pt", "text.en")]
+
+
+@pytest.fixture(autouse=True)
+def known_rate(monkeypatch):
+    """The speed of the machine is the same in every test."""
+    monkeypatch.setattr(recipe_choice, "product_rate", lambda precision: 1.5e11)
+
+
 def facts(words=700_000, **other):
-    return TextFacts(**({"items": 29_000, "words": words, "long": 24, "seconds": 900.0, "operations": 1.5e11} | other))
+    return TextFacts(**({"words": words, "long": 24, "sides": 2, "seconds": 900.0, "operations": 1.5e11} | other))
 
 
-def values(suggestions):
-    return {name: value for one in suggestions for name, value in one.values.items()}
+def chosen(facts, given=None):
+    return {name: value for one in model_suggestions(facts, given or {}) for name, value in one.values.items()}
 
 
 def test_facts_are_counted_on_all_sides():
-    known = facts_of([("um gato", "a black cat"), ("o rei", "the king")], 60.0, 1.0)
-    assert (known.items, known.words, known.long) == (2, 9, 2)
-    assert facts_of([("um gato", "one " * 50)] + [("a", "b")] * 199, 60.0, 1.0).long == 1
-    assert facts_of([("黒い猫がミルクを飲む黒い猫", "黒い犬がミルクを飲む黒い猫")], 60.0, 1.0).words == 13
-    assert facts_of([], 60.0, 1.0).words == 0
+    known = facts_of([("um gato", "a black cat"), ("o rei", "the king")])
+    assert (known.words, known.long, known.sides) == (9, 3, 2)
+    assert facts_of([("um gato", "one " * 50)] + [("a", "b")] * 199).long == 1
+    assert facts_of([]).words == 0
+
+
+def test_a_script_without_spaces_is_counted_by_characters_on_its_side_only():
+    english, japanese = "the black cat drinks milk", "黒い猫がミルクを飲んでいます"
+    assert facts_of([(english, japanese)] * 100).words == 100 * (5 + 7)
+    assert facts_of([(english, japanese)] * 100).long == 7
 
 
 def test_more_text_gets_a_larger_vocabulary_and_a_wider_model():
-    sizes = [values(suggest_model(facts(words, operations=1e15))[1]) for words in (1, 50_000, 700_000, 3e6, 1e8)]
+    sizes = [chosen(facts(words, operations=1e15)) for words in (1, 50_000, 700_000, 3_000_000, 100_000_000)]
     assert [one["model.d_model"] for one in sizes] == [128, 128, 128, 256, 512]
-    vocabularies = [one["tokenizer.vocab_size"] for one in sizes]
-    assert vocabularies == [500, 500, 8000, 16000, 32000]
-    assert set(vocabularies) <= set(VOCABULARIES)
-    assert all(one["model.d_model"] % one["model.num_heads"] == 0 for one in sizes)
+    assert [one["tokenizer.vocab_size"] for one in sizes] == [500, 500, 8000, 16000, 32000]
 
 
 def test_a_model_that_cannot_read_the_text_once_is_narrower():
-    wide, narrow = (suggest_model(facts(1e8, seconds=seconds, operations=1e13))[0] for seconds in (1e5, 60.0))
-    assert (wide, narrow) == (512, 128)
+    widths = [chosen(facts(100_000_000, seconds=each, operations=1e13))["model.d_model"] for each in (1e5, 60.0)]
+    assert widths == [512, 128]
 
 
-def test_text_that_is_read_often_gets_more_dropout():
-    rates = [values(suggest_model(facts(seconds=seconds))[1])["model.dropout"] for seconds in (60.0, 900.0, 9000.0)]
-    assert rates == [0.1, 0.2, 0.3]
+def test_time_decides_dropout_and_schedule():
+    short, usual, long = (chosen(facts(seconds=seconds)) for seconds in (60.0, 900.0, 9000.0))
+    assert [one["model.dropout"] for one in (short, usual, long)] == [0.1, 0.2, 0.3]
+    assert short["train.warmup_updates"] < short["train.validate_every"] * 3 < short["train.updates"]
+    assert usual["train.minutes"] == 15
+    counted = chosen(facts(seconds=0.0, updates=400))
+    assert counted["train.minutes"] is None
+    assert counted["train.warmup_updates"] == 80
 
 
-def test_texts_fit_into_the_limits():
-    for long, accelerator in itertools.product((1, 24, 100, 10_000), (False, True)):
-        chosen = values(suggest_batches(facts(long=long), 128, accelerator))
-        assert chosen["data.max_tokens"] >= min(512, 1.4 * long)
-        assert chosen["model.max_length"] >= chosen["data.max_tokens"] <= chosen["data.batch_tokens"]
+def test_what_is_given_decides_what_depends_on_it():
+    wide = chosen(facts(), {"model.d_model": 100})
+    assert (wide["model.d_ff"], wide["model.num_heads"]) == (400, 5)
+    lengths = length_suggestion(facts(long=10_000), {"model.max_length": 300}).values
+    assert (lengths["data.max_tokens"], lengths["data.pack_tokens"]) == (300, 0)
+    assert length_suggestion(facts(), {"data.max_tokens": 200}).values["model.max_length"] == 400
 
 
-def test_what_the_user_says_counts_more(recipe, cli, tmp_path):
-    text = [str(tmp_path / name) for name in ("text.pt", "text.en")]
-    choice = choose_recipe(text, text, minutes=2.0, overrides=["--model.dropout", "0.4", "--model.d_model", "64"])
-    model = choice.config.model
-    assert (model.dropout, model.d_model, model.norm_position) == (0.4, 64, "pre")
+def test_passes_are_readable():
+    assert [times(passes) for passes in (0.2, 2.4, 12.3, 2900.0)] == [
+        "once or less",
+        "2 times",
+        "12 times",
+        "2,900 times",
+    ]
+
+
+def test_what_the_user_says_counts_more(text):
+    arguments = ["--model.dropout", "0.4", "--model.d_model", "64", "--train.minutes", "2"]
+    choice = choose_recipe(text, text, overrides=arguments, report=quiet)
+    model, origins = choice.config.model, choice.origins()
+    assert (model.dropout, model.d_model, model.d_ff, model.norm_position) == (0.4, 64, 256, "pre")
     assert (choice.config.train.minutes, choice.config.name) == (2.0, "text")
-    assert choice.origins["model.dropout"] == choice.origins["train.minutes"] == "command line"
-    assert choice.origins["tokenizer.vocab_size"].startswith("chosen: ")
+    assert origins["model.dropout"] == origins["train.minutes"] == origins["data.train"] == "command line"
+    assert origins["model.tie"] == "chosen: as in the recipe multi30k-de-en"
+    assert set(origins) <= set(settings.flat(choice.config))
     [line] = [line for line in choice.lines() if line.startswith("tokenizer.vocab_size 500: ")]
-    assert line.endswith(" words: each entry occurs about 0 times")
+    assert line.endswith("enough for the smallest vocabulary only")
     assert not any("dropout" in line for line in choice.lines())
-    assert set(choice.origins) <= set(settings.flat(choice.config))
+    separate = choose_recipe(text, text, overrides=["--tokenizer.joint", "false"], report=quiet)
+    assert separate.config.model.tie == "target"
 
 
-def test_a_text_is_trained_on_without_a_recipe(recipe, cli, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe_choice, "product_rate", lambda: None)  # of an unknown accelerator
+def test_the_recipe_can_be_written(text, cli, tmp_path):
+    arguments = ("--minutes", 3, "--model.dropout", 0.25)
+    done = cli("train", "--text", *text, "--valid", *text, *arguments, "--write-recipe", "mine.toml")
+    assert done.returncode == 0, done.stderr.decode()
+    options = ["--model.dropout", "0.25", "--train.minutes", "3"]
+    assert Config.from_toml(tmp_path / "mine.toml") == choose_recipe(text, text, overrides=options, report=quiet).config
+    written = (tmp_path / "mine.toml").read_text()
+    assert "# as in the recipe multi30k-de-en\n" in written
+    assert written.count("[model]") == 1
+
+
+def test_a_text_is_trained_on_without_a_recipe(text, cli, tmp_path):
     done = cli(
-        "train", "--text", "text.pt", "text.en", "--valid", "text.pt", "text.en", "--run", "mine",
-        "--model.d_model", 16, "--model.num_layers", 1, "--train.minutes", 0, "--train.updates", 2,
-        "--train.validate_every", 2,
+        "train", "--text", *text, "--valid", *text, "--run", "mine", "--model.d_model", 16, "--model.num_layers", 1,
+        "--train.updates", 2, "--train.validate_every", 2,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     assert "tokenizer.vocab_size 500: " in done.stdout.decode()
     run = Run.open(tmp_path / "mine")
-    assert run.config.model.tie == "all"
+    assert (run.config.model.tie, run.config.train.minutes) == ("all", 0)
     said = cli("explain", "model.tie", tmp_path / "mine").stdout.decode()
-    assert "'all', chosen: as in the recipes for translation" in said
+    assert "'all', chosen: as in the recipe multi30k-de-en" in said
 
 
-@pytest.mark.parametrize(("task", "setting"), [("classify", "model.convolutions"), ("generate", "model.positions")])
-def test_other_tasks_have_suggestions(task, setting, tmp_path):
+@pytest.mark.parametrize(("task", "base"), [("classify", "trec"), ("generate", "shakespeare-char-cpu")])
+def test_other_tasks_begin_with_their_own_recipe(task, base, tmp_path):
     path = tmp_path / "text.tsv"
     path.write_text("".join(f"{n % 2}\tsome words {n}\n" for n in range(400)), encoding="utf-8")
-    choice = choose_recipe([str(path)], task=task)
+    choice = choose_recipe([str(path)], task=task, report=quiet)
     assert choice.config.task == task
-    assert choice.origins[setting].startswith("chosen: as in the recipes for ")
+    assert choice.origins()["model.norm_position"] == f"chosen: as in the recipe {base}"
+    assert choice.config.data.max_tokens <= choice.config.model.max_length
 
 
-def test_contradictions_are_refused(recipe, cli, tmp_path):
+def test_contradictions_are_refused(recipe, text, cli, tmp_path):
+    (tmp_path / "empty.pt").write_text("\n\n")
+    both = ("--text", *text, "--valid", *text)
     for arguments, message in (
-        ([recipe, "--text", "text.pt", "text.en"], "Name a recipe to train, or text"),
-        ([recipe, "--valid", "text.pt", "text.en"], "go with --text"),
-        (["--text", "text.pt", "text.en", "--processes", 2], "give several processes a recipe"),
-        (["--text", "text.pt", "text.en"], "data.valid must name text files"),
-        (["--text", "text.pt", "--task", "fill"], "has no settings of its own to begin with"),
-        (["--text", "no.pt", "no.en", "--valid", "text.pt", "text.en"], "no.pt"),
-    ):
+        ([recipe, *both], "Name a recipe to train, or text"), ([recipe, "--valid", *text], "go with --text"),
+        ([*both, "--processes", 2], "write them with --write-recipe first"),
+        (["--text", *text], "Name validation text after --valid"),
+        (["--text", text[0], "--task", "fill"], "needs a recipe"),
+        (["--text", "no.pt", "no.en", "--valid", *text], "no.pt"),
+        (["--text", "empty.pt", "empty.pt", "--valid", *text], "no words"),
+        ([*both, "--minutes", 0], "needs minutes above 0"),
+        ([*both, "--minutes", 5, "--train.minutes", 6], "give one of them"),
+        ([*both, "--data.corpus", "phrasebook"], "leave out --data.corpus"),
+        ([*both, "--run", tmp_path / "run", "--model.size", "huge"], "huge"),
+        ([*both, "--model.dimension", 3], "unknown key 'dimension'"),
+        ([*both, "--plan", "--run", "x"], "--plan writes no run"),
+    ):  # fmt: skip
         done = cli("train", *arguments)
         assert done.returncode == 2, arguments
         assert message in done.stderr.decode(), arguments
 
 
-def test_a_task_may_have_no_suggestions(monkeypatch):
-    from heedful.core.plugins import find_task
+def test_a_pattern_names_many_files_and_no_run(text, cli, tmp_path):
+    choice = choose_recipe([str(tmp_path / "*.pt"), str(tmp_path / "*.en")], text, report=quiet)
+    assert choice.config.name == "run"
 
-    with pytest.raises(InputError, match="give a recipe"):
-        find_task("fill").suggest(facts(), False)
+
+def test_nothing_is_read_if_the_folder_holds_a_run(run, text, cli):
+    done = cli("train", "--text", *text, "--valid", *text, "--run", run)
+    assert done.returncode == 2
+    assert "already holds a run" in done.stderr.decode()
+    assert b"counting" not in done.stdout
+
+
+def test_a_wrong_setting_is_an_input_error(text):
+    with pytest.raises(InputError, match="dropout"):
+        choose_recipe(text, text, overrides=["--model.dropout", "2"], report=quiet)

@@ -1,5 +1,6 @@
 """Files are read bit for bit as they were written, or refused."""
 
+import contextlib
 import errno
 import json
 import os
@@ -13,7 +14,7 @@ from safetensors.numpy import save
 
 from heedful.core import storage
 from heedful.core.errors import InputError
-from heedful.core.storage import locked, read_checked, with_checksum, write_atomically
+from heedful.core.storage import locked, read_checked, whole_folder, with_checksum, write_atomically
 
 pytestmark = pytest.mark.any_backend
 
@@ -96,6 +97,43 @@ def test_a_short_write_keeps_the_old_file(path, arrays, monkeypatch, room):
     monkeypatch.undo()
     assert read_checked(path)[1] == {"progress": '{"update": 3}'}
     assert [left.name for left in path.parent.iterdir()] == [path.name]
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path, monkeypatch):
+    folder = tmp_path / "v0.2"
+    for text in ("first", "second"):
+        with whole_folder(folder) as new:
+            (new / text).write_text(text)
+        assert [path.name for path in folder.iterdir()] == [text]
+    with contextlib.suppress(ZeroDivisionError), whole_folder(folder) as new:
+        (new / "third").write_text(f"{1 / 0}")
+    rename = Path.rename
+
+    def refused(path, target):
+        if path.name.endswith(".new"):
+            raise PermissionError("in use")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(PermissionError), whole_folder(folder) as new:
+        (new / "third").write_text("third")
+    assert [path.name for path in tmp_path.iterdir()] == ["v0.2"]
+    assert (folder / "second").read_text() == "second"
+
+
+def test_a_folder_whose_replacement_was_killed_comes_back(tmp_path):
+    (tmp_path / ".text.old").mkdir()
+    (tmp_path / ".text.old" / "kept").write_text("kept")
+    (tmp_path / ".text.new").mkdir()
+    with locked(tmp_path):
+        pass
+    with pytest.raises(ValueError, match="fails"), whole_folder(tmp_path / "text"):
+        raise ValueError("fails")
+    assert (tmp_path / "text" / "kept").exists()
+    with whole_folder(tmp_path / "text") as new:
+        (new / "made").write_text("made")
+    assert sorted(path.name for path in tmp_path.glob("*text*")) == ["text"]
+    assert (tmp_path / "text" / "made").exists()
 
 
 @pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "replace")])

@@ -133,26 +133,20 @@ def _begin(options):
     """Create the folder of a new distillation."""
     from heedful.config.idle_settings import refuse_idle
     from heedful.workflows.distillation.plan import DEFAULT_EXPORTS, NO_EXPORT, TeacherPlan
-    from heedful.workflows.distillation.planning import begin, run_of
-    from heedful.workflows.distillation.student import config_like
+    from heedful.workflows.distillation.planning import begin, student_config
 
     teacher = TeacherPlan(
         paths=tuple(map(str, options.teacher)), engine=options.engine, endpoint=options.endpoint, model=options.model,
         system_prompt=options.system_prompt, parallel=options.parallel, budget=options.budget,
     )  # fmt: skip
-    overrides = [*options.overrides, *(["--train.minutes", str(options.minutes)] if options.minutes else [])]
-    if options.recipe:
-        recipe = find_recipe(options.recipe)
-        config, origins = settings.of_recipe(recipe, overrides), settings.origins(recipe, overrides)
-    elif not options.back and (run := run_of(teacher)):
-        config = settings.override(config_like(run), overrides)
-        origins = dict.fromkeys(settings.flat(config), f"teacher {run.path}") | settings.origins(None, overrides)
-    else:
-        raise InputError("The student needs a recipe: give --recipe, with its validation text.")
+    minutes = [] if options.minutes is None else ["--train.minutes", str(options.minutes)]
+    overrides = [*options.overrides, *minutes]
+    recipe = find_recipe(options.recipe) if options.recipe else None
+    config, origins = student_config(teacher, recipe, overrides, options.back)
     refuse_idle(config, settings.given_names(overrides))
     exports = DEFAULT_EXPORTS if options.to is None else tuple(name for name in options.to if name != NO_EXPORT)
     begin(
-        teacher, config, options.run, settings.option_values("decode", options), options.real_weight,
+        teacher, config, options.run, settings.option_values("decode", options), options.real_weight, origins,
         text=tuple(options.text), references=tuple(options.references), back=options.back, drop=options.drop,
-        exports=exports, origins=tuple(f"{name}={origin}" for name, origin in origins.items()),
+        exports=exports,
     )  # fmt: skip

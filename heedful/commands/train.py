@@ -29,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     text.add_argument("--valid", nargs="+", metavar="FILE", help="validation text, in the same form")
     text.add_argument("--test", nargs="+", metavar="FILE", help="test text, in the same form, scored at the end")
-    text.add_argument("--task", help=f"one of {', '.join(task_names())} (default: translate)")
+    text.add_argument("--task", help="what the model is for: translate (default), classify or generate")
+    text.add_argument(
+        "--write-recipe", type=Path, metavar="FILE", help="write the settings as a recipe, with their reasons, and stop"
+    )
     parser.add_argument("--minutes", type=float, help="minutes to train: train.minutes (with --text, 15 by default)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder, exactly")
     parser.add_argument(
@@ -56,12 +59,16 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     if [bool(options.recipe), bool(options.resume), bool(options.text)].count(True) != 1:
         raise InputError("Name a recipe to train, or text after --text, or a run folder after --resume.")
-    if not options.text and (options.valid or options.test or options.task):
-        raise InputError("--valid, --test and --task go with --text; a recipe has data.valid, data.test and task.")
+    if not options.text and (options.valid or options.test or options.task or options.write_recipe):
+        raise InputError("--valid, --test, --task and --write-recipe go with --text.")
     if options.text and (options.processes is not None or options.join):
-        raise InputError("--text chooses settings by the speed of one process: give several processes a recipe.")
+        raise InputError(
+            "--text chooses settings by the speed of one process: for several, write them with --write-recipe first."
+        )
     if options.minutes is not None:
-        options.overrides = ["--train.minutes", str(options.minutes), *options.overrides]
+        if "train.minutes" in settings.given_names(options.overrides):
+            raise InputError("--minutes is train.minutes: give one of them.")
+        options.overrides += ["--train.minutes", str(options.minutes)]
     if options.seeds and (options.resume or options.plan or len(set(options.seeds)) < len(options.seeds)):
         raise InputError("--seeds takes different seeds, and goes with neither --resume nor --plan.")
     if options.verify and not options.resume:
@@ -79,12 +86,19 @@ def _training(options):
     from heedful.config.idle_settings import refuse_idle
 
     given = settings.given_names(options.overrides)
-    config, origins = _chosen(options) if options.text else _of_recipe(options)
+    if options.plan and (options.run or options.force):
+        raise InputError("--plan writes no run: leave out --run and --force.")
+    if options.text:
+        choice = _choose(options)
+        config, origins = choice.config, choice.origins()
+    else:
+        recipe = find_recipe(options.recipe)
+        config, origins = settings.of_recipe(recipe, options.overrides), settings.origins(recipe, options.overrides)
     refuse_idle(config, given)
     if options.seeds and "train.seed" in given:
         raise InputError("--seeds sets train.seed: leave out --train.seed.")
-    if options.plan and (options.run or options.force):
-        raise InputError("--plan writes no run: leave out --run and --force.")
+    if options.write_recipe:
+        return config, lambda: _write_recipe(options.write_recipe, choice)
     if options.plan:
         return config, lambda: workflows.plan(config, report_progress, origins)
     folder = options.run or workflows.default_folder(config)
@@ -95,24 +109,31 @@ def _training(options):
     )
 
 
-def _of_recipe(options):
-    """Return the config of a recipe, and where its settings came from."""
-    recipe = find_recipe(options.recipe)
-    return settings.of_recipe(recipe, options.overrides), settings.origins(recipe, options.overrides)
-
-
-def _chosen(options):
-    """Return a config that is chosen for a text, and where its settings came from; report the reasons."""
+def _choose(options):
+    """Return the recipe that is chosen for a text; report the reasons."""
     from heedful.commands.terminal import report_progress
+    from heedful.workflows import require_free
     from heedful.workflows.recipe_choice import choose_recipe
 
+    if options.run and not options.seeds:
+        require_free(options.run, options.force)  # before the text is read
     choice = choose_recipe(
-        options.text, options.valid or (), options.test or (), options.task or "translate", options.minutes,
-        options.overrides,
+        options.text, options.valid or (), options.test or (), options.task or "translate", options.overrides,
+        report_progress,
     )  # fmt: skip
     for line in choice.lines():
         report_progress(line)
     return choice
+
+
+def _write_recipe(path, choice):
+    """Write the chosen recipe to a file; return 0."""
+    from heedful.commands.terminal import report_progress
+    from heedful.core.output import write_output
+
+    write_output(path, choice.toml().encode())
+    report_progress(f"{path}: train with heedful train {path}, or find better settings with heedful tune {path}.")
+    return 0
 
 
 def _launch(options):

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import json
 import tomllib
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ def of_recipe(path: str | Path, arguments: Sequence[str]) -> Config:
 
 
 def of_table(table: dict[str, Any], arguments: Sequence[str] = ()) -> Config:
-    """Return the config of a table like that of a recipe, which is changed, with arguments applied as in `override`."""
+    """Return the config of a table like that of a recipe, with arguments applied as in `override`, in place."""
     given = list(_pairs(arguments))
     for name in _replaced(table, given):
         section, _, key = name.partition(".")
@@ -80,6 +81,13 @@ def _replaced(table: Mapping[str, Any], given: Iterable[tuple[str, str]]) -> lis
 def given_names(arguments: Sequence[str]) -> list[str]:
     """Return the full names of the settings in arguments as in `override`."""
     return [flag.removeprefix("--") for flag, _ in _pairs(arguments)]
+
+
+def given_values(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the values in arguments as in `override`, by full name; those of unknown settings are texts."""
+    kinds = {f"{section}.{name}": kind for section in _sections() for name, kind in _kinds(section).items()}
+    given = ((flag.removeprefix("--"), text) for flag, text in _pairs(arguments))
+    return {name: _value(text, kinds.get(name)) for name, text in given}
 
 
 def flat(config: Config) -> dict[str, Any]:
@@ -170,6 +178,18 @@ def _lists(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def toml(value: Any) -> str:
+    """Return a value of a setting in TOML, whose numbers, truth values and texts look as in JSON."""
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _kinds(section: str) -> dict[str, Any]:
+    """Return the types of the settings of a section."""
+    return typing.get_type_hints(typing.get_type_hints(Config)[section])
+
+
 def _sections() -> list[str]:
     return [item.name for item in dataclasses.fields(Config) if dataclasses.is_dataclass(item.type)]
 
@@ -217,7 +237,7 @@ def given_options(config: Config, section: str, options: argparse.Namespace, **u
 
 def option_values(section: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the given options of `add_options` by the names of their settings."""
-    kinds = typing.get_type_hints(typing.get_type_hints(Config)[section])
+    kinds = _kinds(section)
     return {
         name: value if isinstance(value, bool) else _value(value, kinds[name])
         for name in kinds

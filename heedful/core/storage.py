@@ -65,15 +65,25 @@ def write_text(path: str | Path, text: str) -> None:
 def whole_folder(folder: str | Path) -> Iterator[Path]:
     """Yield an empty folder to write to. It replaces `folder` if the block succeeds; otherwise that stays as it was."""
     folder = Path(folder).resolve()  # "." has no name for a sibling folder
-    aside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    new, old = (folder.with_name(f".{folder.name}.{ending}") for ending in ("new", "old"))
+    if old.exists() and not folder.exists():  # the process was killed between the two moves
+        old.rename(folder)
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
     try:
-        yield aside
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
+        yield new
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def file_hash(path: str | Path) -> str:
@@ -161,7 +171,7 @@ def locked(folder: str | Path, wait: bool = False) -> Iterator[None]:
             raise InputError(f"{folder} is in use by {file.read() or 'another process'}.") from error
         for pattern in (".*.[0-9]*.part", "*/.*.[0-9]*.part"):  # left by a process that was killed while writing
             for part in Path(folder).glob(pattern):
-                if not part.parent.is_symlink():
+                if part.is_file() and not part.parent.is_symlink():
                     part.unlink()
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")

@@ -28,7 +28,7 @@ from heedful.runs.training_log import Sample
 from heedful.tasks.documents import text_tokenizer
 from heedful.tasks.fill import random_text, require_three_tokens
 from heedful.tasks.start import require_known_labels, starting_point, tokenizer_config
-from heedful.tasks.suggestions import TOKENS_PER_WORD, Suggestion, TextFacts, suggest_batches, suggest_time
+from heedful.tasks.suggestions import Given, Suggestion, TextFacts, length_suggestion, schedule_suggestion, times
 from heedful.tasks.task import SCORED_TOKENS, Corpora, Report, Task, Validator
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 SAMPLES = 3  # texts shown at a validation
-PASSES, BATCH_TOKENS = 8, 1024  # of a text without a recipe
+# Of a text without a recipe; BATCH_TOKENS is that of the recipe.
+PASSES, BATCH_TOKENS, LEAST_UPDATES = 8, 1024, 50
 EXPECTED = 5  # expected texts of a class from which on their absence is no chance
 
 
@@ -51,6 +52,7 @@ class Classify(Task):
     starts_from = tuple((part, part) for part in ("embedding/", "text_input/", "encoder/"))
     all_frozen = embeds = True
     page = "classify"
+    typical_recipe = "trec"
 
     def text_of(self, item: tuple[str, str]) -> str:
         return item[1]
@@ -69,25 +71,14 @@ class Classify(Task):
     def text_layout(self, data: DataConfig) -> str:
         return "labelled"
 
-    def suggest(self, facts: TextFacts, on_accelerator: bool) -> list[Suggestion]:
-        tokens = suggest_batches(facts, 128, on_accelerator)[0]
-        updates = max(200, round(PASSES * TOKENS_PER_WORD * facts.words / BATCH_TOKENS))
+    def suggest(self, facts: TextFacts, given: Given) -> list[Suggestion]:
+        batch = given.get("data.batch_tokens", BATCH_TOKENS)
+        updates = max(LEAST_UPDATES, round(PASSES * facts.tokens / batch))
         return [
-            tokens, suggest_time(facts),
-            Suggestion(
-                {
-                    "tokenizer.kind": "wordpiece", "tokenizer.vocab_size": 8000, "tokenizer.lowercase": True,
-                    "model.num_layers": 1, "model.num_heads": 4, "model.d_model": 128, "model.d_ff": 256,
-                    "model.norm_position": "pre", "model.activation": "gelu", "model.positions": "learned",
-                    "model.dropout": 0.4, "model.embedding_scale": False, "model.embedding_std": 0.02,
-                    "model.convolutions": (3, 5), "train.learning_rate": 1e-3, "train.warmup_updates": 100,
-                    "train.weight_decay": 0.01, "train.validate_every": 100,
-                },
-                "as in the recipes for classification",
-            ),
-            Suggestion({"data.batch_tokens": max(BATCH_TOKENS, tokens.values["data.max_tokens"])}, "small batches"),
-            Suggestion({"train.updates": updates}, f"the text is read at most {PASSES} times"),
-        ]  # fmt: skip
+            length_suggestion(facts, given),
+            schedule_suggestion(facts, updates, updates),
+            Suggestion({"train.updates": updates}, f"the text is read {times(updates * batch / facts.tokens)}"),
+        ]
 
     def open_text(self, config: Config, files: Sequence[str], origin: str = "") -> Corpus:
         return read_labelled(files, origin)

@@ -17,7 +17,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.runs.training_log import Sample
 from heedful.tasks.documents import DocumentsTask, encoded, first_line, text_tokenizer
 from heedful.tasks.start import starting_point
-from heedful.tasks.suggestions import Suggestion, TextFacts, suggest_model, suggest_time
+from heedful.tasks.suggestions import Given, Suggestion, TextFacts, batch_suggestion, model_suggestions
 from heedful.tasks.task import Corpora, Probe, Report, Validator
 from heedful.tasks.translate import not_next
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SAMPLE_TOKENS = 200  # length of the sample text of a validation
 PROMPT_WORDS = 6  # words of an example prompt
+CONTEXT, LONG_CONTEXT = 64, 256  # tokens, of a text without a recipe; the second on accelerators
 
 
 class Generate(DocumentsTask):
@@ -39,30 +40,18 @@ class Generate(DocumentsTask):
     compared_by = ("bits_per_byte", "loss")
     writes = True
     page = "generate"
+    typical_recipe = "shakespeare-char-cpu"
 
     def text_of(self, item: str) -> str:
         return " ".join(first_line(item).split(" ")[:PROMPT_WORDS])
 
-    def suggest(self, facts: TextFacts, on_accelerator: bool) -> list[Suggestion]:
-        width, model = suggest_model(facts)
-        context = 64 if width == 128 and not on_accelerator else 256
+    def suggest(self, facts: TextFacts, given: Given) -> list[Suggestion]:
+        context = given.get("data.max_tokens", LONG_CONTEXT if facts.accelerator else CONTEXT)
         return [
-            *model, suggest_time(facts),
-            Suggestion(
-                {
-                    "tokenizer.kind": "bpe", "model.norm_position": "pre", "model.activation": "gelu",
-                    "model.positions": "rotary", "model.bias": False, "train.label_smoothing": 0.0,
-                    "train.weight_decay": 0.1, "train.beta_2": 0.99, "train.warmup_updates": 100,
-                },
-                "as in the recipes for language models",
-            ),
-            Suggestion(
-                {
-                    "data.max_tokens": context, "model.max_length": context,
-                    "data.batch_tokens": 25_000 if on_accelerator else 16 * context,
-                },
-                f"{facts.words:,} words",
-            ),
+            *model_suggestions(facts, given), batch_suggestion(facts, given),
+            Suggestion({"tokenizer.kind": "bpe"}, "subwords suit any text"),
+            Suggestion({"data.batch_sentences": None}, "batches are counted in tokens"),
+            Suggestion({"data.max_tokens": context, "model.max_length": context}, "the context of the model"),
         ]  # fmt: skip
 
     def starts_texts(self, config: Config) -> bool:

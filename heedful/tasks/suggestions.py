@@ -1,121 +1,183 @@
-"""Settings that suit a text and the time for it, each with its reason.
+"""Settings for a text that comes without a recipe, each with its reason.
 
-They lie between those of the recipes that come with the package, which were found by trials on the texts of these.
+They are interpolated from the bundled recipes, whose values were tuned on the texts of these recipes.
 """
 
 import dataclasses
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 TOKENS_PER_WORD = 1.4
-WORDS_PER_ENTRY = 80  # of the vocabulary: an entry that occurs seldom is learned badly
+WORDS_PER_ENTRY = 80  # of the vocabulary: a rare entry is learned badly
 VOCABULARIES = (500, 1000, 2000, 4000, 8000, 16000, 32000)
-ENTRIES_PER_WIDTH = 64  # with more, the output costs more than the blocks
-# Width, heads, layers, and the words from which on it pays; the last one needs an accelerator or days.
+ENTRIES_PER_WIDTH = 64  # with more, the output layer costs more than the blocks
+# Width, heads, layers, and the number of words from which they pay; the first is for accelerators, or days.
 SIZES = ((512, 8, 6, 50_000_000), (256, 8, 6, 2_000_000), (128, 8, 4, 0))
 EFFICIENCY = 0.35  # share of the rate of matrix products that a training reaches
-SHORT_TEXT, LONGEST_TEXT = 64, 512  # tokens
-MARGIN = 1.5  # of the limit of a text above the tokens that most have
 LONG_WORD = 12  # characters: text with longer "words" has no spaces between its words
 CHARACTERS = 2  # of a word in such text
+SHORT_TEXT, LONGEST_TEXT = 64, 512  # tokens
+MARGIN = 1.5  # of the limit of a text over the tokens that most texts have
+ACCELERATOR_TOKENS = 25_000  # of a batch
+
+Given = Mapping[str, Any]  # the settings that the user gives, by their full names
 
 
 class Suggestion(NamedTuple):
-    """Values of settings by their full names, and why."""
+    """Values of settings by their full names, None for the default, and why."""
 
     values: Mapping[str, Any]
     reason: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TextFacts:
     """What the choice of settings depends on.
 
     Args:
-        items: number of pairs, texts or documents.
-        words: of all of them, on all sides.
-        long: words of a side that 99 % of the items do not exceed.
-        seconds: for the training.
+        words: of all texts, on all sides.
+        long: words of a side that 99 % of the texts do not exceed.
+        sides: of each text: 2 for pairs.
+        seconds: for the training; 0: `updates` counts.
+        updates: of the training, if it is counted in updates.
         operations: per second, of matrix products on this machine.
+        accelerator: whether it has one.
     """
 
-    items: int
     words: int
     long: int
-    seconds: float
-    operations: float
+    sides: int = 1
+    seconds: float = 0.0
+    updates: int = 0
+    operations: float = 0.0
+    accelerator: bool = False
+
+    @property
+    def tokens(self) -> float:
+        """The estimated number of tokens on all sides."""
+        return TOKENS_PER_WORD * self.words
+
+    @property
+    def batch_tokens(self) -> int:
+        """The tokens of a batch on one side: small text is learned faster in small batches."""
+        return ACCELERATOR_TOKENS if self.accelerator else 1536 if self.words < 1_000_000 else 3072
 
     def passes(self, width: int, layers: int, vocabulary: int) -> float:
-        """Return about how often a model reads the whole text in the time: six operations for each weight and token."""
-        weights = 12 * width**2 * layers + width * vocabulary / 2
-        return EFFICIENCY * self.operations * self.seconds / (6 * weights * TOKENS_PER_WORD * self.words)
+        """Return about how often a model reads the whole text: six operations for each weight and token."""
+        if not self.seconds:
+            return self.updates * self.sides * self.batch_tokens / self.tokens
+        weights = 12 * width**2 * layers + width * vocabulary / self.sides
+        return EFFICIENCY * self.operations * self.seconds / (6 * weights * self.tokens)
 
 
-def facts_of(items: Iterable[Sequence[str]], seconds: float, operations: float) -> TextFacts:
-    """Return the facts about the sides of each item of a text."""
-    counts, characters, lengths = 0, 0, []
-    for sides in items:
-        lengths.append(max(len(side.split()) for side in sides))
-        counts += sum(len(side.split()) for side in sides)
-        characters += sum(map(len, sides))
-    scale = 1.0
-    if characters > LONG_WORD * counts:
-        scale = characters / CHARACTERS / max(1, counts)
-    lengths.sort()
-    long = lengths[int(0.99 * (len(lengths) - 1))] if lengths else 0
-    return TextFacts(len(lengths), round(scale * counts), round(scale * long), seconds, operations)
+def facts_of(texts: Iterable[Sequence[str]], **more: Any) -> TextFacts:
+    """Return the facts about a text, whose sides may be in scripts with and without spaces; `more`: other fields."""
+    words, characters, lengths = Counter[int](), Counter[int](), list[Counter[int]]()
+    for sides in texts:
+        for number, side in enumerate(sides):
+            count = sum(1 for _ in re.finditer(r"\S+", side))
+            if number == len(lengths):
+                lengths.append(Counter())
+            lengths[number][count] += 1
+            words[number] += count
+            characters[number] += len(side)
+    scales = [
+        characters[number] / CHARACTERS / words[number] if characters[number] > LONG_WORD * words[number] > 0 else 1.0
+        for number in range(len(lengths))
+    ]
+    total = sum(scale * words[number] for number, scale in enumerate(scales))
+    long = max((scale * _quantile(counts, 0.99) for scale, counts in zip(scales, lengths, strict=True)), default=0)
+    return TextFacts(words=round(total), long=round(long), sides=max(1, len(lengths)), **more)
 
 
-def suggest_model(facts: TextFacts) -> tuple[int, list[Suggestion]]:
-    """Return the width of a model, and the suggestions for its size, its vocabulary and its dropout."""
-    size = next(
-        one for one in SIZES if facts.words >= one[3] and (one is SIZES[-1] or facts.passes(one[0], one[2], 16000) >= 1)
-    )
-    width, heads, layers, _ = size
+def _quantile(counts, share):
+    left = share * counts.total()
+    for length in sorted(counts):
+        left -= counts[length]
+        if left <= 0:
+            break
+    return length
+
+
+def model_suggestions(facts: TextFacts, given: Given) -> list[Suggestion]:
+    """Return the suggestions for size, vocabulary, dropout and schedule of a model, beside what is given."""
+    width, heads, layers = _size(facts, given)
     suitable = [
         count for count in VOCABULARIES if count * WORDS_PER_ENTRY <= facts.words and count <= ENTRIES_PER_WIDTH * width
     ]
-    vocabulary = max(suitable, default=VOCABULARIES[0])
+    vocabulary = given.get("tokenizer.vocab_size", max(suitable, default=VOCABULARIES[0]))
     passes = facts.passes(width, layers, vocabulary)
-    dropout = 0.3 if passes > 25 else 0.2 if passes > 5 else 0.1
-    text = f"{facts.words:,} words"
-    return width, [
+    read = f"{facts.words:,} words, which this model reads about {times(passes)}"
+    updates = max(1, round(passes * facts.tokens / (facts.sides * facts.batch_tokens)))
+    return [
         Suggestion(
-            {"model.num_layers": layers, "model.d_model": width, "model.num_heads": heads, "model.d_ff": 4 * width},
-            f"{text}, which this model reads about {passes:.2g} times in {facts.seconds / 60:g} minutes",
+            {
+                "model.size": None, "model.num_layers": layers, "model.d_model": width, "model.num_heads": heads,
+                "model.d_ff": 4 * width,
+            },
+            f"{read} in {facts.seconds / 60:g} minutes at {facts.operations / 1e9:,.0f} GFLOP/s" if facts.seconds else
+            f"{read} in {facts.updates:,} updates",
         ),
         Suggestion(
-            {"tokenizer.vocab_size": vocabulary}, f"{text}: each entry occurs about {facts.words // vocabulary} times"
+            {"tokenizer.vocab_size": vocabulary},
+            f"{facts.words:,} words are {facts.words // vocabulary:,} for each entry" if suitable else
+            f"{facts.words:,} words are enough for the smallest vocabulary only",
         ),
-        Suggestion({"model.dropout": dropout}, f"the text is read about {passes:.2g} times"),
+        Suggestion(
+            {"model.dropout": 0.3 if passes > 25 else 0.2 if passes > 4 else 0.1}, f"the text is read {times(passes)}"
+        ),
+        Suggestion({"train.learning_rate": None}, "follows from the width"),
+        schedule_suggestion(facts, updates, 2 * updates),
     ]  # fmt: skip
 
 
-def suggest_batches(facts: TextFacts, width: int, on_accelerator: bool) -> list[Suggestion]:
-    """Return the suggestions for the lengths of texts and the sizes of batches."""
+def _size(facts, given):
+    """Return width, heads and layers."""
+    width, heads, layers, _ = next(
+        one for one in SIZES if facts.words >= one[3] and (one is SIZES[-1] or facts.passes(*one[::2], 16000) >= 1)
+    )
+    width, layers = given.get("model.d_model", width), given.get("model.num_layers", layers)
+    return width, max(count for count in range(1, heads + 1) if width % count == 0), layers
+
+
+def schedule_suggestion(facts: TextFacts, updates: int, maximum: int) -> Suggestion:
+    """Return the suggestion for time, updates and schedule of a training of about `updates`, and at most `maximum`."""
+    values: dict[str, Any] = {"train.schedule": "cosine"}
+    values |= {"train.minutes": facts.seconds / 60, "train.updates": maximum} if facts.seconds else {
+        "train.minutes": None
+    }  # fmt: skip
+    return Suggestion(
+        values | {
+            "train.warmup_updates": min(600, max(1, updates // 5)),
+            "train.validate_every": min(1000, max(10, updates // 10)),
+        },
+        f"about {updates:,} updates; the learning rate falls to zero at the end",
+    )  # fmt: skip
+
+
+def length_suggestion(facts: TextFacts, given: Given) -> Suggestion:
+    """Return the suggestion for the lengths of texts."""
     tokens = SHORT_TEXT
     while tokens < min(LONGEST_TEXT, MARGIN * TOKENS_PER_WORD * facts.long):
         tokens *= 2
-    batch = 25_000 if on_accelerator else 1536 if facts.words < 1_000_000 else 3072 if width <= 256 else 8192
-    return [
-        Suggestion(
-            {"data.max_tokens": tokens, "model.max_length": 2 * tokens, "data.max_shapes": 4},
-            f"99 % of the texts have at most {facts.long} words",
-        ),
-        Suggestion(
-            {"data.batch_tokens": max(batch, tokens)},
-            f"{facts.words:,} words"
-            + (", on an accelerator" if on_accelerator else ": more updates of smaller batches"),
-        ),
-    ]
-
-
-def suggest_time(facts: TextFacts) -> Suggestion:
-    """Return the suggestion for the time and the schedule."""
+    tokens = given.get("data.max_tokens") or min(tokens, given.get("model.max_length", tokens))
+    pack = SHORT_TEXT // 2 if tokens <= SHORT_TEXT and facts.sides > 1 else 0
     return Suggestion(
-        {
-            "train.minutes": facts.seconds / 60, "train.updates": 1_000_000, "train.schedule": "cosine",
-            "train.warmup_updates": 600, "train.clip_norm": 1.0, "train.validate_every": 300,
-        },
-        "the rate ends at zero with the minutes",
-    )  # fmt: skip
+        {"data.max_tokens": tokens, "model.max_length": 2 * tokens, "data.pack_tokens": pack},
+        f"99 % of the texts have at most {facts.long:,} words",
+    )
+
+
+def batch_suggestion(facts: TextFacts, given: Given) -> Suggestion:
+    """Return the suggestion for the size of batches."""
+    if "data.batch_sentences" in given:
+        return Suggestion({"data.batch_tokens": None}, "batches are counted in sentences")
+    where = "on an accelerator" if facts.accelerator else "on a CPU"
+    return Suggestion({"data.batch_tokens": facts.batch_tokens}, f"{facts.words:,} words, {where}")
+
+
+def times(passes: float) -> str:
+    """Return how often a text is read, in words."""
+    return f"{passes:,.0f} times" if passes >= 9.5 else f"{passes:.1g} times" if passes >= 1.5 else "once or less"

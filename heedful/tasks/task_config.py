@@ -7,7 +7,7 @@ from heedful.config import Config, DataConfig
 from heedful.config.data import BUILT_IN
 from heedful.config.named_texts import find
 from heedful.core.errors import InputError
-from heedful.tasks.suggestions import Suggestion, TextFacts
+from heedful.tasks.suggestions import Given, Suggestion, TextFacts
 
 
 class TaskConfig:
@@ -21,6 +21,8 @@ class TaskConfig:
     """Values that `data.corpus` may have."""
     translates: ClassVar[bool] = False
     """Whether the model is an encoder-decoder that translates, and a server offers it as a translator."""
+    typical_recipe: ClassVar[str] = ""
+    """The bundled recipe whose settings are taken for a text without a recipe; empty: the task needs a recipe."""
     whole_texts: ClassVar[bool] = True
     """Whether an example is a whole text, not a part of one."""
 
@@ -96,10 +98,11 @@ class TaskConfig:
         """Return how the files of a `DataConfig` are laid out: `pairs`, `labelled`, `lines` or `documents`."""
         return "labelled" if data.documents == "labelled" else "lines" if data.documents == "lines" else "documents"
 
-    def suggest(self, facts: TextFacts, on_accelerator: bool) -> list[Suggestion]:
-        """Return settings that suit a text that comes without a recipe; of two values of a setting the later counts.
+    def suggest(self, facts: TextFacts, given: Given) -> list[Suggestion]:
+        """Return the settings that depend on a text without a recipe; the others are those of `typical_recipe`.
 
-        Raises:
-            InputError: the task has no suggestions.
+        Args:
+            facts: about the text.
+            given: the settings that the user gives: others that depend on them should fit.
         """
-        raise InputError(f"task = {self.name!r} has no settings of its own to begin with: give a recipe.")
+        return []

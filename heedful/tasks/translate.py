@@ -21,12 +21,12 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.runs.training_log import Sample
 from heedful.tasks.start import starting_point
 from heedful.tasks.suggestions import (
-    SHORT_TEXT,
+    Given,
     Suggestion,
     TextFacts,
-    suggest_batches,
-    suggest_model,
-    suggest_time,
+    batch_suggestion,
+    length_suggestion,
+    model_suggestions,
 )
 from heedful.tasks.task import Corpora, Probe, Report, Task, Validator
 from heedful.tasks.translation_data import (
@@ -65,6 +65,7 @@ class Translate(Task):
     )  # fmt: skip
     writes = translates = True
     page = "translate"
+    typical_recipe = "multi30k-de-en"
     ensembles = decodes_to_score = True
 
     def check_config(self, config: Config) -> None:
@@ -98,18 +99,10 @@ class Translate(Task):
     def text_layout(self, data: DataConfig) -> str:
         return "pairs"
 
-    def suggest(self, facts: TextFacts, on_accelerator: bool) -> list[Suggestion]:
-        width, model = suggest_model(facts)
-        batches = suggest_batches(facts, width, on_accelerator)
-        short = batches[0].values["data.max_tokens"] == SHORT_TEXT
-        return [
-            *model, *batches, suggest_time(facts),
-            Suggestion(
-                {"tokenizer.kind": "bpe", "model.tie": "all", "model.norm_position": "pre", "train.average": 5},
-                "as in the recipes for translation",
-            ),
-            *([Suggestion({"data.pack_tokens": SHORT_TEXT // 2}, "short pairs share a row")] if short else []),
-        ]  # fmt: skip
+    def suggest(self, facts: TextFacts, given: Given) -> list[Suggestion]:
+        own = [Suggestion({"model.tie": "target"}, "two vocabularies")] if given.get("tokenizer.joint") is False else []
+        lengths, batches = length_suggestion(facts, given), batch_suggestion(facts, given)
+        return [*model_suggestions(facts, given), lengths, batches, *own]
 
     def open_text(self, config: Config, files: Sequence[str], origin: str = "") -> Corpus:
         return Corpus.from_files(files, origin)

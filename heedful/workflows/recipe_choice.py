@@ -1,38 +1,78 @@
-"""A config for a text that comes without a recipe: settings by its size and the time, with the reason for each."""
+"""A recipe for a text that comes without one: settings by its size and the time, with the reason for each."""
 
-from collections.abc import Iterator, Sequence
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heedful import backend
-from heedful.config import Config, settings
-from heedful.core.plugins import find_task
+from heedful.config import Config, read_recipe, settings
+from heedful.config.recipes import find_recipe
+from heedful.core.errors import InputError
+from heedful.core.plugins import find_task, task_names
 from heedful.data.corpus import Corpus
 from heedful.data.text_files import uncompressed_name
-from heedful.tasks.suggestions import facts_of
+from heedful.tasks.suggestions import TextFacts, facts_of
 from heedful.tasks.task import Task
 from heedful.training.machine import product_rate
 
 MINUTES = 15.0
 UNKNOWN_RATE = 5e13  # matrix products of an accelerator that is not known, in operations per second
+OF_TEXT = ("data.corpus", "data.train", "data.valid", "data.test")  # the settings that name the text
+READING = ("data.documents", "data.held_out", "data.labels", "data.several_labels")  # how files are read
+SECTIONS = ("data", "tokenizer", "model", "train", "decode")
 
 
-class Choice(NamedTuple):
-    """A config that was chosen for a text, and where each of its settings came from, by full name."""
+class RecipeChoice(NamedTuple):
+    """A recipe that was chosen for a text.
 
+    Args:
+        table: its sections, as in a TOML file, without what the user has given besides the text.
+        config: with what the user has given.
+        reasons: why a setting was chosen, by its full name.
+        given: the settings that the user has given.
+    """
+
+    table: Mapping[str, Any]
     config: Config
-    origins: dict[str, str]
+    reasons: Mapping[str, str]
+    given: frozenset[str]
+
+    def origins(self) -> dict[str, str]:
+        """Return where each setting came from."""
+        return {name: f"chosen: {reason}" for name, reason in self.reasons.items()} | dict.fromkeys(
+            self.given, settings.COMMAND_LINE
+        )
 
     def lines(self) -> list[str]:
-        """Return the chosen settings with their reasons, those of one reason in a line."""
-        values, reasons = settings.flat(self.config), dict[str, list[str]]()
-        for name, origin in self.origins.items():
-            if origin.startswith(CHOSEN):
-                reasons.setdefault(origin.removeprefix(CHOSEN), []).append(f"{name} {_shown(values[name])}")
-        return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+        """Return the chosen settings, those of one reason in a line."""
+        values, names = settings.flat(self.config), dict[str, list[str]]()
+        for name, reason in self.reasons.items():
+            names.setdefault(reason, []).append(f"{name} {_shown(values[name])}")
+        return [f"{', '.join(each)}: {reason}" for reason, each in names.items()]
+
+    def toml(self) -> str:
+        """Return the recipe as TOML, with the reasons as comments."""
+        values = settings.flat(self.config)
+        lines = [f"name = {settings.toml(self.config.name)}", f"task = {settings.toml(self.config.task)}"]
+        names = [f"{section}.{key}" for section in SECTIONS for key in self.table.get(section, {})]
+        names += [name for name in self.given if name not in names and "." in name]
+        for section in SECTIONS:
+            before = ""
+            members = [name for name in names if name.startswith(f"{section}.")]
+            lines += ["", f"[{section}]"] if members else []
+            for name in sorted(members, key=lambda name: self.reasons.get(name, "")):
+                reason = self.reasons.get(name, "")
+                lines += [f"# {reason}"] if reason and reason != before else []
+                before = reason
+                lines.append(f"{name.partition('.')[2]} = {settings.toml(values[name])}")
+        return "\n".join(lines) + "\n"
 
 
-CHOSEN = "chosen: "  # begins the origin of such a setting
+def suggesting_tasks() -> list[str]:
+    """Return the names of the tasks that can be trained without a recipe."""
+    return [name for name in task_names() if find_task(name).typical_recipe]
 
 
 def choose_recipe(
@@ -40,42 +80,69 @@ def choose_recipe(
     valid: Sequence[str] = (),
     test: Sequence[str] = (),
     task: str = "translate",
-    minutes: float | None = None,
     overrides: Sequence[str] = (),
-) -> Choice:
-    """Return a config for a text, chosen by its size, the length of its lines, the time, and the speed of this machine.
+    report: Callable[[str], Any] = print,
+) -> RecipeChoice:
+    """Return a recipe for a text, by its size, the length of its lines, the time, and the speed of this machine.
 
     Args:
         text: files of the training text, as in `data.train`.
         valid, test: files of the validation and test text.
         task: what the model is for.
-        minutes: of training; None: `MINUTES`.
         overrides: `--section.key value` arguments, which count more than what is chosen.
+        report: called with lines for the user.
 
     Raises:
-        InputError: files are missing, the task has no suggestions, or a setting is wrong.
+        InputError: files are missing or empty, the task needs a recipe, or a setting is wrong.
     """
-    data: dict[str, Any] = {"train": list(text), "valid": list(valid), "test": list(test)}
-    table: dict[str, Any] = {"name": _name_of(text[0]), "task": task, "data": data}
-    chosen = find_task(task)
-    corpus = chosen.find_corpora(settings.of_table(table, overrides))["train"]
-    seconds = 60 * (MINUTES if minutes is None else minutes)
-    facts = facts_of(_sides(chosen, corpus), seconds, product_rate() or UNKNOWN_RATE)
-    origins = {f"data.{part}": settings.COMMAND_LINE for part, files in data.items() if files}
-    for values, reason in chosen.suggest(facts, backend.device() != "cpu"):
+    own, given = find_task(task), settings.given_values(overrides)
+    if not own.typical_recipe:
+        raise InputError(f"task = {task!r} needs a recipe: settings are chosen for {', '.join(suggesting_tasks())}.")
+    if names := [name for name in OF_TEXT if name in given]:
+        raise InputError(f"--text, --valid and --test name the text: leave out --{names[0]}.")
+    files = {"train": list(text), "valid": list(valid), "test": list(test)}
+    facts = _facts(own, files, given, report)
+    table = read_recipe(find_recipe(own.typical_recipe))
+    table["data"] = {key: value for key, value in table["data"].items() if f"data.{key}" not in OF_TEXT}
+    table["data"].pop("origin", None)
+    typical = f"as in the recipe {own.typical_recipe}"
+    reasons = {f"{section}.{key}": typical for section in SECTIONS for key in table.get(section, {})}
+    for values, reason in own.suggest(facts, given):
         for name, value in values.items():
             section, _, key = name.partition(".")
-            table.setdefault(section, {})[key] = list(value) if isinstance(value, tuple) else value
-            origins[name] = f"{CHOSEN}{reason}"
-    if minutes is not None:
-        origins["train.minutes"] = settings.COMMAND_LINE
-    origins |= settings.origins(None, overrides)
-    return Choice(settings.of_table(table, overrides), origins)
+            table.setdefault(section, {}).pop(key, None)
+            reasons.pop(name, None)
+            if value is not None:
+                table[section][key] = value
+                reasons[name] = reason
+    table["name"] = re.sub(r"[^\w-]+", "", Path(uncompressed_name(Path(text[0]))).name.split(".")[0]) or "run"
+    table["data"] |= {part: names for part, names in files.items() if names}
+    config = settings.of_table(copy.deepcopy(table), overrides)
+    kept = {name: reason for name, reason in reasons.items() if name not in given}
+    known = {*given, *(f"data.{part}" for part, names in files.items() if names)}
+    return RecipeChoice(table, config, kept, frozenset(known))
 
 
-def _name_of(path: str) -> str:
-    """Return the name of a run for a training text: `train` for `data/train.de.gz`."""
-    return Path(uncompressed_name(Path(path))).name.split(".")[0] or "run"
+def _facts(task: Task, files: Mapping[str, Any], given: Mapping[str, Any], report: Callable[[str], Any]) -> TextFacts:
+    """Return the facts about a text; raise `InputError` if it is missing or empty."""
+    minutes = given.get("train.minutes")
+    updates = 0 if minutes else given.get("train.updates", 0)
+    if minutes == 0 and not updates:
+        raise InputError("--text needs minutes above 0, or --train.updates.")
+    if task.translates and not files["valid"]:
+        raise InputError("Name validation text after --valid.")
+    reading = {name.partition(".")[2]: value for name, value in given.items() if name in READING}
+    config = Config.from_table({"name": "text", "task": task.name, "data": {**files, **reading}}, settings.COMMAND_LINE)
+    corpus = task.find_corpora(config)["train"]
+    report(f"counting the words of {corpus.name} ...")
+    rate = product_rate(given.get("train.precision", "float32")) or UNKNOWN_RATE
+    facts = facts_of(
+        _sides(task, corpus), seconds=0.0 if updates else 60 * (MINUTES if minutes is None else minutes),
+        updates=updates, operations=rate, accelerator=backend.device() != "cpu",
+    )  # fmt: skip
+    if not facts.words:
+        raise InputError(f"{corpus.name} has no words.")
+    return facts
 
 
 def _sides(task: Task, corpus: Corpus) -> Iterator[Sequence[str]]:

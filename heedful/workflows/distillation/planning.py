@@ -1,7 +1,7 @@
 """From what is asked for to the `Plan` of a distillation, and to the folder that holds it."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ from heedful.core.plugins import find_task
 from heedful.runs.run import Run
 from heedful.workflows.distillation.endpoint import openai_library
 from heedful.workflows.distillation.plan import FOLDER, PLAN, Plan, TeacherPlan, export_of
-from heedful.workflows.distillation.student import with_text
+from heedful.workflows.distillation.student import config_like, with_text
 from heedful.workflows.distillation.teachers import MODEL, model_teacher
 from heedful.workflows.distillation.texts import has_pairs, require_texts
 
 TEXT = "text"  # folder of the student's text
 CANDIDATES = 5  # of each text with a reference, the closest of which is chosen
-BEAM = 5  # of a teacher whose run says nothing of a beam
+BEAM = 5  # of a teacher whose run searches greedily
 ENDPOINT_SETTINGS = {"sample", "temperature", "top_p", "seed", "n_best"}  # that an endpoint takes
 
 
@@ -28,6 +28,29 @@ def run_of(teacher: TeacherPlan) -> Run | None:
     if not teacher.paths or (Path(teacher.paths[0]) / MODEL).is_file():
         return None
     return Run.open(teacher.paths[0]).of_task("translate")
+
+
+def student_config(
+    teacher: TeacherPlan, recipe: str | Path | None = None, overrides: Sequence[str] = (), back: bool = False
+) -> tuple[Config, dict[str, str]]:
+    """Return the config of a student, and where its settings came from.
+
+    Args:
+        teacher: the teacher.
+        recipe: path of the student's recipe; None: the config is like that of the teacher's run.
+        overrides: `--section.key value` arguments.
+        back: whether the teacher translates from the student's target language.
+
+    Raises:
+        InputError: there is neither a recipe nor a run in the direction of the student; or a setting is wrong.
+    """
+    if recipe:
+        return settings.of_recipe(recipe, overrides), settings.origins(recipe, overrides)
+    run = None if back else run_of(teacher)
+    if not run:
+        raise InputError("The student needs a recipe: give --recipe, with its validation text.")
+    config = settings.override(config_like(run), overrides)
+    return config, dict.fromkeys(settings.flat(config), f"teacher {run.path}") | settings.origins(None, overrides)
 
 
 def teacher_search(
@@ -42,7 +65,7 @@ def teacher_search(
         has_references: whether its candidates are compared with references: then it has several.
 
     Raises:
-        InputError: a setting has a wrong value, would have no effect, or is none of an endpoint.
+        InputError: a setting has a wrong value, would have no effect, or an endpoint does not support it.
     """
     if teacher.endpoint and (unused := set(given) - ENDPOINT_SETTINGS):
         raise InputError(f"An endpoint has no --{sorted(unused)[0].replace('_', '-')}: it searches as it likes.")
@@ -65,6 +88,7 @@ def begin(
     path: str | Path,
     search: Mapping[str, Any] | None = None,
     real_weight: float | None = None,
+    origins: Mapping[str, str] | None = None,
     **options: Any,
 ) -> None:
     """Create the folder of a distillation.
@@ -75,6 +99,7 @@ def begin(
         path: run folder of the student.
         search: settings of the teacher's search, see `teacher_search`.
         real_weight: how often real pairs are read too; None: 1 beside back-translations, otherwise 0.
+        origins: where settings of the student came from, by their full names.
         options: further fields of a `Plan`.
 
     Raises:
@@ -83,6 +108,7 @@ def begin(
     if not find_task(config.task).translates:
         raise InputError(f"A student translates; {config.name} is a recipe of task {config.task!r}.")
     path = Path(path)
+    options["origins"] = tuple(f"{name}={origin}" for name, origin in (origins or {}).items())
     plan = _plan(teacher, config, search or {}, real_weight, options)
     if (path / FOLDER / PLAN).exists():
         raise InputError(

@@ -13,7 +13,7 @@ from typing import Any
 from heedful import workflows
 from heedful.config import Config
 from heedful.config.data import BUILT_IN
-from heedful.core.errors import InputError, counted
+from heedful.core.errors import counted
 from heedful.core.output import output_file
 from heedful.core.progress import progress_bar
 from heedful.core.storage import locked, whole_folder, write_text
@@ -30,9 +30,9 @@ from heedful.tasks.translation_scores import bleu_tokenizer_of
 from heedful.workflows.distillation import selection
 from heedful.workflows.distillation.endpoint import EndpointTeacher, system_prompt_for
 from heedful.workflows.distillation.plan import BACK_TAG, DEFAULT_EXPORTS, FOLDER, Plan, TeacherPlan, export_of
-from heedful.workflows.distillation.planning import TEXT, begin, languages_to_translate, run_of
+from heedful.workflows.distillation.planning import TEXT, begin, languages_to_translate, student_config
 from heedful.workflows.distillation.records import ENDS, REAL, CandidateRecords, json_line, read_records, write_pairs
-from heedful.workflows.distillation.student import config_like, with_text
+from heedful.workflows.distillation.student import with_text
 from heedful.workflows.distillation.teachers import Teacher, model_teacher
 from heedful.workflows.distillation.texts import (
     SCORED,
@@ -220,7 +220,7 @@ class Distillation:
 
 
 def distil(
-    teacher: Paths | TeacherPlan,
+    teacher: Run | Sequence[Run] | Paths | TeacherPlan,
     path: str | Path,
     config: Config | None = None,
     report: Report = print,
@@ -235,11 +235,11 @@ def distil(
 ) -> Run:
     """Train a small translator on the translations of a larger one (Kim and Rush 2016), and return its run.
 
-    `Distillation(path).run()` continues one that was interrupted.
+    `heedful.workflows.distillation.steps.Distillation(path).run()` continues one that was interrupted.
 
     Args:
-        teacher: a run folder, several as an ensemble, the folder of a CTranslate2 model with its SentencePiece models,
-            or a `TeacherPlan`, such as one with an `endpoint`.
+        teacher: a `Run` or its folder, several as an ensemble, the folder of a CTranslate2 model with its SentencePiece
+            models, or a `TeacherPlan`, such as one with an `endpoint`.
         path: run folder of the student.
         config: of the student; None: that of the teacher's run, with at most 6 and 2 blocks.
         report: called with lines for the user.
@@ -257,16 +257,16 @@ def distil(
     """
     if not isinstance(teacher, TeacherPlan):
         teacher = TeacherPlan(paths=_names(teacher))
+    origins: dict[str, str] = {}
     if config is None:
-        if not (run := run_of(teacher)):
-            raise InputError("The student of a teacher that is no run needs a config.")
-        config = config_like(run)
+        config, origins = student_config(teacher, back=back)
     begin(
-        teacher, config, path, search, real_weight, text=_names(text), references=_names(references), back=back,
-        drop=drop, exports=tuple(exports),
+        teacher, config, path, search, real_weight, origins, text=_names(text), references=_names(references),
+        back=back, drop=drop, exports=tuple(exports),
     )  # fmt: skip
     return Distillation(path, report).run()
 
 
 def _names(paths):
-    return tuple(map(str, [paths] if isinstance(paths, (str, Path)) else paths))
+    several = [paths] if isinstance(paths, (str, Path, Run)) else paths
+    return tuple(str(one.path) if isinstance(one, Run) else str(one) for one in several)

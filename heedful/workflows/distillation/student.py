@@ -38,10 +38,11 @@ def config_like(run: Run) -> Config:
 def _smaller(model: ModelConfig) -> ModelConfig:
     """Return a model of the size of a student; one that is as narrow already keeps its width.
 
-    The student of a teacher with as few decoder blocks has half of them, and no more encoder blocks than its teacher.
+    A decoder block costs most, since it runs once for each token: the student of a teacher with fewer than four has
+    half of them, and no more encoder blocks than its teacher.
     """
     small: dict[str, Any] = dict(zip((*SET_BY_SIZE, *DEPTHS), (*SIZES[SIZE], *DEPTHS_OF_SIZE[SIZE]), strict=True))
-    if model.depths["decoder"] <= small["decoder_layers"]:
+    if model.depths["decoder"] < 2 * small["decoder_layers"]:
         small["num_layers"] = small["encoder_layers"] = min(small["encoder_layers"], model.depths["encoder"])
         small["decoder_layers"] = max(1, model.depths["decoder"] // 2)
     if model.d_model <= small["d_model"]:

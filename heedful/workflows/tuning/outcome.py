@@ -11,7 +11,7 @@ from heedful.config import Config, settings
 from heedful.core.storage import write_text
 from heedful.inspection.style import COLORS, panels, save, styled
 from heedful.workflows.tuning.space import Settings, Space, choice_of
-from heedful.workflows.tuning.state import Tuning, toml
+from heedful.workflows.tuning.state import Tuning
 
 RECIPE, TABLE, PICTURE = "best.toml", "trials.tsv", "trials.png"
 # The extremes of several means are called different if they differ by more than so many standard errors,
@@ -113,8 +113,8 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
         f"# {trial.updates[-1]:,} updates{reached} at a constant rate. Comments give the mean {tuning.metric} after",
         f"# the first round ({rounds[0]}) by value, with the number of trials."
         + (f" Two seeds of the original recipe differ by {noise:.2g}." if noise is not None else ""),
-        f"name = {toml(f'{config.name}-tuned')}",
-        f"task = {toml(config.task)}",
+        f"name = {settings.toml(f'{config.name}-tuned')}",
+        f"task = {settings.toml(config.task)}",
     ]
     explained = set()
     for section in ("data", "tokenizer", "model", "train", "decode"):
@@ -126,7 +126,7 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
                 explained.add(question)
                 lines.append(f"# {question}: {reasons[question]}")
             if values[name] is not None:
-                lines.append(f"{name.split('.')[1]} = {toml(values[name])}")
+                lines.append(f"{name.split('.')[1]} = {settings.toml(values[name])}")
     return "\n".join(lines) + "\n"
 
 

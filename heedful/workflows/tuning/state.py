@@ -113,16 +113,9 @@ def recipe_text(config: Config, table: Mapping[str, Any], given: Iterable[str]) 
         if key:
             keys.setdefault(section, {})[key] = None
     values = settings.flat(config)
-    lines = [f"{key} = {toml(values[key])}" for key in ("name", "task")]
+    lines = [f"{key} = {settings.toml(values[key])}" for key in ("name", "task")]
     for section, names in keys.items():
         given_values = {key: values[f"{section}.{key}"] for key in names}
         lines += ["", f"[{section}]"]
-        lines += [f"{key} = {toml(value)}" for key, value in given_values.items() if value is not None]
+        lines += [f"{key} = {settings.toml(value)}" for key, value in given_values.items() if value is not None]
     return "\n".join(lines) + "\n"
-
-
-def toml(value: Any) -> str:
-    """Return a value of a setting in TOML, whose numbers, truth values and texts look as in JSON."""
-    if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)

@@ -9,7 +9,8 @@ from heedful.config.protected import SLOTS, Protection
 from heedful.data.markup.aligned_text import AlignedText
 from heedful.data.markup.inline_terms import with_terms
 from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped, tags_of
-from heedful.data.markup.placing import Found, Place, Sentence, Word, WrittenWord, place_spans, place_tags, words_of
+from heedful.data.markup.placing import Found, Place, Sentence, Word, WrittenWord, place_spans, words_of
+from heedful.data.markup.placing_tags import place_tags
 from heedful.data.sentences import Pieces, gap_after
 
 

@@ -27,7 +27,7 @@ from heedful.workflows.distillation.endpoint import EndpointTeacher
 from heedful.workflows.distillation.plan import BACK_TAG, Plan, TeacherPlan
 from heedful.workflows.distillation.planning import teacher_search
 from heedful.workflows.distillation.records import CandidateRecords, read_records
-from heedful.workflows.distillation.selection import EMPTY, KEPT, WORST, Choice, choose, drop_worst
+from heedful.workflows.distillation.selection import EMPTY, KEPT, WORST, Selection, choose
 from heedful.workflows.distillation.student import config_like
 from heedful.workflows.distillation.teachers import SentencePieceTeacher
 from heedful.workflows.distillation.texts import texts_to_translate
@@ -63,20 +63,26 @@ def content(candidates, **more):
 def test_the_candidate_closest_to_the_reference_is_chosen():
     candidates = [["the dog sleeps", -0.1], ["the cat drinks", -0.2], ["the cat", -0.3]]
     best = choose(content(candidates, reference="the cat drank"))
-    assert (best.target, best.candidate, best.score, best.outcome) == ("the cat drinks", 2, -0.2, KEPT)
+    assert (best.candidate, best.score) == (2, -0.2)
     assert best.chrf > 50
     assert choose(content([["", -0.1], ["the cat", -0.2]])).candidate == 2  # counted as the teacher gave them
-    assert choose(content(candidates)).target == "the dog sleeps"
-    assert choose(content([[" ", -0.1]])).outcome == EMPTY
-    assert choose(content([])).outcome == EMPTY
+    assert choose(content(candidates)).candidate == 1
+    assert choose(content([[" ", -0.1]])).candidate == choose(content([])).candidate == 0
 
 
-def test_the_worst_are_dropped_among_their_like():
-    choices = [Choice("a", n, "s", "t", 1, score=-float(n)) for n in range(1, 11)]
-    choices += [Choice("b", n, "s", "t", 1, score=-99.0, chrf=float(n)) for n in range(5)]
-    choices += [Choice("c", n, "s", "t", 1) for n in range(5)]  # without a score
-    drop_worst(choices, 0.2)
-    assert [(one.file, one.line) for one in choices if one.outcome == WORST] == [("a", 9), ("a", 10), ("b", 0)]
+def test_the_worst_are_dropped_among_their_like(tmp_path):
+    # The more of its letters a translation shares with its reference, the higher its chrF.
+    lines = [content([["ok", -float(n)]], line=n) for n in range(1, 11)]
+    lines += [content([["abcdefgh"[: 4 + n], -99.0]], line=n, file="b", reference="abcdefgh") for n in range(5)]
+    lines += [content([["fine", 0.0]], line=n, file="c") for n in range(5)]  # without a score
+    lines += [content([], file="d")]
+    selection = Selection(lambda: iter(lines))
+    selection.drop_worst(0.2)
+    assert selection.outcomes() == {KEPT: 17, WORST: 3, EMPTY: 1}
+    selection.write(tmp_path, report=quiet)
+    rows = [row.split("\t") for row in read_lines(tmp_path / "lines.tsv")]
+    assert [tuple(row[:2]) for row in rows if row[2] == WORST] == [("a.pt", "9"), ("a.pt", "10"), ("b", "0")]
+    assert [row[2] for row in rows if row[0] == "d"] == [EMPTY]
 
 
 ENDPOINT = ("--endpoint", "http://localhost:1/v1", "--model", "m")

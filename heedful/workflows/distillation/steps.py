@@ -27,11 +27,11 @@ from heedful.runs.run import Run
 from heedful.runs.scores.comparison import Comparison, System, rows_of
 from heedful.runs.scores.metrics import text_counts
 from heedful.tasks.translation_scores import bleu_tokenizer_of
-from heedful.workflows.distillation import selection
 from heedful.workflows.distillation.endpoint import EndpointTeacher, system_prompt_for
 from heedful.workflows.distillation.plan import BACK_TAG, DEFAULT_EXPORTS, FOLDER, Plan, TeacherPlan, export_of
 from heedful.workflows.distillation.planning import TEXT, begin, languages_to_translate, student_config
 from heedful.workflows.distillation.records import ENDS, REAL, CandidateRecords, json_line, read_records, write_pairs
+from heedful.workflows.distillation.selection import Selection
 from heedful.workflows.distillation.student import with_text
 from heedful.workflows.distillation.teachers import Teacher, model_teacher
 from heedful.workflows.distillation.texts import (
@@ -159,12 +159,12 @@ class Distillation:
         folder = self.folder / TEXT
         if folder.exists():
             return
-        choices = [selection.choose(one) for one in read_records(self.folder / TRANSLATED)]
-        selection.drop_worst(choices, self.plan.drop)
+        selection = Selection(lambda: read_records(self.folder / TRANSLATED))
+        selection.drop_worst(self.plan.drop)
         with whole_folder(folder) as aside:
             for part in SCORED if self.given.data.corpus in BUILT_IN else ():
                 write_pairs(corpus_of(self.given, part), [aside / f"{part}{end}" for end in ENDS])
-            selection.write_taught(choices, aside, BACK_TAG if self.plan.back else "", self.plan.back, self.report)
+            selection.write(aside, BACK_TAG if self.plan.back else "", self.plan.back, self.report)
             if self.plan.real_weight:
                 pairs = real_pairs(self.plan, self.given, lambda: read_records(self.folder / TEXTS))
                 count = write_pairs(pairs, [aside / f"{REAL}{end}" for end in ENDS])

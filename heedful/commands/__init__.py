@@ -10,7 +10,7 @@ from types import ModuleType
 GROUPS = (
     ("train", (
         ("quickstart", "train on the built-in Portuguese-English corpus, translate, show attention"),
-        ("train", "train a run from a recipe, or resume one"),
+        ("train", "train a run on text or from a recipe, or resume one"),
         ("tune", "find the settings that give the best model of a text in a given time"),
         ("distil", "train a small, fast translator on the translations of a larger one"),
         ("check", "check that a run reads, writes and learns correctly: masks, caches, gradients, ..."),

@@ -1,4 +1,4 @@
-"""heedful train: train a run from a recipe, or resume one."""
+"""heedful train: train a run on text or from a recipe, or resume one."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("recipe", nargs="?", help=f"a TOML file, or one of {', '.join(recipe_names())}")
     parser.add_argument("--run", type=Path, help="run folder (default: runs/NAME)")
-    text = parser.add_argument_group("instead of a recipe: text, for which settings are chosen, each with its reason")
+    text = parser.add_argument_group("text instead of a recipe: settings are chosen for it, each with a reason")
     text.add_argument(
         "--text", nargs="+", metavar="FILE",
         help="training text: source and target file, or a file of pairs; see data.train for other tasks",

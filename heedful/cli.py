@@ -147,6 +147,8 @@ def complete(line: str) -> None:
             add_arguments(subparser, command)
             if getattr(module_of(command), "TAKES_SETTINGS", False):
                 for setting, (_, _, meaning) in settings.meanings().items():
+                    if setting == "task":
+                        continue  # a key of recipes only
                     subparser.add_argument(f"--{setting}", help=meaning.replace("%", "%%"))
     argcomplete.autocomplete(parser)
 

@@ -556,6 +556,7 @@ def test_the_shell_completes_commands_options_and_settings():
     assert completions("heedful data ")[-3:] == ["list", "info", "get"]
     assert completions("heedful translate run --beam") == ["--beam-size"]
     assert "--train.learning_rate" in completions("heedful train quickstart --train.l")
+    assert "--task" in completions("heedful train --ta")
 
 
 def test_quiet_commands_write_results_only(cli, run, recipe, tmp_path):

@@ -68,7 +68,7 @@ def test_snippets_are_python_and_use_existing_names():
 
 
 def test_each_cell_of_the_table_of_figures_holds_one_number():
-    table = README[README.index("## Figures") : README.index("Ratios differ")]
+    table = README[README.index("## Figures") : README.index("Speed ratios vary")]
     cells = [line.split("|")[-2] for line in table.splitlines() if line.startswith("|")][2:]
     assert len(cells) > 10
     assert all(len(re.findall(r"\d+(?:\.\d+)?", cell)) == 1 for cell in cells)
@@ -92,7 +92,7 @@ def test_the_page_of_figures_is_written_from_the_recorded_results():
 
 def test_every_figure_of_the_readme_is_a_recorded_result():
     values = {f"{figure['value']:g}" for result in results()[0] for figure in result["figures"]}
-    table = README[README.index("## Figures") : README.index("Ratios differ")]
+    table = README[README.index("## Figures") : README.index("Speed ratios vary")]
     cells = [line.split("|")[-2] for line in table.splitlines() if line.startswith("|")][2:]
     numbers = {f"{float(re.search(r'[0-9.]+', cell)[0]):g}" for cell in cells}
     assert numbers - values == set()

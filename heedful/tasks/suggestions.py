@@ -1,6 +1,6 @@
 """Settings for a text that comes without a recipe, each with its reason.
 
-They are interpolated from the bundled recipes, whose values were tuned on the texts of these recipes.
+They follow rules derived from the bundled recipes, each of which was tuned on its own text.
 """
 
 import dataclasses

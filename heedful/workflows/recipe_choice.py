@@ -1,4 +1,4 @@
-"""A recipe for a text that comes without one: settings by its size and the time, with the reason for each."""
+"""A recipe for a text without one: settings chosen from its size and the training time, each with a reason."""
 
 import copy
 import re
@@ -46,7 +46,7 @@ class RecipeChoice(NamedTuple):
         )
 
     def lines(self) -> list[str]:
-        """Return the chosen settings, those of one reason in a line."""
+        """Return the chosen settings as lines of text, one for each reason."""
         values, names = settings.flat(self.config), dict[str, list[str]]()
         for name, reason in self.reasons.items():
             names.setdefault(reason, []).append(f"{name} {_shown(values[name])}")
@@ -89,11 +89,12 @@ def choose_recipe(
         text: files of the training text, as in `data.train`.
         valid, test: files of the validation and test text.
         task: what the model is for.
-        overrides: `--section.key value` arguments, which count more than what is chosen.
+        overrides: `--section.key value` arguments, which take precedence over the chosen settings.
         report: called with lines for the user.
 
     Raises:
-        InputError: files are missing or empty, the task needs a recipe, or a setting is wrong.
+        InputError: files are missing or empty, a translation task has no validation text, the task needs a recipe, or a
+            setting is wrong.
     """
     own, given = find_task(task), settings.given_values(overrides)
     if not own.typical_recipe:

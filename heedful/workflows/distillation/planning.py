@@ -95,7 +95,7 @@ def begin(
 
     Args:
         teacher: the teacher.
-        config: of the student; its training text is that of the teacher, unless `options` name other text.
+        config: of the student; the teacher translates its training text, unless `options` name other text.
         path: run folder of the student.
         search: settings of the teacher's search, see `teacher_search`.
         real_weight: how often real pairs are read too; None: 1 beside back-translations, otherwise 0.

@@ -1,4 +1,4 @@
-"""The steps of a distillation. Each is whole or absent, so that one that was killed anywhere continues."""
+"""The steps of a distillation. Each is atomic, so a distillation that was killed at any point can be resumed."""
 
 import dataclasses
 import functools

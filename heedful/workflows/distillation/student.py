@@ -51,7 +51,7 @@ def _smaller(model: ModelConfig) -> ModelConfig:
 
 
 def with_text(config: Config, folder: Path, plan: Plan) -> Config:
-    """Return the config of a student that trains on the text in a folder, see `selection.write_text`."""
+    """Return the config of a student that trains on the text in a folder, see `selection.Selection.write`."""
     if config.data.weights:
         raise InputError("data.weights is for files; the text of a student has --real-weight.")
     beginning = f"{glob.escape(str(folder))}/train-*" if plan.real_weight else str(folder / TAUGHT)

@@ -173,6 +173,11 @@ def main():
                 f"heedful serve: {own / rate:.2f} of heedful translate; {same} of {len(texts)} translations are equal"
             )
             measured("heedful serve", port, lines, given.target, min(20, given.seconds), 1, count)
+        if (given.run / "ctranslate2").is_dir():
+            name = "heedful serve --engine ctranslate2"
+            with started([*serve, "--engine", "ctranslate2"]) as port:
+                for seconds, clients in ((given.seconds, given.clients), (min(20, given.seconds), 1)):
+                    measured(name, port, lines, given.target, seconds, clients, count)
         if given.peer:
             with started([sys.executable, "-c", textwrap.dedent(PEER), str(given.run), "8799"]) as port:
                 time.sleep(1)

@@ -148,6 +148,9 @@ def test_contradictions_are_refused(recipe, text, cli, tmp_path):
         ([*both, "--data.corpus", "phrasebook"], "leave out --data.corpus"),
         ([*both, "--run", tmp_path / "run", "--model.size", "huge"], "huge"),
         ([*both, "--model.dimension", 3], "unknown key 'dimension'"),
+        ([*both, "--model.d_model", "wide"], "model.d_model ('wide') must be a number from 1"),
+        ([*both, "--tokenizer.vocab_size", 0], "tokenizer.vocab_size (0)"),
+        ([*both, "--minutes", "nan"], "train.minutes (nan)"), ([*both, "--minutes", -5], "train.minutes (-5.0)"),
         ([*both, "--plan", "--run", "x"], "--plan writes no run"),
     ):  # fmt: skip
         done = cli("train", *arguments)

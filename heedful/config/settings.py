@@ -229,10 +229,10 @@ def given_options(config: Config, section: str, options: argparse.Namespace, **u
         InputError: a value of the wrong type or out of range, or values that contradict each other.
     """
     given = option_values(section, options)
-    chosen = with_values(getattr(config, section), given)
+    updated = with_values(getattr(config, section), given)
     if section == "decode":
-        chosen.refuse_idle(given, **uses)
-    return chosen
+        updated.refuse_idle(given, **uses)
+    return updated
 
 
 def option_values(section: str, options: argparse.Namespace) -> dict[str, Any]:

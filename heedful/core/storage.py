@@ -192,8 +192,8 @@ def _lock(file, wait):
 def _lock_byte(file, wait):
     """Lock an open file on Windows; raise as `_lock` does.
 
-    Other processes cannot read a locked byte. The locked byte is far behind the end of the file, so that they can read
-    who holds the lock.
+    On Windows other processes cannot read a locked byte. The locked byte lies beyond the end of the file, so that they
+    can still read who holds the lock.
     """
     msvcrt: Any = importlib.import_module("msvcrt")
     while True:

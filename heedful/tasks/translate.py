@@ -100,9 +100,12 @@ class Translate(Task):
         return "pairs"
 
     def suggest(self, facts: TextFacts, given: Given) -> list[Suggestion]:
-        own = [Suggestion({"model.tie": "target"}, "two vocabularies")] if given.get("tokenizer.joint") is False else []
-        lengths, batches = length_suggestion(facts, given), batch_suggestion(facts, given)
-        return [*model_suggestions(facts, given), lengths, batches, *own]
+        suggestions = [
+            *model_suggestions(facts, given), length_suggestion(facts, given), batch_suggestion(facts, given),
+        ]  # fmt: skip
+        if given.get("tokenizer.joint") is False:
+            suggestions.append(Suggestion({"model.tie": "target"}, "two vocabularies"))
+        return suggestions
 
     def open_text(self, config: Config, files: Sequence[str], origin: str = "") -> Corpus:
         return Corpus.from_files(files, origin)

@@ -1,6 +1,7 @@
 """A recipe for a text without one: settings chosen from its size and the training time, each with a reason."""
 
 import copy
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,10 @@ MINUTES = 15.0
 UNKNOWN_RATE = 5e13  # matrix products of an accelerator that is not known, in operations per second
 OF_TEXT = ("data.corpus", "data.train", "data.valid", "data.test")  # the settings that name the text
 READING = ("data.documents", "data.held_out", "data.labels", "data.several_labels")  # how files are read
+NUMBERS = (  # settings on which others depend
+    "train.minutes", "train.updates", "model.d_model", "model.num_layers", "model.max_length", "tokenizer.vocab_size",
+    "data.max_tokens", "data.batch_tokens",
+)  # fmt: skip
 SECTIONS = ("data", "tokenizer", "model", "train", "decode")
 
 
@@ -101,6 +106,10 @@ def choose_recipe(
         raise InputError(f"task = {task!r} needs a recipe: settings are chosen for {', '.join(suggesting_tasks())}.")
     if names := [name for name in OF_TEXT if name in given]:
         raise InputError(f"--text, --valid and --test name the text: leave out --{names[0]}.")
+    for name in set(NUMBERS) & given.keys():
+        value, least = given[name], 0 if name == "train.minutes" else 1
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
+            raise InputError(f"{name} ({value!r}) must be a number from {least}.")
     files = {"train": list(text), "valid": list(valid), "test": list(test)}
     facts = _facts(own, files, given, report)
     table = read_recipe(find_recipe(own.typical_recipe))

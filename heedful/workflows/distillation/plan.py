@@ -1,4 +1,4 @@
-"""The plan of a distillation, stored in the folder of the student, so that it can be resumed."""
+"""The plan of a distillation. It is saved in the run folder of the student, from which a distillation is resumed."""
 
 import dataclasses
 import json

@@ -111,12 +111,16 @@ class LineReader:
         line = MarkedLine(text, pieces, self.protection, escaped, self.soft_terms)
         return Line(pieces._replace(texts=line.texts), line)
 
+    def splits(self, decode: DecodeConfig) -> bool:
+        """Return whether lines are read sentence by sentence, unless a line has several results."""
+        return decode.split == "always" or (decode.split == "auto" and self.splitter.by_default)
+
     def _splitting(self, decode: DecodeConfig, prefixed: bool, warn: Warn | None) -> Callable[[str, str], Pieces]:
         """Return a function from a line and its name to its pieces."""
         reason = "each line has several results" if decode.n_best > 1 else "there are prefixes" if prefixed else ""
         if decode.split == "always" and reason:
             raise InputError(f"split = 'always' cannot be used, since {reason}.")
-        if decode.split == "never" or (decode.split == "auto" and not self.splitter.by_default):
+        if not self.splits(decode):
             return _whole
         if not reason:
             return self.splitter

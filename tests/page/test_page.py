@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from heedful import workflows
+from heedful import load, workflows
 from heedful.cli import main
 from heedful.config import Config
 from heedful.runs.run import Run
@@ -121,12 +121,36 @@ def words(page):
 
 
 def test_what_is_typed_is_translated(opened, expect, trained_well):
-    from heedful import load
-
     page = opened()
     want = load(trained_well / "phrases").translate(["o boi branco dorme"])[0]
-    page.get_by_role("textbox", name="Source sentence").fill("o boi branco dorme")
+    page.get_by_role("textbox", name="Source text").fill("o boi branco dorme")
     expect(page.locator(".target .word")).to_have_text([*want.split(" "), "end"])
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("o boi branco dorme? o pato velho come! o gato preto bebe", 3),
+        ("o boi branco dorme\n\no pato velho come\n", 2),
+        ("o gato Sr. Branco dorme\t o boi dorme", 1),  # an abbreviation; a tab
+    ],
+)
+def test_several_sentences_are_translated_one_by_one(opened, expect, trained_well, text, count):
+    """The whole text as the command translates it; the views are about the sentence that is chosen."""
+    page = opened()
+    page.get_by_role("textbox", name="Source text").fill(text)
+    whole = page.get_by_role("group", name="Translation of the whole text")
+    if count == 1:
+        expect(whole).to_have_count(0)
+        return
+    want = load(trained_well / "phrases").translate(text.strip())
+    expect(whole).to_have_text(want, use_inner_text=True)
+    buttons = whole.get_by_role("button")
+    expect(buttons).to_have_count(count)
+    buttons.last.click()
+    expect(buttons.last).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".target .word")).to_have_text([*buttons.last.inner_text().split(" "), "end"])
+    assert "sentence" in page.evaluate("location.hash")
 
 
 def test_arrow_keys_choose_a_word(opened, expect):
@@ -264,7 +288,7 @@ def test_a_sentence_of_the_test_text_is_opened(opened, expect):
     page.get_by_role("button", name="Lowest score").click()
     sentence.click()
     expect(page.get_by_role("tab", name="Why this word?")).to_have_attribute("aria-selected", "true")
-    expect(page.get_by_role("textbox", name="Source sentence")).to_have_value(text)
+    expect(page.get_by_role("textbox", name="Source text")).to_have_value(text)
 
 
 def test_the_measured_heads_are_shown_as_the_run_has_them(opened, trained_well):
@@ -277,7 +301,7 @@ def test_the_measured_heads_are_shown_as_the_run_has_them(opened, trained_well):
 def test_the_address_holds_the_view(opened, expect, browser, path):
     """A reader sends the address; whoever opens it sees the same sentence, word, head and alternative."""
     page = opened()
-    page.get_by_role("textbox", name="Source sentence").fill("o pato velho come")
+    page.get_by_role("textbox", name="Source text").fill("o pato velho come")
     page.locator(READY).wait_for(state="attached")
     targets(page).nth(1).click()
     page.locator(".rivals button:not([aria-current], [disabled])").first.click()

@@ -13,6 +13,7 @@ from heedful.core.errors import InputError
 from heedful.core.special_tokens import MASK
 from heedful.core.storage import read_with_checksum
 from heedful.decoding.candidates import forbidden_ids
+from heedful.inference.line_reader import LineReader
 from heedful.inspection.page.packing import WeightType, pack
 from heedful.inspection.page.rounding import largest_difference
 from heedful.inspection.page.sentences import example_texts, scored_sentences
@@ -105,8 +106,11 @@ def _of_task(run):
     sides = dict(zip(("source", "target"), tokenizers, strict=False))
     if sides.get("target") == sides["source"]:
         del sides["target"]
+    reader = LineReader.of_run(run)
     return {
         "tokenizers": sides,
+        "language": reader.splitter.language,
+        "splits": reader.splits(run.config.decode),
         "forbidden": list(forbidden_ids(run.config.decode, run.target_tokenizer)),
         "starts": run.task.starts_texts(run.config),
         "mask": run.tokenizer.lookup(MASK),

@@ -11,6 +11,7 @@ import { Maps } from "./maps.js";
 import { Nearest } from "./nearest.js";
 import { html, SIDES } from "./parts.js";
 import { headEffects, removalEffects, toggled, written } from "./questions.js";
+import { Sentences, sentencesOf } from "./sentences.js";
 import { Training } from "./training.js";
 import { Why } from "./why.js";
 
@@ -28,6 +29,7 @@ const VIEWS = [
   ["heads", "Heads that matter", Heads, (about) => !!about.importance],
 ];
 const EMPTY = { ids: [], pieces: [], words: [] };
+const UNTOUCHED = { chosen: 0, forced: null, forcedWord: null }; // of a sentence that is shown anew
 const merge = (state, change) => ({ ...state, ...change });
 
 export async function start(root, models) {
@@ -46,6 +48,9 @@ function App({ models, abouts }) {
   const run = Math.min(state.run, models.length - 1);
   const model = models[run];
   const about = abouts[run];
+  const sentences = sentencesOf(state.text, about);
+  const sentence = Math.min(state.sentence, sentences.length - 1);
+  const { text } = sentences[sentence];
   const turn = useRef(0);
 
   useEffect(() => {
@@ -57,15 +62,15 @@ function App({ models, abouts }) {
   });
   useEffect(() => {
     history.replaceState(null, "", location.href.split("#")[0] + writeAddress(state));
-  }, [state.view, state.run, state.text, state.chosen, state.off, state.forced, state.width]);
+  }, [state.view, state.run, state.text, state.sentence, state.chosen, state.off, state.forced, state.width]);
   useEffect(() => {
     const mine = ++turn.current;
     const current = (content) => {
       if (mine === turn.current) change(content);
       return mine === turn.current;
     };
-    answer(model, about, state, current).catch((error) => current({ error: error.message, ready: true }));
-  }, [run, state.text, state.off, state.forced]);
+    answer(model, about, { ...state, text }, current).catch((error) => current({ error: error.message, ready: true }));
+  }, [run, text, state.off, state.forced]);
 
   const act = {
     change,
@@ -73,11 +78,11 @@ function App({ models, abouts }) {
     force: (forced, forcedWord = null) => change({ forced, forcedWord }),
     toggle: (kind, layer, head) => change({ off: toggled(state.off, kind, layer, head) }),
     allOn: () => change({ off: null }),
-    write: (text, view = state.view) => change({ text, view, forced: null, forcedWord: null, chosen: 0 }),
+    write: (text, view = state.view) => change({ text, view, sentence: 0, ...UNTOUCHED }),
   };
   const views = VIEWS.filter(([, , , exists]) => exists(about, models));
   const [view, , View] = views.find(([name]) => name === state.view) ?? views[0];
-  const shared = { state, act, model, about, models, abouts };
+  const shared = { state: { ...state, text }, act, model, about, models, abouts };
   return html`
     <header>
       <div>
@@ -101,14 +106,18 @@ function App({ models, abouts }) {
     <section class="card" aria-label=${SIDES[about.task].field}>
       <div class="ask"><textarea rows="1" aria-label=${SIDES[about.task].field} value=${state.text} spellcheck="false"
         placeholder=${SIDES[about.task].prompt}
-        onInput=${(e) => act.write(e.target.value.replace(/\n/g, " "))} /></div>
+        onInput=${(e) => act.write(about.task === "translate" ? e.target.value : e.target.value.replace(/\n/g, " "))} /></div>
       <div class="examples">${about.examples.map((text) => html`<button key=${text} onClick=${() => act.write(text)}>${text}</button>`)}</div>
+      ${
+        sentences.length > 1 &&
+        html`<${Sentences} ...${{ model, sentences, chosen: sentence, choose: (i) => change({ sentence: i, ...UNTOUCHED }) }} />`
+      }
       ${state.source.cut > 0 && html`<p class="note">The text is longer than the model reads: ${state.source.cut} tokens are left out.</p>`}
       ${state.error && html`<p class="note" role="alert">${state.error}</p>`}
     </section>
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${view}`} data-ready=${String(!!state.ready)} tabindex="-1">
       <${View} ...${shared} />
-      ${view === "why" && about.nearest && state.text && html`<${Nearest} ...${{ model, text: state.text }} />`}
+      ${view === "why" && about.nearest && text && html`<${Nearest} ...${{ model, text }} />`}
     </div>
     <footer>${about.computed}${timing(state)}</footer>`;
 }

@@ -23,8 +23,8 @@ export const KIND_NAMES = {
 /** What the sides of a task are called. */
 export const SIDES = {
   translate: {
-    field: "Source sentence",
-    prompt: "Type a sentence to translate",
+    field: "Source text",
+    prompt: "Type a text to translate",
     source: "Source",
     target: "Translation",
   },

@@ -1,0 +1,56 @@
+// @ts-check
+// The sentences of a text, which a translator reads one at a time.
+import { html, useAnswer } from "./parts.js";
+import { written } from "./questions.js";
+
+// What a full stop belongs to rather than to a sentence: "Dr.", "Mrs.", "J."
+const ABBREVIATION = /(^|[\s("'])\p{Lu}[b-df-hj-np-tv-xz]{0,2}\.\s*$/u;
+// Scripts without spaces between sentences; the same as in heedful/data/sentences.py.
+const UNSPACED = /[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff60]$/;
+
+/**
+ * The sentences of a text, each with the white space after it. Each line is one if the model does not read sentence by
+ * sentence; a text of another task than translation is one.
+ * @param {string} text @param {any} about @returns {{ text: string, gap: string }[]}
+ */
+export function sentencesOf(text, about) {
+  if (about.task !== "translate") return [{ text, gap: "" }];
+  const sentences = [];
+  for (const line of text.trim().split(/(?<=\n)/)) {
+    for (const part of about.splits ? segments(line, about.language) : [line]) {
+      const last = sentences.at(-1);
+      if (part.trim()) sentences.push({ text: part.trim(), gap: part.slice(part.trimEnd().length) });
+      else if (last) last.gap += part;
+    }
+  }
+  return sentences.length > 1 ? sentences : [{ text: text.replace(/\n/g, " "), gap: "" }];
+}
+
+/** The sentences of a line as the browser finds them, but that none ends after an abbreviation. */
+function segments(line, language) {
+  const parts = [];
+  for (const { segment } of new Intl.Segmenter(language || "en", { granularity: "sentence" }).segment(line)) {
+    if (parts.length && ABBREVIATION.test(parts[parts.length - 1])) parts[parts.length - 1] += segment;
+    else parts.push(segment);
+  }
+  return parts;
+}
+
+/** The translation of a text with several sentences; the views are about the chosen one. */
+export function Sentences({ model, sentences, chosen, choose }) {
+  const texts = useAnswer(
+    async (current) => {
+      const translations = [];
+      for (const { text } of sentences) {
+        const { ids } = await model.split({ text });
+        translations.push(ids.length ? (await written(model, ids)).text : "");
+        if (!current([...translations])) return;
+      }
+    },
+    [model, JSON.stringify(sentences)],
+  );
+  return html`<p class="sentence-list" role="group" aria-label="Translation of the whole text">${sentences.map(
+    ({ text, gap }, i) => html`<button key=${i} title=${text} aria-pressed=${String(i === chosen)}
+      onClick=${() => choose(i)}>${texts?.[i] ?? "…"}</button>${gap || (UNSPACED.test(texts?.[i] ?? "") ? "" : " ")}`,
+  )}</p>`;
+}

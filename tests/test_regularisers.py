@@ -1,4 +1,4 @@
-"""Two passes over a text, token cut-off, skipped sublayers, moving averages and Muon: values, and exact resuming."""
+"""Two passes over a text, token cut-off, skipped sublayers, moving averages and optimizers: values, and exact resuming."""
 
 import keras
 import numpy as np
@@ -22,6 +22,7 @@ from tests.gradients import gradients
 
 R_DROP, SIM_CUT = Consistency("r_drop", 5.0), Consistency("sim_cut", 3.0)
 SHARES = {"r_drop": (0.5, 0.5), "sim_cut": (1.0, 0.0)}
+SCHEDULE_FREE_TABLE = {"optimizer": "schedule_free", "schedule": "constant"}
 SIZES = {"num_layers": 1, "d_model": 12, "num_heads": 2, "d_ff": 10}
 
 
@@ -129,6 +130,8 @@ REGULARISED = [
     ["--train.consistency", "r_drop", "--model.layer_dropout", "0.1", "--train.optimizer", "muon",
      "--train.schedule", "wsd", "--train.accumulate_batches", "2", "--train.moving_average", "0.8"],
 ]  # fmt: skip
+SCHEDULE_FREE = ["--train.optimizer", "schedule_free", "--train.schedule", "constant", "--train.warmup_updates", "2",
+                 "--train.weight_decay", "0.1"]  # fmt: skip
 
 
 @pytest.mark.any_backend
@@ -150,6 +153,55 @@ def test_a_regularised_training_resumes_exactly_and_keeps_the_averages(config, t
     kept = read_checked(whole.path / WEIGHTS)[0].values()
     described = [sorted((array.shape, array.tobytes()) for array in arrays) for arrays in (averages, kept)]
     assert described[0] == described[1]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("batches", [1, 2])
+def test_the_schedule_free_optimizer_follows_algorithm_1(numpy, normal, batches):
+    """The sequences x, y and z of the paper, written out; the model holds y, and x is validated."""
+    rate, decay, warmup, beta_1, beta_2, epsilon = 0.1, 0.05, 3, 0.9, 0.98, 1e-9
+    train = TrainConfig(
+        optimizer="schedule_free", schedule="constant", learning_rate=rate, warmup_updates=warmup, weight_decay=decay,
+        accumulate_batches=batches,
+    )  # fmt: skip
+    optimizer = training_optimizer(train, training_schedule(train, 6))
+    weight = keras.Variable(normal(3, 2), name="kernel")
+    x = y = z = numpy(weight).astype("float64")
+    velocity, total = np.zeros_like(z), 0.0
+    for update in range(1, 7):
+        gradients_of_update = normal(batches, 3, 2)
+        for gradient in gradients_of_update:
+            optimizer.apply([ops.convert_to_tensor(gradient)], [weight])
+        gradient = gradients_of_update.mean(0).astype("float64")
+        velocity = beta_2 * velocity + (1 - beta_2) * gradient**2
+        step = rate * min(update / warmup, 1)
+        z = z - step * (gradient / (np.sqrt(velocity / (1 - beta_2**update)) + epsilon) + decay * y)
+        total += step**2
+        x = x + step**2 / total * (z - x)
+        y = beta_1 * x + (1 - beta_1) * z
+        [(trained, average)] = averaged_weights(optimizer)
+        assert trained is weight
+        np.testing.assert_allclose(numpy(weight), y, atol=2e-6)
+        np.testing.assert_allclose(numpy(average), x, atol=2e-6)
+        [moment] = first_moments(optimizer)
+        np.testing.assert_allclose(numpy(moment.variable), gradient, atol=1e-6)
+
+
+@pytest.mark.any_backend
+def test_a_schedule_free_training_keeps_the_average_and_resumes_exactly(config, tmp_path):
+    config = change(config, "--train.learning_rate", "0.001", *SCHEDULE_FREE)
+    whole = workflows.train(config, tmp_path / "whole", quiet)
+    stopped = workflows.train(config, tmp_path / "again", quiet)
+    stopped.checkpoints.paths()[-1].unlink()  # as if it was killed after update 3
+    resumed = workflows.resume(stopped.path, quiet)
+    one, other = (run.checkpoints.read_last()[0] for run in (whole, resumed))
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name)
+    kept, best = read_checked(whole.path / WEIGHTS)[0], whole.checkpoints.read_last()[1]["best_update"]
+    state = whole.checkpoints.read(next(path for path in whole.checkpoints.paths() if int(path.stem) == best))[0]
+    trained = {name.split("/", 2)[2]: array for name, array in state.items() if name.startswith("model/")}
+    assert kept.keys() <= trained.keys()
+    assert not any(np.array_equal(kept[name], trained[name]) for name in kept if name.endswith("/kernel"))
 
 
 @pytest.mark.any_backend
@@ -203,6 +255,9 @@ def test_muon_updates_matrices_orthogonally_and_the_rest_as_adam(numpy, normal):
         ({"train": {"consistency": "r_drop"}, "model": {"dropout": 0.0}}, "needs dropout"),
         ({"train": {"optimizer": "muon", "init_from": "run", "rate_factors": ["*=0.1"]}}, "one learning rate"),
         ({"train": {"moving_average": 1.0}}, "moving_average"),
+        ({"train": {"optimizer": "schedule_free"}}, "set train.schedule = 'constant'"),
+        ({"train": SCHEDULE_FREE_TABLE | {"moving_average": 0.9}}, "leave out train.moving_average"),
+        ({"train": SCHEDULE_FREE_TABLE | {"beta_1": 0.0}}, "needs train.beta_1 above 0"),
         ({"task": "generate", "model": {"size": "student"}}, "set model.num_layers"),
         ({"task": "fill", "model": {"decoder_layers": 3}}, "set model.num_layers"),
         ({"model": {"encoder_layers": 0}}, "encoder_layers"),

@@ -63,7 +63,7 @@ MODELS = {
 COVERED = {
     *LAYERS, *MODELS, "CrossAttention", "DecoderBlock", "MatrixDecayAdamW", "Objective", "Perplexity", "PaddingMask",
     "RoundingPolicy", "Schedule", "InputEmbedding", "TokenAccuracy", "TokenCrossentropy", "TokenEmbedding",
-    "Convolutions", "FactoredAdamW",
+    "Convolutions", "FactoredAdamW", "ScheduleFreeAdamW",
 }  # fmt: skip
 
 

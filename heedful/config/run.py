@@ -62,6 +62,8 @@ class Config:
                 "train.optimizer = 'muon' has one learning rate for whole matrices: it cannot be used with "
                 "train.rate_factors or train.lora_rank."
             )
+        if self.train.optimizer == "schedule_free":
+            self._refuse_schedule()
         if not self.train.init_from:
             self._refuse_adaptation()
         if self.train.lora_rank and self.train.freeze:
@@ -70,6 +72,20 @@ class Config:
             raise InputError("train.lora_rank freezes all weights: name those to adapt in train.lora_weights instead.")
         if self.train.lora_rank and self.tokenizer.new_tokens:
             raise InputError("tokenizer.new_tokens needs trained tables, and train.lora_rank freezes them.")
+
+    def _refuse_schedule(self) -> None:
+        """Raise `InputError` if there is a schedule, or a second average, beside the schedule-free optimizer."""
+        if self.train.schedule != "constant":
+            raise InputError(
+                "train.optimizer = 'schedule_free' has a constant learning rate after the warm-up: set train.schedule = "
+                "'constant'."
+            )
+        if self.train.moving_average:
+            raise InputError(
+                "train.optimizer = 'schedule_free' averages the weights itself: leave out train.moving_average."
+            )
+        if not self.train.beta_1:
+            raise InputError("train.optimizer = 'schedule_free' needs train.beta_1 above 0, 0.9 in the paper.")
 
     def _refuse_pointless_passes(self) -> None:
         """Raise `InputError` if two passes over a text would be the same."""

@@ -118,6 +118,12 @@ def training_optimizer(
     """Return the optimizer of a `TrainConfig`; `rate_factors` are factors of the learning rate by paths of weights."""
     if train.optimizer == "muon":
         return _muon(train, schedule)
+    if train.optimizer == "schedule_free":
+        return ScheduleFreeAdamW(
+            schedule, warmup_updates=train.warmup_updates, decay=train.weight_decay, rate_factors=rate_factors or {},
+            beta_1=train.beta_1, beta_2=train.beta_2, epsilon=train.epsilon,
+            **_shared_options(train.clip_norm, train.accumulate_batches, 0.0),
+        )  # fmt: skip
     return adam(
         schedule, train.clip_norm, train.accumulate_batches, train.weight_decay, train.beta_2,
         beta_1=train.beta_1, epsilon=train.epsilon, rate_factors=rate_factors, moving_average=train.moving_average,
@@ -199,6 +205,8 @@ class Moment(NamedTuple):
 def first_moments(optimizer: Any) -> list[Moment]:
     """Return the first moment of each trained weight, from which two states give the gradient between them."""
     moments = [variable for variable in optimizer.variables if variable.path.endswith("_momentum")]
+    if isinstance(optimizer, ScheduleFreeAdamW):
+        return [Moment(moment, 0.0, 1.0) for moment in moments]
     if not isinstance(optimizer, keras.optimizers.Muon):
         return [Moment(moment, optimizer.beta_1, 1 - optimizer.beta_1) for moment in moments]
     return [
@@ -210,7 +218,9 @@ def first_moments(optimizer: Any) -> list[Moment]:
 
 
 def averaged_weights(optimizer: keras.optimizers.Optimizer) -> list[tuple[Any, Any]]:
-    """Return the pairs of trained variable and moving average that an optimizer keeps; none without averages."""
+    """Return the pairs of trained variable and average of its values, if an optimizer keeps averages."""
+    if isinstance(optimizer, ScheduleFreeAdamW):
+        return optimizer.averages()
     if not optimizer.use_ema:
         return []
     return list(zip(optimizer._trainable_variables, optimizer._model_variables_moving_average, strict=True))
@@ -240,10 +250,79 @@ class FactoredAdamW(MatrixDecayAdamW):
         self.rate_factors, self.decay = dict(rate_factors), decay
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
-        rate = ops.cast(learning_rate, variable.dtype) * self.rate_factors.get(variable.path, 1.0)
+        rate = ops.cast(learning_rate, variable.dtype) * self._factor(variable)
         if self.decay and self._use_weight_decay(variable):
             variable.assign(variable - variable * rate * self.decay)
         super().update_step(gradient, variable, rate)
 
+    def _factor(self, variable):
+        """Return the factor of a variable; on TensorFlow it is one of the backend, without a path."""
+        if not self.rate_factors:
+            return 1.0
+        return self.rate_factors.get(self._trainable_variables[self._get_variable_index(variable)].path, 1.0)
+
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"rate_factors": self.rate_factors, "decay": self.decay}
+
+
+@keras.saving.register_keras_serializable("heedful")
+class ScheduleFreeAdamW(FactoredAdamW):
+    """Schedule-free AdamW (Defazio et al. 2024, Algorithm 1).
+
+    There are three sequences of weights: z, which takes the steps; its average x, which is validated and kept; and y,
+    at which gradients are computed, `beta_1` of the way from z to x. The variables of the model hold y, the optimizer
+    holds z, and x follows from both (`averages`). Steps count in the average by the square of their learning rate,
+    which is constant after a linear warm-up.
+
+    Args:
+        warmup_updates: length of the warm-up of the learning rate.
+        options: those of `FactoredAdamW`.
+    """
+
+    def __init__(self, *args: Any, warmup_updates: int = 0, **options: Any):
+        super().__init__(*args, **options)
+        self.warmup_updates = warmup_updates
+
+    def build(self, variables: list[Any]) -> None:
+        if not self.built:
+            super().build(variables)
+            # The last gradient stands where Adam has its first moment: nothing else has the gradient of an update.
+            self._iterates = self.add_optimizer_variables(variables, "iterate")
+
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
+        index = self._get_variable_index(variable)
+        last, velocity, iterate = self._momentums[index], self._velocities[index], self._iterates[index]
+        rate = ops.cast(learning_rate, variable.dtype) * self._factor(variable)
+        y, z = ops.convert_to_tensor(variable), ops.convert_to_tensor(iterate)
+        z = ops.where(self.iterations == 0, y, z)
+        update = ops.cast(self.iterations + 1, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
+        self.assign(last, gradient)
+        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
+        correction = 1 - ops.power(ops.cast(self.beta_2, variable.dtype), update)
+        step = gradient / (ops.sqrt(velocity / correction) + self.epsilon)
+        if self.decay and self._use_weight_decay(variable):
+            step = step + self.decay * y
+        weight = self._weight(update)
+        self.assign(variable, y + weight * (z - y) + rate * (self.beta_1 * (1 - weight) - 1) * step)
+        self.assign(iterate, z - rate * step)
+
+    def _weight(self, update):
+        """Return the share of update number `update` in the average: its squared rate over the sum of all."""
+        warmup = float(max(self.warmup_updates, 1))
+        risen = ops.minimum(update, warmup)
+        total = risen * (risen + 1) * (2 * risen + 1) / (6 * warmup**2) + ops.maximum(update - warmup, 0.0)
+        return ops.square(risen / warmup) / total
+
+    def averages(self) -> list[tuple[Any, Any]]:
+        """Return the pairs of trained variable and average x."""
+        if not self.built or not int(self.iterations):
+            return []
+        share = 1 - 1 / self.beta_1
+        return [
+            (variable, ops.convert_to_tensor(variable) + share * (ops.convert_to_tensor(iterate) - variable))
+            for variable, iterate in zip(self._trainable_variables, self._iterates, strict=True)
+        ]
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"warmup_updates": self.warmup_updates}

@@ -350,6 +350,21 @@ def test_the_cleaned_copy_is_clean(good, tmp_path, names):
         clean(text, examine(text), out)
 
 
+def test_a_cleaning_that_is_stopped_leaves_no_copy(good, tmp_path, monkeypatch):
+    text = Rows.of_pairs(write(tmp_path, [*good[:600], good[0]], ("a.pt", "a.en")))
+    examination = examine(text)
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("heedful.data.doctor.cleaning._treated", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        clean(text, examination, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    monkeypatch.undo()
+    assert clean(text, examination, tmp_path / "out") == (600, 0, 1)
+
+
 def test_the_command_reports_cleans_and_refuses(cli, good, tmp_path, recipe_of):
     rows = [*good[:600], good[0]]
     paths = write(tmp_path, rows, ("my.pt", "my.en"))

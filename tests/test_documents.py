@@ -2,6 +2,7 @@
 
 import html
 import io
+import json
 import re
 import zipfile
 
@@ -15,9 +16,11 @@ from hypothesis import given
 from lxml import etree
 
 from heedful.cli import main
+from heedful.config import DataConfig
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
 from heedful.data.corpus import Corpus
+from heedful.data.doctor.rows import Rows
 from heedful.data.document_formats import FORMATS, is_document, read_document
 from heedful.data.document_formats.document import wrapped
 from heedful.data.markup.html_tokens import html_tokens
@@ -356,9 +359,82 @@ def test_translation_memories_are_training_text(name, content, pairs, tmp_path):
     assert list(Corpus.from_files([path])) == pairs
 
 
+@pytest.mark.parametrize(("name", "content"), [("a.tmx", TMX), ("a.xlf", XLIFF)])
+def test_a_memory_is_examined_as_a_training_reads_it(name, content, tmp_path, cli):
+    """Its pairs are its rows, not its lines; it is mended by the program that wrote it."""
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    rows = Rows.of_config(DataConfig(train=(str(tmp_path / name),)), "pairs")["train"]
+    assert list(rows) == list(Corpus.from_files([tmp_path / name]))
+    told = json.loads(cli("doctor", name, "--json").stdout)
+    assert told["rows"] == len(list(rows))
+    refused = cli("doctor", name, "--fix", "out")
+    assert refused.returncode == 2
+    assert b"mend it with the program that wrote it" in refused.stderr
+
+
 def test_a_memory_of_three_languages_is_refused(tmp_path):
     path = tmp_path / "a.tmx"
     path.write_text(TMX.replace("</seg></tuv></tu></body>", '</seg></tuv><tuv xml:lang="fr"><seg>x</seg></tuv>'
                     '<tuv xml:lang="de"><seg>y</seg></tuv></tu></body>'))  # fmt: skip
     with pytest.raises(InputError, match=r"a.tmx has more than two languages \(en, fr, de\)"):
         list(Corpus.from_files([path]))
+
+
+def word_file_of(body):
+    """Return a Word file with some paragraphs, as bytes."""
+    whole, changed = io.BytesIO(), io.BytesIO()
+    docx.Document().save(whole)
+    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(changed, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            if name == "word/document.xml":
+                content = content.replace(b"<w:body>", b"<w:body>" + body.encode())
+            target.writestr(name, content)
+    return changed.getvalue()
+
+
+def test_formulas_and_footnotes_of_word_stay_where_they_are():
+    formula = '<m:oMath xmlns:m="http://math"><m:r><m:t>a=b</m:t></m:r></m:oMath>'
+    footnote = '<w:r><w:footnoteReference w:id="2"/></w:r>'
+    body = (
+        f"<w:p><w:r><w:t>the law</w:t></w:r>{formula}<w:r><w:t>is right</w:t></w:r>{footnote}"
+        "<w:r><w:t>and old</w:t></w:r></w:p><w:p><w:r><w:t>one</w:t><w:noBreakHyphen/><w:t>two</w:t></w:r></w:p>"
+    )
+    with zipfile.ZipFile(io.BytesIO(through(word_file_of(body), "a.docx"))) as archive:
+        written = archive.read("word/document.xml").decode()
+    expected = body
+    for text in ("the law", "is right", "and old", "one", "two"):
+        expected = expected.replace(f"<w:t>{text}<", f'<w:t xml:space="preserve">{text.upper()}<')
+    assert expected in written
+
+
+def test_front_matter_and_unusual_line_ends_of_markdown():
+    front = "---\r\ntitle: my cat\r\n---\r\n"
+    assert through(f"{front}a hat\r\n", "a.md") == f"{front}A HAT\r\n"
+    assert through("a\u2028b\n\na hat\x0c here\n\r# two\r", "a.md") == "A B\n\nA HAT HERE\n\r# TWO\r"
+
+
+def test_a_prefix_of_xliff_is_kept():
+    content = (
+        '<x:xliff xmlns:x="u" version="1.2"><x:trans-unit id="1"><x:source>a hat</x:source>'
+        '<x:target state="new"/></x:trans-unit><x:trans-unit id="2"><x:source>two</x:source></x:trans-unit></x:xliff>'
+    )
+    written = through(content, "a.xlf")
+    etree.fromstring(written)
+    assert '<x:target state="new">A HAT</x:target>' in written
+    assert "<x:target>TWO</x:target>" in written
+
+
+@pytest.mark.parametrize("head", [
+    '<meta charset="iso-8859-1">', '<meta http-equiv="Content-Type" content="text/html; charset=windows-1252">',
+    '<?xml version="1.0" encoding="latin1"?>',
+])  # fmt: skip
+def test_html_of_another_encoding_is_refused(head):
+    with pytest.raises(InputError, match="declares the encoding"):
+        read_document(f"{head}<p>a hat".encode(), "a.html", PLAIN)
+    assert through('<meta charset="utf-8"><p>a hat', "a.html").endswith("A HAT")
+
+
+def test_only_marked_elements_are_hidden():
+    page = '<p class="x-notranslate-y">a <a href="/notranslate-faq">hat</a></p><p class="b notranslate">two</p>'
+    assert through(page, "a.html") == page.replace("a <a", "A <a").replace(">hat", ">HAT")

@@ -17,7 +17,7 @@ from heedful.interop.export.parity import compare, export_checked, passes
 from heedful.interop.pretrained import import_model
 from heedful.runs.run import Run
 from heedful.runs.weights import weights_by_name
-from tests.conftest import PAIRS, fast, quiet
+from tests.conftest import PAIRS, change, fast, quiet
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -149,6 +149,16 @@ def test_an_export_is_imported_bit_by_bit(case, tmp_path):
     for own, imported in zip(run.tokenizers(), again.tokenizers(), strict=True):
         assert imported.encode_batch(SOURCES) == own.encode_batch(SOURCES)
         assert imported.decode(own.encode(SOURCES[0])) == own.decode(own.encode(SOURCES[0]))
+
+
+def test_a_classifier_with_several_labels_is_exported_and_imported(tmp_path, numpy):
+    run = random_run(tmp_path, "classify", BERT | {"pooling": "first"})
+    run.config = change(run.config, "--data.several_labels", "true")
+    run.config.save(run.path / "config.json")
+    export(Run.open(run.path), tmp_path / "out")
+    again = import_model(tmp_path / "out", tmp_path / "again")
+    assert again.config.data.several_labels
+    assert again.config.data.labels == run.config.data.labels
 
 
 @pytest.mark.parametrize("case", fast(REWRITTEN, 1))

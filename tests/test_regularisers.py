@@ -1,4 +1,4 @@
-"""Two passes over a text, token cut-off, skipped sublayers, moving averages and optimizers: values, and exact resuming."""
+"""Two passes over a text, token cut-off, skipped sublayers, averages and optimizers: values, and exact resuming."""
 
 import keras
 import numpy as np

@@ -79,6 +79,18 @@ def test_pairs_of_the_hub(server):  # noqa: F811
         preparation.get("hf:Helsinki-NLP/opus_books@main/it-en")
 
 
+def test_rows_in_which_something_is_missing_are_left_out(server):  # noqa: F811
+    pairs = translations([*PAIRS, ("Hut", None)])
+    labelled = [{"text": "a", "label": 1}, {"text": None, "label": 0}, {"text": "b", "label": -1}]
+    publish(server, "some/pairs", {"de-en/train.parquet": parquet(pairs)})
+    publish(server, "some/labels", {"plain/train.parquet": parquet(labelled, ["bad", "good"])})
+    for name in ("hf:some/pairs@main/de-en", "hf:some/labels@main/plain"):
+        preparation.get(name)
+    assert text_pairs("hf:some/pairs@main/de-en") == PAIRS
+    [path] = DataConfig(corpus="hf:some/labels@main/plain").train
+    assert resolve(path).read_text(encoding="utf-8") == "good\ta\n"
+
+
 def test_a_revision_may_have_slashes(server):  # noqa: F811
     """The hub keeps data sets of scripts in a branch of its own, with a folder for each split."""
     files = {

@@ -63,6 +63,7 @@ def _texts(options):
     from heedful.config import DataConfig
     from heedful.core.errors import InputError
     from heedful.core.plugins import find_task
+    from heedful.data.bilingual_files import READERS as BILINGUAL
     from heedful.data.doctor.findings import FAULTS
     from heedful.data.doctor.rows import Rows
     from heedful.data.text_files import uncompressed_name
@@ -80,9 +81,9 @@ def _texts(options):
     data = DataConfig(
         train=tuple(options.text), valid=tuple(options.valid), test=tuple(options.test), documents="lines"
     )
-    tables = [name for name in options.text if uncompressed_name(name).endswith(".tsv")]
+    tables = [name for name in options.text if Path(uncompressed_name(name)).suffix.lower() in (".tsv", *BILINGUAL)]
     if len(tables) > 1 and not options.labelled:
-        raise InputError("A .tsv file has both sides of a text: examine one at a time.")
+        raise InputError(f"{tables[0]} has both sides of a text: examine one at a time.")
     pairs = len(options.text) == 2 or bool(tables)
     return Rows.of_config(data, "labelled" if options.labelled else "pairs" if pairs else "lines"), ()
 

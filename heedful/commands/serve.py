@@ -8,6 +8,10 @@ from heedful.commands.arguments import add_glossary, add_text, count, port
 from heedful.config import OF_SOURCE, settings
 from heedful.core.errors import InputError, counted
 
+OF_HTTP = (
+    "host", "port", "languages", "engine", "queue", "slots", "seconds", "max_lines", "max_tokens", "api_keys",
+    "allowed_host", "cors",
+)  # fmt: skip
 NEEDED = ("starlette", "uvicorn", "prometheus_client", "python_multipart")
 
 
@@ -108,7 +112,13 @@ def _set_glossary(translators, path):
 
 
 def _refuse_idle(options, tasks):
-    """Raise `InputError` for options that none of the runs uses."""
+    """Raise `InputError` for options that none of the runs uses, or that are for HTTP only."""
+    if options.mcp:
+        parser = argparse.ArgumentParser()
+        add_arguments(parser)
+        for name in OF_HTTP:
+            if getattr(options, name) != parser.get_default(name):
+                raise InputError(f"--{name.replace('_', '-')} is for HTTP: it has no effect with --mcp.")
     translators = sum(task.translates for task in tasks)
     if options.engine == "ctranslate2" and not translators:
         raise InputError("--engine ctranslate2 is for translators, and none of the runs is one.")

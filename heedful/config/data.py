@@ -197,8 +197,8 @@ class TokenizerConfig:
     """bpe, unigram: read each line as if it began with a space, so that its first word has the same token as elsewhere
     in a line. For tasks that read whole texts (translate, classify)."""
     clean_up_spaces: bool = True
-    """wordpiece: remove the spaces before punctuation marks and within English contractions from decoded text. Set it
-    to false for text that really contains such spaces."""
+    """wordpiece: remove the spaces before punctuation marks from decoded text. Set it to false for text that really
+    contains such spaces."""
 
     def __post_init__(self) -> None:
         positive(self, "vocab_size")

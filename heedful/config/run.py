@@ -77,8 +77,8 @@ class Config:
         """Raise `InputError` if there is a schedule, or a second average, beside the schedule-free optimizer."""
         if self.train.schedule != "constant":
             raise InputError(
-                "train.optimizer = 'schedule_free' has a constant learning rate after the warm-up: set train.schedule = "
-                "'constant'."
+                "train.optimizer = 'schedule_free' has a constant learning rate after the warm-up: set "
+                "train.schedule = 'constant'."
             )
         if self.train.moving_average:
             raise InputError(

@@ -62,8 +62,8 @@ class TrainConfig:
     """Number of updates over which the learning rate rises from zero to its peak."""
     optimizer: Literal["adam", "muon", "schedule_free"] = "adam"
     """The optimizer: Adam; or Muon (Jordan et al. 2024), whose updates of the matrices between embeddings and output
-    are orthogonal, with Adam for all other weights, at the same learning rates (Liu et al. 2025); or schedule-free AdamW
-    (Defazio et al. 2024) for the schedule constant, which validates and keeps an average of the weights, so that a
+    are orthogonal, with Adam for all other weights, at the same learning rates (Liu et al. 2025); or schedule_free, an
+    AdamW (Defazio et al. 2024) for the schedule constant: it validates and keeps an average of the weights, so that a
     training may end at any time. Its `beta_1` is the share of that average in the weights that are trained."""
     label_smoothing: float = 0.1
     """Fraction of the target probability that is spread over the vocabulary (Szegedy et al. 2016, section 7)."""

@@ -42,9 +42,7 @@ def _po_pairs(content: bytes, name: str) -> Pairs:
 def _xliff_pairs(content: bytes, name: str) -> Pairs:
     for segment in segments(content, name):
         if segment.finished and segment.target:
-            start, end = segment.target
-            target = content[start + len(segment.opening.encode()) : end - len(b"</target>")]
-            yield _plain(content[slice(*segment.source)]), _plain(target)
+            yield _plain(content[slice(*segment.source)]), _plain(content[slice(*segment.content)])
 
 
 def _tmx_pairs(content: bytes, name: str) -> Pairs:

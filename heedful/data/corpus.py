@@ -22,7 +22,7 @@ from heedful.data.text_files import read_lines
 def resolve(path: str | Path) -> Path:
     """Return `path`, or the file of that name under the folder HEEDFUL_DATA (default `./data`).
 
-    NAME/FILE is also a file of a named text that has been downloaded, see `texts.registry`.
+    NAME/FILE is also a file of a named text that has been downloaded, see `config.named_texts`.
     """
     path = Path(path)
     with contextlib.suppress(RuntimeError):  # the name begins with ~ but names no user

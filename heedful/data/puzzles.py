@@ -10,9 +10,6 @@ from heedful.core.errors import InputError
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-COUNTED_IN = ("input", "output")
-
-
 def reverse(tokens: Sequence[str], counted_in: str = "input") -> list[str]:
     """Replace every even occurrence of a token with X, and reverse the sequence.
 

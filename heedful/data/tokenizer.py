@@ -93,8 +93,8 @@ class Tokenizer:
             prefix_space: encode each text as if it began with a space, so that its first word gets the same token as
                 elsewhere. Only for `bpe` and `unigram`, whose tokens include the preceding space.
             clean_up_spaces: only for WordPiece, which does not keep spaces: whether `decode` removes the spaces before
-                punctuation marks and within English contractions (`it ' s .` becomes `it's.`). Turn it off for text
-                that contains such spaces, such as the TED talks.
+                punctuation marks (`yes , sir .` becomes `yes, sir.`). Turn it off for text that contains such spaces,
+                such as the TED talks.
             normalize: `nfc`, `nfkc` or `none`: how Unicode forms and spaces are folded, see `data.normalization`.
             new_tokens: tokens that are in the vocabulary whatever the text has, such as `<2en>`; they take the last
                 ids. Text is split at them first.

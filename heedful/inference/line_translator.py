@@ -195,6 +195,17 @@ class LineTranslator(Predictor):
             self.read(texts, numbers, pieces.notes.append)
         return pieces
 
+    def translate_pieces(
+        self, texts: Sequence[str], warn: Warn | None = None, scored: bool = False, **options: Any
+    ) -> list[list[ScoredText]]:
+        """Return for each text its `n_best` translations; the texts are those of `pieces`, and are read as they are.
+
+        `warn`, `scored` and `options`: see `predict_stream`.
+        """
+        search = self.search_with(scored, **options)
+        lines = [Line(Pieces([text], [], [])) for text in require_texts(texts)]
+        return list(self._translate_window(search, lines, [""] * len(lines), 1, warn))
+
     def joinable(self, line: Line) -> Pieces:
         """Return the pieces of a line; joined, they get its markup back."""
         marked = line.marked

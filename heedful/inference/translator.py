@@ -173,7 +173,8 @@ class Translator(LineTranslator):
         """
         greedy = {"beam_size": 1, "n_best": 1}
         search = self.search_with(**greedy | options)
-        read = self.reader.reading(search.decode, bool(prefix), warn)(require_text(line), "the line")
+        glossary = None if prefix else self.glossary
+        read = self.reader.reading(search.decode, bool(prefix), warn, glossary)(require_text(line), "the line")
         if read.marked:  # it goes back into a whole translation
             yield self.translate(line, warn, **greedy | options)
             return

@@ -21,6 +21,7 @@ from heedful.serve.service import Service
 
 OPEN = ("/livez", "/readyz", "/health")  # paths that need no key
 PAGES = ("/page/", "/api/")
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 logger = logging.getLogger("heedful.serve")
 
 
@@ -53,24 +54,24 @@ def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        request = Request(scope, receive)
+        request, path = Request(scope, receive), scope["path"]
         refusal: Response | None = None
         origin = request.headers.get("origin")
         if "*" not in hosts and _host(request.headers.get("host", "")) not in hosts:
-            refusal = _error(403, "This server does not answer for that host name: see --allowed-host.")
+            refusal = _error(403, "This server does not answer for that host name: see --allowed-host.", path=path)
         elif origin and origin not in origins and _host(origin.partition("://")[2]) not in hosts:
-            refusal = _error(403, "Web pages of other origins may not use this server: see --cors.")
+            refusal = _error(403, "Web pages of other origins may not use this server: see --cors.", path=path)
         elif request.method == "OPTIONS" and origin:
             refusal = Response(status_code=204)
-        elif keys and request.url.path not in OPEN and not _has_key(request, keys):
+        elif keys and path not in OPEN and not _has_key(request, keys):
             # Browsers cannot send a bearer token when they open a page; they can send a password.
-            scheme = 'Basic realm="heedful"' if request.url.path.startswith(PAGES) else "Bearer"
-            refusal = _error(401, "An API key is needed.", {"WWW-Authenticate": scheme})
+            scheme = 'Basic realm="heedful"' if path.startswith(PAGES) else "Bearer"
+            refusal = _error(401, "An API key is needed.", {"WWW-Authenticate": scheme}, path)
         allowed = [(b"x-content-type-options", b"nosniff")]
         if origin and origin in origins:
             allowed += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin"),
                         (b"access-control-allow-headers", b"authorization, content-type"),
-                        (b"access-control-allow-methods", b"GET, POST")]  # fmt: skip
+                        (b"access-control-allow-methods", ", ".join(METHODS).encode())]  # fmt: skip
 
         async def sent(message):
             if message["type"] == "http.response.start":

@@ -20,6 +20,7 @@ from heedful.serve.requests import (
     Refused,
     answers,
     note_cut,
+    read_body,
     read_fields,
     require_texts,
 )
@@ -30,10 +31,12 @@ from heedful.serve.texts import (
     Markup,
     Upload,
     Uploads,
+    in_background,
     joined,
     pieces_of_all,
     read_upload,
     recognised,
+    sample_of,
 )
 
 # Accepted, because DeepL's clients may send them; none has an effect on a translator of our own.
@@ -73,7 +76,7 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
         if not texts:
             raise Refused(422, "The field 'text' has no text.")
         require_texts("text", texts, service.limits)
-        one = _translator(service, given["source_lang"], given["target_lang"], texts[0])
+        one = await _translator(service, given["source_lang"], given["target_lang"], texts[0])
         _require_formality(given["formality"])
         markup = _markup(given)
         glossary = _glossary(glossaries, given["glossary_id"], given["source_lang"], one)
@@ -83,8 +86,7 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
         options = {"split": "never"} if splitting == NOT_SPLIT else {}
         pieces = await pieces_of_all(one, texts, markup, glossary, **options)
         note_cut(request, pieces)
-        futures = [future for each in service.translate(one, pieces) for future in each]
-        translated = await joined(pieces, await answers(request, futures, service.limits))
+        translated = await joined(pieces, await answers(request, service.translate(one, pieces), service.limits))
         detected = one.languages[0].upper()
         translations = [
             {"detected_source_language": detected, "text": result, "billed_characters": len(text)}
@@ -95,10 +97,10 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
     return [Operation("/v2/translate", translate, fields, forms=[FORM])]
 
 
-def _translator(service: Service, source: str | None, target: str, text: str) -> Served:
+async def _translator(service: Service, source: str | None, target: str, text: str) -> Served:
     """Return the translator for a pair of languages; without a source, for that of the text."""
     goal = language(target)
-    return service.for_languages(language(source) if source else recognised(service, text, goal)[0], goal)
+    return service.for_languages(language(source) if source else (await recognised(service, text, goal))[0], goal)
 
 
 def _require_formality(formality: str) -> None:
@@ -144,7 +146,7 @@ def _languages(service: Service) -> list[Route]:
         kind = request.query_params.get("type")
         if kind is None and request.method == "POST":  # DeepL's clients send it in a form
             kind = (await read_fields(request, {"type": Field(TEXT)}, service.limits, forms=True))["type"]
-        elif kind is None and b"type=target" in await request.body():
+        elif kind is None and b"type=target" in await read_body(request, service.limits):
             kind = "target"
         codes = sorted({one.languages[kind == "target"].upper() for one in service.translators})
         return JSONResponse([{"language": code, "name": code, "supports_formality": False} for code in codes])
@@ -186,14 +188,14 @@ def _documents(service: Service, glossaries: Glossaries, uploads: Uploads) -> li
 
     async def upload(request: Request) -> JSONResponse:
         """Translate a document."""
-        name, content, fields = await read_upload(request, service.limits)
-        if "target_lang" not in fields:
+        name, content, given = await read_upload(request, service.limits)
+        if "target_lang" not in given:
             raise Refused(422, "The field 'target_lang' is missing.")
-        _require_formality(fields.get("formality", "default"))
-        source = fields.get("source_lang")
-        text = re.sub(rb"<[^>]*>", b" ", content[:20_000]).decode("utf-8", "replace")
-        one = _translator(service, source, fields["target_lang"], text)
-        glossary = _glossary(glossaries, fields.get("glossary_id"), source, one)
+        _require_formality(given.get("formality", "default"))
+        source = given.get("source_lang")
+        text = "" if source else await in_background(sample_of, content, name)
+        one = await _translator(service, source, given["target_lang"], text)
+        glossary = _glossary(glossaries, given.get("glossary_id"), source, one)
         try:
             begun = uploads.start(one, name, content, glossary)
         except InputError as error:

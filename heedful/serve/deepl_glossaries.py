@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from heedful.core.errors import InputError
 from heedful.data.glossary import Glossary
-from heedful.serve.requests import ANY, TEXT, Field, Refused, read_fields
+from heedful.serve.requests import ANY, TEXT, Field, Refused, read_fields, require_encodable
 from heedful.serve.service import Service
 from heedful.serve.texts import Entry, Glossaries
 
@@ -150,6 +150,7 @@ def _dictionary(service: Service, table: dict[str, Any]) -> tuple[tuple[str, str
     """Return the languages and the terms of a dictionary; `Refused` (400) if it is wrong, or no run translates so."""
     if not all(isinstance(table.get(name), str) for name in DICTIONARY):
         raise Refused(400, f"A dictionary needs {', '.join(DICTIONARY)}, all texts.")
+    require_encodable("entries", [table["entries"]])
     if table["entries_format"] not in FORMATS:
         raise Refused(400, f"entries_format must be {' or '.join(FORMATS)}.")
     pair = language(table["source_lang"]), language(table["target_lang"])

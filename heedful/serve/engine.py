@@ -93,10 +93,13 @@ class Engine:
             raise
 
     def stop(self) -> None:
-        """Stop the threads after what they are computing."""
+        """Stop the threads after what they are computing; what waits is cancelled."""
         with self._changed:
             self._stopped = True
+            waiting = [one.future for one in self._sentences] + [one.future for one in self._jobs]
             self._changed.notify_all()
+        for future in waiting:
+            future.cancel()
         for thread in self._threads:
             thread.join()
 
@@ -229,9 +232,7 @@ class Engine:
         _answer(sentence.future, ScoredText(self.predictor.target_tokenizer.decode(best.ids), best.score))
 
     def _translate_texts(self, texts):
-        return [
-            candidates[0] for candidates in self.predictor.n_best(texts, discard_warning, split="never", markup="none")
-        ]
+        return [candidates[0] for candidates in self.predictor.translate_pieces(texts, discard_warning)]
 
     def _translate_ids(self, sources):
         candidates = self.predictor.search_with(scored=True)(sources)

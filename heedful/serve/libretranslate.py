@@ -21,8 +21,20 @@ from heedful.serve.requests import (
     read_fields,
     require_texts,
 )
-from heedful.serve.service import Served, Service
-from heedful.serve.texts import PLAIN, Languages, Markup, Uploads, joined, pieces_of_all, read_upload, recognised
+from heedful.serve.service import Served, Service, all_or_none
+from heedful.serve.texts import (
+    PLAIN,
+    Markup,
+    Uploads,
+    combined,
+    detect_languages,
+    in_background,
+    joined,
+    pieces_of_all,
+    read_upload,
+    recognised,
+    sample_of,
+)
 
 FORMATS = ("text", "html")
 
@@ -48,21 +60,22 @@ def routes(service: Service) -> list[Route]:
         if given["run"]:
             one = service.find(given["run"], "translates")
         else:
-            one, detected = _translator(service, given["source"], given["target"], texts[0] if texts else "")
+            one, detected = await _translator(service, given["source"], given["target"], texts[0] if texts else "")
         markup = Markup("html") if given["format"] == "html" else PLAIN
         pieces = await pieces_of_all(one, texts, markup)
         note_cut(request, pieces)
-        futures = [future for each in service.translate(one, pieces) for future in each]
         count = given["alternatives"]
-        more = [service.alternatives(one, text, count + 1) for text in texts] if count else []
-        results = await answers(request, futures + more, limits)
+        with all_or_none() as futures:
+            futures += service.translate(one, pieces)
+            more = service.alternatives(one, pieces, count + 1) if count else []
+        results = await answers(request, [*futures, *more], limits)
         translated = await joined(pieces, results[: len(futures)])
         result: dict = {"translatedText": translated if several else translated[0]}
         if given["source"] == "auto":
             detected = detected or {"confidence": 0.0, "language": one.languages[0]}
             result["detectedLanguage"] = [detected] * len(texts) if several else detected
         if count:
-            others = _others(translated, results[-len(more) :], count)
+            others = await in_background(_others, pieces, translated, results[len(futures) :], count)
             result["alternatives"] = others if several else others[0]
         return JSONResponse(result)
 
@@ -97,10 +110,10 @@ def _languages(service: Service) -> list[Route]:
         given = await read_fields(request, detect_fields, limits, forms=True)
         texts = given["q"] if isinstance(given["q"], list) else [given["q"]]
         require_texts("q", texts, limits)
-        known = Languages([code for one in service.translators for code in one.languages])
+        known = [code for one in service.translators for code in one.languages]
         ranked = [
-            [{"confidence": round(100 * share, 1), "language": code} for code, share in known.detect(text)]
-            for text in texts
+            [{"confidence": round(100 * share, 1), "language": code} for code, share in ranking]
+            for ranking in [await in_background(detect_languages, text, known) for text in texts]
         ]  # fmt: skip
         return JSONResponse(ranked if isinstance(given["q"], list) else ranked[0])
 
@@ -125,8 +138,9 @@ def _files(service: Service) -> list[Route]:
         name, content, given = await read_upload(request, limits)
         if "target" not in given:
             raise Refused(422, "The field 'target' is missing.")
-        sample = content[:20_000].decode("utf-8", "replace")
-        one, _ = _translator(service, given.get("source", "auto"), given["target"], sample)
+        source = given.get("source", "auto")
+        text = await in_background(sample_of, content, name) if source == "auto" else ""
+        one, _ = await _translator(service, source, given["target"], text)
         try:
             begun = uploads.start(one, name, content)
         except InputError as error:
@@ -151,18 +165,21 @@ def _files(service: Service) -> list[Route]:
     ]
 
 
-def _translator(service: Service, source: str, target: str, text: str) -> tuple[Served, dict[str, Any]]:
+async def _translator(service: Service, source: str, target: str, text: str) -> tuple[Served, dict[str, Any]]:
     """Return the translator for two languages and, if the source is `auto`, which one was recognised."""
     if source != "auto":
         return service.for_languages(source, target), {}
-    code, share = recognised(service, text, target)
+    code, share = await recognised(service, text, target)
     one = service.for_languages(code, target)
     return one, {"confidence": round(100 * share, 1), "language": one.languages[0]}
 
 
-def _others(translated, candidates_of, count):
-    """Return for each text up to `count` of its candidates that differ from its translation."""
-    return [
-        [other.text for other in candidates if other.text != text][:count]
-        for text, candidates in zip(translated, candidates_of, strict=True)
-    ]
+def _others(pieces, translated, candidates_of, count):
+    """Return for each text up to `count` further translations, from the candidates of all pieces."""
+    candidates = iter(candidates_of)
+    others = []
+    for each, first in zip(pieces, translated, strict=True):
+        results = combined([next(candidates) for _ in each.texts], count + 1)
+        different = dict.fromkeys(map(each.join, results))
+        others.append([text for text in different if text != first][:count])
+    return others

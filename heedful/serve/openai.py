@@ -18,7 +18,6 @@ from starlette.routing import Route
 
 from heedful.core.errors import InputError
 from heedful.data.sentences import gap_after
-from heedful.inference.predictor import ScoredText
 from heedful.serve.openapi import Operation
 from heedful.serve.requests import (
     ANY,
@@ -36,7 +35,7 @@ from heedful.serve.requests import (
     require_texts,
 )
 from heedful.serve.service import Served, Service
-from heedful.serve.texts import in_background
+from heedful.serve.texts import combined, in_background
 
 # Accepted, because OpenAI's clients may send them; they have no effect.
 IGNORED = (
@@ -96,7 +95,7 @@ class OpenAI:
         if given["stream"]:
             if len(prompts) != 1 or given["n"] != 1:
                 raise Refused(422, "A stream has one prompt and n = 1.")
-            return await _streamed(self.service, one, pieces[0], given, _text_chunk)
+            return await _streamed(request, self.service, one, pieces[0], given, _text_chunk)
         texts = await _write(request, self.service, one, prompts, pieces, given)
         choices = [
             {"index": index, "text": prompt * given["echo"] + _until_stop(text, given), "logprobs": None,
@@ -116,7 +115,7 @@ class OpenAI:
         if given["stream"]:
             if given["n"] != 1:
                 raise Refused(422, "A stream has n = 1.")
-            return await _streamed(self.service, one, pieces, given, _chat_chunk)
+            return await _streamed(request, self.service, one, pieces, given, _chat_chunk)
         texts = await _write(request, self.service, one, [prompt], [pieces], given)
         choices = [
             {"index": index, "message": {"role": "assistant", "content": _until_stop(text, given), "refusal": None},
@@ -134,7 +133,7 @@ class OpenAI:
         require_texts("input", texts, self.service.limits)
         if given["encoding_format"] not in ("float", "base64"):
             raise Refused(422, "The field 'encoding_format' must be float or base64.")
-        vectors = await answers(request, [self.service.embed(one, text) for text in texts], self.service.limits)
+        vectors = await answers(request, self.service.embed(one, texts), self.service.limits)
         tokens = sum(map(len, one.run.tokenizer.encode_batch(texts)))
         data = [
             {"object": "embedding", "index": index, "embedding": _vector(vector, given["encoding_format"])}
@@ -189,16 +188,18 @@ async def _write(request, service, one, prompts, pieces, given):
     """Return (prompt, text) for each result of each prompt; `pieces`: those of each."""
     options = _options(one, given)
     if one.task.translates:
-        futures = [future for each in _translated(service, one, pieces, options) for future in each]
-        results = iter(await answers(request, futures, service.limits))
+        results = iter(await answers(request, _translated(service, one, pieces, options), service.limits))
         max_length = options.get("max_length")
-        return [
-            (prompt, _joined(one, each, texts, max_length))
-            for prompt, each in zip(prompts, pieces, strict=True)
-            for texts in _results([next(results) for _ in each.texts], given["n"])
-        ]
-    futures = [service.generate(one, prompt, **options) for prompt in prompts]
-    candidates_of = await answers(request, futures, service.limits)
+
+        def written():
+            return [
+                (prompt, _joined(one, each, texts, max_length))
+                for prompt, each in zip(prompts, pieces, strict=True)
+                for texts in combined([next(results) for _ in each.texts], given["n"])
+            ]
+
+        return await in_background(written) if any(each.joined for each in pieces) else written()
+    candidates_of = await answers(request, service.generate(one, prompts, **options), service.limits)
     return [
         (prompt, candidate.text[len(prompt) :])
         for prompt, candidates in zip(prompts, candidates_of, strict=True)
@@ -208,17 +209,7 @@ async def _write(request, service, one, prompts, pieces, given):
 
 def _translated(service, one, pieces, options):
     """Queue the pieces of each text, which are translated one by one whatever the options; return their futures."""
-    if not options:
-        return service.translate(one, pieces)
-    options = options | {"split": "never", "markup": "none"}  # they are split already
-    return [[service.generate(one, text, **options) for text in each.texts] for each in pieces]
-
-
-def _results(answered, count):
-    """Yield `count` results, each the texts of all pieces; one with fewer candidates repeats its last one."""
-    candidates_of = [[one] if isinstance(one, ScoredText) else one for one in answered]
-    for index in range(count):
-        yield [candidates[min(index, len(candidates) - 1)].text for candidates in candidates_of]
+    return service.candidates(one, pieces, **options) if options else service.translate(one, pieces)
 
 
 def _joined(one, pieces, results, left):
@@ -250,35 +241,39 @@ def _reason(one, text, given):
     return "length" if max_tokens and whole and len(one.run.target_tokenizer.encode(text)) >= max_tokens else "stop"
 
 
-async def _streamed(service, one, pieces, given, chunk) -> Response:
+async def _streamed(request, service, one, pieces, given, chunk) -> Response:
     """Return the stream of the pieces of a text, one by one, as server-sent events."""
     if given["stop"]:
         raise Refused(422, "Stop sequences are not supported in a stream.")
     options = _options(one, given) | ({"beam_size": 1} if one.predictor.decode.beam_size > 1 else {})
     head = _head("chat.completion.chunk" if chunk is _chat_chunk else "text_completion", one)
     if pieces.joined:
-        return await _streamed_at_once(service, one, pieces, options, head, chunk)
-    first, *others = pieces.texts
-    stream = _Stream(service, one, first, options)  # here, so that a full queue is an answer of its own
+        return await _streamed_at_once(request, service, one, pieces, options, head, chunk, given)
+    stream = _Stream(service, one, pieces.texts[0], options)  # here, so that a full queue is an answer of its own
+
+    async def texts() -> AsyncIterator[str]:
+        nonlocal stream
+        left = options.get("max_length")
+        for number, text in enumerate(pieces.texts):
+            if number:
+                if left is not None:
+                    left -= len(one.run.target_tokenizer.encode(stream.written))
+                    if left <= 0:
+                        return
+                    options["max_length"] = left
+                yield gap_after(stream.written, pieces.gaps[number - 1])
+                stream = _Stream(service, one, text, options)
+            async for piece in stream.pieces():
+                yield piece
 
     async def events() -> AsyncIterator[str]:
-        nonlocal stream
+        written = ""
         try:
             async with asyncio.timeout(service.limits.seconds):
-                async for piece in stream.pieces():
-                    yield _event(head | {"choices": [chunk(piece, None)]})
-                left = options.get("max_length")
-                for gap, text in zip(pieces.gaps, others, strict=True):
-                    if left is not None:
-                        left -= len(one.run.target_tokenizer.encode(stream.written))
-                        if left <= 0:
-                            break
-                        options["max_length"] = left
-                    yield _event(head | {"choices": [chunk(gap_after(stream.written, gap), None)]})
-                    stream = _Stream(service, one, text, options)
-                    async for piece in stream.pieces():
-                        yield _event(head | {"choices": [chunk(piece, None)]})
-            yield _event(head | {"choices": [chunk("", "stop")]})
+                async for text in texts():
+                    written += text
+                    yield _event(head | {"choices": [chunk(text, None)]})
+            yield _event(head | {"choices": [chunk("", _reason(one, written, given))]})
             yield "data: [DONE]\n\n"
         except InputError as error:
             yield _event({"error": {"message": str(error), "type": "invalid_request_error"}})
@@ -292,17 +287,15 @@ async def _streamed(service, one, pieces, given, chunk) -> Response:
     return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
-async def _streamed_at_once(service, one, pieces, options, head, chunk) -> Response:
+async def _streamed_at_once(request, service, one, pieces, options, head, chunk, given) -> Response:
     """Return a stream with the whole translation of a text with markup, which goes back into all of it."""
-    futures = [future for each in _translated(service, one, [pieces], options) for future in each]
-    async with asyncio.timeout(service.limits.seconds):
-        answered = await asyncio.gather(*map(asyncio.wrap_future, futures))
-    [texts] = _results(answered, 1)
+    answered = await answers(request, _translated(service, one, [pieces], options), service.limits)
+    [texts] = combined(answered, 1)
     text = await in_background(_joined, one, pieces, texts, options.get("max_length"))
 
     async def events() -> AsyncIterator[str]:
         yield _event(head | {"choices": [chunk(text, None)]})
-        yield _event(head | {"choices": [chunk("", "stop")]})
+        yield _event(head | {"choices": [chunk("", _reason(one, text, given))]})
         yield "data: [DONE]\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"cache-control": "no-store"})

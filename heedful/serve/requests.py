@@ -242,16 +242,16 @@ async def answers(request: Request, futures: Sequence[concurrent.futures.Future]
         done, _ = await asyncio.wait({results, left}, timeout=limits.seconds, return_when=asyncio.FIRST_COMPLETED)
         if results not in done:
             results.cancel()
-            for future in futures:
-                future.cancel()
             raise (
                 Refused(499, "The client has left.")
                 if left in done
                 else Refused(504, f"No answer within {limits.seconds:g} seconds.", Retry_After=RETRY_AFTER)
             )
-    finally:
+        answered = await results
+    finally:  # also if the server stops
         left.cancel()
-    answered = await results
+        for future in futures:
+            future.cancel()
     for result in answered:
         if isinstance(result, BaseException):
             raise result

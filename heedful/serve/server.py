@@ -100,7 +100,8 @@ def serve(service: Service, options: Options, report: Callable[[str], Any] = pri
     report(f"serving {', '.join(service.runs)} on http://{options.host}:{address[1]}")
     asyncio.run(server.serve(sockets=[listening]))
     report(f"stopped: {monitor.answered} requests were answered")
-    drained = [one.engine.drained(options.drain_seconds) for one in service.runs.values()]
+    deadline = time.monotonic() + (0.0 if server.force_exit else options.drain_seconds)
+    drained = [one.engine.drained(deadline - time.monotonic()) for one in service.runs.values()]
     for one in service.runs.values():
         one.engine.stop()
     return 0 if all(drained) else 1

@@ -1,15 +1,16 @@
 """The runs of a server by name, and what all interfaces ask of them."""
 
 import concurrent.futures
+import contextlib
 import functools
-import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from heedful.core.errors import InputError
 from heedful.data.sentences import Pieces
+from heedful.inference.predictor import discard_warning
 from heedful.inference.text_embedder import TextEmbedder
 from heedful.runs.run import Run
 from heedful.serve.engine import Busy, Engine, following
@@ -80,51 +81,59 @@ class Service:
         pairs = ", ".join("-".join(one.languages) for one in self.translators) or "none"
         raise Refused(400, f"There is no translation from {source or 'auto'} to {target}; there is: {pairs}.")
 
-    def embed(self, one: Served, text: str) -> concurrent.futures.Future:
-        """Queue a text for its vector."""
+    def embed(self, one: Served, texts: Sequence[str]) -> list[concurrent.futures.Future]:
+        """Queue texts for their vectors, all or none."""
         if one.name not in self._embedders:
             self._embedders[one.name] = TextEmbedder.for_model(one.predictor.model, one.run)
         embedder = self._embedders[one.name]
-        return accepted(lambda: one.engine.compute("embed", text, lambda texts: list(embedder.embed(texts))))
+
+        def compute(group):
+            return list(embedder.embed(group))
+
+        return all_accepted(functools.partial(one.engine.compute, "embed", text, compute) for text in texts)
 
     def pieces(self, one: Served, text: str) -> Pieces:
         """Return the pieces of a text that a run answers one by one: a translator's lines and sentences."""
         return one.predictor.pieces(text) if one.task.translates else Pieces([text], [], [])
 
-    def translate(self, one: Served, pieces: Sequence[Pieces]) -> list[list[concurrent.futures.Future]]:
-        """Queue the pieces of texts; return the futures of each.
+    def translate(self, one: Served, pieces: Sequence[Pieces]) -> list[concurrent.futures.Future]:
+        """Queue the pieces of texts for their translations by the run's settings, all or none."""
+        return all_accepted(functools.partial(one.engine.translate, text) for each in pieces for text in each.texts)
 
-        If the queue is full before the last one, none is translated.
+    def candidates(
+        self, one: Served, pieces: Sequence[Pieces], first: bool = False, **options: Any
+    ) -> list[concurrent.futures.Future]:
+        """Queue the pieces of texts for their translations by other settings, all or none.
+
+        The result of a piece is the list of its `ScoredText`s, or the `first` one.
         """
-        futures: list[list[concurrent.futures.Future]] = []
-        try:
-            for each in pieces:
-                futures.append([])
-                for text in each.texts:
-                    futures[-1].append(accepted(functools.partial(one.engine.translate, text)))
-        except Refused:
-            for future in itertools.chain.from_iterable(futures):
-                future.cancel()
-            raise
-        return futures
-
-    def alternatives(self, one: Served, text: str, count: int) -> concurrent.futures.Future:
-        """Queue a text for `count` translations, by a beam of that width."""
-        width = max(count, one.predictor.decode.beam_size)
 
         def compute(texts):
-            return one.predictor.n_best(texts, beam_size=width, n_best=count, sample=False, split="never")
-
-        return accepted(lambda: one.engine.compute("n_best", text, compute, width, count))
-
-    def generate(self, one: Served, prompt: str, first: bool = False, **options: Any) -> concurrent.futures.Future:
-        """Queue a text for its continuation; its result is the `ScoredText`s, with the prompt, or the `first` one."""
-
-        def compute(prompts):
-            results = one.predictor.predict(prompts, scored=True, **options)
+            results = one.predictor.translate_pieces(texts, discard_warning, scored=True, **options)
             return [candidates[0] for candidates in results] if first else results
 
-        return accepted(lambda: one.engine.compute("generate", prompt, compute, first, *sorted(options.items())))
+        key = first, *sorted(options.items())
+        return all_accepted(
+            functools.partial(one.engine.compute, "candidates", text, compute, *key)
+            for each in pieces
+            for text in each.texts
+        )
+
+    def alternatives(self, one: Served, pieces: Sequence[Pieces], count: int) -> list[concurrent.futures.Future]:
+        """Queue the pieces of texts for `count` translations each, by a beam of that width at least."""
+        width = max(count, one.predictor.decode.beam_size)
+        return self.candidates(one, pieces, beam_size=width, n_best=count, sample=False)
+
+    def generate(self, one: Served, prompts: Sequence[str], **options: Any) -> list[concurrent.futures.Future]:
+        """Queue prompts for their continuations, all or none; results are lists of `ScoredText`, with the prompt."""
+
+        def compute(group):
+            return one.predictor.predict(group, scored=True, **options)
+
+        key = sorted(options.items())
+        return all_accepted(
+            functools.partial(one.engine.compute, "generate", prompt, compute, *key) for prompt in prompts
+        )
 
     def stream(self, one: Served, text: str, send: Callable[[str], Any], **options: Any) -> concurrent.futures.Future:
         """Queue a text whose result is passed to `send` piece by piece, from another thread.
@@ -135,7 +144,7 @@ class Service:
         if one.engine.in_slots and not options and one.predictor.decode.beam_size == 1:
             return accepted(lambda: one.engine.translate(text, following(one.predictor.target_tokenizer, send)))
         if not hasattr(one.predictor, "stream_tokens"):
-            return self.generate(one, text, first=True, **options)
+            return self.candidates(one, [Pieces([text], [], [])], first=True, **options)[0]
 
         ended = threading.Event()
 
@@ -149,6 +158,26 @@ class Service:
         future = accepted(lambda: one.engine.compute("stream", text, compute, id(send)))
         future.add_done_callback(lambda _: ended.set())
         return future
+
+
+def all_accepted(submits: Iterable[Callable[[], concurrent.futures.Future]]) -> list[concurrent.futures.Future]:
+    """Return the futures of the parts of a request; if one is refused, the others are cancelled (see `accepted`)."""
+    with all_or_none() as futures:
+        for submit in submits:
+            futures.append(accepted(submit))
+    return futures
+
+
+@contextlib.contextmanager
+def all_or_none() -> Iterator[list[concurrent.futures.Future]]:
+    """Collect the futures of a request; if a later part of it is refused, cancel them."""
+    futures: list[concurrent.futures.Future] = []
+    try:
+        yield futures
+    except Refused:
+        for future in futures:
+            future.cancel()
+        raise
 
 
 def accepted(submit: Callable[[], concurrent.futures.Future]) -> concurrent.futures.Future:

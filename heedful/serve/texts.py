@@ -7,13 +7,14 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from heedful.config.protected import protection_of
 from heedful.core.errors import InputError
 from heedful.data.document_formats import read_document
 from heedful.data.document_formats.document import Document
@@ -21,9 +22,11 @@ from heedful.data.document_formats.html_document import html_replacements
 from heedful.data.glossary import Glossary
 from heedful.data.markup.html_tokens import html_tokens
 from heedful.data.sentences import Pieces
+from heedful.inference.predictor import ScoredText
 from heedful.serve.requests import Limits, Refused, read_body
 from heedful.serve.service import Served, Service
 
+SAMPLE = 20  # texts of a document by which its language is recognised
 WINDOW = 128  # texts of a document that wait in the queue at a time
 RETRY_SECONDS = 0.2  # after which a document asks again for room in the queue
 
@@ -72,13 +75,22 @@ async def pieces_of_all(
     return [pieces_of(one, text, **options) for text in texts]
 
 
-def recognised(service: Service, text: str, target: str) -> tuple[str | None, float]:
+async def recognised(service: Service, text: str, target: str) -> tuple[str | None, float]:
     """Return the likeliest source language of a text, among those that are translated to `target`, and its probability.
 
     None: nothing is translated to it.
     """
     sources = [one.languages[0] for one in service.translators if one.languages[1] == target.lower()]
-    return next(iter(Languages(sources).detect(text)), (None, 0.0))
+    return next(iter(await in_background(detect_languages, text, sources)), (None, 0.0))
+
+
+def sample_of(content: bytes, name: str) -> str:
+    """Return some of the text in a document, for `recognised`; `Refused` (400) if it cannot be read."""
+    try:
+        document = read_document(content, name, protection_of(()))
+    except InputError as error:
+        raise Refused(400, str(error)) from error
+    return " ".join(text.text for text in document.texts[:SAMPLE])
 
 
 def _inline(text: str, markup: Markup) -> list[str]:
@@ -93,6 +105,16 @@ def _inline(text: str, markup: Markup) -> list[str]:
     return sorted(inline - set(markup.splitting))
 
 
+def combined(answered: Sequence[Any], count: int) -> Iterator[list[str]]:
+    """Yield `count` results of a text, each the texts of all its pieces, from the candidates of each piece.
+
+    A piece with fewer candidates repeats its last one.
+    """
+    candidates_of = [[one] if isinstance(one, ScoredText) else one for one in answered]
+    for index in range(count):
+        yield [candidates[min(index, len(candidates) - 1)].text for candidates in candidates_of]
+
+
 def join_all(pieces: Sequence[Pieces], results: Sequence[Any]) -> list[str]:
     """Return the results of all pieces as the texts they belong to; it may align words, which takes a moment."""
     written = iter(results)
@@ -103,31 +125,29 @@ async def joined(pieces: Sequence[Pieces], results: Sequence[Any]) -> list[str]:
     """Do what `join_all` does, without blocking other requests."""
     if not any(each.joined for each in pieces):
         return join_all(pieces, results)
-    return await asyncio.get_running_loop().run_in_executor(None, join_all, pieces, results)
+    return await in_background(join_all, pieces, results)
 
 
-class Languages:
-    """Recognises the languages that a server translates from."""
+def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, float]]:
+    """Return the languages by their probability, most likely first; those that cannot be recognised are last."""
+    codes = tuple(dict.fromkeys(codes))
+    identifier = _identifier(codes) if len(codes) > 1 else None
+    if identifier is None:
+        return [(code, 0.0) for code in codes]
+    ranked = [(code, float(share)) for code, share in identifier.rank(text) if code in codes]
+    return ranked + [(code, 0.0) for code in codes if code not in dict(ranked)]
 
-    def __init__(self, codes: Sequence[str]):
-        self.codes = list(dict.fromkeys(codes))
 
-    @functools.cached_property
-    def _identifier(self) -> Any:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+@functools.lru_cache(maxsize=16)
+def _identifier(codes: tuple[str, ...]) -> Any:
+    """Return what identifies some languages, or None if it knows none of them; loading it takes most of a second."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        known = [code for code in self.codes if code in identifier.nb_classes]
-        if known:
-            identifier.set_languages(known)
-        return identifier if known else None
-
-    def detect(self, text: str) -> list[tuple[str, float]]:
-        """Return the languages by their probability, most likely first; those that cannot be recognised are last."""
-        if len(self.codes) < 2 or self._identifier is None:
-            return [(code, 0.0) for code in self.codes]
-        ranked = [(code, float(share)) for code, share in self._identifier.rank(text) if code in self.codes]
-        return ranked + [(code, 0.0) for code in self.codes if code not in dict(ranked)]
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    known = [code for code in codes if code in identifier.nb_classes]
+    if known:
+        identifier.set_languages(known)
+    return identifier if known else None
 
 
 @dataclass
@@ -259,7 +279,7 @@ async def translated_document(
                 if refused.status != 429:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
-        answers = await asyncio.gather(*(asyncio.wrap_future(one) for each in futures for one in each))
+        answers = await asyncio.gather(*map(asyncio.wrap_future, futures))
         results += await joined(lines, answers)
     return document.written(results)
 

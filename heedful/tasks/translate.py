@@ -186,7 +186,6 @@ class Translate(Task):
             bleu, chrf, exact, seconds and tokens per second of decoding, signatures, a 95 % interval; loss, perplexity
             and accuracy in the training precision, whatever that of decoding; and the provenance of the scores.
         """
-        from heedful.runs.scores.metrics import text_counts
         from heedful.runs.scores.provenance import save_scores
         from heedful.training.evaluation import TokenScores
 
@@ -198,10 +197,10 @@ class Translate(Task):
         # References in the form that the model writes: the same letters, and spaces, as in its training text.
         form = run.target_tokenizer.normalized
         references, more = [form(row[1]) for row in rows], [tuple(map(form, row[2:])) for row in rows]
-        options = {"tokenize": bleu_tokenizer_of(run.config, references), "more_references": more}
+        options: dict[str, Any] = {"tokenize": bleu_tokenizer_of(run.config, references), "more_references": more}
         began = time.monotonic()
         cut: list[str] = []
-        translations, scores = translate_and_score(translator, pairs, cut.append, **options)
+        translations, scores, counts = translate_and_score(translator, pairs, cut.append, **options)
         seconds = time.monotonic() - began
         if translator.glossary:
             kept = [
@@ -219,7 +218,6 @@ class Translate(Task):
             "seconds": round(seconds, 2),
             "output_tokens_per_second": round(tokens / seconds, 1),
         }
-        counts = text_counts(translations, references, run.target_tokenizer.lowercase, **options)
         return save_scores(run, corpus, scores, counts, translations, translator.decode)
 
     def describe(self, scores: Mapping[str, Any]) -> str:
@@ -286,8 +284,7 @@ class TranslationValidator(Validator):
         from heedful.training.evaluation import TokenScores
 
         tokenizers = run.source_tokenizer, run.target_tokenizer
-        reader = LineReader.of_lines(tokenizers[0], model.max_length, run.config.data.protected)
-        self.predictor = Translator(model, *tokenizers, run.config.decode, reader=reader)
+        self.predictor = Translator(model, *tokenizers, run.config.decode, reader=LineReader.of_run(run))
         self._pairs = list(itertools.islice(corpus, run.config.train.validate_sentences))
         self._tokenize = bleu_tokenizer_of(run.config, [reference for _, reference in self._pairs])
         self._token_scores, self._cross_attention = TokenScores(model, scored), CrossAttention(model)
@@ -297,7 +294,9 @@ class TranslationValidator(Validator):
         del scores["tokens"]  # the same at every validation
         if self._pairs:
             self.refresh()
-            translations, text_scores = translate_and_score(self.predictor, self._pairs, tokenize=self._tokenize)
+            translations, text_scores, _ = translate_and_score(
+                self.predictor, self._pairs, decode={"split": "never"}, tokenize=self._tokenize
+            )
             scores |= {name: text_scores[name] for name in ("bleu", "chrf")}
             scores["samples"] = self._samples(translations[:SAMPLES])
         return scores

@@ -1,7 +1,7 @@
 """How translations are scored: the words of BLEU, and the score that selects the best state."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heedful.config import Config
@@ -26,15 +26,25 @@ def fitting_selection(config: Config, valid: Corpus) -> str:
 
 
 def translate_and_score(
-    translator: Any, pairs: Sequence[tuple[str, str]], warn: Report | None = None, **options: Any
-) -> tuple[list[str], dict[str, Any]]:
-    """Return (translations, text scores) of (source, reference) pairs; ignore case if the model writes only lower case.
+    translator: Any,
+    pairs: Sequence[tuple[str, str]],
+    warn: Report | None = None,
+    decode: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """Return translations, text scores and their counts of pairs; ignore case if the model writes only lower case.
 
-    `warn` is called with a message for each source that exceeds the model's maximum length; `options` are those of
-    `score_text`.
+    Args:
+        translator: of the sources.
+        pairs: sources and references.
+        warn: called with a message for each source that exceeds the model's maximum length.
+        decode: settings of `DecodeConfig` that differ from the translator's own.
+        options: of `score_text`.
     """
-    from heedful.training.evaluation import score_text
+    from heedful.training.evaluation import score_text, text_counts
 
-    translations = translator.translate([source for source, _ in pairs], warn)
+    translations = translator.translate([source for source, _ in pairs], warn, **decode or {})
     references = [translator.target_tokenizer.normalized(reference) for _, reference in pairs]
-    return translations, score_text(translations, references, translator.target_tokenizer.lowercase, **options)
+    texts = translations, references, translator.target_tokenizer.lowercase
+    counts = text_counts(*texts, **options)
+    return translations, score_text(*texts, counts=counts, **options), counts

@@ -1,7 +1,7 @@
 """Evaluation: text scores with their signatures, class scores, and loss over tokens."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 
 
 def score_text(
-    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False, **options: Any
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    lowercase: bool = False,
+    counts: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Score translations against references.
 
     Args:
         hypotheses, references: lists of text.
         lowercase: whether to ignore case; recorded in the signatures.
+        counts: the result of `text_counts` for the same texts and options, if it is known.
         options: of metrics: `tokenize`, for BLEU, and `more_references`, see `Metric`.
 
     Returns:
@@ -31,7 +36,8 @@ def score_text(
         sentences identical to a reference, and `signatures` of the metrics.
     """
     metrics = text_metrics()
-    counts = text_counts(hypotheses, references, lowercase, **options)
+    if counts is None:
+        counts = text_counts(hypotheses, references, lowercase, **options)
     scores: dict[str, Any] = {name: float(metrics[name].score(each.sum(0))) for name, each in counts.items()}
     groups = zip(references, options.get("more_references") or [()] * len(references), strict=True)
     fold = str.lower if lowercase else str
@@ -44,7 +50,7 @@ def score_text(
 
 
 def class_scores(predicted: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
-    """Score predicted classes `found` against true classes `wanted`, both integers (N,).
+    """Score `predicted` classes against true classes `wanted`, both integers (N,).
 
     Returns:
         accuracy, macro_f1 (the mean over the classes that occur in either), f1 by label, classes (precision, recall, f1
@@ -65,7 +71,7 @@ def class_scores(predicted: np.ndarray, wanted: np.ndarray, labels: Sequence[str
 
 
 def label_set_scores(decided: np.ndarray, wanted: np.ndarray, labels: Sequence[str]) -> dict[str, Any]:
-    """Score predicted sets of labels `found` against the true ones `wanted`, both 0 or 1 (N, C).
+    """Score sets of labels `decided` against the true ones `wanted`, both 0 or 1 (N, C).
 
     Returns:
         accuracy (texts with exactly the right labels), micro_f1 (over all decisions), and macro_f1, f1, classes and

@@ -71,6 +71,14 @@ def address(service):
 
 
 @pytest.fixture
+def openai(address):
+    from openai import OpenAI
+
+    with OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
 def client(address):
     with httpx.Client(base_url=address, timeout=30) as client:
         yield client

@@ -20,9 +20,9 @@ from heedful.cli import main
 from heedful.config.languages import languages_of
 from heedful.data.sentences import Pieces, pieces_of_text
 from heedful.serve.engine import Engine
-from heedful.serve.requests import Limits
+from heedful.serve.requests import Limits, Refused
 from heedful.serve.server import read_keys
-from heedful.serve.service import Served, Service
+from heedful.serve.service import Served, Service, all_or_none
 from tests.serve.conftest import completed, running
 
 pytestmark = pytest.mark.any_backend
@@ -94,6 +94,7 @@ def test_allowed_origins_may_use_the_server(service):
             f"{address}/translate", headers={"origin": origin, "access-control-request-method": "POST"}
         )
         assert preflight.headers["access-control-allow-origin"] == origin
+        assert "DELETE" in preflight.headers["access-control-allow-methods"]  # glossaries can be deleted
         answer = httpx.post(f"{address}/translate", json=TRANSLATE, headers={"origin": origin})
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
 
@@ -105,7 +106,8 @@ def test_keys(service, tmp_path):
         for header in ("Bearer secret-2", "DeepL-Auth-Key secret-1"):
             answer = httpx.post(f"{address}/translate", json=TRANSLATE, headers={"authorization": header})
             assert answer.status_code == 200
-        assert httpx.get(f"{address}/v1/models", headers={"authorization": "Bearer secret"}).status_code == 401
+        answer = httpx.get(f"{address}/v1/models", headers={"authorization": "Bearer secret"})
+        assert (answer.status_code, answer.json()["error"]["message"]) == (401, "An API key is needed.")
         assert httpx.get(f"{address}/livez").status_code == 200
 
 
@@ -123,7 +125,7 @@ class Slow:
     def pieces(self, text, glossary=None):
         return pieces_of_text(text, lambda line, name: Pieces([line], [], []))
 
-    def n_best(self, texts, warn=None, **options):
+    def translate_pieces(self, texts, warn=None, **options):
         self.asked.append(list(texts))
         self.go.wait(20)
         return [[type("T", (), {"text": text, "score": 0.0})] for text in texts]
@@ -172,6 +174,40 @@ def test_a_request_that_does_not_fit_leaves_nothing_in_the_queue(slow):
         answer = httpx.post(f"{address}/translate", json=TRANSLATE | {"q": "1\n2\n3\n4\n5"})
         assert answer.status_code == 429
         assert engine.pending == 0
+
+
+def test_a_request_that_is_refused_in_part_is_refused_as_a_whole(slow):
+    predictor, engine, service = slow
+    [one] = service.runs.values()
+    pieces = [Pieces([str(n)], [], []) for n in range(2)]
+    futures = []
+
+    def submit():
+        with all_or_none() as accepted:
+            futures.extend(service.translate(one, pieces))
+            accepted += futures
+            service.alternatives(one, pieces, 3)
+
+    with pytest.raises(Refused):
+        submit()
+    assert len(futures) == 2
+    assert all(future.cancelled() for future in futures)
+    predictor.go.set()
+    assert engine.drained(5)
+    assert sum(map(len, predictor.asked)) <= 1  # what had begun
+
+
+def test_stopping_cancels_what_waits(slow):
+    predictor, engine, service = slow
+    [one] = service.runs.values()
+    begun = engine.translate("begun")
+    while not predictor.asked:
+        time.sleep(0.01)
+    waiting = service.candidates(one, [Pieces(["waits"], [], [])], n_best=2)
+    threading.Timer(0.2, predictor.go.set).start()
+    engine.stop()
+    assert begun.result().text == "begun"
+    assert all(future.cancelled() for future in waiting)
 
 
 def test_a_client_that_leaves_frees_its_place(slow):
@@ -363,6 +399,12 @@ def test_two_runs_of_one_name_are_refused(runs, tmp_path, capsys):
     (tmp_path / "writer").symlink_to(runs / "writer")
     assert main(["serve", str(runs / "writer"), str(tmp_path / "writer")]) == 2
     assert "same folder name" in capsys.readouterr().err
+
+
+def test_options_of_http_are_refused_for_agents(runs, capsys):
+    for option in (["--port", "8001"], ["--engine", "ctranslate2"], ["--api-keys", "keys.txt"]):
+        assert main(["serve", str(runs / "translator"), "--mcp", *option]) == 2
+        assert f"{option[0]} is for HTTP" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_reported(runs, capsys):

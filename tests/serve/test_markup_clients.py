@@ -10,7 +10,8 @@ import pytest
 from deepl.api_data import MultilingualGlossaryDictionaryEntries
 
 from heedful import load
-from heedful.serve.texts import Glossaries, Languages, Markup, pieces_of
+from heedful.data.glossary import Glossary
+from heedful.serve.texts import Glossaries, Markup, detect_languages, pieces_of, sample_of
 from tests.conftest import PAIRS
 
 pytestmark = pytest.mark.any_backend
@@ -96,11 +97,39 @@ def test_glossaries_of_deepl(translator, client):
     assert "<b>tomcat</b>" in tagged
     with pytest.raises(deepl.DeepLException, match="comes twice"):
         translator.create_glossary_from_csv("x", "PT", "EN", "a,b\na,c\n")
+    half = {"name": "x", "source_lang": "PT", "target_lang": "EN", "entries": "a\t\ud800", "entries_format": "tsv"}
+    answer = client.post("/v2/glossaries", content=json.dumps(half), headers={"content-type": "application/json"})
+    assert answer.status_code == 422
     with pytest.raises(deepl.DeepLException, match="There is no translation from de to en"):
         translator.create_glossary("x", "DE", "EN", {"a": "b"})
     translator.delete_glossary(glossary)
     with pytest.raises(deepl.GlossaryNotFoundException):
         translator.get_glossary(glossary.glossary_id)
+
+
+def test_the_glossary_of_a_server_is_for_every_request(client, openai, service, monkeypatch):
+    """Requests whose sentences cannot enter slots, or that have settings of their own, are translated with it too."""
+    monkeypatch.setattr(service.runs["translator"].predictor, "glossary", Glossary({"gato": "tomcat"}))
+    for text in (f"{LINE}\n\n{PAIRS[1][0]}", LINE, f"{LINE} {'e ' * 70}"):
+        answer = client.post("/translate", json={"q": text, "target": "en", "alternatives": 2})
+        assert "tomcat" in answer.json()["translatedText"], answer.text
+    for options in ({"n": 2}, {"temperature": 1.0, "seed": 1}, {"max_tokens": 8}):
+        chat = openai.chat.completions.create(
+            model="translator", messages=[{"role": "user", "content": LINE}], **options
+        )
+        assert all("tomcat" in choice.message.content for choice in chat.choices), options
+
+
+def test_alternatives_are_of_the_same_text(client, plain):
+    for form, text in (("html", f"<p>{MARKED}</p>"), ("text", f"{LINE}\n{LINE}"), ("text", LINE)):
+        answer = client.post(
+            "/translate", json={"q": text, "source": "pt", "target": "en", "format": form, "alternatives": 3}
+        ).json()
+        texts = [answer["translatedText"], *answer["alternatives"]]
+        assert len(set(texts)) == len(texts) >= 2
+        for one in texts:
+            assert one.count("<p>") == one.count("<b>") == (form == "html")
+            assert one.count("\n") == text.count("\n")
 
 
 def test_multilingual_glossaries_of_deepl(translator):
@@ -156,9 +185,15 @@ def test_languages_are_detected(client, address):
     assert answer[0]["language"] == "pt"
     assert answer[0]["confidence"] > 90
     assert LibreTranslateAPI(address).detect("the children drink milk")[0]["language"] == "en"
-    assert Languages(["de", "en", "fr"]).detect("Die Kinder trinken Milch")[0][0] == "de"
-    assert Languages(["xx", "yy"]).detect("a") == [("xx", 0.0), ("yy", 0.0)]
-    assert Languages([]).detect("a") == []
+    assert detect_languages("Die Kinder trinken Milch", ["de", "en", "fr"])[0][0] == "de"
+    assert detect_languages("a", ["xx", "yy"]) == [("xx", 0.0), ("yy", 0.0)]
+    assert detect_languages("a", []) == []
+    document = docx.Document()
+    for _ in range(3):
+        document.add_paragraph("Die Kinder trinken Milch und essen Kuchen.")
+    content = io.BytesIO()
+    document.save(content)
+    assert detect_languages(sample_of(content.getvalue(), "a.docx"), ["de", "en"])[0][0] == "de"
 
 
 def test_calls_of_weblate(client):

@@ -4,7 +4,8 @@ import collections
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ def clean(text: Rows, examination: Examination, folder: str | Path) -> tuple[int
     Raises:
         InputError: a file would be overwritten, or two files have the same name.
     """
+    if not text.can_be_written:
+        raise InputError(f"{text.name} is a translation memory: mend it with the program that wrote it.")
     folder = Path(folder)
     paths = [path for group in text.groups for path in group]
     if len({REPORT, *(path.name for path in paths)}) <= len(paths):
@@ -50,6 +53,16 @@ def clean(text: Rows, examination: Examination, folder: str | Path) -> tuple[int
             for row in finding.rows.tolist():
                 kinds.setdefault(row, []).append(finding.kind)
     folder.mkdir(parents=True, exist_ok=True)
+    # Each file gets its name when all are written: a copy that ends too early would look finished.
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as aside:
+        counts = _write_copies(text, kinds, Path(aside))
+        for name in (*(path.name for path in paths), REPORT):
+            Path(aside, name).replace(folder / name)
+    return counts[KEEP], counts[REPAIR], counts[REMOVE]
+
+
+def _write_copies(text: Rows, kinds: Mapping[int, list[str]], folder: Path) -> collections.Counter[str]:
+    """Write the copies and the report; `kinds` are the faults by row. Return how many rows got each action."""
     counts: collections.Counter[str] = collections.Counter()
     numbers = itertools.count()
     with open_for_writing(folder / REPORT) as report:
@@ -66,7 +79,7 @@ def clean(text: Rows, examination: Examination, folder: str | Path) -> tuple[int
                         report.write("\t".join(line) + "\n")
                     if action != REMOVE:
                         _write(copies, new, separator)
-    return counts[KEEP], counts[REPAIR], counts[REMOVE]
+    return counts
 
 
 def _write(files, row, separator):

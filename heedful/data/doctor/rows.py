@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from heedful.config import PARTS, DataConfig
 from heedful.core.errors import InputError, counted
+from heedful.data.bilingual_files import READERS as BILINGUAL
+from heedful.data.bilingual_files import read_bilingual
 from heedful.data.corpus import resolve_all, resolve_pairs, split_pair
 from heedful.data.labels import separator_of, split_labelled
 from heedful.data.text_files import first_lines, raw_lines
@@ -15,6 +17,7 @@ CHUNK = 4000  # rows processed at a time
 CHARACTERS = 2_000_000  # ... or fewer rows, if they are long
 LONGEST = 400  # characters of a column that are judged
 LOOKED_AT = 100  # first lines searched for a tab, to see whether a file has two columns
+PAIRS = ("source", "target")
 SAMPLE = 40_000  # maximum number of rows in the sample
 
 
@@ -50,12 +53,22 @@ class Rows:
 
     def read(self, group: tuple[Path, ...]) -> Iterator[Any]:
         """Return an iterator of the rows in one group of files."""
+        if self._is_bilingual(group):
+            return read_bilingual(group[0])
         if len(group) == len(self.columns):
             return itertools.zip_longest(*map(_lines, group))
         if "label" in self.columns:
             separator = self.separator_of(group)
             return (split_labelled(line, separator) or (line, None) for line in _lines(group[0]))
         return (split_pair(line) or (line, None) for line in _lines(group[0]))
+
+    def _is_bilingual(self, group: tuple[Path, ...]) -> bool:
+        return self.columns == PAIRS and len(group) == 1 and group[0].suffix.lower() in BILINGUAL
+
+    @property
+    def can_be_written(self) -> bool:
+        """Whether the files hold nothing but rows, so that changed rows can be written to copies of them."""
+        return not any(map(self._is_bilingual, self.groups))
 
     def separator_of(self, group: tuple[Path, ...]) -> str:
         """Return the separator of the columns in a file."""
@@ -71,13 +84,13 @@ class Rows:
         """
         groups = resolve_pairs(paths, origin)
         for first, *other in groups:
-            beginning = [] if other else first_lines(first, LOOKED_AT)
+            beginning = [] if other or first.suffix.lower() in BILINGUAL else first_lines(first, LOOKED_AT)
             if beginning and not any("\t" in line for line in beginning):
                 raise InputError(
                     f"{first} has no tab in its first {counted(len(beginning), 'line')}: a parallel text is two files, "
                     "or one .tsv."
                 )
-        return cls(groups, ("source", "target"))
+        return cls(groups, PAIRS)
 
     @classmethod
     def of_labelled(cls, paths: Sequence[str | Path], origin: str = "") -> Self:

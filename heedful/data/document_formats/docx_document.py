@@ -12,6 +12,7 @@ from heedful.data.document_formats.document import Document
 from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.marked_text import MarkedText, Slot, Tag, html_escaped
 
+WITHIN_TEXT = ("lastRenderedPageBreak", "proofErr", "softHyphen")  # in a run, and no part of its text
 _PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
 MAX_SIZE, MAX_RATIO = 200_000_000, 200  # bytes of the parts that are read; of unpacked by packed size
 _OPEN, _CLOSE, _END = "\ue000", "\ue001", "\ue002"  # around the number of a run; at its end
@@ -74,7 +75,13 @@ def _paragraphs(content, name):
     open_paragraphs: list[list[Text]] = []
     stack: list[tuple[str, int, int]] = []
     formats: list[bytes] = []
+    word = None  # prefix of Word's own elements: that of the outermost one
     for event in xml_events(content, name):
+        word = event.prefix if word is None else word
+        if event.prefix != word:  # formulas and drawings have paragraphs, runs and texts of their own
+            if event.name == "oMath" and open_paragraphs:
+                yield from _ended(open_paragraphs)
+            continue
         if event.opens:
             stack.append((event.name, event.start, event.end))
             if event.name == "p":
@@ -91,11 +98,17 @@ def _paragraphs(content, name):
         elif tag == "t" and parent == "r" and open_paragraphs:
             raw = content[end : max(end, event.start)].decode()
             open_paragraphs[-1].append(Text(start, event.end, unescape(raw), formats[-1]))
-        elif tag in ("tab", "br", "drawing", "fldChar", "instrText") and parent == "r" and open_paragraphs:
-            yield open_paragraphs[-1]  # what stands before it is a text of its own
-            open_paragraphs[-1] = []
+        elif parent == "r" and tag not in WITHIN_TEXT and open_paragraphs:
+            yield from _ended(open_paragraphs)
         elif tag == "p":
             yield open_paragraphs.pop()
+
+
+def _ended(open_paragraphs):
+    """Yield what stands before a formula, a picture, a footnote's mark or a line break: it is a text of its own."""
+    if open_paragraphs[-1]:
+        yield open_paragraphs[-1]
+        open_paragraphs[-1] = []
 
 
 def _grouped(texts):

@@ -1,5 +1,6 @@
 """HTML: text between tags of blocks is translated; tags within a block go where the words go."""
 
+import re
 from collections.abc import Sequence
 
 from heedful.config.protected import Protection
@@ -9,10 +10,14 @@ from heedful.data.document_formats.document import Document, Replacements
 from heedful.data.markup.html_tokens import INLINE, OPAQUE, Token, html_tokens
 from heedful.data.markup.marked_text import MarkedText, marked, partners
 
+HEAD = 4096  # characters in which an encoding is declared; browsers read 1,024 bytes
+_ENCODING = re.compile(r"""<(?:\?xml\b[^>]*\bencoding|meta\b[^>]*\bcharset)\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
+
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
     """Read an HTML file in UTF-8; raise `InputError` if it names another encoding."""
     text = decoded(content, name)
+    _require_utf8(text, name)
     replacements = html_replacements(text, protection)
     notes = [f"{name}: {note}" for one in replacements.texts for note in one.notes]
     return Document(replacements.texts, lambda results: replacements.written(results).encode(), True, notes)
@@ -103,8 +108,8 @@ def _has_text(token):
     return token.kind == "text" and bool(token.raw.strip())
 
 
-def require_utf8(text: str, name: str) -> None:
-    """Raise `InputError` if an XML text declares another encoding."""
-    head = text[:200].lower()
-    if head.startswith("<?xml") and "encoding=" in head and "utf-8" not in head:
-        raise InputError(f"{name} declares another encoding than UTF-8.")
+def _require_utf8(text: str, name: str) -> None:
+    """Raise `InputError` if a text declares another encoding, which would be wrong of the translation in UTF-8."""
+    declared = _ENCODING.search(text[:HEAD])
+    if declared and declared[1].lower().replace("-", "") not in ("utf8", "usascii", "ascii"):
+        raise InputError(f"{name} declares the encoding {declared[1]}: convert it to UTF-8, and declare that.")

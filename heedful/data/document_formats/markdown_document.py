@@ -20,10 +20,8 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     except ImportError as error:
         raise InputError("Markdown needs markdown-it-py: pip install 'heedful[files]'.") from error
     text = decoded(content, name)
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    front = re.match(r"---\n.*?\n---\n", text, re.DOTALL)
+    starts = [0, *(end.end() for end in re.finditer(r"\r\n?|\n|.\Z", text, re.DOTALL))]
+    front = re.match(r"---\r?\n(?:.*?\r?\n)?---\r?\n", text, re.DOTALL)
     skipped = text[: front.end()].count("\n") if front else 0
     body = "\n" * skipped + text[front.end() :] if front else text
     replacements = Replacements(text)

@@ -21,14 +21,18 @@ class Segment(NamedTuple):
     Args:
         source: start and end of the content of the source.
         target: start and end of the target's element.
-        opening: the opening tag of the target; empty if there is none.
+        content: start and end of the content of the target.
+        opening: the opening tag of the target, of which there may be none yet.
+        closing: its closing tag.
         finished: whether it has a translation.
         after: where the source ends, with its tags.
     """
 
     source: tuple[int, int]
     target: tuple[int, int] | None
+    content: tuple[int, int]
     opening: str
+    closing: str
     finished: bool
     after: int
 
@@ -56,8 +60,12 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
         elif tag in UNITS and source and not source[2]:
             state = target[4].get("state", "") if target else ""
             finished = bool(target and content[target[2] : target[3]].strip() and state not in UNFINISHED)
-            opening = content[target[0] : target[2]].decode().replace("/>", ">") if target else ""
-            yield Segment(source[0], target[:2] if target else None, opening, finished, source[1])
+            name_of_target = f"{event.prefix}:target" if event.prefix else "target"
+            yield Segment(
+                source[0], target[:2] if target else None, target[2:4] if target else (0, 0),
+                content[target[0] : target[2]].decode().replace("/>", ">") if target else f"<{name_of_target}>",
+                f"</{name_of_target}>", finished, source[1],
+            )  # fmt: skip
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
@@ -76,7 +84,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         parts, position = [], 0
         for segment, result in zip(chosen, results, strict=True):
             start, end = segment.target or (segment.after, segment.after)
-            parts += [content[position:start], f"{segment.opening or '<target>'}{result}</target>".encode()]
+            parts += [content[position:start], f"{segment.opening}{result}{segment.closing}".encode()]
             position = end
         return b"".join([*parts, content[position:]])
 

@@ -8,9 +8,18 @@ from heedful.core.errors import InputError
 
 
 class Event(NamedTuple):
-    """A tag of an XML file: bytes `start` to `end`; `start` is True for an opening one."""
+    """A tag of an XML file.
+
+    Args:
+        opens: whether it is an opening one.
+        prefix: that of its name, such as "w" in "w:t".
+        name: without the prefix.
+        attributes: those of an opening tag.
+        start, end: its bytes.
+    """
 
     opens: bool
+    prefix: str
     name: str
     attributes: dict[str, str]
     start: int
@@ -41,12 +50,13 @@ def xml_events(content: bytes, name: str) -> Iterator[Event]:
         parser.Parse(content, True)
     except expat.ExpatError as error:
         raise InputError(f"{name} is not well-formed XML: {error}.") from error
-    before = Event(False, "", {}, 0, 0)
+    before = Event(False, "", "", {}, 0, 0)
     for opens, tag, attributes, start in events:
         if not opens and before.opens and content[before.end - 2 : before.end] == b"/>":
-            event = Event(False, before.name, attributes, before.start, before.end)
+            event = before._replace(opens=False, attributes=attributes)
         else:
-            event = Event(opens, tag.split(":")[-1], attributes, start, _end_of_tag(content, start))
+            prefix, _, local = tag.rpartition(":")
+            event = Event(opens, prefix, local, attributes, start, _end_of_tag(content, start))
         yield event
         before = event
 

@@ -21,17 +21,13 @@ class Token(NamedTuple):
         kind: `text`, `open`, `close`, `alone` (a void or self-closing element) or `other` (comments, declarations).
         name: of the element, in lower case.
         raw: its characters.
+        hidden: whether it is the opening tag of an element that is marked as not to be translated.
     """
 
     kind: str
     name: str
     raw: str
-
-    @property
-    def hidden(self) -> bool:
-        """Whether the content of this opening tag is marked as not to be translated."""
-        raw = self.raw.lower()
-        return "notranslate" in raw or 'translate="no"' in raw or "translate='no'" in raw or "translate=no" in raw
+    hidden: bool = False
 
 
 class _Reader(HTMLParser):
@@ -41,7 +37,7 @@ class _Reader(HTMLParser):
         super().__init__(convert_charrefs=False)
         lines = text.split("\n")
         self._starts = list(itertools.accumulate((len(line) + 1 for line in lines), initial=0))
-        self.events: list[tuple[int, int, str, str]] = []  # start, length or -1, kind, name
+        self.events: list[tuple[int, int, str, str, bool]] = []  # start, length or -1, kind, name, hidden
         self.feed(text)
         self.close()
 
@@ -55,12 +51,14 @@ class _Reader(HTMLParser):
             return self.parse_bogus_comment(i)
         return super().parse_html_declaration(i)
 
-    def _note(self, kind: str, name: str, length: int = -1) -> None:
+    def _note(self, kind: str, name: str, length: int = -1, hidden: bool = False) -> None:
         line, column = self.getpos()
-        self.events.append((self._starts[line - 1] + column, length, kind, name))
+        self.events.append((self._starts[line - 1] + column, length, kind, name, hidden))
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
-        self._note("alone" if tag in VOID else "open", tag, len(self.get_starttag_text() or ""))
+        values = {name: (value or "").lower() for name, value in attrs}
+        hidden = "notranslate" in values.get("class", "").split() or values.get("translate") == "no"
+        self._note("alone" if tag in VOID else "open", tag, len(self.get_starttag_text() or ""), hidden)
 
     def handle_startendtag(self, tag: str, attrs: list) -> None:
         self._note("alone", tag, len(self.get_starttag_text() or ""))
@@ -99,21 +97,21 @@ def html_tokens(text: str) -> list[Token]:
         return [Token("text", "", text)]
     tokens: list[Token] = []
 
-    def add(kind: str, name: str, raw: str) -> None:
+    def add(kind: str, name: str, raw: str, hidden: bool = False) -> None:
         if raw and kind == "text" and tokens and tokens[-1].kind == "text":
             tokens[-1] = Token("text", "", tokens[-1].raw + raw)
         elif raw:
-            tokens.append(Token(kind, name, raw))
+            tokens.append(Token(kind, name, raw, hidden))
 
     add("text", "", text[: events[0][0]])
     ends = [start for start, *_ in events[1:]] + [len(text)]
-    for (start, length, kind, name), end in zip(events, ends, strict=True):
+    for (start, length, kind, name, hidden), end in zip(events, ends, strict=True):
         stop = end
         if length >= 0:
             stop = min(end, start + length)
         elif kind in ("close", "other"):
             closed = text.find("-->" if text.startswith("<!--", start) else ">", start, end)
             stop = end if closed < 0 else text.index(">", closed) + 1
-        add(kind, name, text[start:stop])
+        add(kind, name, text[start:stop], hidden)
         add("text", "", text[stop:end])
     return tokens

@@ -15,7 +15,7 @@ def describe(name: str, scratch: Path) -> dict[str, Any]:
     """Ask the hub what a data set consists of.
 
     Args:
-        name: as in `registry.HUB`.
+        name: as in `config.named_texts.HUB`.
         scratch: folder for the answer.
 
     Returns:

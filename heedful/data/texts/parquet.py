@@ -13,7 +13,8 @@ def write_text(tables: Sequence[Path], folder: Path, part: str) -> tuple[str, tu
     """Write the rows of Parquet files as text; return the layout, and the names of the files.
 
     A column `translation` of two languages becomes PART.SOURCE and PART.TARGET; a label and a text become PART.tsv; a
-    text alone becomes PART.txt, with a blank line after each document that has several lines.
+    text alone becomes PART.txt, with a blank line after each document that has several lines. Rows in which
+    something is missing are left out.
 
     Raises:
         InputError: pyarrow is not installed, or the columns are none of these.
@@ -34,10 +35,16 @@ def write_text(tables: Sequence[Path], folder: Path, part: str) -> tuple[str, tu
         return "pairs", _write_pairs(rows, sides, folder, part)
     if text and label:
         names = _label_names(parquet.read_schema(tables[0]), label)
-        lines = (f"{_named(row[label], names)}\t{one_line(row[text])}" for row in rows)
+        lines = (
+            f"{_named(row[label], names)}\t{one_line(row[text])}"
+            for row in rows
+            if row[text] is not None and _is_label(row[label], names)
+        )
         return "labelled", (_write(folder / f"{part}.tsv", lines),)
     if text:
-        return "documents", (_write(folder / f"{part}.txt", (_document(row[text]) for row in rows)),)
+        return "documents", (
+            _write(folder / f"{part}.txt", (_document(row[text]) for row in rows if row[text] is not None)),
+        )
     raise InputError(f"The columns {', '.join(columns)} are neither a translation, nor a text, nor a label and a text.")
 
 
@@ -58,6 +65,8 @@ def _write_pairs(rows, sides, folder, part):
         (folder / names[1]).open("w", encoding="utf-8") as to,
     ):
         for row in rows:
+            if any(row["translation"][side] is None for side in sides):
+                continue
             for file, side in ((source, sides[0]), (to, sides[1])):
                 file.write(one_line(row["translation"][side]) + "\n")
     return names
@@ -73,6 +82,11 @@ def _label_names(schema, label):
     """Return the names of the classes that the library `datasets` stores with a table; None if there are none."""
     stored = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     return stored.get("info", {}).get("features", {}).get(label, {}).get("names")
+
+
+def _is_label(value, names):
+    """Return whether a value is a label; test texts without labels have -1 where classes have names."""
+    return value is not None and not (names and isinstance(value, int) and value < 0)
 
 
 def _named(value, names):

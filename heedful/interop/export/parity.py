@@ -105,7 +105,7 @@ def compare(
     """
     if not (run.task.translates or run.task.writes):
         require_some(texts)
-        return [{"texts": len(texts), "output_difference": max(_differences(run, engine, texts))}]
+        return [{"texts": len(texts), "output_difference": float(np.max(list(_differences(run, engine, texts))))}]
     texts, max_tokens = _written_from(run, texts)
     require_some(texts)
     results = []
@@ -151,7 +151,7 @@ def _compared(ours, theirs):
         if same and one is not None and other is not None
     ]  # fmt: skip
     return {"texts": len(equal), "identical": sum(equal) / len(equal)} | (
-        {"score_difference": max(scores)} if scores else {}
+        {"score_difference": float(np.max(scores))} if scores else {}
     )
 
 

@@ -251,10 +251,11 @@ def _labels(folder):
     """Return the names of the classes in the order of their numbers."""
     table = folder.setting("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # what transformers does not write
     names = [table.get(str(number)) for number in range(len(table))]
-    if len(names) < 2 or folder.config.get("problem_type", "single_label_classification") not in (
-        None, "single_label_classification",
-    ):  # fmt: skip
-        raise InputError(f"{folder.path / 'config.json'}: only models that give a text one of several classes fit.")
+    kind = folder.config.get("problem_type")
+    if len(names) < 2 or kind not in (None, ONE_LABEL, SEVERAL_LABELS):
+        raise InputError(
+            f"{folder.path / 'config.json'}: only models that give a text one or more of several labels fit."
+        )
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
         raise InputError(f"{folder.path / 'config.json'}: id2label must have a different name for each class.")
     return tuple(names)

@@ -1,5 +1,4 @@
-"""Examples for a run without text, such as an from heedful.runs.run import Run
-imported one: random tokens in the form of its task."""
+"""Examples for a run without text, such as an imported one: random tokens in the form of its task."""
 
 import numpy as np
 

@@ -25,7 +25,9 @@ def known_rate(monkeypatch):
 
 
 def facts(words=700_000, **other):
-    return TextFacts(**({"words": words, "long": 24, "sides": 2, "seconds": 900.0, "operations": 1.5e11} | other))
+    return TextFacts(
+        **({"words": words, "long": 24, "mean": 12.0, "sides": 2, "seconds": 900.0, "operations": 1.5e11} | other)
+    )
 
 
 def chosen(facts, given=None):
@@ -34,6 +36,7 @@ def chosen(facts, given=None):
 
 def test_facts_are_counted_on_all_sides():
     known = facts_of([("um gato", "a black cat"), ("o rei", "the king")])
+    assert known.mean == 2.25
     assert (known.words, known.long, known.sides) == (9, 3, 2)
     assert facts_of([("um gato", "one " * 50)] + [("a", "b")] * 199).long == 1
     assert facts_of([]).words == 0
@@ -70,8 +73,18 @@ def test_what_is_given_decides_what_depends_on_it():
     wide = chosen(facts(), {"model.d_model": 100})
     assert (wide["model.d_ff"], wide["model.num_heads"]) == (400, 5)
     lengths = length_suggestion(facts(long=10_000), {"model.max_length": 300}).values
-    assert (lengths["data.max_tokens"], lengths["data.pack_tokens"]) == (300, 0)
+    assert (lengths["data.max_tokens"], lengths["data.pack_tokens"]) == (300, 128)
     assert length_suggestion(facts(), {"data.max_tokens": 200}).values["model.max_length"] == 400
+
+
+def test_short_pairs_are_packed():
+    """Without packing, half of a batch is padding where a few texts are much longer than most."""
+    for long, mean, sides, expected in (
+        (24, 12, 2, (64, 32)), (41, 8.5, 2, (128, 64)), (41, 3, 2, (128, 32)), (45, 23, 2, (128, 64)),
+        (45, 40, 2, (128, 0)), (300, 200, 2, (512, 0)), (24, 12, 1, (64, 0)),
+    ):  # fmt: skip
+        values = length_suggestion(facts(long=long, mean=mean, sides=sides), {}).values
+        assert (values["data.max_tokens"], values["data.pack_tokens"]) == expected
 
 
 def test_passes_are_readable():

@@ -19,6 +19,7 @@ EFFICIENCY = 0.35  # share of the rate of matrix products that a training reache
 LONG_WORD = 12  # characters: text with longer "words" has no spaces between its words
 CHARACTERS = 2  # of a word in such text
 SHORT_TEXT, LONGEST_TEXT = 64, 512  # tokens
+PAIRS_PER_ROW = 4  # of average length, where pairs are packed
 MARGIN = 1.5  # of the limit of a text over the tokens that most texts have
 ACCELERATOR_TOKENS = 25_000  # of a batch
 
@@ -39,6 +40,7 @@ class TextFacts:
     Args:
         words: of all texts, on all sides.
         long: words of a side that 99 % of the texts do not exceed.
+        mean: words of a side, on average.
         sides: of each text: 2 for pairs.
         seconds: for the training; 0: `updates` counts.
         updates: of the training, if it is counted in updates.
@@ -48,6 +50,7 @@ class TextFacts:
 
     words: int
     long: int
+    mean: float = 0.0
     sides: int = 1
     seconds: float = 0.0
     updates: int = 0
@@ -89,7 +92,8 @@ def facts_of(texts: Iterable[Sequence[str]], **more: Any) -> TextFacts:
     ]
     total = sum(scale * words[number] for number, scale in enumerate(scales))
     long = max((scale * _quantile(counts, 0.99) for scale, counts in zip(scales, lengths, strict=True)), default=0)
-    return TextFacts(words=round(total), long=round(long), sides=max(1, len(lengths)), **more)
+    mean = total / max(1, sum(counts.total() for counts in lengths))
+    return TextFacts(words=round(total), long=round(long), mean=mean, sides=max(1, len(lengths)), **more)
 
 
 def _quantile(counts, share):
@@ -163,11 +167,19 @@ def length_suggestion(facts: TextFacts, given: Given) -> Suggestion:
     while tokens < min(LONGEST_TEXT, MARGIN * TOKENS_PER_WORD * facts.long):
         tokens *= 2
     tokens = given.get("data.max_tokens") or min(tokens, given.get("model.max_length", tokens))
-    pack = SHORT_TEXT // 2 if tokens <= SHORT_TEXT and facts.sides > 1 else 0
     return Suggestion(
-        {"data.max_tokens": tokens, "model.max_length": 2 * tokens, "data.pack_tokens": pack},
-        f"99 % of the texts have at most {facts.long:,} words",
+        {"data.max_tokens": tokens, "model.max_length": 2 * tokens, "data.pack_tokens": _row_tokens(facts, tokens)},
+        f"99 % of the texts have at most {facts.long:,} words, and a text has {facts.mean:.3g} on average",
     )
+
+
+def _row_tokens(facts, max_tokens):
+    """Return the length of rows that hold several pairs, without which short ones would be padded; 0: no packing."""
+    mean = TOKENS_PER_WORD * facts.mean
+    row = SHORT_TEXT // 2
+    while 2 * row <= max_tokens // 2 and row < PAIRS_PER_ROW * mean:
+        row *= 2
+    return row if facts.sides > 1 and 1.5 * mean <= row <= max_tokens // 2 else 0
 
 
 def batch_suggestion(facts: TextFacts, given: Given) -> Suggestion:

@@ -109,14 +109,13 @@ def test_glossaries_of_deepl(translator, client):
 
 def test_the_glossary_of_a_server_is_for_every_request(client, openai, service, monkeypatch):
     """Requests whose sentences cannot enter slots, or that have settings of their own, are translated with it too."""
-    monkeypatch.setattr(service.runs["translator"].predictor, "glossary", Glossary({"gato": "tomcat"}))
+    name, one = next(iter(service.runs.items()))
+    monkeypatch.setattr(one.predictor, "glossary", Glossary({"gato": "tomcat"}))
     for text in (f"{LINE}\n\n{PAIRS[1][0]}", LINE, f"{LINE} {'e ' * 70}"):
         answer = client.post("/translate", json={"q": text, "target": "en", "alternatives": 2})
         assert "tomcat" in answer.json()["translatedText"], answer.text
     for options in ({"n": 2}, {"temperature": 1.0, "seed": 1}, {"max_tokens": 8}):
-        chat = openai.chat.completions.create(
-            model="translator", messages=[{"role": "user", "content": LINE}], **options
-        )
+        chat = openai.chat.completions.create(model=name, messages=[{"role": "user", "content": LINE}], **options)
         assert all("tomcat" in choice.message.content for choice in chat.choices), options
 
 

@@ -11,7 +11,7 @@ _UNITS = "km|cm|mm|m|kg|mg|g|ml|l|kHz|MHz|GHz|Hz|kW|W|kV|V|kB|KB|MB|GB|TB|KiB|Mi
 KINDS = {
     "url": r"(?:https?|ftp|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"'`]*[\w/])?",
     "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-    "code": r"`[^`\n]+`",
+    "code": r"(?<!`)(`+)(?!`)[^\n]+?(?<!`)\1(?!`)",
     "braces": r"\{\{[^{}\n]*\}\}|[$%#]?\{[^{}\s]{0,60}\}|\[X\d+X\]",  # the last one is Weblate's
     "printf": r"%L?\d{1,2}(?![^\W_]|\$|\.\d)|%(?:\d+\$)?(?:\(\w+\))?[-+#0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?"
     r"(?:hh|h|ll|l|L|z|j|t|q|I64|I32)?[A-Za-z@]|%%",

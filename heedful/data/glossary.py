@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from unicodedata import normalize
 
 from heedful.core.errors import InputError
 from heedful.data.markup.marked_text import MarkedText, Slot
@@ -30,9 +31,11 @@ class Glossary:
             if not term or not result:
                 raise InputError(f"{name}: {term or result!r} has an empty side.")
         longest_first = sorted(self.terms, key=len, reverse=True)
-        forms = "|".join(re.escape(term).replace("\\ ", r"\s+") for term in longest_first)
+        written = (normalize(form, term) for term in longest_first for form in ("NFC", "NFD"))
+        forms = "|".join(re.escape(term).replace("\\ ", r"\s+") for term in dict.fromkeys(written))
         self._pattern = re.compile(rf"(?<!\w)(?:{forms})(?!\w)", re.IGNORECASE)
-        self._folded = {term.casefold(): term for term in self.terms}
+        self._folded = {_folded(term): term for term in self.terms}
+        self._terms = {normalize("NFC", term): term for term in self.terms}
 
     @classmethod
     def read(cls, path: str | Path) -> "Glossary":
@@ -62,10 +65,11 @@ class Glossary:
         """Return where terms stand in a text, and their translations: (start, end, translation), in order."""
         matches = []
         for match in self._pattern.finditer(text):
-            written = " ".join(match.group().split())
-            term = written if written in self.terms else self._folded.get(written.casefold(), "")
+            written = normalize("NFC", " ".join(match.group().split()))
+            term = self._terms.get(written) or self._folded.get(_folded(written), "")
+            composed = normalize("NFC", term)
             # Another case is another word ("Polish", "polish"), but at the beginning of a sentence.
-            if term and (written == term or written == term[0].upper() + term[1:]):
+            if term and written in (composed, composed[0].upper() + composed[1:]):
                 matches.append((*match.span(), self.terms[term]))
         return matches
 
@@ -89,3 +93,7 @@ class Glossary:
                 left = left[: match.start()] + "\n" + left[match.end() :]
                 kept += 1
         return len(wanted), kept
+
+
+def _folded(term: str) -> str:
+    return normalize("NFC", term).casefold()

@@ -1,5 +1,6 @@
 """A line with markup: the sentences that a model reads, and its translation with the markup in place."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -115,11 +116,9 @@ class MarkedLine:
         """Return translations without the tags that a model has written; those of the source are put back."""
         if self.escaped or not self.marked.tags:
             return list(translations)
-        kept = {place.shown for sentence in self.sentences for place in sentence.places}
-        return [
-            "".join(token.raw for token in tags_of(text) if token.kind == "text" or token.raw in kept)
-            for text in translations
-        ]
+        shown = {place.shown for sentence in self.sentences for place in sentence.places}
+        kept = re.compile("|".join(map(re.escape, sorted(shown, key=len, reverse=True))) or r"(?!)")
+        return [_without_tags(text, [match.span() for match in kept.finditer(text)]) for text in translations]
 
     def _source_words(self, sentence: Sentence) -> list[Word]:
         """Return the words of a sentence, at their places in the whole line."""
@@ -134,6 +133,16 @@ class MarkedLine:
             else:
                 words.append(Word(word.start + shift, word.end + shift))
         return words
+
+
+def _without_tags(text: str, kept: Sequence[tuple[int, int]]) -> str:
+    """Return a text without its tags, but those within the ranges `kept`, such as code."""
+    parts, end = [], 0
+    for token in tags_of(text):
+        start, end = end, end + len(token.raw)
+        if token.kind == "text" or any(first <= start and end <= last for first, last in kept):
+            parts.append(token.raw)
+    return "".join(parts)
 
 
 def _words(text: str, found: Found) -> list[Word]:

@@ -1,10 +1,10 @@
 """Word files: the text of each paragraph is translated; the formatting of its words goes where the words go."""
 
+import html
 import io
 import re
 import zipfile
 from typing import NamedTuple
-from xml.sax.saxutils import unescape
 
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
@@ -12,6 +12,8 @@ from heedful.data.document_formats.document import Document
 from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.marked_text import MarkedText, Slot, Tag, html_escaped
 
+NO_BREAK_HYPHEN = "\u2011"
+MARKS = ("bookmarkStart", "bookmarkEnd", "commentRangeStart", "commentRangeEnd")
 WITHIN_TEXT = ("lastRenderedPageBreak", "proofErr", "softHyphen")  # in a run, and no part of its text
 _PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
 MAX_SIZE, MAX_RATIO = 200_000_000, 200  # bytes of the parts that are read; of unpacked by packed size
@@ -19,12 +21,15 @@ _OPEN, _CLOSE, _END = "\ue000", "\ue001", "\ue002"  # around the number of a run
 
 
 class Text(NamedTuple):
-    """A text element of a paragraph: the bytes of its element and its content, and the format of its run."""
+    """A text element of a paragraph: the bytes of its element, and its content.
+
+    `format` differs between texts that must not become one: those of other runs, or on both sides of a mark.
+    """
 
     start: int
     end: int
     content: str
-    format: bytes
+    format: tuple[bytes, int, int]
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
@@ -75,6 +80,7 @@ def _paragraphs(content, name):
     open_paragraphs: list[list[Text]] = []
     stack: list[tuple[str, int, int]] = []
     formats: list[bytes] = []
+    mark = 0  # where the last bookmark, or border of a comment, stands
     word = None  # prefix of Word's own elements: that of the outermost one
     for event in xml_events(content, name):
         word = event.prefix if word is None else word
@@ -97,11 +103,22 @@ def _paragraphs(content, name):
             formats.pop()
         elif tag == "t" and parent == "r" and open_paragraphs:
             raw = content[end : max(end, event.start)].decode()
-            open_paragraphs[-1].append(Text(start, event.end, unescape(raw), formats[-1]))
+            open_paragraphs[-1].append(Text(start, event.end, html.unescape(raw), (formats[-1], _holder(stack), mark)))
+        elif tag == "noBreakHyphen" and parent == "r" and open_paragraphs:
+            format_of_text = formats[-1], _holder(stack), mark
+            open_paragraphs[-1].append(Text(start, event.end, NO_BREAK_HYPHEN, format_of_text))
         elif parent == "r" and tag not in WITHIN_TEXT and open_paragraphs:
             yield from _ended(open_paragraphs)
+        elif tag in MARKS:
+            mark = start
         elif tag == "p":
             yield open_paragraphs.pop()
+
+
+def _holder(stack):
+    """Return where the link, field or change begins that holds a run; 0 if the paragraph itself does."""
+    name, start, _ = stack[-2] if len(stack) > 1 else ("p", 0, 0)
+    return 0 if name == "p" else start
 
 
 def _ended(open_paragraphs):
@@ -124,14 +141,19 @@ def _grouped(texts):
 
 def _marked(groups, protection):
     """Return the text of a paragraph; each group is a pair of tags that names it."""
-    text, tags = "", []
+    whole = _content(groups)
+    text, lead, tags, end = whole.strip(), len(whole) - len(whole.lstrip()), [], 0
     for number, group in enumerate(groups):
-        start = len(text)
-        text += "".join(one.content for one in group)
+        start, end = end, end + sum(len(one.content) for one in group)
         if len(groups) > 1:
-            tags.append(Tag(start, len(text), f"{_OPEN}{number}{_CLOSE}", _END, (2 * number, 2 * number + 1)))
+            first, last = (min(max(0, one - lead), len(text)) for one in (start, end))
+            tags.append(Tag(first, last, f"{_OPEN}{number}{_CLOSE}", _END, (2 * number, 2 * number + 1)))
     slots = [Slot(span.start, span.end, text[span.start : span.end], span.kind) for span in protection.spans(text)]
     return MarkedText(text, tags, slots, [])
+
+
+def _content(groups):
+    return "".join(text.content for group in groups for text in group)
 
 
 def _changes(groups, result):
@@ -139,12 +161,20 @@ def _changes(groups, result):
     shares = [""] * len(groups)
     if len(groups) == 1:
         shares[0] = result
-    current = 0
+    current, between = 0, ""
     for piece in re.split(f"({_OPEN}\\d+{_CLOSE}|{_END})", result) if len(groups) > 1 else ():
         if piece.startswith(_OPEN):
-            current = int(piece[1:-1])
+            before, current = current, int(piece[1:-1])
+            shares[current if groups[current][0].content[:1].isspace() else before] += between
+            between = ""
+        elif piece.isspace():
+            between += piece  # a space between two groups belongs to the one that had one
         elif piece != _END:
-            shares[current] += piece
+            shares[current] += between + piece
+            between = ""
+    whole = _content(groups)  # a model writes no white space at its ends
+    shares[0] = whole[: len(whole) - len(whole.lstrip())] + shares[0]
+    shares[-1] += whole[len(whole.rstrip()) :]
     for group, share in zip(groups, shares, strict=True):
         for index, text in enumerate(group):
             content = html_escaped(share) if index == 0 else ""

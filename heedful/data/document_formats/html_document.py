@@ -76,8 +76,12 @@ def _runs(tokens: list[Token], partner: dict[int, int], within: frozenset[str], 
 
 def _closed(tokens, partner, start, end):
     """Yield the parts of a run between tags whose counterparts are outside of it, without tags at both ends."""
-    first = start
+    first, hidden_until = start, start
     for index in range(start, end):
+        if tokens[index].kind == "open" and (tokens[index].name in OPAQUE or tokens[index].hidden):
+            hidden_until = max(hidden_until, partner.get(index, index))
+        if index < hidden_until:
+            continue  # a tag in code has no counterpart
         if tokens[index].kind in ("open", "close") and not start <= partner.get(index, -1) < end:
             yield from _trimmed(tokens, partner, first, index)
             first = index + 1

@@ -2,6 +2,8 @@
 
 import functools
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
@@ -10,6 +12,10 @@ from heedful.data.document_formats.document import Document, Replacement, Replac
 from heedful.data.document_formats.html_document import html_replacements
 from heedful.data.markup.marked_text import marked
 
+# A link by reference without a label of its own, or code, in which there are none.
+_REFERENCE = re.compile(
+    r"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?<![\]\\])\[(?P<label>[^\[\]]+)\](?:\[\]|(?![\[(:]))"
+)
 _BREAK = re.compile(r"(?:  +|\\)\n")  # a line break within a paragraph
 
 
@@ -21,13 +27,15 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         raise InputError("Markdown needs markdown-it-py: pip install 'heedful[files]'.") from error
     text = decoded(content, name)
     starts = [0, *(end.end() for end in re.finditer(r"\r\n?|\n|.\Z", text, re.DOTALL))]
-    front = re.match(r"---\r?\n(?:.*?\r?\n)?---\r?\n", text, re.DOTALL)
+    front = re.match(r"\ufeff?---\r?\n(?:.*?\r?\n)?---\r?\n", text, re.DOTALL)
     skipped = text[: front.end()].count("\n") if front else 0
     body = "\n" * skipped + text[front.end() :] if front else text
     replacements = Replacements(text)
     cursor = 0
     reads = functools.partial(marked, form="markdown", protection=protection)
-    for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body.replace("\r\n", "\n")):
+    environment: dict[str, Any] = {}
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    for token in parser.parse(body.removeprefix("\ufeff").replace("\r\n", "\n"), environment):
         if not token.map:
             continue
         first, last = starts[token.map[0]], starts[min(token.map[1], len(starts) - 1)]
@@ -44,7 +52,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
                 if found is None:  # what the parser has changed, such as escaped bars in a table
                     continue
                 start, cursor = found
-                sentence = reads(unwrapped(part.strip()))
+                sentence = reads(_with_labels(unwrapped(part.strip()), environment.get("references", {})))
                 if not sentence.wordless:
                     replacements.ranges.append(Replacement(start, cursor, sentence))
 
@@ -52,12 +60,28 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     return Document(replacements.texts, lambda results: replacements.written(results).encode(), False, notes)
 
 
+def _with_labels(text: str, references: Mapping[str, Any]) -> str:
+    """Return a text whose links by reference name their label, since their text will be translated."""
+
+    def named(match):
+        label = match["label"]
+        known = label and " ".join(label.split()).upper() in references
+        return f"[{label}][{label}]" if known else match.group()
+
+    return _REFERENCE.sub(named, text) if references else text
+
+
 def _located(text: str, content: str, start: int, end: int) -> tuple[int, int] | None:
     """Return where the lines of a paragraph stand in a text, with what precedes them in each line but the first."""
     lines = [line.strip() for line in content.split("\n") if line.strip()]
     if not lines:
         return None
-    begin = position = text.find(lines[0], start, end)
+    line_end = text.find("\n", start, end)
+    first = text[start : end if line_end < 0 else line_end].rstrip()
+    if first.endswith(lines[0]):  # after the mark of a list, which may look like its text
+        begin = position = start + len(first) - len(lines[0])
+    else:
+        begin = position = text.find(lines[0], start, end)
     for line in lines:
         position = text.find(line, position, end)
         if position < 0:

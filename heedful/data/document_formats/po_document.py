@@ -18,7 +18,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         InputError: it is not a PO file; or a translation cannot be written in its encoding.
     """
     entries, text, encoding = parsed(content, name)
-    lines = text.splitlines(keepends=True)
+    lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
     texts: list[MarkedText] = []
     # (first and last line, prefix, for each line of the text its index in `texts` or itself)
     ranges: list[tuple[int, int, str, list[int | str]]] = []
@@ -40,15 +40,15 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
             texts.append(sentence)
         ranges.append((start, end, lines[start].split('"')[0].rstrip(), parts))
 
-    for entry in entries:
-        if entry.obsolete or entry.fuzzy or entry.translated() or not entry.msgid:
+    begun = [entry for entry in entries if not entry.obsolete]
+    starts = [number for number, line in enumerate(lines) if line.startswith("msgid ")]
+    for entry, start in zip(begun, starts[len(starts) - len(begun) :], strict=True):  # the header comes before them
+        if entry.fuzzy or entry.translated() or not entry.msgid:
             continue
-        start = entry.linenum - 1
-        while start < len(lines) and lines[start].strip():
-            if lines[start].startswith("msgstr"):
-                plural = re.match(r"msgstr\[([1-9])", lines[start])
-                add(start, entry.msgid_plural if plural else entry.msgid)
-            start += 1
+        for number in range(start, next((one for one in starts if one > start), len(lines))):
+            if lines[number].startswith("msgstr"):
+                plural = re.match(r"msgstr\[([1-9])", lines[number])
+                add(number, entry.msgid_plural if plural else entry.msgid)
 
     def written(results) -> bytes:
         parts, position = [], 0

@@ -10,7 +10,8 @@ from heedful.data.document_formats.document import Document, Replacement, Replac
 from heedful.data.markup.marked_text import marked
 
 _CUE = re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d+\s*-->.*$", re.MULTILINE)
-_TEXT = re.compile(r"(?:\r?\n)((?:[^\r\n]+(?:\r?\n|\Z))+)")
+_NEXT = r"(?!\d+[ \t]*\r?\n(?:\d+:)?\d+:\d\d[.,]\d+\s*-->)"  # a cue without a blank line before it
+_TEXT = re.compile(rf"(?:\r?\n)((?:{_NEXT}[^\r\n]+(?:\r?\n|\Z))+)")
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
@@ -21,7 +22,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         match = _TEXT.match(text, cue.end())
         if match:
             for start, end in _speeches(match[1].rstrip("\r\n"), match.start(1)):
-                sentence = marked(unwrapped(text[start:end].strip()), "tags", protection)
+                sentence = marked(unwrapped(text[start:end].strip()), "cue", protection)
                 if not sentence.wordless:
                     replacements.ranges.append(Replacement(start, end, sentence))
     if not _CUE.search(text):

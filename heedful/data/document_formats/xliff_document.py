@@ -1,5 +1,6 @@
 """XLIFF 1.2 and 2: segments without a translation get one; tags within them go where the words go."""
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from heedful.data.document_formats.document import Document
 from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.marked_text import MarkedText, marked
 
+_TAG = re.compile(rb"<[^>]*>")
 UNITS = ("trans-unit", "segment")
 CODES = ("bpt", "ept", "it", "ph", "sub", "ut")  # elements whose content is code
 HIDDEN = ("translate", "no")  # the attribute of what is not translated
@@ -57,9 +59,12 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
             source = (end, event.start) if event.start >= end else (end, end), event.end, hidden
         elif parent in UNITS and tag == "target":
             target = start, event.end, end, max(event.start, end), attributes
+        elif parent in UNITS and tag == "seg-source" and source:
+            source = (end, max(end, event.start)), event.end, source[2]  # which has the borders of its segments
         elif tag in UNITS and source and not source[2]:
             state = target[4].get("state", "") if target else ""
-            finished = bool(target and content[target[2] : target[3]].strip() and state not in UNFINISHED)
+            translation = _TAG.sub(b"", content[target[2] : target[3]]).strip() if target else b""
+            finished = bool(translation and state not in UNFINISHED)
             name_of_target = f"{event.prefix}:target" if event.prefix else "target"
             yield Segment(
                 source[0], target[:2] if target else None, target[2:4] if target else (0, 0),
@@ -75,7 +80,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     texts: list[MarkedText] = []
     for segment in segments(content, name):
         raw = content[slice(*segment.source)].decode()
-        text = marked(raw, "xml", protection, codes=CODES)
+        text = marked(raw.strip(), "xml", protection, codes=CODES)
         if not segment.finished and not text.wordless:
             chosen.append(segment)
             texts.append(text)
@@ -84,6 +89,8 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         parts, position = [], 0
         for segment, result in zip(chosen, results, strict=True):
             start, end = segment.target or (segment.after, segment.after)
+            source = content[slice(*segment.source)].decode()
+            result = source[: len(source) - len(source.lstrip())] + result + source[len(source.rstrip()) :]
             parts += [content[position:start], f"{segment.opening}{result}{segment.closing}".encode()]
             position = end
         return b"".join([*parts, content[position:]])

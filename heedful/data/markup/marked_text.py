@@ -6,14 +6,24 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from heedful.config.protected import Protection
-from heedful.data.markup.html_tokens import OPAQUE, Token, html_tokens
+from heedful.data.markup.html_tokens import INLINE, OPAQUE, Token, html_tokens
 
 _NUMBERED = re.compile(r"\{(/?)(\w+)\}")
 # Delimiters of Markdown, links last: their ends carry the address.
 _MARKDOWN = re.compile(
-    r"\\.|\*\*|__|~~|\*|_|!?\[|\]\([^()\s]*(?:\([^()\s]*\))?[^()\s]*(?:\s+\"[^\"]*\")?\)|\]\[[^\]\[]*\]"
+    r"\\.|\*\*\*|___|\*\*|__|~~|\*|_|!?\[|"
+    r"\]\(\s*[^()\s]*(?:\([^()\s]*\))?[^()\s]*(?:\s+\"[^\"]*\")?\s*\)|\]\[[^\]\[]*\]"
 )
-
+# What Markdown knows beside spans that any text may have: addresses in angle brackets, footnotes, boxes of tasks.
+_MARKDOWN_SPANS = re.compile(
+    r"<(?:[A-Za-z][\w+.-]{1,31}:[^\s<>]*|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)>|\[\^[^\]\s]+\]:?|\A\[[ xX]\](?=\s)"
+)
+_DELIMITERS = re.compile(r"[<>*_~\[\]]|\{/")
+_SHIELDS = range(0xF0000, 0xFFFFE)  # private characters, one for each span that holds delimiters
+_SHIELDED = re.compile("([\U000f0000-\U000ffffd])")
+NAMED_POWERS = ("sub", "sup")
+_CUE_TAG = re.compile(r"<(/?)([A-Za-z]+)(?:[.\s][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}")
+CUE_NAMES = ("v", "c", "lang")
 
 STAND_IN, OBJECT = 24, "\ufffc"  # characters that stand for a hidden element; what stands for one without text
 
@@ -66,11 +76,11 @@ class MarkedText(NamedTuple):
 
     @property
     def wordless(self) -> bool:
-        """Whether nothing but markup is in the text."""
+        """Whether nothing but markup, numbers and punctuation is in the text."""
         kept, end = "", 0
         for slot in self.slots:
             kept, end = kept + self.text[end : slot.start], slot.end
-        return not any(map(str.isalnum, kept + self.text[end:]))
+        return not any(map(str.isalpha, kept + self.text[end:]))
 
 
 def tags_of(text: str) -> list[Token]:
@@ -96,23 +106,28 @@ def markdown_tokens(text: str) -> list[Token]:
 
     A delimiter without its counterpart is text.
     """
-    tokens: list[Token] = []
-    for token in html_tokens(text):
-        tokens += [token] if token.kind != "text" else _markdown_of(token.raw)
-    return tokens
-
-
-def _markdown_of(text: str) -> list[Token]:
     pieces: list[Token] = []
     opened: list[tuple[str, int]] = []  # delimiter and index of its piece
+    tokens = html_tokens(text)
+    for index, token in enumerate(tokens):
+        if token.kind != "text":
+            pieces.append(token)
+        else:
+            following = tokens[index + 1].raw[0] if index + 1 < len(tokens) else ""
+            _add_markdown(token.raw, following, pieces, opened)
+    return [piece for piece in pieces if piece.raw]
+
+
+def _add_markdown(text: str, following: str, pieces: list[Token], opened: list[tuple[str, int]]) -> None:
+    """Add the tokens of a text between tags of HTML to `pieces`; `following`: the character after it."""
+    preceding = pieces[-1].raw[-1:] if pieces else ""
     end = 0
-    code = [match.span() for match in re.finditer(r"(`+)(?!`).+?(?<!`)\1(?!`)", text)]
     for match in _MARKDOWN.finditer(text):
         start, stop = match.span()
-        if match.group()[0] == "\\" or any(a <= start < b for a, b in code):
+        if match.group()[0] == "\\":
             continue
         mark = match.group()
-        before, after = text[start - 1 : start], text[stop : stop + 1]
+        before, after = text[start - 1 : start] if start else preceding, text[stop : stop + 1] or following
         name = "[" if mark[0] in "![]" else mark
         if name == "_" and (before.isalnum() and after.isalnum()):
             continue
@@ -131,11 +146,31 @@ def _markdown_of(text: str) -> list[Token]:
             opened.append((name, len(pieces)))
             pieces.append(Token("text", "", mark))
         end = stop
-    return [piece for piece in (*pieces, Token("text", "", text[end:])) if piece.raw]
+    pieces.append(Token("text", "", text[end:]))
+
+
+def cue_tokens(text: str) -> list[Token]:
+    """Return the tokens of a cue of subtitles: tags with classes, times, and positions such as `{\\an8}`.
+
+    The tag of a voice, a class or a language may have no end.
+    """
+    tokens: list[Token] = []
+    end = 0
+    for match in _CUE_TAG.finditer(text):
+        name = (match[2] or "").lower()
+        kind = "alone" if not name else "close" if match[1] else "open"
+        tokens += [Token("text", "", text[end : match.start()]), Token(kind, name, match.group())]
+        end = match.end()
+    tokens = [token for token in (*tokens, Token("text", "", text[end:])) if token.raw]
+    paired = partners(tokens)
+    return [
+        token._replace(kind="alone") if token.kind == "open" and index not in paired and token.name in CUE_NAMES
+        else token for index, token in enumerate(tokens)
+    ]  # fmt: skip
 
 
 READERS: dict[str, Callable[[str], list[Token]]] = {
-    "tags": tags_of, "html": html_tokens, "xml": html_tokens, "markdown": markdown_tokens,
+    "cue": cue_tokens, "tags": tags_of, "html": html_tokens, "xml": html_tokens, "markdown": markdown_tokens,
 }  # fmt: skip
 
 
@@ -157,14 +192,38 @@ def marked(
     """
     if form == "tags" and "<" not in text and "{/" not in text:
         return MarkedText(text, [], _slots(text, 0, protection, str), [])
-    return _Reading(form in ("html", "xml"), protection, hidden, codes).read(READERS[form](text))
+    shielded, spans = (text, []) if form in ("html", "xml") else _shielded(text, form, protection)
+    reading = _Reading(form in ("html", "xml"), protection, hidden, codes, spans)
+    return reading.read(READERS[form](shielded))
+
+
+def _shielded(text: str, form: str, protection: Protection) -> tuple[str, list[tuple[str, str]]]:
+    """Return a text in which spans with delimiters, such as code, are private characters; and their texts and kinds."""
+    found = [(*match.span(), "code") for match in _MARKDOWN_SPANS.finditer(text)] if form == "markdown" else []
+    found += [
+        span for span in protection.spans(text)
+        if _DELIMITERS.search(text, span.start, span.end) and not _NUMBERED.fullmatch(text, span.start, span.end)
+    ]  # fmt: skip
+    spans: list[tuple[str, str]] = []
+    parts, end = [], 0
+    for start, stop, kind in sorted(found, key=lambda one: (one[0], -one[1])):
+        if start < end or len(spans) == len(_SHIELDS):
+            continue
+        parts += [text[end:start], chr(_SHIELDS[len(spans)])]
+        spans.append((text[start:stop], kind))
+        end = stop
+    return "".join([*parts, text[end:]]), spans
 
 
 class _Reading:
     """Joins the text of tokens, and notes where tags and protected spans are."""
 
-    def __init__(self, escaped: bool, protection: Protection, hidden: Sequence[str], codes: Sequence[str]):
-        self.escaped, self.protection = escaped, protection
+    def __init__(
+        self, escaped: bool, protection: Protection, hidden: Sequence[str], codes: Sequence[str],
+        spans: Sequence[tuple[str, str]],
+    ):  # fmt: skip
+        self.escaped, self.protection, self.spans = escaped, protection, spans
+        self.shields = {_SHIELDS[number]: text for number, (text, _) in enumerate(spans)}
         self.hidden, self.codes = {name.lower() for name in (*hidden, *codes)}, set(codes)
         self.text = ""
         self.tags: list[Tag] = []
@@ -188,21 +247,49 @@ class _Reading:
                 if self._is_hidden(token):
                     self._add_hidden(tokens, index, last)
                     index = last
-                elif not any(one.kind == "text" and one.raw.strip() for one in tokens[index:last]):
+                elif not any(self._has_content(token, one) for one in tokens[index:last]):
                     self._add_alone(tokens, index, last)
                     index = last
                 else:
+                    self._separate(tokens, index)
                     begun[index] = len(self.text)
             else:
                 first = partner[index]
-                self.tags.append(Tag(begun[first], len(self.text), tokens[first].raw, token.raw, (first, index)))
+                opening, closing = (one.raw.translate(self.shields) for one in (tokens[first], token))
+                self.tags.append(Tag(begun[first], len(self.text), opening, closing, (first, index)))
+                self._separate(tokens, index)
             index += 1
         return MarkedText(self.text, self.tags, self.slots, self.notes)
 
     def _is_hidden(self, token: Token) -> bool:
         return token.name in self.hidden or (self.escaped and (token.name in OPAQUE or token.hidden))
 
+    def _has_content(self, element: Token, token: Token) -> bool:
+        """Return whether a token within an element has something to translate: a power or a footnote's mark is none."""
+        if token.kind != "text":
+            return False
+        return any(map(str.isalpha, token.raw)) if element.name in NAMED_POWERS else bool(token.raw.strip())
+
+    def _separate(self, tokens: Sequence[Token], index: int) -> None:
+        """Add a space at a tag between two letters, if it ends a word: that of a block, or one beside another tag."""
+        following = tokens[index + 1] if index + 1 < len(tokens) else None
+        if not (following and self.text[-1:].isalnum()):
+            return
+        name = tokens[index].name
+        if following.kind == "text" and name not in INLINE and name.isalnum() and following.raw[:1].isalnum():
+            self.text += " "
+        elif tokens[index].kind == "close" and following.kind == "open" and name.isalnum():
+            beyond = next((one.raw for one in tokens[index + 1 :] if one.kind == "text"), "")
+            self.text += " " if beyond[:1].isalnum() else ""
+
     def _add_text(self, raw: str) -> None:
+        for number, part in enumerate(_SHIELDED.split(raw) if self.spans else [raw]):
+            if number % 2 and ord(part) in self.shields:
+                self._add_slot(*self.spans[ord(part) - _SHIELDS[0]])
+            elif part:
+                self._add_plain(part)
+
+    def _add_plain(self, raw: str) -> None:
         text = re.sub(r"\s+", " ", html.unescape(raw)) if self.escaped else raw
         if self.tags and self.tags[-1].start == self.tags[-1].end == len(self.text) and self.text[-1:].isspace():
             text = text.lstrip(" ")  # a tag stood between two spaces
@@ -216,12 +303,12 @@ class _Reading:
         spaces = not self.text or self.text[-1].isspace(), not following or following[0].isspace()
         if not any(spaces):
             self.text += " "  # else the words beside it would become one
-        raw = "".join(one.raw for one in tokens[index : last + 1])
+        raw = "".join(one.raw for one in tokens[index : last + 1]).translate(self.shields)
         self.tags.append(Tag(len(self.text), len(self.text), raw, "", (index, last), spaces))
 
     def _add_hidden(self, tokens: Sequence[Token], first: int, last: int) -> None:
         """Add an element whose content is not translated; a model reads the beginning of its text in its place."""
-        raw = "".join(one.raw for one in tokens[first : last + 1])
+        raw = "".join(one.raw for one in tokens[first : last + 1]).translate(self.shields)
         shown = "".join(html.unescape(one.raw) for one in tokens[first:last] if one.kind == "text").strip()[:STAND_IN]
         if shown and tokens[first].name not in self.codes:
             self._add_slot(raw, "code", shown)
@@ -231,8 +318,9 @@ class _Reading:
             self._add_alone(tokens, first, last)
 
     def _add_unpaired(self, token: Token) -> None:
-        self.notes.append(f"{token.raw[:40]} has no counterpart: it is kept as text.")
-        self._add_slot(token.raw, "tag")
+        raw = token.raw.translate(self.shields)
+        self.notes.append(f"{raw[:40]} has no counterpart: it is kept as text.")
+        self._add_slot(raw, "tag")
 
     def _add_slot(self, raw: str, kind: str, shown: str = "") -> None:
         shown = shown or raw

@@ -83,6 +83,16 @@ class Sentence:
         self.read_as = self.source
         self.source_words = words_of(self.source, [(place.start, place.end) for place in self.places])
 
+    @property
+    def _unprotected(self) -> str:
+        """What stands between the protected spans of the source."""
+        bounds = [
+            0,
+            *itertools.chain.from_iterable((place.start, place.end) for place in self.places),
+            len(self.source),
+        ]
+        return "\n".join(self.source[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True))
+
     def found(self, translation: str) -> "Found":
         """Return which spans a translation has, and which it lacks or has too often."""
         spans = self.protection.spans(translation)
@@ -91,7 +101,10 @@ class Sentence:
         missing: list[Place] = []
         ranges: list[tuple[int, int, Place | None]] = []
         for place in self.places:
-            free = (i for i, text in enumerate(texts) if text == place.shown and i not in used)
+            free = (
+                i for i, text in enumerate(texts)
+                if text == place.shown and i not in used and _is_free(spans[i][:2], [one[:2] for one in ranges])
+            )  # fmt: skip
             if (index := next(free, None)) is not None:
                 used[index] = place
                 continue
@@ -104,7 +117,7 @@ class Sentence:
         ranges += [(spans[index].start, spans[index].end, place) for index, place in used.items()]
         stray = [
             span[:2] for index, span in enumerate(spans)
-            if index not in used and all(span.end <= start or span.start >= end for start, end, _ in ranges)
+            if index not in used and _is_free(span[:2], [one[:2] for one in ranges])
         ]  # fmt: skip
         kinds = {span[:2]: span.kind for span in spans}
         for place in list(missing):  # what the model wrote instead of it, most likely
@@ -112,7 +125,11 @@ class Sentence:
                 stray.remove(same[0])
                 missing.remove(place)
                 ranges.append((*same[0], place))
-        ranges += [(*span, None) for span in stray if kinds[span] != LENIENT]
+        # What the source has as plain text, such as an address that a tag cuts in two, is no invention of the model.
+        ranges += [
+            (*span, None) for span in stray
+            if kinds[span] != LENIENT and translation[slice(*span)] not in self._unprotected
+        ]  # fmt: skip
         return Found(sorted(ranges, key=lambda one: one[:2]), missing)
 
 
@@ -121,6 +138,11 @@ class Found(NamedTuple):
 
     ranges: list[tuple[int, int, Place | None]]
     missing: list[Place]
+
+
+def _is_free(span: tuple[int, int], taken: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a range of characters overlaps none of those that are taken."""
+    return all(span[1] <= start or span[0] >= end for start, end in taken)
 
 
 def _free_match(text: str, place: Place, source: str, taken: Sequence[tuple[int, int]]) -> int | None:
@@ -135,7 +157,7 @@ def _free_match(text: str, place: Place, source: str, taken: Sequence[tuple[int,
     start = searched.find(wanted)
     while start >= 0:
         end = start + len(shown)
-        clear = all(end <= first or start >= last for first, last in taken)
+        clear = _is_free((start, end), taken)
         within = shown[0].isalnum() and text[:start][-1:].isalnum() and not glued[0]
         within |= shown[-1].isalnum() and text[end : end + 1].isalnum() and not (glued[1] or term)
         if clear and not within:
@@ -183,28 +205,33 @@ def place_spans(
         if word.start not in at:
             written.append(WrittenWord(escape(translation[word.start : word.end]), gap, row))
         elif (place := at[word.start]) is not None:
-            result = place.result
+            result = _result(place, escape)
             if place.kind == "term" and translation[word.start].isupper() and result[:1].islower():
                 result = result[0].upper() + result[1:]
             written.append(WrittenWord(result, gap, _one_hot(count, index_of[place.start]), place))
     for place in found.missing:
-        _insert(written, place, index_of[place.start], sentence)
+        _insert(written, place, _result(place, escape), index_of[place.start], sentence)
     _separate(written, sentence)
     return written
 
 
-def _insert(written: list[WrittenWord], place: Place, index: int, sentence: Sentence) -> None:
+def _result(place: Place, escape: Callable[[str], str]) -> str:
+    """Return what a translation gets for a span: a term is text; all else is as it stood in the source."""
+    return escape(place.result) if place.kind == "term" else place.result
+
+
+def _insert(written: list[WrittenWord], place: Place, result: str, index: int, sentence: Sentence) -> None:
     """Put a span where the words stand that the model wrote for it, or beside the translation of its neighbour."""
     row = _one_hot(len(sentence.source_words), index)
     kept = [bool(one.place) or not any(map(str.isalnum, one.text)) for one in written]  # a model writes words for it
     scores = np.array([-1.0 if fixed else one.row[index] - HALF for one, fixed in zip(written, kept, strict=True)])
     start, stop = best_range(scores)
     if stop > start and scores[start:stop].sum() > 0:
-        written[start:stop] = [WrittenWord(place.result, written[start].gap, row, place)]
+        written[start:stop] = [WrittenWord(result, written[start].gap, row, place)]
         return
     position = _beside([one.row for one in written], index)
     gap = " " if position and sentence.source[: place.start][-1:].isspace() else ""
-    written.insert(position, WrittenWord(place.result, gap, row, place))
+    written.insert(position, WrittenWord(result, gap, row, place))
 
 
 def _separate(written: Sequence[WrittenWord], sentence: Sentence) -> None:

@@ -435,10 +435,15 @@ def test_a_prefix_of_xliff_is_kept():
     '<meta charset="iso-8859-1">', '<meta http-equiv="Content-Type" content="text/html; charset=windows-1252">',
     '<?xml version="1.0" encoding="latin1"?>',
 ])  # fmt: skip
-def test_html_of_another_encoding_is_refused(head):
-    with pytest.raises(InputError, match="declares the encoding"):
-        read_document(f"{head}<p>a hat".encode(), "a.html", PLAIN)
-    assert through('<meta charset="utf-8"><p>a hat', "a.html").endswith("A HAT")
+def test_html_is_written_in_the_encoding_that_it_declares(head):
+    document = read_document(f"{head}<p>ein Männerhut".encode("latin-1"), "a.html", PLAIN)
+    assert [text.text for text in document.texts] == ["ein Männerhut"]
+    codec = "cp1252" if "1252" in head else "latin-1"
+    assert document.written(["für 5 € 日"]) == f"{head}<p>für 5 € 日".encode(codec, "xmlcharrefreplace")
+    with pytest.raises(InputError, match="declares the encoding x-none, which is not known"):
+        read_document(b'<meta charset="x-none"><p>a hat', "a.html", PLAIN)
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_document("<p>Männer".encode("latin-1"), "a.html", PLAIN)
 
 
 def test_only_marked_elements_are_hidden():
@@ -505,6 +510,7 @@ def test_a_translator_that_copies_changes_nothing_else(case):
         ("<h3>a hat</h3><p>two</p>", "<h3>A HAT</h3> <p>TWO</p>"),  # no word of both
         ("<a>hats</a><span>caps</span>", "<a>HATS</a> <span>CAPS</span>"),
         ("un<b>believ</b>able", "<b>UNBELIEVABLE</b>"),
+        ("<li>'<i>red hat</i>'</li><li>two</li>", "<li>'<i>RED HAT</i>'</li> <li>TWO</li>"),
     ],
 )
 def test_tags_between_letters(source, expected):

@@ -98,6 +98,13 @@ def test_tags_without_a_counterpart_are_kept_with_a_note():
     ]  # fmt: skip
 
 
+def test_the_beginning_of_a_long_address_stands_for_it():
+    address = f"https://example.org/{'x' * 400}"
+    text = marked(f"see {address} and go", "tags", PLAIN)
+    assert len(text.text) < 50
+    assert restored(f"see {address} and go", f"go to {text.text[4:28]} now") == f"go to {address} now"
+
+
 def test_code_is_hidden_in_html_and_read_as_its_beginning():
     text = marked(
         "run <code>ls &amp; rm</code> in <span translate='no'>Foo</span> <x id='1'></x>", "html", PLAIN, ("x",)
@@ -289,6 +296,9 @@ def test_heads_are_stored_with_a_run_and_can_be_damaged(whole, capsys, tmp_path)
     table = json.loads((whole.path / FILE).read_text())
     assert main(["align", str(whole.path), str(pairs), "--choose", "--punctuation"]) == 0
     assert json.loads((whole.path / FILE).read_text()) == table
+    pairs.write_text(f"{'o gato ' * 50}\ta cat\n")
+    assert main(["align", str(whole.path), str(pairs)]) == 0
+    assert "1 text longer than the" in capsys.readouterr().err
     (whole.path / FILE).write_text(json.dumps(table | {"heads": ["7.7"]}))
     assert main(["align", str(whole.path), str(pairs)]) == 2
     assert "names heads that the model does not have" in capsys.readouterr().err

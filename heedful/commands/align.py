@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
     from heedful import backend
     from heedful.commands import terminal
-    from heedful.core.errors import InputError
+    from heedful.core.errors import InputError, counted
     from heedful.core.progress import note, progress_bar
     from heedful.inference.aligner import Aligner, choose_heads, links_of
     from heedful.runs.run import Run
@@ -57,6 +57,11 @@ def run(options: argparse.Namespace) -> int:
                 sys.stdout.write(" ".join(f"{source}-{target}" for source, target in sorted(links_of(matrix))) + "\n")
             sys.stdout.flush()
             bar.advance(shown, len(window))
+    if aligner.cut:
+        note(
+            f"{counted(aligner.cut, 'text')} longer than the {aligner.max_length - 1:,} tokens that the model reads: "
+            "the words beyond have no links."
+        )
     return 0
 
 

@@ -83,13 +83,16 @@ class Aligner:
         model: a `Transformer`.
         source_tokenizer, target_tokenizer: those it was trained with.
         heads: the heads that align best.
+
+    Attributes:
+        cut: number of texts so far of which only the beginning was read.
     """
 
     def __init__(
         self, model: Any, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, heads: AlignmentHeads | None = None
     ):
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
-        self.heads, self.max_length = heads or AlignmentHeads(), model.max_length
+        self.heads, self.max_length, self.cut = heads or AlignmentHeads(), model.max_length, 0
         depth = model.architecture.depths["decoder"]
         self._size = depth, model.architecture.num_heads
         paths = [f"decoder/block_{layer}/cross_attention" for layer in range(depth)]
@@ -156,6 +159,7 @@ class Aligner:
 
     def _encoded(self, tokenizer: Tokenizer, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         ids, spans = tokenizer.ids_and_spans(text)
+        self.cut += len(ids) > self.max_length - 1
         return ids[: self.max_length - 1], spans[: self.max_length - 1]
 
     def _batch(self, rows: Sequence[list[int]]) -> np.ndarray:

@@ -56,9 +56,9 @@ def read_document(content: bytes, name: str, protection: Protection) -> Document
     return read(content, name, protection)
 
 
-def decoded(content: bytes, name: str) -> str:
-    """Return the text of a UTF-8 file; raise `InputError` if it is not UTF-8."""
+def decoded(content: bytes, name: str, encoding: str = "utf-8") -> str:
+    """Return the text of a file; raise `InputError` if it is in another encoding."""
     try:
-        return content.decode("utf-8")
+        return content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8: byte {error.start}.") from error
+        raise InputError(f"{name} is not {encoding.upper()}: byte {error.start}.") from error

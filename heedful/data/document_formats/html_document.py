@@ -1,5 +1,6 @@
 """HTML: text between tags of blocks is translated; tags within a block go where the words go."""
 
+import codecs
 import re
 from collections.abc import Sequence
 
@@ -10,17 +11,21 @@ from heedful.data.document_formats.document import Document, Replacements
 from heedful.data.markup.html_tokens import INLINE, OPAQUE, Token, html_tokens
 from heedful.data.markup.marked_text import MarkedText, marked, partners
 
-HEAD = 4096  # characters in which an encoding is declared; browsers read 1,024 bytes
-_ENCODING = re.compile(r"""<(?:\?xml\b[^>]*\bencoding|meta\b[^>]*\bcharset)\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
+HEAD = 4096  # bytes in which an encoding is declared; browsers read 1,024 bytes
+_ENCODING = re.compile(rb"""<(?:\?xml\b[^>]*\bencoding|meta\b[^>]*\bcharset)\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
-    """Read an HTML file in UTF-8; raise `InputError` if it names another encoding."""
-    text = decoded(content, name)
-    _require_utf8(text, name)
+    """Read an HTML file in the encoding that it declares; raise `InputError` if it is in another one."""
+    encoding = _encoding_of(content, name)
+    text = decoded(content, name, encoding)
     replacements = html_replacements(text, protection)
+
+    def written(results: Sequence[str]) -> bytes:
+        return replacements.written(results).encode(encoding, "xmlcharrefreplace")
+
     notes = [f"{name}: {note}" for one in replacements.texts for note in one.notes]
-    return Document(replacements.texts, lambda results: replacements.written(results).encode(), True, notes)
+    return Document(replacements.texts, written, True, notes)
 
 
 def html_replacements(
@@ -112,8 +117,12 @@ def _has_text(token):
     return token.kind == "text" and bool(token.raw.strip())
 
 
-def _require_utf8(text: str, name: str) -> None:
-    """Raise `InputError` if a text declares another encoding, which would be wrong of the translation in UTF-8."""
-    declared = _ENCODING.search(text[:HEAD])
-    if declared and declared[1].lower().replace("-", "") not in ("utf8", "usascii", "ascii"):
-        raise InputError(f"{name} declares the encoding {declared[1]}: convert it to UTF-8, and declare that.")
+def _encoding_of(content: bytes, name: str) -> str:
+    """Return the encoding that a file declares, or UTF-8."""
+    declared = _ENCODING.search(content[:HEAD])
+    if declared is None:
+        return "utf-8"
+    try:
+        return codecs.lookup(declared[1].decode()).name
+    except LookupError as error:
+        raise InputError(f"{name} declares the encoding {declared[1].decode()}, which is not known.") from error

@@ -26,6 +26,7 @@ _CUE_TAG = re.compile(r"<(/?)([A-Za-z]+)(?:[.\s][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*
 CUE_NAMES = ("v", "c", "lang")
 
 STAND_IN, OBJECT = 24, "\ufffc"  # characters that stand for a hidden element; what stands for one without text
+LONG_SPAN = 80  # characters of a protected span from which on a model reads its beginning only
 
 
 class Tag(NamedTuple):
@@ -191,18 +192,21 @@ def marked(
         codes: names of elements whose content is no text either.
     """
     if form == "tags" and "<" not in text and "{/" not in text:
-        return MarkedText(text, [], _slots(text, 0, protection, str), [])
+        slots = _slots(text, 0, protection, str)
+        if all(slot.end - slot.start <= LONG_SPAN for slot in slots):
+            return MarkedText(text, [], slots, [])
     shielded, spans = (text, []) if form in ("html", "xml") else _shielded(text, form, protection)
     reading = _Reading(form in ("html", "xml"), protection, hidden, codes, spans)
     return reading.read(READERS[form](shielded))
 
 
 def _shielded(text: str, form: str, protection: Protection) -> tuple[str, list[tuple[str, str]]]:
-    """Return a text in which spans with delimiters, such as code, are private characters; and their texts and kinds."""
+    """Return a text with private characters for long spans and spans with delimiters; and their texts and kinds."""
     found = [(*match.span(), "code") for match in _MARKDOWN_SPANS.finditer(text)] if form == "markdown" else []
     found += [
         span for span in protection.spans(text)
-        if _DELIMITERS.search(text, span.start, span.end) and not _NUMBERED.fullmatch(text, span.start, span.end)
+        if span.end - span.start > LONG_SPAN
+        or (_DELIMITERS.search(text, span.start, span.end) and not _NUMBERED.fullmatch(text, span.start, span.end))
     ]  # fmt: skip
     spans: list[tuple[str, str]] = []
     parts, end = [], 0
@@ -271,9 +275,9 @@ class _Reading:
         return any(map(str.isalpha, token.raw)) if element.name in NAMED_POWERS else bool(token.raw.strip())
 
     def _separate(self, tokens: Sequence[Token], index: int) -> None:
-        """Add a space at a tag between two letters, if it ends a word: that of a block, or one beside another tag."""
+        """Add a space at a tag before a letter, if it ends a word: that of a block, or one beside another tag."""
         following = tokens[index + 1] if index + 1 < len(tokens) else None
-        if not (following and self.text[-1:].isalnum()):
+        if not (following and self.text[-1:].strip()):
             return
         name = tokens[index].name
         if following.kind == "text" and name not in INLINE and name.isalnum() and following.raw[:1].isalnum():
@@ -285,7 +289,8 @@ class _Reading:
     def _add_text(self, raw: str) -> None:
         for number, part in enumerate(_SHIELDED.split(raw) if self.spans else [raw]):
             if number % 2 and ord(part) in self.shields:
-                self._add_slot(*self.spans[ord(part) - _SHIELDS[0]])
+                span, kind = self.spans[ord(part) - _SHIELDS[0]]
+                self._add_slot(span, kind, span[:STAND_IN] if len(span) > LONG_SPAN else span)
             elif part:
                 self._add_plain(part)
 

@@ -81,7 +81,7 @@ class ModelConfig(Architecture):
             raise InputError(f"num_heads ({self.num_heads}) must be a multiple of num_kv_heads ({self.num_kv_heads}).")
         if self.positions.startswith("sinusoidal") and self.d_model % 2:
             raise InputError(f"d_model ({self.d_model}) must be even for sinusoidal positions.")
-        size = self.head_dim or self.d_model // self.num_heads
+        size = self.head_size
         if self.positions == "rotary" and size % 2:
             raise InputError(f"head_dim or d_model / num_heads ({size}) must be even for rotary positions.")
         if self.attention_projections != "all" and size * self.num_heads != self.d_model:
@@ -93,6 +93,16 @@ class ModelConfig(Architecture):
             raise InputError(
                 f"attention_projections = {self.attention_projections!r} needs as many num_kv_heads as num_heads."
             )
+
+    @property
+    def head_size(self) -> int:
+        """The width of an attention head: `head_dim`, or its default."""
+        return self.head_dim or self.d_model // self.num_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """The number of heads of keys and values: `num_kv_heads`, or its default."""
+        return self.num_kv_heads or self.num_heads
 
     def keywords(self) -> dict[str, Any]:
         """Return the fields of the `Architecture`, as keyword arguments of a model."""

@@ -62,14 +62,9 @@ class Engine:
             raise InputError(f"{self.name} cannot compute this model: it has no {', no '.join(misfits)}.")
 
 
-def head_size(model: ModelConfig) -> int:
-    """Return the size of an attention head."""
-    return model.head_dim or model.d_model // model.num_heads
-
-
 def has_full_heads(model: ModelConfig) -> bool:
     """Return whether the heads together are as wide as the model."""
-    return head_size(model) * model.num_heads == model.d_model
+    return model.head_size * model.num_heads == model.d_model
 
 
 def _written(value: Any) -> str:

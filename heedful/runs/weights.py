@@ -68,7 +68,7 @@ def count_elements(path: Path) -> int:
 def refuse_larger_model(config: ModelConfig, vocabulary: int, numbers: int, origin: object) -> None:
     """Raise `InputError` before building a model that would have more parameters than the `numbers` in a file."""
     positions = config.max_length if config.positions == "learned" else 0
-    attention = config.num_heads * (config.head_dim or config.d_model // config.num_heads)
+    attention = config.num_heads * config.head_size
     attention = attention if config.attention_projections == "all" else 0
     min_parameters = min(config.depths.values()) * 2 * config.d_model * (attention + config.d_ff)
     min_parameters += (vocabulary + positions) * config.d_model

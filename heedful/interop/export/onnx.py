@@ -48,7 +48,7 @@ def runtime_config(run: "Run") -> dict[str, Any]:
     caches. What the class computes in other libraries does not matter here.
     """
     model, labels = run.config.model, run.config.data.labels
-    head_dim, kv_heads = model.head_dim or model.d_model // model.num_heads, model.num_kv_heads or model.num_heads
+    head_dim, kv_heads = model.head_size, model.kv_heads
     shared = {
         "vocab_size": len(run.target_tokenizer), "pad_token_id": PAD_ID, "bos_token_id": START_ID,
         "eos_token_id": END_ID, "max_position_embeddings": model.max_length,

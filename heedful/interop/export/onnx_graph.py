@@ -114,8 +114,8 @@ class Layers:
 
     def __init__(self, graph: Graph, model: ModelConfig):
         self.graph, self.model = graph, model
-        self.heads, self.kv_heads = model.num_heads, model.num_kv_heads or model.num_heads
-        self.size = model.head_dim or model.d_model // model.num_heads
+        self.heads, self.kv_heads = model.num_heads, model.kv_heads
+        self.size = model.head_size
         self.op, self.constant = graph.op, graph.constant
 
     def dense(self, name: str, x: str) -> str:

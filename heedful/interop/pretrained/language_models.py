@@ -188,8 +188,8 @@ class Llama(LanguageModelLayout):
         tied, weights = without_scale(model, weights)
         settings = self._settings(tied, size) | {
             "hidden_size": model.d_model, "num_hidden_layers": model.num_layers,
-            "num_attention_heads": model.num_heads, "num_key_value_heads": model.num_kv_heads or model.num_heads,
-            "head_dim": model.head_dim or model.d_model // model.num_heads, "intermediate_size": model.d_ff,
+            "num_attention_heads": model.num_heads, "num_key_value_heads": model.kv_heads,
+            "head_dim": model.head_size, "intermediate_size": model.d_ff,
             "hidden_act": next(theirs for theirs, ours in GATES.items() if ours == model.activation),
             "rms_norm_eps": model.norm_epsilon, "rope_theta": model.rotary_base,
             "attention_bias": model.bias, "mlp_bias": model.bias, "max_position_embeddings": model.max_length,
@@ -198,8 +198,8 @@ class Llama(LanguageModelLayout):
         return Exported(settings, write_tensors(self._mappings(_tied(model, tied), "model.", size), weights))
 
     def _mappings(self, model, stem, size) -> list[WeightMapping]:
-        width, head = model.d_model, model.head_dim or model.d_model // model.num_heads
-        inner, keys = model.num_heads * head, (model.num_kv_heads or model.num_heads) * head
+        width, head = model.d_model, model.head_size
+        inner, keys = model.num_heads * head, model.kv_heads * head
         mappings = [
             *self._tables(model, f"{stem}embed_tokens.weight", size),
             *norm("decoder/final_norm", f"{stem}norm", width, rms=True),

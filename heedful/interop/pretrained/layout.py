@@ -86,10 +86,10 @@ def fixed_epsilon_misfit(name: str, model: ModelConfig) -> dict[str, str]:
 
 def with_full_heads(model: ModelConfig, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return weights in which each query head has its own copy of its key and value head."""
-    groups = model.num_heads // (model.num_kv_heads or model.num_heads)
+    groups = model.num_heads // model.kv_heads
     if groups == 1:
         return dict(weights)
-    size = model.head_dim or model.d_model // model.num_heads
+    size = model.head_size
     kept = model.num_heads * size  # the queries
 
     def widened(array, first):

@@ -53,14 +53,14 @@ def of_table(table: dict[str, Any], arguments: Sequence[str] = ()) -> Config:
         section, _, key = name.partition(".")
         table[section] = {other: value for other, value in table[section].items() if other != key}
     for flag, text in given:
-        *sections, key = flag.removeprefix("--").split(".")
+        *path, key = flag.removeprefix("--").split(".")
         kind: Any = Config
         section_table = table
-        for section in sections:
+        for section in path:
             kind = typing.get_type_hints(kind).get(section)
             if not dataclasses.is_dataclass(kind):
                 near = difflib.get_close_matches(flag.removeprefix("--"), meanings(), 1)
-                advice = f"did you mean --{near[0]}?" if near else f"the sections are {', '.join(_sections())}."
+                advice = f"did you mean --{near[0]}?" if near else f"the sections are {', '.join(sections())}."
                 raise InputError(f"Unknown setting {flag}; {advice}")
             section_table = section_table.setdefault(section, {})
         if (name := flag.removeprefix("--")) in RENAMED:
@@ -85,7 +85,7 @@ def given_names(arguments: Sequence[str]) -> list[str]:
 
 def given_values(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the values in arguments as in `override`, by full name; those of unknown settings are texts."""
-    kinds = {f"{section}.{name}": kind for section in _sections() for name, kind in _kinds(section).items()}
+    kinds = {f"{section}.{name}": kind for section in sections() for name, kind in _kinds(section).items()}
     given = ((flag.removeprefix("--"), text) for flag, text in _pairs(arguments))
     return {name: _value(text, kinds.get(name)) for name, text in given}
 
@@ -178,6 +178,34 @@ def _lists(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def names_in(table: Mapping[str, Any]) -> list[str]:
+    """Return the full names of the settings in the sections of a recipe, as a table that was read from TOML."""
+    return [f"{section}.{key}" for section, each in table.items() if isinstance(each, Mapping) for key in each]
+
+
+def recipe_toml(values: Mapping[str, Any], comments: Mapping[str, str] | None = None, head: Sequence[str] = ()) -> str:
+    """Return settings as a recipe.
+
+    Args:
+        values: by full names, in the order within their sections; those that are None are left out.
+        comments: of settings. One that is that of the setting before too is not repeated.
+        head: lines of a comment at the top.
+    """
+    comments = comments or {}
+    lines = [f"# {line}" for line in head]
+    lines += [f"{name} = {toml(value)}" for name, value in values.items() if "." not in name]
+    for section in sections():
+        members = [name for name in values if name.startswith(f"{section}.") and values[name] is not None]
+        lines += ["", f"[{section}]"] if members else []
+        before = ""
+        for name in members:
+            comment = comments.get(name, "")
+            lines += [f"# {comment}"] if comment not in ("", before) else []
+            before = comment
+            lines.append(f"{name.partition('.')[2]} = {toml(values[name])}")
+    return "\n".join(lines) + "\n"
+
+
 def toml(value: Any) -> str:
     """Return a value of a setting in TOML, whose numbers, truth values and texts look as in JSON."""
     if isinstance(value, (tuple, list)):
@@ -190,7 +218,8 @@ def _kinds(section: str) -> dict[str, Any]:
     return typing.get_type_hints(typing.get_type_hints(Config)[section])
 
 
-def _sections() -> list[str]:
+def sections() -> list[str]:
+    """Return the names of the sections of a recipe."""
     return [item.name for item in dataclasses.fields(Config) if dataclasses.is_dataclass(item.type)]
 
 
@@ -205,7 +234,7 @@ def describe() -> Iterator[str]:
 def meanings() -> dict[str, list[Any]]:
     """Return type, default and meaning of every setting by its full name: `task`, `train.learning_rate`, ..."""
     whole = {name: rest for name, *rest in _fields_of(Config, Config) if name in ("task", "name")}
-    return whole | {f"{section}.{name}": rest for section in _sections() for name, *rest in _fields(section)}
+    return whole | {f"{section}.{name}": rest for section in sections() for name, *rest in _fields(section)}
 
 
 def add_options(parser: argparse.ArgumentParser, section: str, without: Sequence[str] = ()) -> None:

@@ -26,7 +26,6 @@ NUMBERS = (  # settings on which others depend
     "train.minutes", "train.updates", "model.d_model", "model.num_layers", "model.max_length", "tokenizer.vocab_size",
     "data.max_tokens", "data.batch_tokens",
 )  # fmt: skip
-SECTIONS = ("data", "tokenizer", "model", "train", "decode")
 
 
 class RecipeChoice(NamedTuple):
@@ -59,20 +58,13 @@ class RecipeChoice(NamedTuple):
 
     def toml(self) -> str:
         """Return the recipe as TOML, with the reasons as comments."""
-        values = settings.flat(self.config)
-        lines = [f"name = {settings.toml(self.config.name)}", f"task = {settings.toml(self.config.task)}"]
-        names = [f"{section}.{key}" for section in SECTIONS for key in self.table.get(section, {})]
+        names = [
+            f"{section}.{key}" for section, each in self.table.items() if isinstance(each, Mapping) for key in each
+        ]
         names += [name for name in self.given if name not in names and "." in name]
-        for section in SECTIONS:
-            before = ""
-            members = [name for name in names if name.startswith(f"{section}.")]
-            lines += ["", f"[{section}]"] if members else []
-            for name in sorted(members, key=lambda name: self.reasons.get(name, "")):
-                reason = self.reasons.get(name, "")
-                lines += [f"# {reason}"] if reason and reason != before else []
-                before = reason
-                lines.append(f"{name.partition('.')[2]} = {settings.toml(values[name])}")
-        return "\n".join(lines) + "\n"
+        names.sort(key=lambda name: self.reasons.get(name, ""))
+        values = settings.flat(self.config)
+        return settings.recipe_toml({name: values[name] for name in ("name", "task", *names)}, self.reasons)
 
 
 def suggesting_tasks() -> list[str]:
@@ -116,7 +108,7 @@ def choose_recipe(
     table["data"] = {key: value for key, value in table["data"].items() if f"data.{key}" not in OF_TEXT}
     table["data"].pop("origin", None)
     typical = f"as in the recipe {own.typical_recipe}"
-    reasons = {f"{section}.{key}": typical for section in SECTIONS for key in table.get(section, {})}
+    reasons = dict.fromkeys(settings.names_in(table), typical)
     for values, reason in own.suggest(facts, given):
         for name, value in values.items():
             section, _, key = name.partition(".")

@@ -57,7 +57,7 @@ class _Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
         values = {name: (value or "").lower() for name, value in attrs}
-        hidden = "notranslate" in values.get("class", "").split() or values.get("translate") == "no"
+        hidden = "notranslate" in values.get("class", "").split() or ("translate", "no") in values.items()
         hidden |= values.get("mtype") == "protected"  # in XLIFF
         self._note("alone" if tag in VOID else "open", tag, len(self.get_starttag_text() or ""), hidden)
 

@@ -101,33 +101,26 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     values = settings.flat(config) | trial.settings
     length: dict[str, Any] = {"train.minutes": last.minutes} if last.minutes else {"train.updates": last.updates}
     ends = {} if config.train.schedule_ends else {"train.schedule": "cosine"}
-    keys = {f"{section}.{key}" for section, each in table.items() if isinstance(each, Mapping) for key in each}
+    keys = set(settings.names_in(table))
     keys -= {"train.minutes", "train.updates"} if last.minutes else {"train.minutes"}
     keys |= trial.settings.keys() | length.keys() | ends.keys()
     values |= length | ends
     noise = tuning.second_seed_difference()
     score, rounds = f"{tuning.metric} {trial.scores[-1]:.4g}", tuning.rounds
     reached = f" ({rounds[len(trial.scores) - 1]})" if last.minutes else ""
-    lines = [
-        f"# Found by heedful tune: trial {index} of {len(tuning.trials)}, {score} on the validation text after",
-        f"# {trial.updates[-1]:,} updates{reached} at a constant rate. Comments give the mean {tuning.metric} after",
-        f"# the first round ({rounds[0]}) by value, with the number of trials."
+    head = [
+        f"Found by heedful tune: trial {index} of {len(tuning.trials)}, {score} on the validation text after",
+        f"{trial.updates[-1]:,} updates{reached} at a constant rate. Comments give the mean {tuning.metric} after",
+        f"the first round ({rounds[0]}) by value, with the number of trials."
         + (f" Two seeds of the original recipe differ by {noise:.2g}." if noise is not None else ""),
-        f"name = {settings.toml(f'{config.name}-tuned')}",
-        f"task = {settings.toml(config.task)}",
     ]
-    explained = set()
-    for section in ("data", "tokenizer", "model", "train", "decode"):
-        names = sorted(key for key in keys if key.startswith(f"{section}."))
-        lines += ["", f"[{section}]"] if names else []
-        for name in names:
-            question = of_setting.get(name) if name in trial.settings else None
-            if question in reasons and question not in explained:
-                explained.add(question)
-                lines.append(f"# {question}: {reasons[question]}")
-            if values[name] is not None:
-                lines.append(f"{name.split('.')[1]} = {settings.toml(values[name])}")
-    return "\n".join(lines) + "\n"
+    comments: dict[str, str] = {}  # a question with several settings is explained at the first one
+    for name in sorted(keys, key=lambda name: (settings.sections().index(name.partition(".")[0]), name)):
+        question = of_setting.get(name) if name in trial.settings else None
+        if question in reasons:
+            comments[name] = f"{question}: {reasons.pop(question)}"
+    values |= {"name": f"{config.name}-tuned"}
+    return settings.recipe_toml({name: values[name] for name in ("name", "task", *sorted(keys))}, comments, head)
 
 
 def _table(tuning):

@@ -108,14 +108,7 @@ def recipe_text(config: Config, table: Mapping[str, Any], given: Iterable[str]) 
         table: the original recipe, whose keys are kept.
         given: further keys, by the full names of settings.
     """
-    keys = {section: dict.fromkeys(each) for section, each in table.items() if isinstance(each, Mapping)}
-    for section, _, key in (name.partition(".") for name in given):
-        if key:
-            keys.setdefault(section, {})[key] = None
+    names = settings.names_in(table)
+    names += [name for name in given if name not in names and "." in name]
     values = settings.flat(config)
-    lines = [f"{key} = {settings.toml(values[key])}" for key in ("name", "task")]
-    for section, names in keys.items():
-        given_values = {key: values[f"{section}.{key}"] for key in names}
-        lines += ["", f"[{section}]"]
-        lines += [f"{key} = {settings.toml(value)}" for key, value in given_values.items() if value is not None]
-    return "\n".join(lines) + "\n"
+    return settings.recipe_toml({name: values[name] for name in ("name", "task", *names)})

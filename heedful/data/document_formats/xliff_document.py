@@ -8,12 +8,12 @@ from heedful.config.protected import Protection
 from heedful.data.document_formats import decoded
 from heedful.data.document_formats.document import Document
 from heedful.data.document_formats.xml_events import xml_events
+from heedful.data.markup.html_tokens import UNTRANSLATED
 from heedful.data.markup.marked_text import MarkedText, marked
 
 _TAG = re.compile(rb"<[^>]*>")
 UNITS = ("trans-unit", "segment")
 CODES = ("bpt", "ept", "it", "ph", "sub", "ut")  # elements whose content is code
-HIDDEN = ("translate", "no")  # the attribute of what is not translated
 UNFINISHED = ("new", "needs-translation", "initial")  # states of a target that is replaced
 
 
@@ -46,7 +46,7 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
     begun: list[tuple[str, int, int, dict[str, str]]] = []
     for event in xml_events(content, name):
         if event.opens:
-            hidden = (depth_hidden[-1] if depth_hidden else False) or HIDDEN in event.attributes.items()
+            hidden = (depth_hidden[-1] if depth_hidden else False) or UNTRANSLATED in event.attributes.items()
             depth_hidden.append(hidden)
             begun.append((event.name, event.start, event.end, event.attributes))
             if event.name in UNITS:

@@ -11,6 +11,7 @@ INLINE = frozenset(
 )
 # Elements whose content is no text.
 OPAQUE = frozenset("code kbd math pre samp script style svg template textarea tt var".split())
+UNTRANSLATED = ("translate", "no")  # the attribute of what is not translated, in HTML and XLIFF
 CDATA = "<![CDATA["
 
 
@@ -57,7 +58,7 @@ class _Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
         values = {name: (value or "").lower() for name, value in attrs}
-        hidden = "notranslate" in values.get("class", "").split() or ("translate", "no") in values.items()
+        hidden = "notranslate" in values.get("class", "").split() or UNTRANSLATED in values.items()
         hidden |= values.get("mtype") == "protected"  # in XLIFF
         self._note("alone" if tag in VOID else "open", tag, len(self.get_starttag_text() or ""), hidden)
 

@@ -15,7 +15,7 @@ from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.interop.engines import MARIAN
 from heedful.interop.export import bergamot, marian
-from heedful.interop.export.marian import MarianEngine, marian_arrays, model_options, vocabularies
+from heedful.interop.export.marian import MarianExport, marian_arrays, model_options, vocabularies
 from heedful.interop.export.marian_model import MarianModel
 from heedful.interop.export.sentencepiece_vocabulary import sentencepiece_vocabulary
 from tests.conftest import fast, served_folder
@@ -78,7 +78,7 @@ def test_what_is_written_is_read_back(tmp_path, form):
     (tmp_path / "out").mkdir()
     form.write(run, tmp_path / "out", "float32")
     engine = form.FORMAT.open(run, tmp_path / "out", "float32")
-    assert isinstance(engine, MarianEngine)
+    assert isinstance(engine, MarianExport)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         form.MODEL, form.CONFIG, "source.spm", "target.spm", "heedful.json",
     }  # fmt: skip

@@ -20,7 +20,7 @@ from heedful.interop.export.formats import Format
 from heedful.interop.export.marian import (
     OPTIONS,
     Arrays,
-    MarianEngine,
+    MarianExport,
     decoder_options,
     marian_arrays,
     options_bytes,
@@ -136,7 +136,7 @@ FORMAT = Format(
     files=(MODEL, CONFIG, "*.spm", ORIGIN, PARITY),
     quantizations=tuple(PRODUCTS),
     write=write,
-    open=lambda run, folder, quantization: MarianEngine(run, folder, read_binary, (folder / MODEL).stat().st_size),
+    open=lambda run, folder, quantization: MarianExport(run, folder, read_binary, (folder / MODEL).stat().st_size),
     task="translate",
     computes=MARIAN,
 )

@@ -14,7 +14,7 @@ from heedful import backend
 from heedful.interop.engines import CTRANSLATE2
 from heedful.interop.export.ctranslate2_search import ctranslate2, ctranslate2_translator
 from heedful.interop.export.folders import ORIGIN, PARITY, replacing, write_origin
-from heedful.interop.export.formats import Engine, Format
+from heedful.interop.export.formats import Format, OpenedExport
 from heedful.interop.export.plain_search import plain_search
 from heedful.layers.feed_forward import is_gated
 
@@ -145,7 +145,7 @@ def _array(variable):
     return np.asarray(backend.to_numpy(variable), np.float32)
 
 
-class CTranslate2Engine(Engine):
+class CTranslate2Export(OpenedExport):
     """An export to CTranslate2, opened for a comparison."""
 
     beam_sizes = (1, 4)
@@ -166,7 +166,7 @@ FORMAT = Format(
     files=("model.bin", "config.json", ORIGIN, PARITY, "*_vocabulary.json"),
     quantizations=("float32", "int8", "int8_float32", "int16", "float16", "bfloat16"),
     write=write,
-    open=CTranslate2Engine,
+    open=CTranslate2Export,
     task="translate",
     computes=CTRANSLATE2,
 )

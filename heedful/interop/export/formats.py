@@ -14,16 +14,10 @@ if TYPE_CHECKING:
 
     from heedful.runs.run import Run
 
-FORMATS = (
-    "ctranslate2",
-    "huggingface",
-    "onnx",
-    "marian",
-    "bergamot",
-)  # modules of this package, each with its `FORMAT`
+FORMATS = ("ctranslate2", "huggingface", "onnx", "marian", "bergamot")  # modules of this package with a `FORMAT`
 
 
-class Engine:
+class OpenedExport:
     """An export, opened by the library that computes it. Translators and language models write, encoders have outputs.
 
     Attributes:
@@ -63,7 +57,7 @@ class Format:
     files: tuple[str, ...]
     quantizations: tuple[str, ...]
     write: "Callable[[Run, Path, str], Any]"
-    open: "Callable[[Run, Path, str], Engine]"
+    open: "Callable[[Run, Path, str], OpenedExport]"
     task: str | None = None
     computes: engines.Engine | None = None
 

@@ -27,7 +27,7 @@ from heedful.interop.export.folders import ORIGIN, PARITY, replacing, write_orig
 from heedful.interop.export.formats import Format
 from heedful.interop.export.model_card import model_card
 from heedful.interop.export.plain_search import never_written_ids
-from heedful.interop.export.transformers_engine import TransformersEngine, require_transformers
+from heedful.interop.export.transformers_engine import TransformersExport, require_transformers
 from heedful.interop.pretrained.architectures import LAYOUTS
 from heedful.interop.pretrained.vocabulary import template
 from heedful.runs.weights import weights_by_name
@@ -160,5 +160,5 @@ FORMAT = Format(
     ),
     quantizations=("float32",),
     write=write,
-    open=TransformersEngine,
+    open=TransformersExport,
 )  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 
 from heedful.interop.engines import MARIAN
 from heedful.interop.export.folders import ORIGIN, PARITY, write_origin
-from heedful.interop.export.formats import Engine, Format
+from heedful.interop.export.formats import Format, OpenedExport
 from heedful.interop.export.marian_model import MarianModel
 from heedful.interop.export.sentencepiece_vocabulary import (
     Vocabulary,
@@ -174,7 +174,7 @@ def read_npz(folder: Path) -> Arrays:
         return dict(file)
 
 
-class MarianEngine(Engine):
+class MarianExport(OpenedExport):
     """An export to Marian, computed by `MarianModel`.
 
     Args:
@@ -207,7 +207,7 @@ FORMAT = Format(
     files=(MODEL, CONFIG, "*.spm", ORIGIN, PARITY),
     quantizations=("float32",),
     write=write,
-    open=lambda run, folder, quantization: MarianEngine(run, folder, read_npz, (folder / MODEL).stat().st_size),
+    open=lambda run, folder, quantization: MarianExport(run, folder, read_npz, (folder / MODEL).stat().st_size),
     task="translate",
     computes=MARIAN,
 )

@@ -15,7 +15,7 @@ import numpy as np
 from heedful.core.special_tokens import END_ID, PAD_ID, START_ID
 from heedful.interop.engines import ONNX
 from heedful.interop.export import onnx_models
-from heedful.interop.export.formats import Engine, Format
+from heedful.interop.export.formats import Format, OpenedExport
 from heedful.interop.export.huggingface import FORMAT as HUGGINGFACE
 from heedful.interop.export.huggingface import write_description
 from heedful.interop.export.model_card import onnx_card
@@ -131,7 +131,7 @@ def _with_transposed_weights(model):
     return model
 
 
-class OnnxEngine(Engine):
+class OnnxExport(OpenedExport):
     """An ONNX export, opened for a comparison."""
 
     def __init__(self, run: "Run", folder: Path, quantization: str = "float32"):
@@ -141,7 +141,7 @@ class OnnxEngine(Engine):
         self.size = sum(path.stat().st_size for path in models)
 
     def write(self, texts: Sequence[str], max_tokens: int, beam_size: int) -> list[tuple[str, float | None]]:
-        """Return greedy translations or continuations of texts; `beam_size` is ignored, see `Engine.beam_sizes`."""
+        """Return greedy translations or continuations of texts; `beam_size` is ignored, see `beam_sizes`."""
         tokenizer = self.run.target_tokenizer
         if self.run.task.translates:
             limit = self.run.config.model.max_length - 1
@@ -165,6 +165,6 @@ FORMAT = Format(
     files=(*HUGGINGFACE.files, FOLDER),
     quantizations=("float32", "int8"),
     write=write,
-    open=OnnxEngine,
+    open=OnnxExport,
     computes=ONNX,
 )

@@ -13,7 +13,7 @@ from heedful.core.errors import InputError, counted
 from heedful.core.special_tokens import START_ID
 from heedful.core.storage import write_text
 from heedful.interop.export.folders import PARITY, replacing
-from heedful.interop.export.formats import Engine, Format
+from heedful.interop.export.formats import Format, OpenedExport
 from heedful.interop.export.plain_search import WRITTEN_TOKENS, plain_search
 from heedful.runs.scores.bleu_tokenizer import bleu_tokenizer
 from heedful.training.evaluation import score_text
@@ -93,7 +93,7 @@ def describe(result: dict[str, Any]) -> str:
 
 
 def compare(
-    run: "Run", engine: Engine, texts: Sequence[str], references: Sequence[str] | None = None
+    run: "Run", engine: OpenedExport, texts: Sequence[str], references: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     """Return how an engine's results on texts compare with those of a run.
 

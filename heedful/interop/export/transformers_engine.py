@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.core.errors import InputError
-from heedful.interop.export.formats import Engine
+from heedful.interop.export.formats import OpenedExport
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -29,7 +29,7 @@ def require_transformers() -> Any:
     return transformers
 
 
-class TransformersEngine(Engine):
+class TransformersExport(OpenedExport):
     """An export to the Hugging Face layout, opened for a comparison."""
 
     def __init__(self, run: "Run", folder: Path, quantization: str = "float32"):

@@ -12,7 +12,9 @@ FORMS: dict[str, Any] = {"nfc": "NFC", "nfkc": "NFKC"}
 _SPACES = "[\\t \\u00a0\\u1680\\u2000-\\u200a\\u202f\\u205f\\u3000]+"
 WHITE_SPACE = "\t\n\v\f\r \x85\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
-
+# Letters of scripts without spaces between words, as they stand within brackets of a regular expression: Thai, Lao,
+# Burmese, Khmer, Japanese and Chinese.
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # Unicode categories
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from heedful.core.errors import counted, library_errors_reported
+from heedful.data.normalization import UNSPACED
 
 # Where a sentence that is too long may be cut: after punctuation, then between words.
 CUTS = (r"(?<=[,;:，、；：])\s*|\s+(?=[–—(])|(?<=[)–—])\s+", r"(?<=\s)(?=\S)")
 # Scripts without spaces between sentences, and their punctuation.
-UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff60]")
+_UNSPACED = re.compile(f"[{UNSPACED}\u3000-\u303f\uff00-\uff60]")
 
 
 class Pieces(NamedTuple):
@@ -41,7 +42,7 @@ class Pieces(NamedTuple):
 
 def gap_after(text: str, gap: str) -> str:
     """Return what follows a result, where the source has `gap`: a space if only the source's script has none."""
-    return gap or ("" if not text or UNSPACED.match(text[-1]) else " ")
+    return gap or ("" if not text or _UNSPACED.match(text[-1]) else " ")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Generator(Predictor):
     @classmethod
     def from_run(cls, run: Run, decode: DecodeConfig | None = None) -> "Generator":
         """Load the model of a `Run`; `decode` replaces the settings of the run."""
-        starts = run.config.data.packing == "documents"
+        starts = run.task.starts_texts(run.config)
         return cls(run.load_model(), run.tokenizer, decode or run.config.decode, starts)
 
     def refresh(self) -> None:

@@ -7,6 +7,26 @@ from heedful.data.tokenizer import Tokenizer
 HALF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
+class GrowingText:
+    """The text of ids that grow in number.
+
+    Args:
+        tokenizer: the tokenizer of the ids.
+        before: ids of the preceding text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()):
+        self._tokenizer, self._shown = tokenizer, tokenizer.decode(before)
+
+    def added(self, ids: Sequence[int]) -> str:
+        """Return what all ids so far add to the text; a character of several tokens is added with the last one."""
+        text = self._tokenizer.decode(ids)
+        if text.endswith(HALF_A_CHARACTER) or len(text) <= len(self._shown):
+            return ""
+        new, self._shown = text[len(self._shown) :], text
+        return new
+
+
 def new_text(tokenizer: Tokenizer, ids: Iterable[int], before: Sequence[int] = ()) -> Iterator[str]:
     """Yield the text that each id adds; a character that spans several tokens is yielded with the last one.
 
@@ -15,10 +35,8 @@ def new_text(tokenizer: Tokenizer, ids: Iterable[int], before: Sequence[int] = (
         ids: the ids, as they arrive.
         before: ids of the preceding text, which is not yielded.
     """
-    whole, shown = list(before), tokenizer.decode(before)
+    whole, growing = list(before), GrowingText(tokenizer, before)
     for token in ids:
         whole.append(token)
-        text = tokenizer.decode(whole)
-        if not text.endswith(HALF_A_CHARACTER) and len(text) > len(shown):
-            yield text[len(shown) :]
-            shown = text
+        if new := growing.added(whole):
+            yield new

@@ -19,6 +19,7 @@ from heedful import backend
 from heedful.core.errors import InputError
 from heedful.decoding.slot_search import SOURCE_LENGTH, SlotSearch
 from heedful.inference.predictor import ScoredText, discard_warning
+from heedful.inference.token_stream import GrowingText
 
 STEPS, STREAM_STEPS = 8, 2  # decode steps between two checks of the queue; fewer for streams
 ENOUGH_SHARE = 4  # with others waiting, a segment ends when a quarter of the slots is finished
@@ -299,13 +300,10 @@ def _fail(future, error):
 
 def following(tokenizer: Any, send: Callable[[str], Any]) -> Callable[[list[int]], Any]:
     """Return a function that receives the ids written so far, and passes on the text that is new."""
-    shown = ""
+    growing = GrowingText(tokenizer)
 
     def follow(ids):
-        nonlocal shown
-        text = tokenizer.decode(ids)
-        if not text.endswith("\N{REPLACEMENT CHARACTER}") and len(text) > len(shown):
-            send(text[len(shown) :])
-            shown = text
+        if new := growing.added(ids):
+            send(new)
 
     return follow

@@ -155,7 +155,7 @@ class GenerationValidator(Validator):
     def __init__(self, run: "Run", model: "keras.Model", texts: EncodedTexts, scored: Examples):
         from heedful.inference.generator import Generator
 
-        starts, decode = run.config.data.packing == "documents", run.config.decode
+        starts, decode = run.task.starts_texts(run.config), run.config.decode
         drawn = DecodeConfig(
             sample=True, max_length=SAMPLE_TOKENS, batch_size=1, temperature=decode.temperature, top_k=decode.top_k,
             top_p=decode.top_p, min_p=decode.min_p, seed=decode.seed,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from heedful.data.doctor.hashing import places
+from heedful.data.normalization import UNSPACED
 
 WORDS = 16  # the rarest words of a line are used: they are the most informative
 FREQUENT = 0.1  # words in more than this share of the lines are ignored
@@ -21,8 +22,7 @@ BREAKS, MENDS = 1e-4, 0.1
 FARTHEST = 5  # largest shift that is recognised, in lines
 SHORTEST = 4  # fewest lines from which a shift is estimated
 CLEAR = -1.0  # mean nats per line below which a shift explains a stretch
-_IDEOGRAPHS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORD = re.compile(f"[{_IDEOGRAPHS}]|[^\\W{_IDEOGRAPHS}]+")
+_WORD = re.compile(f"[{UNSPACED}]|[^\\W{UNSPACED}]+")
 
 
 class Associations:

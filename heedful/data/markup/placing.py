@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.config.protected import LENIENT, Protection
+from heedful.data.normalization import UNSPACED
 
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WORD = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+(?:['\u2019-][^\\W{_UNSPACED}]+)*|[^\\w\\s]")
+_WORD = re.compile(f"[{UNSPACED}]|[^\\W{UNSPACED}]+(?:['\u2019-][^\\W{UNSPACED}]+)*|[^\\w\\s]")
 _LETTER, _ADDRESS = re.compile(r"[^\W_]"), re.compile(r"[\w/:@#]")  # what would be read as a part of a span
 HALF = 0.5  # share of a word's attention above which it belongs to a span
 

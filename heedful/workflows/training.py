@@ -259,18 +259,25 @@ class Training:
             self._draw_curves()
             raise
         self._draw_curves()
-        load_weights(model, read_checked(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
-        validator.refresh()
-        if self.task.finish_training(self.run, self.corpora, validator.predictor, self.report):
+        self._finish(model, validator, trainer)
+        return self.run
+
+    def _finish(self, model: "keras.Model", validator: Validator, trainer: Trainer) -> None:
+        """Complete and score the best checkpoint; raise `InputError` if nothing was learned."""
+
+        def load_best():
             load_weights(model, read_checked(self.run.path / WEIGHTS)[0], self.run.path / WEIGHTS)
             validator.refresh()
+
+        load_best()
+        if self.task.finish_training(self.run, self.corpora, validator.predictor, self.report):
+            load_best()
         if trainer.progress.get("start"):
             change = trainer.selection.describe_change(validator(), trainer.progress)
             self.report(f"change by this training: {change}")
         if self.config.train.score:
             self._score(validator.predictor)
         require_success(self.run, self.examples, self.scored.get("valid"), self.report)
-        return self.run
 
     def _score(self, predictor):
         """Score the test text, or the validation text where there is none."""

@@ -318,3 +318,10 @@ def test_a_run_can_be_trained_to_carry_spans_and_terms(tmp_path):
     assert translator.source_tokenizer.pieces(translator.source_tokenizer.encode(source)).count(TERM) == 1
     greedy = dataclasses.replace(run.config.decode, markup="none")
     assert isinstance(Translator.from_run(Run.open(run.path), greedy).translate("o gato %s"), str)
+
+
+@pytest.mark.parametrize("text", ["<b>" * 1500 + "x" + "</b>" * 1500, "<i>a</i> " * 3000])
+def test_text_of_endless_tags_is_kept(text):
+    read = marked(text, "tags", PLAIN)
+    assert read.wordless
+    assert "it is kept as it is" in read.notes[0]

@@ -1,6 +1,7 @@
 """A text without its markup, as a model reads it, and the markup that its translation gets back."""
 
 import html
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -21,6 +22,7 @@ _MARKDOWN_SPANS = re.compile(
 _DELIMITERS = re.compile(r"[<>*_~\[\]]|\{/")
 _SHIELDS = range(0xF0000, 0xFFFFE)  # private characters, one for each span that holds delimiters
 _SHIELDED = re.compile("([\U000f0000-\U000ffffd])")
+MAX_TAGS, MAX_DEPTH = 2000, 200  # of a text; one with more is kept as it is
 NAMED_POWERS = ("sub", "sup")
 _CUE_TAG = re.compile(r"<(/?)([A-Za-z]+)(?:[.\s][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}")
 CUE_NAMES = ("v", "c", "lang")
@@ -196,8 +198,19 @@ def marked(
         if all(slot.end - slot.start <= LONG_SPAN for slot in slots):
             return MarkedText(text, [], slots, [])
     shielded, spans = (text, []) if form in ("html", "xml") else _shielded(text, form, protection)
-    reading = _Reading(form in ("html", "xml"), protection, hidden, codes, spans)
-    return reading.read(READERS[form](shielded))
+    tokens = READERS[form](shielded)
+    tags, deepest = _complexity(tokens)
+    if tags > MAX_TAGS or deepest > MAX_DEPTH:
+        note = f"{text[:40]!r} has {tags:,} tags, nested up to {deepest:,} deep: it is kept as it is."
+        return MarkedText(text, [], [Slot(0, len(text), text, "code")], [note])
+    return _Reading(form in ("html", "xml"), protection, hidden, codes, spans).read(tokens)
+
+
+def _complexity(tokens: Sequence[Token]) -> tuple[int, int]:
+    """Return the number of tags, and how many are open at most."""
+    steps = {"open": 1, "close": -1}
+    depths = itertools.accumulate(steps.get(token.kind, 0) for token in tokens)
+    return sum(token.kind != "text" for token in tokens), max(depths, default=0)
 
 
 def _shielded(text: str, form: str, protection: Protection) -> tuple[str, list[tuple[str, str]]]:

@@ -167,8 +167,9 @@ def length_suggestion(facts: TextFacts, given: Given) -> Suggestion:
     while tokens < min(LONGEST_TEXT, MARGIN * TOKENS_PER_WORD * facts.long):
         tokens *= 2
     tokens = given.get("data.max_tokens") or min(tokens, given.get("model.max_length", tokens))
+    packing = {"data.pack_tokens": _row_tokens(facts, tokens)} if facts.sides > 1 else {}
     return Suggestion(
-        {"data.max_tokens": tokens, "model.max_length": 2 * tokens, "data.pack_tokens": _row_tokens(facts, tokens)},
+        {"data.max_tokens": tokens, "model.max_length": 2 * tokens} | packing,
         f"99 % of the texts have at most {facts.long:,} words, and a text has {facts.mean:.3g} on average",
     )
 
@@ -179,7 +180,7 @@ def _row_tokens(facts, max_tokens):
     row = SHORT_TEXT // 2
     while 2 * row <= max_tokens // 2 and row < PAIRS_PER_ROW * mean:
         row *= 2
-    return row if facts.sides > 1 and 1.5 * mean <= row <= max_tokens // 2 else 0
+    return row if 1.5 * mean <= row <= max_tokens // 2 else 0
 
 
 def batch_suggestion(facts: TextFacts, given: Given) -> Suggestion:

@@ -236,6 +236,17 @@ class Run:
         return not self.checkpoints.any_written() and not (self.path / WEIGHTS).exists()
 
 
+def by_name(runs: Iterable[Run]) -> dict[str, Run]:
+    """Return runs by the names of their folders; `InputError` if two have the same."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        name = run.path.resolve().name
+        if name in found:
+            raise InputError("Two runs have the same folder name, by which clients ask for them: rename one.")
+        found[name] = run
+    return found
+
+
 def refuse_links(folder: Path) -> None:
     """Raise `InputError` if a subfolder of a run is a link out of it: files there would be overwritten or renamed."""
     for name in FOLDERS:

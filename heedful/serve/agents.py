@@ -14,7 +14,7 @@ from heedful.core.errors import InputError
 from heedful.data.doctor.examination import examine
 from heedful.data.doctor.rows import Rows
 from heedful.inspection.translation import TranslationInspection
-from heedful.runs.run import Run
+from heedful.runs.run import Run, by_name
 
 MOST_READ = 3  # source tokens named for each token of a translation
 
@@ -28,10 +28,8 @@ class Tools:
     """
 
     def __init__(self, runs: Sequence[Run], predictors: Sequence[Any]):
-        names = [run.path.resolve().name for run in runs]
-        if len(set(names)) < len(names):
-            raise InputError("Two runs have the same folder name, by which tools ask for them: rename one.")
-        self.runs, self.predictors = dict(zip(names, runs, strict=True)), dict(zip(names, predictors, strict=True))
+        self.runs = by_name(runs)
+        self.predictors = dict(zip(self.runs, predictors, strict=True))
         self.translators = [name for name, run in self.runs.items() if run.task.translates]
 
     def translate(self, texts: list[str], run: str = "") -> list[str]:

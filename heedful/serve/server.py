@@ -16,7 +16,7 @@ import uvicorn
 from heedful.config import DecodeConfig
 from heedful.config.languages import languages_of
 from heedful.core.errors import InputError
-from heedful.runs.run import Run
+from heedful.runs.run import Run, by_name
 from heedful.serve.app import build_app
 from heedful.serve.engine import Engine
 from heedful.serve.requests import Limits
@@ -63,11 +63,8 @@ def load_service(
     Raises:
         InputError: two runs have the same name, or one cannot be loaded or served.
     """
-    names = [run.path.resolve().name for run in runs]
-    if len(set(names)) < len(names):
-        raise InputError("Two runs have the same folder name, by which clients ask for them: rename one.")
     served, pairs = [], iter(languages)
-    for name, run, decode in zip(names, runs, decodes, strict=True):
+    for (name, run), decode in zip(by_name(runs).items(), decodes, strict=True):
         report(f"loading {name} (task {run.config.task}) ...")
         own = options.engine == "heedful"
         engine = Engine(

@@ -325,3 +325,15 @@ def test_text_of_endless_tags_is_kept(text):
     read = marked(text, "tags", PLAIN)
     assert read.wordless
     assert "it is kept as it is" in read.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "translation"),
+    [
+        ("items across hats by <code>hat</code> or <code>hats</code> here", "items across hats by hat or hats here"),
+        ("a size_t <var>size</var> is", "a size_t size is"),
+        ("<code>x</code> and x", "x and x"),
+    ],
+)
+def test_code_is_found_where_it_stood_among_equal_words(source, translation):
+    assert restored(source, translation, form="html") == source

@@ -146,24 +146,44 @@ def _is_free(span: tuple[int, int], taken: Sequence[tuple[int, int]]) -> bool:
 
 
 def _free_match(text: str, place: Place, source: str, taken: Sequence[tuple[int, int]]) -> int | None:
-    """Return where a text has a span outside of `taken`, within a word only if the source has it so; None if nowhere.
+    """Return where a text has a span outside of `taken`; None if nowhere.
+
+    Of several occurrences it is the one with the same number as in the source, where the words of the span may stand
+    unprotected too; if that is taken, the nearest.
+    """
+    number = sum(start < place.start for start in _matches(source, place, source))
+    size = len(place.shown)
+    free = [
+        (abs(index - number), start) for index, start in enumerate(_matches(text, place, source))
+        if _is_free((start, start + size), taken)
+    ]  # fmt: skip
+    return min(free)[1] if free else None
+
+
+def _matches(text: str, place: Place, source: str) -> list[int]:
+    """Return where a text has the words of a span, within a word only if the source has it so.
 
     A term counts in any case, and with an ending.
     """
     shown, term = place.shown, place.kind == "term"
     folded = term and len(text.lower()) == len(text)
     searched, wanted = (text.lower(), shown.lower()) if folded else (text, shown)
-    glued = source[: place.start][-1:].isalnum(), source[place.end : place.end + 1].isalnum()
+    glued = _in_word(source[: place.start][-1:]), _in_word(source[place.end : place.end + 1])
+    starts = []
     start = searched.find(wanted)
     while start >= 0:
         end = start + len(shown)
-        clear = _is_free((start, end), taken)
-        within = shown[0].isalnum() and text[:start][-1:].isalnum() and not glued[0]
-        within |= shown[-1].isalnum() and text[end : end + 1].isalnum() and not (glued[1] or term)
-        if clear and not within:
-            return start
+        within = _in_word(shown[0]) and _in_word(text[:start][-1:]) and not glued[0]
+        within |= _in_word(shown[-1]) and _in_word(text[end : end + 1]) and not (glued[1] or term)
+        if not within:
+            starts.append(start)
         start = searched.find(wanted, start + 1)
-    return None
+    return starts
+
+
+def _in_word(character: str) -> bool:
+    """Return whether a character is part of a word, as in `size_t`."""
+    return character.isalnum() or character == "_"
 
 
 @dataclass

@@ -370,7 +370,7 @@ def test_a_memory_is_examined_as_a_training_reads_it(name, content, tmp_path, cl
     assert told["rows"] == len(list(rows))
     refused = cli("doctor", name, "--fix", "out")
     assert refused.returncode == 2
-    assert b"mend it with the program that wrote it" in refused.stderr
+    assert b"cannot be rewritten: correct it there" in refused.stderr
 
 
 def test_a_memory_of_three_languages_is_refused(tmp_path):
@@ -438,10 +438,24 @@ def test_a_prefix_of_xliff_is_kept():
 def test_html_is_written_in_the_encoding_that_it_declares(head):
     document = read_document(f"{head}<p>ein Männerhut".encode("latin-1"), "a.html", PLAIN)
     assert [text.text for text in document.texts] == ["ein Männerhut"]
-    codec = "cp1252" if "1252" in head else "latin-1"
-    assert document.written(["für 5 € 日"]) == f"{head}<p>für 5 € 日".encode(codec, "xmlcharrefreplace")
-    with pytest.raises(InputError, match="declares the encoding x-none, which is not known"):
-        read_document(b'<meta charset="x-none"><p>a hat', "a.html", PLAIN)
+    assert document.written(["für 5 € 日"]) == f"{head}<p>für 5 € 日".encode("cp1252", "xmlcharrefreplace")
+
+
+@pytest.mark.parametrize("head", [
+    '\ufeff<meta charset="iso-8859-1">', '<meta name="description" content="the charset = foo">',
+    '<!-- <meta charset="iso-8859-1"> --><meta charset="utf-8">', '<meta charset="utf-16">', "",
+])  # fmt: skip
+def test_html_is_utf8_as_browsers_see_it(head):
+    content = f"{head}<p>ein Männerhut".encode()
+    document = read_document(content, "a.html", PLAIN)
+    assert [text.text for text in document.texts] == ["ein Männerhut"]
+    assert document.written(["ein Männerhut"]) == content
+
+
+@pytest.mark.parametrize("label", ["x-none", "base64", "undefined"])
+def test_html_of_no_encoding_is_refused(label):
+    with pytest.raises(InputError, match=f"declares the encoding {label}, which is not known"):
+        read_document(f'<meta charset="{label}"><p>a hat'.encode(), "a.html", PLAIN)
     with pytest.raises(InputError, match="not UTF-8"):
         read_document("<p>Männer".encode("latin-1"), "a.html", PLAIN)
 
@@ -469,6 +483,15 @@ UNTOUCHED = {
         "00:00:07.000 --> 00:00:08.000\n<v.loud Ann>a <c.yellow>hat</c></v>\n\n"
         "00:00:09.000 --> 00:00:10.000\n<v Fred>two\n",
     ),
+    "breaks in cues": ("a.srt", "1\n00:00:15,000 --> 00:00:16,000\none <br/> two <br> three\n"),
+    "cues with nothing between": (
+        "a.vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\na hat\n00:03.000 --> 00:04.000\ntwo\n"
+    ),
+    "adjoining emphasis": ("a.md", "**bold *it*** end *it **bold*** and ***bold** it* and __a _b___ end\n"),
+    "an address of its own in italics": ("a.md", "***all*** of **bold *it*** here\n"),
+    "an icon of a private font": ("a.md", "icon \U000f0000 and `a<b>` and `c<d>` \U000f0001\n"),
+    "a byte order mark of PO": ("a.po", '\ufeffmsgid "a hat"\nmsgstr ""\n'),
+    "a mark at the beginning": ("a.html", "<p><sup>1</sup> Note text</p>"),
     "cues without a blank line": (
         "a.srt", "8\n00:00:15,000 --> 00:00:16,000\na hat\n9\n00:00:17,000 --> 00:00:18,000\n{\\an8}two\n"
     ),
@@ -518,6 +541,18 @@ def test_tags_between_letters(source, expected):
     assert through(entry, "a.po") == entry.replace('msgstr ""', f'msgstr "{expected}"')
 
 
+def test_deletions_and_comments_do_not_cut_sentences():
+    run = "<w:r><w:t xml:space='preserve'>{}</w:t></w:r>"
+    body = f"<w:p>{run.format('I like')}<w:r><w:commentReference w:id='1'/></w:r>{run.format(' hats')}</w:p>"
+    assert [text.text for text in read_document(word_file_of(body), "a.docx", PLAIN).texts] == ["I like hats"]
+
+
+def test_elements_of_xliff_may_stand_within_words():
+    source = 'click<g id="1">ing</g> the <g id="2">word</g>s'
+    content = f'<xliff version="1.2"><trans-unit id="1"><source>{source}</source></trans-unit></xliff>'
+    assert [text.text for text in read_document(content.encode(), "a.xlf", PLAIN).texts] == ["clicking the words"]
+
+
 def test_links_by_reference_keep_their_labels():
     content = "a [hat][] and [Red Cap] and `[hat]`\n\n[hat]: http://a\n[red cap]: http://b\n"
     assert through(content, "a.md").startswith("A [HAT][hat] AND [RED CAP][Red Cap] AND `[hat]`\n")
@@ -533,6 +568,7 @@ def test_parts_of_word_files_stay_apart():
         f'{run("a ")}<w:hyperlink r:id="rId9">{run("red")}</w:hyperlink>{run(" hat")}',
         f'{run("page ")}<w:fldSimple w:instr="PAGE">{run("1")}</w:fldSimple>{run(" of two")}',
         f'{run("he ")}<w:ins w:id="1">{run("often")}</w:ins>{run(" said")}',
+        f'{run("I ")}<w:del w:id="2"><w:r><w:delText>really</w:delText></w:r></w:del>{run("like the hat")}',
         f'{run("one ")}<w:bookmarkStart w:id="3"/>{run("two")}<w:bookmarkEnd w:id="3"/>',
         f"{run('hats ')}<w:r><w:tab/></w:r>{run('&quot;caps&quot; &#8217;s &amp; more')}",
     ]

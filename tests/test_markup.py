@@ -15,9 +15,10 @@ from heedful.config import Config
 from heedful.config.protected import SLOTS, Protection
 from heedful.core.errors import InputError
 from heedful.data.markup.aligned_text import AlignedText
+from heedful.data.markup.forms import partners, tags_of
 from heedful.data.markup.html_tokens import html_tokens
 from heedful.data.markup.inline_terms import TERM, with_terms
-from heedful.data.markup.marked_text import marked, partners, tags_of
+from heedful.data.markup.marked_text import marked
 from heedful.data.markup.placing import words_of
 from heedful.data.markup.protected_pairs import protected_pair
 from heedful.data.sentences import Pieces
@@ -298,7 +299,7 @@ def test_heads_are_stored_with_a_run_and_can_be_damaged(whole, capsys, tmp_path)
     assert json.loads((whole.path / FILE).read_text()) == table
     pairs.write_text(f"{'o gato ' * 50}\ta cat\n")
     assert main(["align", str(whole.path), str(pairs)]) == 0
-    assert "1 text longer than the" in capsys.readouterr().err
+    assert "1 text had more than the" in capsys.readouterr().err
     (whole.path / FILE).write_text(json.dumps(table | {"heads": ["7.7"]}))
     assert main(["align", str(whole.path), str(pairs)]) == 2
     assert "names heads that the model does not have" in capsys.readouterr().err
@@ -337,3 +338,8 @@ def test_text_of_endless_tags_is_kept(text):
 )
 def test_code_is_found_where_it_stood_among_equal_words(source, translation):
     assert restored(source, translation, form="html") == source
+
+
+def test_comparisons_in_code_are_no_tags():
+    """Between two of them there seems to be a tag."""
+    assert restored("<b>Use</b> `a<b` and `c>d`.", "Nimm `a<b` und `c>d`.") == "<b>Nimm</b> `a<b` und `c>d`."

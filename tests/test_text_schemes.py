@@ -80,7 +80,7 @@ def test_pairs_of_the_hub(server):  # noqa: F811
 
 
 def test_rows_in_which_something_is_missing_are_left_out(server):  # noqa: F811
-    pairs = translations([*PAIRS, ("Hut", None)])
+    pairs = [*translations([*PAIRS, ("Hut", None)]), {"id": "9", "translation": None}]
     labelled = [{"text": "a", "label": 1}, {"text": None, "label": 0}, {"text": "b", "label": -1}]
     publish(server, "some/pairs", {"de-en/train.parquet": parquet(pairs)})
     publish(server, "some/labels", {"plain/train.parquet": parquet(labelled, ["bad", "good"])})

@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         aligner = Aligner.of_run(run, model)
     note(f"aligned by {aligner.heads.signature()}")
+    aligner.cut = 0  # texts by which the heads were chosen do not count
     pairs = iter(_pairs(options.files))
     with progress_bar() as bar:
         shown = bar.add_task("lines", total=None)
@@ -59,8 +60,8 @@ def run(options: argparse.Namespace) -> int:
             bar.advance(shown, len(window))
     if aligner.cut:
         note(
-            f"{counted(aligner.cut, 'text')} longer than the {aligner.max_length - 1:,} tokens that the model reads: "
-            "the words beyond have no links."
+            f"{counted(aligner.cut, 'text')} had more than the {aligner.max_length - 1:,} tokens that the model reads: "
+            "the words beyond these have no links."
         )
     return 0
 

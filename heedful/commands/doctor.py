@@ -81,7 +81,10 @@ def _texts(options):
     data = DataConfig(
         train=tuple(options.text), valid=tuple(options.valid), test=tuple(options.test), documents="lines"
     )
-    tables = [name for name in options.text if Path(uncompressed_name(name)).suffix.lower() in (".tsv", *BILINGUAL)]
+    tables = [
+        name for name in options.text
+        if uncompressed_name(name).endswith(".tsv") or Path(name).suffix.lower() in BILINGUAL
+    ]  # fmt: skip
     if len(tables) > 1 and not options.labelled:
         raise InputError(f"{tables[0]} has both sides of a text: examine one at a time.")
     pairs = len(options.text) == 2 or bool(tables)

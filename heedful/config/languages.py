@@ -12,7 +12,7 @@ def languages_of(config: Config) -> tuple[str, str]:
     """Return the codes of source and target language, without countries: as set, or as names tell; `""` if unknown."""
     source, target = _named_in(config)
     source, target = config.data.source_language or source, config.data.target_language or target
-    return source.split("-")[0].lower(), target.split("-")[0].lower()
+    return re.split("[-_]", source)[0].lower(), re.split("[-_]", target)[0].lower()
 
 
 def _named_in(config: Config) -> tuple[str, str]:

@@ -187,8 +187,8 @@ def recipe_toml(values: Mapping[str, Any], comments: Mapping[str, str] | None = 
     """Return settings as a recipe.
 
     Args:
-        values: by full names, in the order within their sections; those that are None are left out.
-        comments: of settings. One that is that of the setting before too is not repeated.
+        values: by full names, in the order within their sections; in those, None is left out.
+        comments: of settings. A comment equal to that of the preceding setting is not repeated.
         head: lines of a comment at the top.
     """
     comments = comments or {}

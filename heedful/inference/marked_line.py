@@ -1,17 +1,19 @@
 """A line with markup: the sentences that a model reads, and its translation with the markup in place."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from heedful.config.protected import SLOTS, Protection
 from heedful.data.markup.aligned_text import AlignedText
+from heedful.data.markup.forms import tags_of
 from heedful.data.markup.inline_terms import with_terms
-from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped, tags_of
+from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped
 from heedful.data.markup.placing import Found, Place, Sentence, Word, WrittenWord, place_spans, words_of
 from heedful.data.markup.placing_tags import place_tags
+from heedful.data.markup.shields import Shields
 from heedful.data.sentences import Pieces, gap_after
 
 
@@ -135,14 +137,10 @@ class MarkedLine:
         return words
 
 
-def _without_tags(text: str, kept: Sequence[tuple[int, int]]) -> str:
+def _without_tags(text: str, kept: Iterable[tuple[int, int]]) -> str:
     """Return a text without its tags, but those within the ranges `kept`, such as code."""
-    parts, end = [], 0
-    for token in tags_of(text):
-        start, end = end, end + len(token.raw)
-        if token.kind == "text" or any(first <= start and end <= last for first, last in kept):
-            parts.append(token.raw)
-    return "".join(parts)
+    shields = Shields(text, [(start, end, "") for start, end in kept])
+    return "".join(shields.restored(token.raw) for token in tags_of(shields.text) if token.kind == "text")
 
 
 def _words(text: str, found: Found) -> list[Word]:

@@ -8,7 +8,7 @@ HALF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
 class GrowingText:
-    """The text of ids that grow in number.
+    """The text of a growing list of ids.
 
     Args:
         tokenizer: the tokenizer of the ids.

@@ -85,7 +85,7 @@ async def recognised(service: Service, text: str, target: str) -> tuple[str | No
 
 
 def sample_of(content: bytes, name: str) -> str:
-    """Return some of the text in a document, for `recognised`; `Refused` (400) if it cannot be read."""
+    """Return the first texts of a document, for `recognised`; `Refused` (400) if it cannot be read."""
     try:
         document = read_document(content, name, protection_of(()))
     except InputError as error:

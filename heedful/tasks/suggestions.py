@@ -175,7 +175,7 @@ def length_suggestion(facts: TextFacts, given: Given) -> Suggestion:
 
 
 def _row_tokens(facts, max_tokens):
-    """Return the length of rows that hold several pairs, without which short ones would be padded; 0: no packing."""
+    """Return the length of rows that hold several pairs each, so that short pairs are not padded; 0: no packing."""
     mean = TOKENS_PER_WORD * facts.mean
     row = SHORT_TEXT // 2
     while 2 * row <= max_tokens // 2 and row < PAIRS_PER_ROW * mean:

@@ -32,7 +32,7 @@ def translate_and_score(
     decode: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
-    """Return translations, text scores and their counts of pairs; ignore case if the model writes only lower case.
+    """Translate pairs; return translations, text scores and their counts. Case is ignored if the model has none.
 
     Args:
         translator: of the sources.

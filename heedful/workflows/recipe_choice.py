@@ -58,9 +58,7 @@ class RecipeChoice(NamedTuple):
 
     def toml(self) -> str:
         """Return the recipe as TOML, with the reasons as comments."""
-        names = [
-            f"{section}.{key}" for section, each in self.table.items() if isinstance(each, Mapping) for key in each
-        ]
+        names = settings.names_in(self.table)
         names += [name for name in self.given if name not in names and "." in name]
         names.sort(key=lambda name: self.reasons.get(name, ""))
         values = settings.flat(self.config)

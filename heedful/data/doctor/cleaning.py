@@ -36,10 +36,10 @@ def clean(text: Rows, examination: Examination, folder: str | Path) -> tuple[int
         the number of rows kept unchanged, repaired and removed.
 
     Raises:
-        InputError: a file would be overwritten, or two files have the same name.
+        InputError: a file would be overwritten, two files have the same name, or a file is not plain text.
     """
     if not text.can_be_written:
-        raise InputError(f"{text.name} is a translation memory: mend it with the program that wrote it.")
+        raise InputError(f"{text.name} is a file of another program, which cannot be rewritten: correct it there.")
     folder = Path(folder)
     paths = [path for group in text.groups for path in group]
     if len({REPORT, *(path.name for path in paths)}) <= len(paths):

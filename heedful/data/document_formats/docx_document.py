@@ -13,7 +13,10 @@ from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.marked_text import MarkedText, Slot, Tag, html_escaped
 
 NO_BREAK_HYPHEN = "\u2011"
-MARKS = ("bookmarkStart", "bookmarkEnd", "commentRangeStart", "commentRangeEnd")
+MARKS = (  # between which words stay together, within a sentence
+    "bookmarkStart", "bookmarkEnd", "commentRangeStart", "commentRangeEnd", "commentReference", "delText",
+    "delInstrText",
+)  # fmt: skip
 WITHIN_TEXT = ("lastRenderedPageBreak", "proofErr", "softHyphen")  # in a run, and no part of its text
 _PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
 MAX_SIZE, MAX_RATIO = 200_000_000, 200  # bytes of the parts that are read; of unpacked by packed size
@@ -23,13 +26,14 @@ _OPEN, _CLOSE, _END = "\ue000", "\ue001", "\ue002"  # around the number of a run
 class Text(NamedTuple):
     """A text element of a paragraph: the bytes of its element, and its content.
 
-    `format` differs between texts that must not become one: those of other runs, or on both sides of a mark.
+    `group` is the format of its run, the start of the link, field or change around the run (0: none), and the last mark
+    before it. Adjoining texts with the same value are translated as one piece.
     """
 
     start: int
     end: int
     content: str
-    format: tuple[bytes, int, int]
+    group: tuple[bytes, int, int]
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
@@ -81,10 +85,10 @@ def _paragraphs(content, name):
     stack: list[tuple[str, int, int]] = []
     formats: list[bytes] = []
     mark = 0  # where the last bookmark, or border of a comment, stands
-    word = None  # prefix of Word's own elements: that of the outermost one
+    word_prefix = None  # of Word's own elements: that of the outermost one
     for event in xml_events(content, name):
-        word = event.prefix if word is None else word
-        if event.prefix != word:  # formulas and drawings have paragraphs, runs and texts of their own
+        word_prefix = event.prefix if word_prefix is None else word_prefix
+        if event.prefix != word_prefix:  # formulas and drawings have paragraphs, runs and texts of their own
             if event.name == "oMath" and open_paragraphs:
                 yield from _ended(open_paragraphs)
             continue
@@ -105,12 +109,12 @@ def _paragraphs(content, name):
             raw = content[end : max(end, event.start)].decode()
             open_paragraphs[-1].append(Text(start, event.end, html.unescape(raw), (formats[-1], _holder(stack), mark)))
         elif tag == "noBreakHyphen" and parent == "r" and open_paragraphs:
-            format_of_text = formats[-1], _holder(stack), mark
-            open_paragraphs[-1].append(Text(start, event.end, NO_BREAK_HYPHEN, format_of_text))
-        elif parent == "r" and tag not in WITHIN_TEXT and open_paragraphs:
-            yield from _ended(open_paragraphs)
+            group = formats[-1], _holder(stack), mark
+            open_paragraphs[-1].append(Text(start, event.end, NO_BREAK_HYPHEN, group))
         elif tag in MARKS:
             mark = start
+        elif parent == "r" and tag not in WITHIN_TEXT and open_paragraphs:
+            yield from _ended(open_paragraphs)
         elif tag == "p":
             yield open_paragraphs.pop()
 
@@ -129,10 +133,10 @@ def _ended(open_paragraphs):
 
 
 def _grouped(texts):
-    """Return texts in groups of the same format."""
+    """Return adjoining texts in groups, see `Text`."""
     groups: list[list[Text]] = []
     for text in texts:
-        if groups and groups[-1][-1].format == text.format:
+        if groups and groups[-1][-1].group == text.group:
             groups[-1].append(text)
         else:
             groups.append([text])
@@ -172,7 +176,9 @@ def _changes(groups, result):
         elif piece != _END:
             shares[current] += between + piece
             between = ""
-    whole = _content(groups)  # a model writes no white space at its ends
+    whole = _content(groups)  # the white space at its ends is not translated
+    last = max((index for index, share in enumerate(shares) if share.strip()), default=0)
+    shares[last:] = [shares[last].rstrip(), *[""] * (len(shares) - last - 1)]
     shares[0] = whole[: len(whole) - len(whole.lstrip())] + shares[0]
     shares[-1] += whole[len(whole.rstrip()) :]
     for group, share in zip(groups, shares, strict=True):

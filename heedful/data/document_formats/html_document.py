@@ -8,11 +8,16 @@ from heedful.config.protected import Protection
 from heedful.core.errors import InputError
 from heedful.data.document_formats import decoded
 from heedful.data.document_formats.document import Document, Replacements
+from heedful.data.markup.forms import partners
 from heedful.data.markup.html_tokens import INLINE, OPAQUE, Token, html_tokens
-from heedful.data.markup.marked_text import MarkedText, marked, partners
+from heedful.data.markup.marked_text import MarkedText, marked
 
 HEAD = 4096  # bytes in which an encoding is declared; browsers read 1,024 bytes
-_ENCODING = re.compile(rb"""<(?:\?xml\b[^>]*\bencoding|meta\b[^>]*\bcharset)\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_XML = re.compile(rb"""\s*<\?xml\b[^>]*\bencoding\s*=\s*["']([\w.-]+)""")
+_META = re.compile(rb"<meta\s([^>]*)>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(rb"""([\w-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+_CHARSET = re.compile(rb"charset\s*=\s*([\w.-]+)", re.IGNORECASE)
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
@@ -118,11 +123,27 @@ def _has_text(token):
 
 
 def _encoding_of(content: bytes, name: str) -> str:
-    """Return the encoding that a file declares, or UTF-8."""
-    declared = _ENCODING.search(content[:HEAD])
-    if declared is None:
-        return "utf-8"
+    """Return the encoding of a file: UTF-8 after a byte order mark, otherwise what it declares, by default UTF-8."""
+    declared = b"" if content.startswith(codecs.BOM_UTF8) else _declared(_COMMENT.sub(b"", content[:HEAD]))
+    label = declared.decode("ascii", "replace").strip().lower() or "utf-8"
     try:
-        return codecs.lookup(declared[1].decode()).name
-    except LookupError as error:
-        raise InputError(f"{name} declares the encoding {declared[1].decode()}, which is not known.") from error
+        "".encode(label)  # some codecs of Python are no encodings of text
+        encoding = codecs.lookup(label).name
+    except (LookupError, UnicodeError) as error:
+        raise InputError(f"{name} declares the encoding {label}, which is not known.") from error
+    # As in browsers, Latin-1 means its superset of Windows; and a file whose declaration can be read is not UTF-16.
+    return {"iso8859-1": "cp1252", "ascii": "cp1252"}.get(encoding, "utf-8" if "utf-16" in encoding else encoding)
+
+
+def _declared(head: bytes) -> bytes:
+    """Return the encoding that the beginning of a file declares, or nothing."""
+    if match := _XML.match(head):
+        return match[1]
+    for tag in _META.finditer(head):
+        values = {name.lower(): b"".join(value) for name, *value in _ATTRIBUTE.findall(tag[1])}
+        if b"charset" in values:
+            return values[b"charset"]
+        if values.get(b"http-equiv", b"").lower() == b"content-type":
+            match = _CHARSET.search(values.get(b"content", b""))
+            return match[1] if match else b""
+    return b""

@@ -12,7 +12,7 @@ from heedful.data.document_formats.document import Document, Replacement, Replac
 from heedful.data.document_formats.html_document import html_replacements
 from heedful.data.markup.marked_text import marked
 
-# A link by reference without a label of its own, or code, in which there are none.
+# A reference link without a separate label; or code, which contains no links.
 _REFERENCE = re.compile(
     r"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?<![\]\\])\[(?P<label>[^\[\]]+)\](?:\[\]|(?![\[(:]))"
 )

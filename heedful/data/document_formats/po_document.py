@@ -41,7 +41,9 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         ranges.append((start, end, lines[start].split('"')[0].rstrip(), parts))
 
     begun = [entry for entry in entries if not entry.obsolete]
-    starts = [number for number, line in enumerate(lines) if line.startswith("msgid ")]
+    starts = [number for number, line in enumerate(lines) if re.match(r'\ufeff?msgid[\s"]', line)]
+    if len(starts) < len(begun):
+        raise InputError(f"{name} is not a PO file: {len(begun)} entries, but {len(starts)} lines with msgid.")
     for entry, start in zip(begun, starts[len(starts) - len(begun) :], strict=True):  # the header comes before them
         if entry.fuzzy or entry.translated() or not entry.msgid:
             continue

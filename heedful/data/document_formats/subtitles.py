@@ -10,7 +10,7 @@ from heedful.data.document_formats.document import Document, Replacement, Replac
 from heedful.data.markup.marked_text import marked
 
 _CUE = re.compile(r"^(?:\d+:)?\d+:\d\d[.,]\d+\s*-->.*$", re.MULTILINE)
-_NEXT = r"(?!\d+[ \t]*\r?\n(?:\d+:)?\d+:\d\d[.,]\d+\s*-->)"  # a cue without a blank line before it
+_NEXT = r"(?!(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d+:\d\d[.,]\d+\s*-->)"  # a cue without a blank line before it
 _TEXT = re.compile(rf"(?:\r?\n)((?:{_NEXT}[^\r\n]+(?:\r?\n|\Z))+)")
 
 

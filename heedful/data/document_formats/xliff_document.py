@@ -23,8 +23,8 @@ class Segment(NamedTuple):
     Args:
         source: start and end of the content of the source.
         target: start and end of the target's element.
-        content: start and end of the content of the target.
-        opening: the opening tag of the target, of which there may be none yet.
+        content: start and end of the content of the target; both are 0 if there is none yet.
+        opening: the opening tag of the target, or of one that is new.
         closing: its closing tag.
         finished: whether it has a translation.
         after: where the source ends, with its tags.

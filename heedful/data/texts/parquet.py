@@ -65,7 +65,7 @@ def _write_pairs(rows, sides, folder, part):
         (folder / names[1]).open("w", encoding="utf-8") as to,
     ):
         for row in rows:
-            if any(row["translation"][side] is None for side in sides):
+            if row["translation"] is None or any(row["translation"][side] is None for side in sides):
                 continue
             for file, side in ((source, sides[0]), (to, sides[1])):
                 file.write(one_line(row["translation"][side]) + "\n")

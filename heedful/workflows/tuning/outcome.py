@@ -12,6 +12,7 @@ from heedful.core.storage import write_text
 from heedful.inspection.style import COLORS, panels, save, styled
 from heedful.workflows.tuning.space import Settings, Space, choice_of
 from heedful.workflows.tuning.state import Tuning
+from heedful.workflows.tuning.trials import SCHEDULE_FREE
 
 RECIPE, TABLE, PICTURE = "best.toml", "trials.tsv", "trials.png"
 # The extremes of several means are called different if they differ by more than so many standard errors,
@@ -100,7 +101,8 @@ def winning_recipe(tuning: Tuning, config: Config, table: Mapping[str, Any], spa
     of_setting |= {"train.learning_rate": of_setting.pop("rate", "rate")}
     values = settings.flat(config) | trial.settings
     length: dict[str, Any] = {"train.minutes": last.minutes} if last.minutes else {"train.updates": last.updates}
-    ends = {} if config.train.schedule_ends else {"train.schedule": "cosine"}
+    schedule_free = trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE
+    ends = {} if schedule_free or config.train.schedule_ends else {"train.schedule": "cosine"}
     keys = set(settings.names_in(table))
     keys -= {"train.minutes", "train.updates"} if last.minutes else {"train.minutes"}
     keys |= trial.settings.keys() | length.keys() | ends.keys()

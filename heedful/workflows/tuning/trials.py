@@ -27,6 +27,7 @@ ALWAYS: dict[str, Any] = {
     "train.epochs": 0, "train.keep": 1, "train.check": False, "train.examine": False, "train.tensorboard": False,
     "train.snapshots": False, "train.select_by": "loss", "train.validate_sentences": 300, "train.score": False,
 }  # fmt: skip
+SCHEDULE_FREE = "schedule_free"  # an optimizer for the schedule `constant`
 WARMUP = 200  # updates at most
 SHAPES = 3  # of batches at most, each of which is compiled once; with packed rows, one
 
@@ -89,6 +90,8 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
             "train.validate_every": validate_every,
             "data.max_shapes": 1 if config.data.pack_tokens else min(config.data.max_shapes, SHAPES),
         }
+        if trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE:
+            settings |= {"train.moving_average": 0.0}  # it averages the weights itself
         given = [str(recipe), "--run", str(folder), *_arguments(settings | until.settings | trial.settings)]
     with (folder / OUTPUT).open("a", encoding="utf-8") as output:
         code = _run([sys.executable, "-m", "heedful", "train", *given], output)

@@ -9,8 +9,8 @@ const ABBREVIATION = /(^|[\s("'])\p{Lu}[b-df-hj-np-tv-xz]{0,2}\.\s*$/u;
 const UNSPACED = /[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff60]$/;
 
 /**
- * The sentences of a text, each with the white space after it. Each line is one if the model does not read sentence by
- * sentence; a text of another task than translation is one.
+ * The sentences of a text, each with the white space after it. If the model does not read sentence by sentence, each
+ * line counts as one; for other tasks than translation, the whole text does.
  * @param {string} text @param {any} about @returns {{ text: string, gap: string }[]}
  */
 export function sentencesOf(text, about) {
@@ -29,11 +29,20 @@ export function sentencesOf(text, about) {
 /** The sentences of a line as the browser finds them, but that none ends after an abbreviation. */
 function segments(line, language) {
   const parts = [];
-  for (const { segment } of new Intl.Segmenter(language || "en", { granularity: "sentence" }).segment(line)) {
+  for (const { segment } of segmenter(language).segment(line)) {
     if (parts.length && ABBREVIATION.test(parts[parts.length - 1])) parts[parts.length - 1] += segment;
     else parts.push(segment);
   }
   return parts;
+}
+
+/** The browser's segmenter for a language; for one whose code it does not accept, that for English. */
+function segmenter(language) {
+  try {
+    return new Intl.Segmenter(language || "en", { granularity: "sentence" });
+  } catch {
+    return new Intl.Segmenter("en", { granularity: "sentence" });
+  }
 }
 
 /** The translation of a text with several sentences; the views are about the chosen one. */

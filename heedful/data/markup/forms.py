@@ -1,0 +1,144 @@
+"""Texts of each form of markup, cut into tags and text."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from heedful.data.markup.html_tokens import VOID, Token, html_tokens
+
+NUMBERED = re.compile(r"\{(/?)(\w+)\}")
+# Delimiters of Markdown, links last: their ends carry the address.
+_MARKDOWN = re.compile(
+    r"\\.|\*\*\*|___|\*\*|__|~~|\*|_|!?\[|"
+    r"\]\(\s*[^()\s]*(?:\([^()\s]*\))?[^()\s]*(?:\s+\"[^\"]*\")?\s*\)|\]\[[^\]\[]*\]"
+)
+# What Markdown knows beside spans that any text may have: addresses in angle brackets, footnotes, boxes of tasks.
+MARKDOWN_SPANS = re.compile(
+    r"<(?:[A-Za-z][\w+.-]{1,31}:[^\s<>]*|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)>|\[\^[^\]\s]+\]:?|\A\[[ xX]\](?=\s)"
+)
+_CUE_TAG = re.compile(r"<(/?)([A-Za-z]+)(?:[.\s][^<>]*|/)?>|<\d[\d:.]*>|\{\\[^{}]*\}")
+CUE_NAMES = ("v", "c", "lang")
+
+
+def tags_of(text: str) -> list[Token]:
+    """Return the tokens of a text with tags of XML and HTML, and numbered ones such as `{0}link{/0}`."""
+    tokens: list[Token] = []
+    closed = {match[2] for match in NUMBERED.finditer(text) if match[1]}
+    for token in html_tokens(text):
+        if token.kind != "text" or not closed:
+            tokens.append(token)
+            continue
+        end = 0
+        for match in NUMBERED.finditer(token.raw):
+            if match[2] in closed:
+                tokens.append(Token("text", "", token.raw[end : match.start()]))
+                tokens.append(Token("close" if match[1] else "open", "{" + match[2], match.group()))
+                end = match.end()
+        tokens.append(Token("text", "", token.raw[end:]))
+    return [token for token in tokens if token.raw]
+
+
+def markdown_tokens(text: str) -> list[Token]:
+    """Return the tokens of a line of Markdown: emphasis, links and images, and tags of HTML.
+
+    A delimiter without its counterpart is text.
+    """
+    pieces: list[Token] = []
+    opened: list[tuple[str, int]] = []  # delimiter and index of its piece
+    tokens = html_tokens(text)
+    for index, token in enumerate(tokens):
+        if token.kind != "text":
+            pieces.append(token)
+        else:
+            following = tokens[index + 1].raw[0] if index + 1 < len(tokens) else ""
+            _add_markdown(token.raw, following, pieces, opened)
+    return [piece for piece in pieces if piece.raw]
+
+
+def _add_markdown(text: str, following: str, pieces: list[Token], opened: list[tuple[str, int]]) -> None:
+    """Add the tokens of a text between tags of HTML to `pieces`; `following`: the character after it."""
+    preceding = pieces[-1].raw[-1:] if pieces else ""
+    end = 0
+    for start, mark in _delimiters(text, opened):
+        stop = start + len(mark)
+        before, after = text[start - 1 : start] if start else preceding, text[stop : stop + 1] or following
+        name = "[" if mark[0] in "![]" else mark
+        if name == "_" and (before.isalnum() and after.isalnum()):
+            continue
+        index = next((i for i in range(len(opened) - 1, -1, -1) if opened[i][0] == name), None)
+        closes = index is not None and (mark[0] == "]" or (name != "[" and bool(before.strip())))
+        opens = mark in ("[", "![") or (name != "[" and bool(after.strip()))
+        if not closes and not opens:
+            continue
+        pieces.append(Token("text", "", text[end:start]))
+        if closes and index is not None:
+            _, place = opened[index]
+            del opened[index:]
+            pieces[place] = Token("open", name, pieces[place].raw)
+            pieces.append(Token("close", name, mark))
+        else:
+            opened.append((name, len(pieces)))
+            pieces.append(Token("text", "", mark))
+        end = stop
+    pieces.append(Token("text", "", text[end:]))
+
+
+def cue_tokens(text: str) -> list[Token]:
+    """Return the tokens of a cue of subtitles: tags with classes, times, and positions such as `{\\an8}`.
+
+    The tag of a voice, a class or a language may have no end tag.
+    """
+    tokens: list[Token] = []
+    end = 0
+    for match in _CUE_TAG.finditer(text):
+        name = (match[2] or "").lower()
+        kind = "alone" if not name or name in VOID else "close" if match[1] else "open"
+        tokens += [Token("text", "", text[end : match.start()]), Token(kind, name, match.group())]
+        end = match.end()
+    tokens = [token for token in (*tokens, Token("text", "", text[end:])) if token.raw]
+    paired = partners(tokens)
+    return [
+        token._replace(kind="alone") if token.kind == "open" and index not in paired and token.name in CUE_NAMES
+        else token for index, token in enumerate(tokens)
+    ]  # fmt: skip
+
+
+def _delimiters(text: str, opened: Sequence[tuple[str, int]]) -> Iterator[tuple[int, str]]:
+    """Yield the start and the text of each delimiter; three marks are one delimiter only if three close them too."""
+    for match in _MARKDOWN.finditer(text):
+        start, mark = match.start(), match.group()
+        if mark[0] == "\\":
+            continue
+        if mark not in ("***", "___"):
+            yield start, mark
+            continue
+        letter, names, rest = mark[0], [name for name, _ in opened], text[match.end() :]
+        size = len(names[-1]) if names and names[-1] in (letter, 2 * letter) else 0
+        if not size and (mark in names or mark in rest):
+            yield start, mark
+            continue
+        if not size:  # the next ones close what is opened last
+            closing = re.search(f"{re.escape(letter)}+", rest)
+            size = 1 if closing and len(closing.group()) > 1 else 2
+        yield start, mark[:size]
+        yield start + size, mark[size:]
+
+
+READERS: dict[str, Callable[[str], list[Token]]] = {
+    "cue": cue_tokens, "tags": tags_of, "html": html_tokens, "xml": html_tokens, "markdown": markdown_tokens,
+}  # fmt: skip
+
+
+def partners(tokens: Sequence[Token]) -> dict[int, int]:
+    """Return the index of the counterpart of each paired tag."""
+    partner: dict[int, int] = {}
+    opened: list[int] = []
+    for index, token in enumerate(tokens):
+        if token.kind == "open":
+            opened.append(index)
+        elif token.kind == "close":
+            names = [tokens[one].name for one in opened]
+            if token.name in names:
+                place = len(names) - 1 - names[::-1].index(token.name)
+                partner[opened[place]], partner[index] = index, opened[place]
+                del opened[place:]
+    return partner

@@ -20,6 +20,7 @@ from markdown_it import MarkdownIt
 
 from benchmarks.fuzz_documents import unchanged
 from heedful.core.errors import InputError
+from heedful.data.document_formats.html_document import encoding_of
 from heedful.data.markup.html_tokens import html_tokens
 
 SUFFIXES = (".html", ".htm", ".md", ".po", ".mo", ".xlf", ".srt", ".vtt")
@@ -81,7 +82,7 @@ def as_po(path: Path) -> bytes:
 def compared(content: bytes, name: str) -> list[str]:
     """Return what must stay of a document, in pieces."""
     if name.endswith((".html", ".htm")):
-        tokens = html_tokens(content.decode("utf-8", "replace"))
+        tokens = html_tokens(content.decode(encoding_of(content, name), "replace"))
         text = "".join(html.unescape(token.raw) for token in tokens if token.kind == "text")
         return [*(token.raw for token in tokens if token.kind != "text"), without_space(text)]
     if name.endswith(".md"):

@@ -22,7 +22,7 @@ _CHARSET = re.compile(rb"charset\s*=\s*([\w.-]+)", re.IGNORECASE)
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
     """Read an HTML file in the encoding that it declares; raise `InputError` if it is in another one."""
-    encoding = _encoding_of(content, name)
+    encoding = encoding_of(content, name)
     text = decoded(content, name, encoding)
     replacements = html_replacements(text, protection)
 
@@ -122,7 +122,7 @@ def _has_text(token):
     return token.kind == "text" and bool(token.raw.strip())
 
 
-def _encoding_of(content: bytes, name: str) -> str:
+def encoding_of(content: bytes, name: str) -> str:
     """Return the encoding of a file: UTF-8 after a byte order mark, otherwise what it declares, by default UTF-8."""
     declared = b"" if content.startswith(codecs.BOM_UTF8) else _declared(_COMMENT.sub(b"", content[:HEAD]))
     label = declared.decode("ascii", "replace").strip().lower() or "utf-8"

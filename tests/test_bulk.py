@@ -190,7 +190,7 @@ def test_every_format_keeps_what_is_beside_the_text(ending, tmp_path):
             "line 2: expected an object with a text in the field 'text'",
         ),
         ("a.jsonl", "no\n", None, "a.jsonl, line 1"),
-        ("a.jsonl", '{"text": "a \\ud83d"}\n', None, "line 1: there is half a character"),
+        ("a.jsonl", '{"text": "a \\ud83d"}\n', None, "line 1: the text has half a character"),
         ("a.txt", "x\n", "1", "is plain text and has no fields"),
         ("a.parquet", "x\n", None, "is not a Parquet file"),
         ("missing.txt", None, None, "does not exist"),

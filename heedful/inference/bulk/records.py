@@ -150,9 +150,9 @@ class JsonRecords(Records):
             raise InputError(f"{where}: expected an object with a text in the field {self.field!r}.")
         if "\\ud" in line.lower():  # JSON can spell halves of characters, and UTF-8 cannot
             try:
-                json.dumps(content, ensure_ascii=False).encode()
+                content[self.field].encode()
             except UnicodeEncodeError as error:
-                raise InputError(f"{where}: there is half a character (a lone surrogate).") from error
+                raise InputError(f"{where}: the text has half a character (a lone surrogate).") from error
         return Record(content[self.field], content)
 
     def result(self, record: Record, result: str) -> str:

@@ -1,5 +1,7 @@
 """Two passes over a text, token cut-off, skipped sublayers, averages and optimizers: values, and exact resuming."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from heedful.core.errors import InputError
 from heedful.core.special_tokens import START_ID
 from heedful.core.storage import read_checked
 from heedful.layers.dropout import TextDropout, TokenDropout
-from heedful.runs.run import WEIGHTS
+from heedful.runs.run import WEIGHTS, Run
 from heedful.training.consistency import Consistency
 from heedful.training.loss import TokenCrossentropy, label_set_crossentropy, projected_crossentropy
 from heedful.training.objective import Objective, batch_sums, training_objective, with_update_tokens
@@ -189,9 +191,8 @@ def test_the_schedule_free_optimizer_follows_algorithm_1(numpy, normal, batches)
 
 @pytest.mark.any_backend
 def test_a_schedule_free_training_keeps_the_average_and_resumes_exactly(config, tmp_path):
-    config = change(config, "--train.learning_rate", "0.001", *SCHEDULE_FREE)
-    whole = workflows.train(config, tmp_path / "whole", quiet)
-    stopped = workflows.train(config, tmp_path / "again", quiet)
+    whole = workflows.train(change(config, "--train.learning_rate", "0.001", *SCHEDULE_FREE), tmp_path / "whole", quiet)
+    stopped = Run.open(shutil.copytree(whole.path, tmp_path / "again"))
     stopped.checkpoints.paths()[-1].unlink()  # as if it was killed after update 3
     resumed = workflows.resume(stopped.path, quiet)
     one, other = (run.checkpoints.read_last()[0] for run in (whole, resumed))

@@ -81,7 +81,9 @@ async def recognised(service: Service, text: str, target: str) -> tuple[str | No
     None: nothing is translated to it.
     """
     sources = [one.languages[0] for one in service.translators if one.languages[1] == target.lower()]
-    return next(iter(await in_background(detect_languages, text, sources)), (None, 0.0))
+    several = len(set(sources)) > 1
+    ranked = await in_background(detect_languages, text, sources) if several else detect_languages(text, sources)
+    return next(iter(ranked), (None, 0.0))
 
 
 def sample_of(content: bytes, name: str) -> str:

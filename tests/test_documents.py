@@ -366,8 +366,8 @@ def test_a_memory_is_examined_as_a_training_reads_it(name, content, tmp_path, cl
     (tmp_path / name).write_text(content, encoding="utf-8")
     rows = Rows.of_config(DataConfig(train=(str(tmp_path / name),)), "pairs")["train"]
     assert list(rows) == list(Corpus.from_files([tmp_path / name]))
-    told = json.loads(cli("doctor", name, "--json").stdout)
-    assert told["rows"] == len(list(rows))
+    report = json.loads(cli("doctor", name, "--json").stdout)
+    assert report["rows"] == len(list(rows))
     refused = cli("doctor", name, "--fix", "out")
     assert refused.returncode == 2
     assert b"cannot be rewritten: correct it there" in refused.stderr
@@ -467,7 +467,7 @@ def test_only_marked_elements_are_hidden():
 
 UNTOUCHED = {
     "code that holds tags": ("a.md", "the hat `<br>` and `List<String>` and ``a`b``\n"),
-    "code in a text file": ("a.md", "use `x_y` or ``a`` and ``b`` here\n"),
+    "code in two backticks": ("a.md", "use `x_y` or ``a`` and ``b`` here\n"),
     "expressions with delimiters": ("a.md", 'a {{ name | default("[no name]") }} and {{ _name }} hat\n'),
     "an address with underscores": ("a.md", "see https://example.org/__init__.py now, and <http://x.org>.\n"),
     "a link with a tag within": ("a.md", "[a <b>red</b> hat](http://a.b/c) here, *a<br>b* ***bold*** x\n"),
@@ -488,7 +488,7 @@ UNTOUCHED = {
         "a.vtt", "WEBVTT\n\n00:01.000 --> 00:02.000\na hat\n00:03.000 --> 00:04.000\ntwo\n"
     ),
     "adjoining emphasis": ("a.md", "**bold *it*** end *it **bold*** and ***bold** it* and __a _b___ end\n"),
-    "an address of its own in italics": ("a.md", "***all*** of **bold *it*** here\n"),
+    "three marks for both": ("a.md", "***all*** of **bold *it*** here\n"),
     "an icon of a private font": ("a.md", "icon \U000f0000 and `a<b>` and `c<d>` \U000f0001\n"),
     "a byte order mark of PO": ("a.po", '\ufeffmsgid "a hat"\nmsgstr ""\n'),
     "a mark at the beginning": ("a.html", "<p><sup>1</sup> Note text</p>"),

@@ -61,6 +61,13 @@ class Replacements:
         return "".join([*parts, self.text[position:]])
 
 
+def ends_of(text: str) -> tuple[str, str, str]:
+    """Return a text in three parts: the white space before it, the text, and the white space after it."""
+    stripped = text.strip()
+    lead = text[: len(text) - len(text.lstrip())]
+    return lead, stripped, text[len(lead) + len(stripped) :]
+
+
 def unwrapped(text: str) -> str:
     """Return a text with one space for each run of white space."""
     return re.sub(r"\s+", " ", text)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
-from heedful.data.document_formats.document import Document
+from heedful.data.document_formats.document import Document, ends_of
 from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.marked_text import MarkedText, Slot, Tag, html_escaped
 
@@ -145,8 +145,8 @@ def _grouped(texts):
 
 def _marked(groups, protection):
     """Return the text of a paragraph; each group is a pair of tags that names it."""
-    whole = _content(groups)
-    text, lead, tags, end = whole.strip(), len(whole) - len(whole.lstrip()), [], 0
+    space, text, _ = ends_of(_content(groups))
+    lead, tags, end = len(space), [], 0
     for number, group in enumerate(groups):
         start, end = end, end + sum(len(one.content) for one in group)
         if len(groups) > 1:
@@ -176,11 +176,11 @@ def _changes(groups, result):
         elif piece != _END:
             shares[current] += between + piece
             between = ""
-    whole = _content(groups)  # the white space at its ends is not translated
+    lead, _, trail = ends_of(_content(groups))  # which is not translated
     last = max((index for index, share in enumerate(shares) if share.strip()), default=0)
     shares[last:] = [shares[last].rstrip(), *[""] * (len(shares) - last - 1)]
-    shares[0] = whole[: len(whole) - len(whole.lstrip())] + shares[0]
-    shares[-1] += whole[len(whole.rstrip()) :]
+    shares[0] = lead + shares[0]
+    shares[-1] += trail
     for group, share in zip(groups, shares, strict=True):
         for index, text in enumerate(group):
             content = html_escaped(share) if index == 0 else ""

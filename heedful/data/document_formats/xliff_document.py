@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from heedful.config.protected import Protection
 from heedful.data.document_formats import decoded
-from heedful.data.document_formats.document import Document
+from heedful.data.document_formats.document import Document, ends_of
 from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.html_tokens import UNTRANSLATED
 from heedful.data.markup.marked_text import MarkedText, marked
@@ -89,9 +89,8 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         parts, position = [], 0
         for segment, result in zip(chosen, results, strict=True):
             start, end = segment.target or (segment.after, segment.after)
-            source = content[slice(*segment.source)].decode()
-            result = source[: len(source) - len(source.lstrip())] + result + source[len(source.rstrip()) :]
-            parts += [content[position:start], f"{segment.opening}{result}{segment.closing}".encode()]
+            lead, _, trail = ends_of(content[slice(*segment.source)].decode())
+            parts += [content[position:start], f"{segment.opening}{lead}{result}{trail}{segment.closing}".encode()]
             position = end
         return b"".join([*parts, content[position:]])
 

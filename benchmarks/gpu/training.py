@@ -119,6 +119,16 @@ def torch_updates(size, options):
     }  # fmt: skip
 
 
+def stopped(training):
+    """Stop a training, at the latest after `STOPPING` seconds; return what it wrote to its standard error."""
+    training.terminate()  # it stops after an update and saves
+    try:
+        return training.communicate(timeout=STOPPING / 2)[1]
+    except subprocess.TimeoutExpired:
+        training.kill()
+        return training.communicate()[1]
+
+
 def shakespeare(options):
     """Return the result of training `shakespeare-char` in bfloat16, to its end or as far as the time allows."""
     with tempfile.TemporaryDirectory() as folder:
@@ -134,8 +144,7 @@ def shakespeare(options):
             try:
                 _, errors = training.communicate(timeout=options.seconds - STOPPING)
             except subprocess.TimeoutExpired:
-                training.terminate()  # it stops after an update and saves
-                _, errors = training.communicate()
+                errors = stopped(training)
         log = Path(folder, "run", "log.jsonl")
         if not log.exists():
             sys.exit(errors or "no validation yet")

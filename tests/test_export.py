@@ -10,6 +10,7 @@ import pytest
 from heedful import backend
 from heedful.config import Config, DataConfig, DecodeConfig, ModelConfig
 from heedful.core.errors import InputError
+from heedful.core.processors import cores
 from heedful.data.tokenizer import Tokenizer
 from heedful.inference.translator import Translator
 from heedful.runs.run import Run
@@ -19,7 +20,12 @@ pytest.importorskip("ctranslate2")
 
 from heedful.interop.export import parity
 from heedful.interop.export.ctranslate2 import FORMAT, export
-from heedful.interop.export.ctranslate2_search import CTranslate2Search, ctranslate2_translator
+from heedful.interop.export.ctranslate2_search import (
+    CTranslate2Model,
+    CTranslate2Search,
+    ctranslate2,
+    ctranslate2_translator,
+)
 
 pytestmark = pytest.mark.any_backend
 
@@ -71,12 +77,12 @@ def test_scores_are_computed_only_where_needed(make_run, tmp_path, beam_size, sc
     """Guards fair timings: our greedy search without scores must not be compared with one that computes them."""
     run, asked = make_run(), []
     decode = dataclasses.replace(run.config.decode, beam_size=beam_size, stop="attainable")
-    decoder = CTranslate2Search(run, export(run, tmp_path / "ct2"), decode, scored)
-    translate = decoder.translator.translate_batch
-    decoder.translator = SimpleNamespace(
+    exported = CTranslate2Model(run, export(run, tmp_path / "ct2"))
+    translate = exported.translator(sampling=False).translate_batch
+    exported.translator = lambda sampling: SimpleNamespace(
         translate_batch=lambda *texts, **options: asked.append(options["return_scores"]) or translate(*texts, **options)
     )
-    ((candidate,),) = decoder([run.source_tokenizer.encode(PAIRS[0][0])])
+    ((candidate,),) = CTranslate2Search(exported, decode, scored)([run.source_tokenizer.encode(PAIRS[0][0])])
     assert asked == [made]
     assert candidate.ids
     assert (candidate.score < 0) == made
@@ -158,6 +164,21 @@ def test_the_same_seed_gives_the_same_samples(make_run, tmp_path):
     assert twice[:50] != twice[50:100]  # consecutive windows that the translator reads
 
 
+def test_a_model_is_opened_once_for_all_settings(make_run, tmp_path, monkeypatch):
+    """Guards the speed of a server: opening a model for every few texts took a tenth of its time."""
+    run, opened = make_run(), []
+    export(run, tmp_path / "ct2")
+    module = ctranslate2()
+    open_model = module.Translator
+    monkeypatch.setattr(module, "Translator", lambda *a, **b: opened.append(b["inter_threads"]) or open_model(*a, **b))
+    translator = ctranslate2_translator(run, folder=tmp_path / "ct2")
+    for options in ({}, {}, {"beam_size": 2}, {"max_length": 5}):
+        assert translator.translate(["o gato bebe"], **options)
+    assert opened == [cores()]
+    translator.translate(["o gato bebe"], sample=True)
+    assert opened == [cores(), 1]
+
+
 @pytest.mark.slow
 def test_parity_of_int8_is_reported(make_run, tmp_path):
     run = make_run()
@@ -180,7 +201,7 @@ def test_mistakes_in_exports_are_explained(make_run, tmp_path):
                     {"sample": True, "n_best": 2, "top_k": 1}):  # fmt: skip
         decode = dataclasses.replace(run.config.decode, **unknown)
         with pytest.raises(InputError, match=rf"CTranslate2 does not support decode.{list(unknown)[-1]}"):
-            CTranslate2Search(run, tmp_path / "ct2", decode)
+            CTranslate2Search(CTranslate2Model(run, tmp_path / "ct2"), decode)
     translator = ctranslate2_translator(run, folder=tmp_path / "ct2")
     with pytest.raises(InputError, match=r"CTranslate2 does not support decode\.length_norm = 'gnmt'"):
         translator.n_best(["o gato"], length_norm="gnmt")
@@ -195,7 +216,7 @@ def test_mistakes_in_exports_are_explained(make_run, tmp_path):
     export(run, tmp_path / "ct2")  # its own folder may be written again
     run.save_model(run.build_model())
     with pytest.raises(InputError, match="was exported from other weights"):
-        CTranslate2Search(run, tmp_path / "ct2", run.config.decode)
+        CTranslate2Model(run, tmp_path / "ct2")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,12 @@ def test_special_ids_have_names_and_never_come_from_text(tokenizer):
         assert tokenizer.encode_batch([text]) == [tokenizer.encode(text)]
 
 
+def test_a_text_has_the_same_ids_alone_and_among_others(tokenizer):
+    """Guards `SHORT`: one short text is encoded in another way."""
+    texts = [*STRANGE, "", " a", "o gato vê a menina. " * 100]
+    assert [tokenizer.encode(text) for text in texts] == tokenizer.encode_batch(texts)
+
+
 def test_known_text_survives_a_round_trip(tokenizer):
     assert tokenizer.decode(tokenizer.encode("o gato vê a menina")) == "o gato vê a menina"
     assert tokenizer.decode([2, *tokenizer.encode("o gato"), 3, 0, 0]) == "o gato"

@@ -25,6 +25,7 @@ from heedful.data.vocabulary_training import (
 )  # fmt: skip
 
 TOKENIZER_KINDS, BYTE_LEVEL = ("bpe", "wordpiece", "unigram", "word", "char"), ("bpe", "unigram")
+SHORT = 1000  # characters of a text for which it does not pay to release Python's lock, as `encode_batch_fast` does
 _SPACE, _SPACES = "\u0120", "\u0120\u2581"  # how byte-level tokens spell a space, and how SentencePiece does too
 
 
@@ -198,7 +199,7 @@ class Tokenizer:
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text."""
+        """Return the ids of a text; see `encode_batch`."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
@@ -211,7 +212,10 @@ class Tokenizer:
         texts = [text.strip(WHITE_SPACE) for text in texts] if self.normalization != "none" else list(texts)
         try:
             with library_errors_reported("The tokenizer fails on a text"):
-                encodings = self._inner.encode_batch_fast(texts, add_special_tokens=False)
+                if len(texts) == 1 and len(texts[0]) < SHORT:
+                    encodings = [self._inner.encode(texts[0], add_special_tokens=False)]
+                else:
+                    encodings = self._inner.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError as error:  # how the library reports lone surrogates
             if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
                 raise InputError("A text is not UTF-8.") from error

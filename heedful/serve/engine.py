@@ -62,9 +62,10 @@ class Engine:
         slots: sentences decoded together by each thread.
         in_slots: whether the predictor is a `Translator` of our own engine, whose sentences can enter slots, unless
             they are sampled, several are wanted, or each begins with a token of its own.
+        threads: number of threads of other predictors; with slots, one for each device, or core of a CPU.
     """
 
-    def __init__(self, predictor: Any, limit: int = 1024, slots: int = 48, in_slots: bool = False):
+    def __init__(self, predictor: Any, limit: int = 1024, slots: int = 48, in_slots: bool = False, threads: int = 1):
         self.predictor, self.limit, self.slots = predictor, limit, slots
         self.in_slots = in_slots and _fits_slots(predictor)
         self.pending = 0  # texts that were accepted and not answered yet
@@ -73,7 +74,7 @@ class Engine:
         self._changed, self._stopped = threading.Condition(), False
         self._threads = [
             threading.Thread(target=self._work, args=(number,), name=f"heedful-engine-{number}", daemon=True)
-            for number in range(backend.workers() if in_slots else 1)
+            for number in range(backend.workers() if in_slots else threads)
         ]
         self._warm = threading.Barrier(len(self._threads) + 1)  # all threads, and the one that starts them
 
@@ -109,8 +110,8 @@ class Engine:
 
         `follow` is called with the ids written so far; only for greedy search.
         """
-        [ids] = self.predictor.read([text], warn=discard_warning)
-        if not self.in_slots or not ids or len(ids) + 1 > 2 * SOURCE_LENGTH:
+        ids = self.predictor.read([text], warn=discard_warning)[0] if self.in_slots else []
+        if not ids or len(ids) + 1 > 2 * SOURCE_LENGTH:
             return self.compute("translate", text, self._translate_texts)
         sentence = Sentence(ids, follow=follow)
         self._accept(sentence, self._sentences)
@@ -240,14 +241,17 @@ class Engine:
         return [ScoredText(self.predictor.target_tokenizer.decode(c[0].ids), c[0].score) for c in candidates]
 
     def _take_group(self):
-        """Return the jobs at the head of the queue that can be computed together."""
+        """Return the jobs at the head of the queue that can be computed together; a thread takes its share."""
         if self._jobs and not self._sentences:  # nothing else to do: a moment later there may be more of its kind
             self._changed.wait(GATHER_SECONDS)
         group: list[Job] = []
-        while self._jobs and len(group) < GROUP and (not group or self._jobs[0].key == group[0].key):
+        share = min(GROUP, -(-len(self._jobs) // len(self._threads)))
+        while self._jobs and len(group) < share and (not group or self._jobs[0].key == group[0].key):
             job = self._jobs.popleft()
             if not job.future.cancelled():
                 group.append(job)
+        if self._jobs:
+            self._changed.notify()  # another thread may sleep
         return group
 
     def _run_group(self, group):

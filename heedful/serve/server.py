@@ -16,6 +16,7 @@ import uvicorn
 from heedful.config import DecodeConfig
 from heedful.config.languages import languages_of
 from heedful.core.errors import InputError
+from heedful.core.processors import cores
 from heedful.runs.run import Run, by_name
 from heedful.serve.app import build_app
 from heedful.serve.engine import Engine
@@ -66,10 +67,10 @@ def load_service(
     served, pairs = [], iter(languages)
     for (name, run), decode in zip(by_name(runs).items(), decodes, strict=True):
         report(f"loading {name} (task {run.config.task}) ...")
-        own = options.engine == "heedful"
+        translates, own = run.task.translates, options.engine == "heedful"
         engine = Engine(
-            _predictor(run, decode, options.engine), options.queue, options.slots,
-            in_slots=own and run.task.translates,
+            _predictor(run, decode, options.engine), options.queue, options.slots, in_slots=translates and own,
+            threads=cores() if translates and not own else 1,
         )  # fmt: skip
         engine.start()
         source, target = languages_of(run.config)

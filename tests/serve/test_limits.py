@@ -167,6 +167,21 @@ def test_a_full_queue_is_reported_and_empties(slow):
         assert client.post("/translate", json=TRANSLATE).status_code == 200
 
 
+def test_a_second_thread_answers_while_the_first_computes():
+    predictor = Slow()
+    engine = Engine(predictor, threads=2)
+    engine.start()
+    futures = [engine.translate("1")]
+    while not predictor.asked:
+        time.sleep(0.001)
+    futures += [engine.translate(text) for text in ("2", "3")]
+    while len(predictor.asked) < 2:
+        time.sleep(0.001)
+    predictor.go.set()
+    assert [future.result(20).text for future in futures] == ["1", "2", "3"]
+    engine.stop()
+
+
 def test_a_request_that_does_not_fit_leaves_nothing_in_the_queue(slow):
     """Of five lines three fit: all are refused, and the places of the three are free again."""
     _, engine, service = slow
@@ -266,16 +281,15 @@ class PanicException(BaseException):
 def test_a_panic_is_an_answer_and_the_threads_live(client, service, monkeypatch):
     """Guards against engine threads that a text ends: every later request waited for its time-out."""
     writer = service.runs["writer"]
-    encode = writer.predictor.tokenizer._inner.encode_batch_fast
 
     class Inner:
         def __getattr__(self, name):
             return getattr(inner, name)
 
-        def encode_batch_fast(self, texts, **options):
-            if any("panic" in text for text in texts):
+        def encode(self, text, **options):
+            if "panic" in text:
                 raise PanicException("retry-limit-in-match over")
-            return encode(texts, **options)
+            return inner.encode(text, **options)
 
     inner = writer.predictor.tokenizer._inner
     monkeypatch.setattr(writer.predictor.tokenizer, "_inner", Inner())

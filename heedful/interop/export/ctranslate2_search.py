@@ -1,6 +1,7 @@
 """Search with CTranslate2, with the interface of `BatchSearch`."""
 
 import functools
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,22 +25,18 @@ EXPORTED = "ctranslate2"  # subfolder of a run for the exported model
 def ctranslate2_translator(
     run: "Run", decode: DecodeConfig | None = None, folder: Path | None = None, **options: Any
 ) -> Any:
-    """Return a `LineTranslator` of a `Run` that searches with CTranslate2; for `options` see `CTranslate2Search`."""
-    folder = folder or run.path / EXPORTED
-
-    def new_decoder(decode, scored):
-        return CTranslate2Search(run, folder, decode, scored, **options)
-
-    decode = decode or run.config.decode
-    max_length = run.config.model.max_length
-    tokenizers = run.source_tokenizer, run.target_tokenizer
+    """Return a `LineTranslator` of a `Run` that searches with CTranslate2; for `options` see `CTranslate2Model`."""
+    exported = CTranslate2Model(run, folder or run.path / EXPORTED, **options)
 
     def new_aligner():
         from heedful.inference.aligner import Aligner  # which imports Keras
 
         return Aligner.of_run(run, run.load_model())
 
-    return LineTranslator(new_decoder, *tokenizers, decode, max_length, new_aligner, LineReader.of_run(run))
+    return LineTranslator(
+        functools.partial(CTranslate2Search, exported), run.source_tokenizer, run.target_tokenizer,
+        decode or run.config.decode, run.config.model.max_length, new_aligner, LineReader.of_run(run),
+    )  # fmt: skip
 
 
 def ctranslate2() -> Any:
@@ -55,6 +52,52 @@ def ctranslate2() -> Any:
     return ctranslate2
 
 
+class CTranslate2Model:
+    """A model that was exported to CTranslate2, opened once for all searches in it. Threads may share it.
+
+    Args:
+        run: the `Run` that was exported; its tokenizers map ids to tokens.
+        folder: the exported model.
+        compute_type: as CTranslate2 names it; `default` keeps the type of the weights.
+        threads: (workers, threads per worker); by default one worker per core.
+
+    Raises:
+        InputError: there is no exported model, or it has other weights than the run.
+    """
+
+    def __init__(self, run: "Run", folder: Path, compute_type: str = "default", threads: tuple[int, int] | None = None):
+        if not (Path(folder) / "model.bin").is_file():
+            raise InputError(
+                f"{folder} holds no CTranslate2 model: create one with heedful export {run.path} --to ctranslate2."
+            )
+        if exported_weights(folder) != run.weights_fingerprint():
+            raise InputError(
+                f"{folder} was exported from other weights than those of {run.path}: export again with "
+                f"heedful export {run.path} --to ctranslate2."
+            )
+        self.run, self._folder, self._compute_type, self._threads = run, folder, compute_type, threads
+        self._opened, self._lock = None, threading.Lock()
+
+    def translator(self, sampling: bool) -> Any:
+        """Return a `ctranslate2.Translator`: one for all searches, but a new one for each call that samples.
+
+        A translator takes its seed at its first draw and keeps it. With several workers, the order of the draws would
+        not be deterministic.
+        """
+        if sampling:
+            return self._open(1)
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open(cores())
+        return self._opened
+
+    def _open(self, workers):
+        workers, each = self._threads or (workers, 1)
+        return ctranslate2().Translator(
+            str(self._folder), device="cpu", inter_threads=workers, intra_threads=each, compute_type=self._compute_type
+        )
+
+
 class CTranslate2Search:
     """Searches with CTranslate2 in an exported model, with the interface of `BatchSearch` except for `limits`.
 
@@ -65,37 +108,16 @@ class CTranslate2Search:
     a score of minus infinity.
 
     Args:
-        run: the `Run` that was exported; its tokenizers map ids to tokens.
-        folder: the exported model.
+        exported: the `CTranslate2Model`.
         decode: a `DecodeConfig`.
         scored: whether scores are requested.
-        compute_type: as CTranslate2 names it; `default` keeps the type of the weights.
-        threads: (workers, threads per worker); by default one worker per core.
 
     Raises:
-        InputError: there is no exported model, it has other weights than the run, or CTranslate2 does not support a
-            setting.
+        InputError: CTranslate2 does not support a setting.
     """
 
-    def __init__(
-        self,
-        run: "Run",
-        folder: Path,
-        decode: DecodeConfig,
-        scored: bool = False,
-        compute_type: str = "default",
-        threads: tuple[int, int] | None = None,
-    ):
-        engine = ctranslate2()
-        if not (Path(folder) / "model.bin").is_file():
-            raise InputError(
-                f"{folder} holds no CTranslate2 model: create one with heedful export {run.path} --to ctranslate2."
-            )
-        if exported_weights(folder) != run.weights_fingerprint():
-            raise InputError(
-                f"{folder} was exported from other weights than those of {run.path}: export again with "
-                f"heedful export {run.path} --to ctranslate2."
-            )
+    def __init__(self, exported: CTranslate2Model, decode: DecodeConfig, scored: bool = False):
+        ctranslate2()  # that it is missing is reported before what it lacks
         missing = [f"decode.{name} = {value!r}" for name, value in decode.lacking("ctranslate2", scored).items()]
         missing = [name for name in missing if name != "decode.precision = 'float32'"]
         if decode.sample and decode.top_k == 1 and decode.n_best > 1:
@@ -105,16 +127,8 @@ class CTranslate2Search:
             raise InputError(
                 f"CTranslate2 does not support {missing[0]}: leave it out, or use heedful's own engine.{advice}"
             )
-        forbidden_ids(decode, run.target_tokenizer)  # raise our own error rather than CTranslate2's
-        self.run, self.decode, self.scored = run, decode, scored
-        # With several workers, the order of the random draws would not be deterministic.
-        workers, each = threads or (1 if decode.sample else cores(), 1)
-        self._new_translator = functools.partial(
-            engine.Translator, str(folder), device="cpu", inter_threads=workers, intra_threads=each,
-            compute_type=compute_type,
-        )  # fmt: skip
-        # A translator takes its seed at its first draw and keeps it: each sampling call creates a new one.
-        self.translator = None if decode.sample else self._new_translator()
+        forbidden_ids(decode, exported.run.target_tokenizer)  # raise our own error rather than CTranslate2's
+        self.exported, self.run, self.decode, self.scored = exported, exported.run, decode, scored
 
     def __call__(
         self,
@@ -148,7 +162,7 @@ class CTranslate2Search:
         if prefixes:
             options["target_prefix"] = [[tokenizer.lookup(token) for token in prefix] for prefix in prefixes]
         spelled = [[self.run.source_tokenizer.lookup(token) for token in ids] for ids in sources]
-        results = (self.translator or self._new_translator()).translate_batch(spelled, **options)
+        results = self.exported.translator(decode.sample).translate_batch(spelled, **options)
         return [self._candidates(result, own, max(limits)) for result, own in zip(results, limits, strict=True)]
 
     def _candidates(self, result, own_limit, limit):

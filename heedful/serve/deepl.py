@@ -10,6 +10,7 @@ from starlette.routing import Route
 from heedful.core.errors import InputError
 from heedful.data.glossary import Glossary
 from heedful.serve.deepl_glossaries import glossary_routes, language
+from heedful.serve.glossaries import Glossaries
 from heedful.serve.openapi import UPLOAD, Operation
 from heedful.serve.requests import (
     ANY,
@@ -27,17 +28,14 @@ from heedful.serve.requests import (
 from heedful.serve.service import Served, Service
 from heedful.serve.texts import (
     PLAIN,
-    Glossaries,
     Markup,
-    Upload,
-    Uploads,
     in_background,
     joined,
     pieces_of_all,
-    read_upload,
     recognised,
     sample_of,
 )
+from heedful.serve.uploads import Upload, Uploads, read_upload
 
 # Accepted, because DeepL's clients may send them; none has an effect on a translator of our own.
 IGNORED = (

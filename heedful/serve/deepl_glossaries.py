@@ -9,9 +9,9 @@ from starlette.routing import Route
 
 from heedful.core.errors import InputError
 from heedful.data.glossary import Glossary
+from heedful.serve.glossaries import Entry, Glossaries
 from heedful.serve.requests import ANY, TEXT, Field, Refused, read_fields, require_encodable
 from heedful.serve.service import Service
-from heedful.serve.texts import Entry, Glossaries
 
 FORMATS = ("tsv", "csv")
 DICTIONARY = ("source_lang", "target_lang", "entries", "entries_format")

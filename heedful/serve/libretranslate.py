@@ -25,16 +25,15 @@ from heedful.serve.service import Served, Service, all_or_none
 from heedful.serve.texts import (
     PLAIN,
     Markup,
-    Uploads,
     combined,
     detect_languages,
     in_background,
     joined,
     pieces_of_all,
-    read_upload,
     recognised,
     sample_of,
 )
+from heedful.serve.uploads import Uploads, read_upload
 
 FORMATS = ("text", "html")
 

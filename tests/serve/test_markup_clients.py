@@ -11,7 +11,8 @@ from deepl.api_data import MultilingualGlossaryDictionaryEntries
 
 from heedful import load
 from heedful.data.glossary import Glossary
-from heedful.serve.texts import Glossaries, Markup, detect_languages, pieces_of, sample_of
+from heedful.serve.glossaries import Glossaries
+from heedful.serve.texts import Markup, detect_languages, pieces_of, sample_of
 from tests.conftest import PAIRS
 
 pytestmark = pytest.mark.any_backend

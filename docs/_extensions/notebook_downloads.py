@@ -6,11 +6,11 @@ from pathlib import Path
 import jupytext
 from nbformat.v4 import new_code_cell
 
-# Colab and other hosted notebooks do not have heedful.
+# Colab and other hosted notebooks do not have heedful, and it is in no package index yet.
 INSTALL = """import importlib.util
 
 if importlib.util.find_spec("heedful") is None:
-    %pip install --quiet heedful"""
+    raise ModuleNotFoundError("Install heedful first: %pip install PATH, of a checkout or a wheel.")"""
 # A link to another page of the site, which does not lie beside a notebook that was downloaded; its text remains.
 LINK_TO_PAGE = re.compile(r"\[([^\]]+)\]\((?!https?:|#)[^)\s]+\)")
 

@@ -11,7 +11,7 @@ from heedful.interop.export.formats import FORMATS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_run(parser)
-    parser.add_argument("--to", choices=FORMATS, required=True)
+    parser.add_argument("--to", choices=FORMATS, required=True, help="the format to write (required)")
     parser.add_argument("--out", type=Path, help="folder (default: that name in RUN)")
     parser.add_argument(
         "--quantization",

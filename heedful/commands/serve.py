@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slots", type=count, default=48, help="sentences decoded together by a thread (default: 48)")
     parser.add_argument("--seconds", type=count, default=60, help="within which a request is answered (default: 60)")
     parser.add_argument("--max-lines", type=count, default=256, help="lines in a request (default: 256)")
-    parser.add_argument("--max-tokens", type=count, default=1024, help="tokens that a request may ask for")
+    parser.add_argument("--max-tokens", type=count, default=1024, help="tokens in a request (default: 1024)")
     parser.add_argument("--api-keys", type=Path, metavar="FILE", help="accept only requests with a key of this file")
     parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="host name to answer for")
     parser.add_argument(

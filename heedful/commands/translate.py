@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     add_adapter(parser)
     add_glossary(parser)
-    parser.add_argument("files", **TEXTS)
+    documents = "or a document: .html, .md, .po, .xlf, .srt, .vtt, .docx"
+    parser.add_argument("files", **TEXTS | {"help": f"{TEXTS['help']}, {documents}"})
     parser.add_argument(
         "--with", dest="others", action="append", type=Path, metavar="RUN",
         help="another run, as an ensemble with the first; may be given several times",

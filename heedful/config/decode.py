@@ -11,7 +11,8 @@ from heedful.core.validation import at_least, at_most, fraction, positive
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # settings that only sampling uses
 SEARCHING = ("coverage_penalty", "stop")  # settings that only beam search uses
 NORMALISING = ("length_penalty", "length_norm")  # settings that only scores depend on
-OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra", "split")  # settings that need a source text
+# Settings that need a source text.
+OF_SOURCE = ("coverage_penalty", "min_ratio", "max_ratio", "max_extra", "split", "markup")
 
 SAME = "same"  # the setting changes no result, or is applied on our side
 MISSING = "missing"  # the engine has no counterpart

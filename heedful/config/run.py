@@ -30,7 +30,8 @@ class Config:
     """What the model is for: `translate` (encoder-decoder), `generate` (decoder-only), `fill` (encoder-only),
     `classify` (an encoder with classes), or a task from another package."""
     name: str = "run"
-    """The run folder is runs/NAME unless --run says otherwise."""
+    """Name of the run, whose folder is runs/NAME unless --run says otherwise. In a recipe, by default the name of its
+    file."""
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

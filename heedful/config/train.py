@@ -78,7 +78,7 @@ class TrainConfig:
     together, or "LABEL=WEIGHT" for some classes, 1 for the others. Empty: each text counts the same."""
     calibrate: bool = True
     """classify: whether the output of the best checkpoint is divided by the temperature that fits the validation text
-    best, so that probabilities are as high as the model is often right (Guo et al. 2017)."""
+    best, so that predicted probabilities match the observed accuracy (Guo et al. 2017)."""
     clip_norm: float = 0.0
     """Maximum global norm of the gradients. 0: no clipping."""
     weight_decay: float = 0.0

@@ -168,6 +168,8 @@ def test_every_format_keeps_what_is_beside_the_text(ending, tmp_path):
         return
     assert parts.read_bytes() == whole.read_bytes()
     lines = whole.read_text().split("\n")[:-1]
+    if ending != "jsonl":  # a text is one line there
+        results = [result.replace("\u2028", " ") for result in results]
     if ending == "txt":
         assert lines == results
     elif ending == "tsv":

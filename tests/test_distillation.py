@@ -342,6 +342,10 @@ def test_a_ctranslate2_model_with_its_vocabularies_teaches(opus, tmp_path):  # n
     with warnings.catch_warnings(action="ignore"):  # it recommends sacremoses, which is not needed here
         converter.convert(str(converted))
     teacher = SentencePieceTeacher(converted, DecodeConfig(beam_size=2, n_best=2))
+    with pytest.raises(InputError, match=r"CTranslate2 does not support decode\.length_norm"):
+        SentencePieceTeacher(converted, DecodeConfig(sample=False, length_norm="gnmt", beam_size=2))
+    [[longer]] = SentencePieceTeacher(converted, DecodeConfig(min_length=9, max_length=9)).candidates(["a cow"], 1)
+    assert longer.text == "n" * 9  # of all that it may write, likeliest nine times
     results = list(teacher.candidates(["the cat drinks", "", "a cow"], 1))
     assert [len(candidates) for candidates in results] == [2, 2, 2]
     model = ctranslate2.Translator(str(converted))

@@ -1,5 +1,7 @@
 """Documents: only text changes, and other programs read the result."""
 
+import codecs
+import gzip
 import html
 import io
 import json
@@ -358,6 +360,37 @@ def test_translation_memories_are_training_text(name, content, pairs, tmp_path):
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
     assert list(Corpus.from_files([path])) == pairs
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig", "iso-8859-1"])
+@pytest.mark.parametrize("ending", [".tmx", ".tmx.gz"])
+def test_a_memory_may_have_any_encoding_and_be_compressed(encoding, ending, tmp_path):
+    """Guards against places in another encoding than the one that is read, as many tools write UTF-16."""
+    declared = TMX.replace('"1.0"?', f'"1.0" encoding="{encoding.removesuffix("-sig")}"?').replace("Hut", "grüner Hut")
+    content = (codecs.BOM_UTF16_BE if encoding == "utf-16-be" else b"") + declared.encode(encoding)
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
+    assert list(Corpus.from_files([path])) == [("a hat", "ein grüner Hut"), ("two", "zwei")]
+    path.write_bytes(b"\xff" + declared.encode("utf-8"))
+    with pytest.raises(InputError, match=r"a\.tmx(\.gz)? "):
+        list(Corpus.from_files([path]))
+
+
+def test_a_memory_without_its_source_language_is_refused(tmp_path):
+    path = tmp_path / "a.tmx"
+    path.write_text(TMX.replace('srclang="en-US"', 'srclang="fr"'))
+    with pytest.raises(InputError, match=r"a.tmx has no pairs: its sources are in 'fr', and its texts in de, en\."):
+        list(Corpus.from_files([path]))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.po", "a.tmx.gz"])
+def test_a_file_with_both_sides_stands_alone(name, tmp_path):
+    """Guards against lines of two columns that are read as sources."""
+    for each in (name, "b.en"):
+        (tmp_path / each).write_text("a\tb\n")
+    for paths in ([name, "b.en"], ["b.en", name]):
+        with pytest.raises(InputError, match=f"{name} has both sides of a text: give it alone"):
+            Corpus.from_files([tmp_path / each for each in paths])
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.tmx", TMX), ("a.xlf", XLIFF)])

@@ -303,6 +303,14 @@ def test_alternatives_use_the_requested_precision(translator):
         assert score == pytest.approx(probabilities[translator.target_tokenizer.lookup(piece)], abs=1e-4)
 
 
+def test_lines_of_a_text_stay_apart(translator):
+    """Records of JSON have texts of several lines; a list must not become one sentence."""
+    lines = ["o gato bebe leite", "a menina vê o rei", "a vaca come pão"]
+    whole, single = translator.translate([f"{lines[0]}\n\n{lines[1]}\n{lines[2]}\n", lines[2]])
+    first, second, third = translator.translate(lines)
+    assert (whole, single) == (f"{first}\n\n{second}\n{third}\n", third)
+
+
 @pytest.mark.any_backend
 def test_blank_lines_have_an_empty_translation():
     spaced = Tokenizer.train(["o gato bebe"], "bpe", 300)

@@ -9,7 +9,9 @@ from collections import Counter
 import pytest
 
 from heedful.commands import tune as command
-from heedful.config import Config, read_recipe
+from heedful.config import Config, read_recipe, settings
+from heedful.config.idle_settings import refuse_idle
+from heedful.config.recipes import find_recipe
 from heedful.core.errors import InputError
 from heedful.training.optimizer import training_schedule
 from heedful.workflows.tuning import halving
@@ -17,6 +19,7 @@ from heedful.workflows.tuning.halving import plan_tuning, tune
 from heedful.workflows.tuning.outcome import effects, write_outcome
 from heedful.workflows.tuning.space import draw_trials, search_space
 from heedful.workflows.tuning.state import Tuning, with_peak_rate
+from heedful.workflows.tuning.trials import Round, Trial, first_settings
 from tests.conftest import change, quiet
 
 pytestmark = pytest.mark.any_backend
@@ -57,8 +60,21 @@ def planned(config, folder, count=22):
     return plan_tuning(change(config, "--train.updates", "90"), folder, 0, count, 20_000)
 
 
-def test_every_choice_is_tried_equally_often(space):
-    trials = draw_trials(space, 21, 3)
+@pytest.mark.parametrize("start", [(), ("--train.init_from", "runs/some")])
+@pytest.mark.parametrize("recipe", ["multi30k-de-en", "shakespeare-char-cpu", "trec", "trec-fill"])
+def test_trials_of_every_task_have_settings_of_that_task(recipe, start):
+    """Guards against trials that `heedful train` refuses: for three tasks of four all of them failed."""
+    config = settings.of_recipe(find_recipe(recipe), start)
+    drawn = draw_trials(search_space(config, 5000), 8, 1, config)
+    for trial in [Trial({}), *map(Trial, drawn)]:
+        given = first_settings(trial, config, Round(updates=9))
+        arguments = [part for name, value in given.items() for part in (f"--{name}", str(value).lower())]
+        refuse_idle(change(config, *arguments), given)
+        assert not start or not {"model.d_model", "model.num_layers", "tokenizer.vocab_size"} & set(given)
+
+
+def test_every_choice_is_tried_equally_often(space, config):
+    trials = draw_trials(space, 21, 3, config)
     assert {"depth", "vocabulary", "width", "batch", "passes"} <= space.keys()
     for name in ("model.d_model", "train.optimizer", "model.encoder_layers"):
         counts = Counter(trial[name] for trial in trials)
@@ -69,7 +85,7 @@ def test_every_choice_is_tried_equally_often(space):
             assert len(counts) == len(choices)
             assert max(counts.values()) - min(counts.values()) <= 1
     assert all(0 < trial["train.learning_rate"] <= 0.006 for trial in trials)
-    assert draw_trials(space, 21, 3) == trials != draw_trials(space, 21, 4)
+    assert draw_trials(space, 21, 3, config) == trials != draw_trials(space, 21, 4, config)
 
 
 def test_the_better_third_of_the_trials_goes_on(config, tmp_path, pretend):

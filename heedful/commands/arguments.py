@@ -67,6 +67,17 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+_MARK = "\0"  # before a positional argument that begins as an option does
+
+
+def _without_mark(value: Any) -> Any:
+    """Return the value of an argument without `_MARK`."""
+    if isinstance(value, list):
+        return list(map(_without_mark, value))
+    marked = isinstance(value, (str, Path)) and str(value).startswith(_MARK)
+    return type(value)(str(value).removeprefix(_MARK)) if marked else value
+
+
 class CommandParser(argparse.ArgumentParser):
     """Accepts positional arguments anywhere among options; Python 3.11 itself accepts them only before options."""
 
@@ -76,13 +87,18 @@ class CommandParser(argparse.ArgumentParser):
         if self._intermixed:
             return super().parse_known_args(args, namespace)
         self.usage = self._usage()
-        if "--" in (args or ()):  # everything after it is text
-            return super().parse_known_args(args, namespace)
+        given = list(args or ())
+        if "--" in given:  # everything after it is text
+            place = given.index("--")
+            given[place:] = [f"{_MARK}{text}" if text.startswith("-") else text for text in given[place + 1 :]]
         self._intermixed = True  # the call below calls this method again
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            parsed, others = self.parse_known_intermixed_args(given, namespace)
         finally:
             self._intermixed = False
+        for name, value in vars(parsed).items():
+            setattr(parsed, name, _without_mark(value))
+        return parsed, others
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and an error, with the nearest option to one that does not exist."""

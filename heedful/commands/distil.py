@@ -46,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how often the real pairs are read too, relative to the translations (default: 0; with --back 1)",
     )  # fmt: skip
     parser.add_argument(
-        "--drop", type=float, default=0.05, metavar="SHARE",
+        "--drop", type=float, metavar="SHARE",
         help="share of the translations to drop: the least similar to their references, or with the lowest scores "
-        "(default: %(default)s)",
+        "(default: 0.05)",
     )  # fmt: skip
     parser.add_argument(
         "--to", nargs="+", metavar="FORMAT:QUANTIZATION",
@@ -73,12 +73,10 @@ def _add_teacher_arguments(parser):
     )  # fmt: skip
     teacher.add_argument("--model", default="", help="name of the model that the endpoint serves")
     teacher.add_argument("--system-prompt", default="", metavar="TEXT", help="replaces the request for a translation")
+    teacher.add_argument("--parallel", type=count, metavar="N", help="requests at the same time (default: 4)")
     teacher.add_argument(
-        "--parallel", type=count, default=4, metavar="N", help="requests at the same time (default: 4)"
-    )
-    teacher.add_argument(
-        "--budget", type=whole_number, default=0, metavar="TOKENS",
-        help="stop after this many tokens, read and written together",
+        "--budget", type=whole_number, metavar="TOKENS",
+        help="stop after this many tokens, read and written together (default: 0, any number)",
     )  # fmt: skip
     settings.add_options(parser, "decode", without=("split", "markup"))
 
@@ -123,7 +121,7 @@ def _update(options):
         names = " and ".join(f"--{name}" for name in MAY_CHANGE)
         raise InputError(f"--resume continues a distillation as it was planned: it takes {names} only.")
     plan, config = Plan.load(options.resume / FOLDER)
-    if changed := {name: getattr(options, name) for name in MAY_CHANGE if name in given}:
+    if changed := _given(options, *MAY_CHANGE):
         dataclasses.replace(plan, teacher=dataclasses.replace(plan.teacher, **changed)).save(
             options.resume / FOLDER, config
         )
@@ -137,8 +135,10 @@ def _begin(options):
 
     teacher = TeacherPlan(
         paths=tuple(map(str, options.teacher)), engine=options.engine, endpoint=options.endpoint, model=options.model,
-        system_prompt=options.system_prompt, parallel=options.parallel, budget=options.budget,
+        system_prompt=options.system_prompt, **_given(options, *MAY_CHANGE),
     )  # fmt: skip
+    if options.minutes is not None and "train.minutes" in settings.given_names(options.overrides):
+        raise InputError("--minutes is train.minutes: give one of them.")
     minutes = [] if options.minutes is None else ["--train.minutes", str(options.minutes)]
     overrides = [*options.overrides, *minutes]
     recipe = find_recipe(options.recipe) if options.recipe else None
@@ -147,6 +147,11 @@ def _begin(options):
     exports = DEFAULT_EXPORTS if options.to is None else tuple(name for name in options.to if name != NO_EXPORT)
     begin(
         teacher, config, options.run, settings.option_values("decode", options), options.real_weight, origins,
-        text=tuple(options.text), references=tuple(options.references), back=options.back, drop=options.drop,
-        exports=exports,
+        text=tuple(options.text), references=tuple(options.references), back=options.back,
+        exports=exports, **_given(options, "drop"),
     )  # fmt: skip
+
+
+def _given(options, *names):
+    """Return those of some options that the user has given."""
+    return {name: value for name in names if (value := getattr(options, name)) is not None}

@@ -63,10 +63,9 @@ def _texts(options):
     from heedful.config import DataConfig
     from heedful.core.errors import InputError
     from heedful.core.plugins import find_task
-    from heedful.data.bilingual_files import READERS as BILINGUAL
+    from heedful.data.bilingual_files import has_both_sides
     from heedful.data.doctor.findings import FAULTS
     from heedful.data.doctor.rows import Rows
-    from heedful.data.text_files import uncompressed_name
     from heedful.runs.run import CONFIG, Run
 
     if unknown := [kind for kind in options.ignore if kind not in FAULTS]:
@@ -81,10 +80,7 @@ def _texts(options):
     data = DataConfig(
         train=tuple(options.text), valid=tuple(options.valid), test=tuple(options.test), documents="lines"
     )
-    tables = [
-        name for name in options.text
-        if uncompressed_name(name).endswith(".tsv") or Path(name).suffix.lower() in BILINGUAL
-    ]  # fmt: skip
+    tables = list(filter(has_both_sides, options.text))
     if len(tables) > 1 and not options.labelled:
         raise InputError(f"{tables[0]} has both sides of a text: examine one at a time.")
     pairs = len(options.text) == 2 or bool(tables)

@@ -88,6 +88,8 @@ def _training(options):
     given = settings.given_names(options.overrides)
     if options.plan and (options.run or options.force):
         raise InputError("--plan writes no run: leave out --run and --force.")
+    if options.write_recipe and (options.run or options.force):
+        raise InputError("--write-recipe writes no run: leave out --run and --force.")
     if options.text:
         choice = _choose(options)
         config, origins = choice.config, choice.origins()
@@ -131,7 +133,11 @@ def _write_recipe(path, choice):
     from heedful.commands.terminal import report_progress
     from heedful.core.output import write_output
 
-    write_output(path, choice.toml().encode())
+    try:
+        content = choice.toml().encode()
+    except UnicodeEncodeError as error:
+        raise InputError("A recipe cannot name a file whose name is not UTF-8: rename it.") from error
+    write_output(path, content)
     report_progress(f"{path}: train with heedful train {path}, or find better settings with heedful tune {path}.")
     return 0
 

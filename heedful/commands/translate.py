@@ -53,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
     from heedful.core.progress import progress_bar
     from heedful.data.document_formats import is_document
     from heedful.data.text_files import one_line
+    from heedful.inference.bulk.records import format_of
     from heedful.runs.run import Run
 
     if any(is_document(path) for path in options.files):
@@ -61,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
         return translate_file(options)
     if options.field is not None or options.into is not None:
         raise InputError(f"--{'field' if options.field is not None else 'into'} is for a whole file: give --out.")
+    if records := [path for path in options.files if format_of(path) != "text"]:
+        raise InputError(f"{records[0]} has records, not lines of text: give --out.")
     source = terminal.read(options.files)
     prefixes = terminal.read([options.prefixes]) if options.prefixes else None
     runs = [Run.open(path).of_task("translate") for path in [options.run, *(options.others or [])]]
@@ -137,7 +140,6 @@ def translate_file(options: argparse.Namespace) -> int:
     from heedful.core.output import is_replaceable
     from heedful.core.progress import progress_bar
     from heedful.core.storage import file_hash, read_checksum
-    from heedful.data.text_files import one_line
     from heedful.inference.bulk import records
     from heedful.inference.bulk.shares import Bulk
     from heedful.inference.line_translator import BATCHES_AHEAD
@@ -167,7 +169,7 @@ def translate_file(options: argparse.Namespace) -> int:
         with progress_bar() as bar:
             shown = bar.add_task("lines", total=None)
             for candidates in translator.predict_stream(lines, terminal.warn, first=first):
-                yield one_line(candidates[0].text)
+                yield candidates[0].text
                 bar.advance(shown)
 
     if not options.share:
@@ -250,8 +252,10 @@ def _engine_of(options, run):
     if options.engine == "heedful":
         return options.engine
     from heedful.core.storage import file_hash
+    from heedful.interop.export.ctranslate2_search import EXPORTED, require_export
 
-    return f"{options.engine} {file_hash(run.path / options.engine / 'model.bin')}"
+    require_export(run, run.path / EXPORTED)
+    return f"{options.engine} {file_hash(run.path / EXPORTED / 'model.bin')}"
 
 
 def _translator(options, runs, decode):

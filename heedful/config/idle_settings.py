@@ -40,18 +40,28 @@ def refuse_idle(config: Config, names: Iterable[str]) -> None:
 
     Tasks of other packages may use any setting.
     """
-    texts = {name: text for name, (*_, text) in meanings().items()}
     for name in names:
-        of_tasks = _OF_TASKS.match(texts.get(name, ""))
-        needs = ""
-        if of_tasks and _is_built_in(config.task) and config.task not in of_tasks[1].split(", "):
-            needs = f"task = {' or '.join(map(repr, of_tasks[1].split(', ')))}"
+        if needs := _task_needed(config.task, name):
+            pass
         elif name.startswith("decode.") and not find_task(config.task).writes:
             needs = "a task that writes text"
         elif name in _NEEDS and not _NEEDS[name][0](config):
             needs = _NEEDS[name][1]
         if needs:
             raise InputError(f"--{name} would have no effect here: it needs {needs}. Leave it out.")
+
+
+def is_of_task(task: str, name: str) -> bool:
+    """Return whether a setting, by its full name, is one of a task."""
+    return not _task_needed(task, name)
+
+
+def _task_needed(task: str, name: str) -> str:
+    """Return which task a setting needs, if it is none of this one."""
+    of_tasks = _OF_TASKS.match(meanings()[name][-1]) if name in meanings() else None
+    if of_tasks and _is_built_in(task) and task not in of_tasks[1].split(", "):
+        return f"task = {' or '.join(map(repr, of_tasks[1].split(', ')))}"
+    return ""
 
 
 def refuse_idle_on_resuming(config: Config, names: Iterable[str], done: int) -> None:

@@ -190,6 +190,10 @@ class TrainConfig:
             return self.learning_rate
         if self.schedule == "paper":
             return 1.0
+        return self.default_rate(d_model)
+
+    def default_rate(self, d_model: int) -> float:
+        """Return the default of `learning_rate` for a model of a width, unless the schedule is the paper's."""
         return FINE_TUNING_RATE if self.init_from else min(HIGHEST_DEFAULT_RATE, RATE_TIMES_WIDTH / d_model)
 
     def highest_rate(self, d_model: int) -> float:

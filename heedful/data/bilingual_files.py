@@ -1,5 +1,7 @@
 """Translation memories as training text: PO, XLIFF and TMX; what is not translated, or fuzzy, is left out."""
 
+import codecs
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,20 +12,57 @@ from heedful.data.document_formats.po_document import parsed
 from heedful.data.document_formats.xliff_document import CODES, segments
 from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.marked_text import marked
+from heedful.data.text_files import read_bytes, uncompressed_name
 
 Pairs = Iterator[tuple[str, str]]
+TABLE = ".tsv"
+DECLARED = re.compile(rb"""<\?xml[^>]*?\bencoding\s*=\s*["']([\w.-]+)["']""")  # the encoding in an XML declaration
+# Byte order marks; the longer ones first, since that of UTF-32 begins with that of UTF-16.
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+
+
+def is_bilingual(path: str | Path) -> bool:
+    """Return whether a file is a translation memory by its name; `.gz` and the like may follow."""
+    return _ending(path) in READERS
+
+
+def has_both_sides(path: str | Path) -> bool:
+    """Return whether each line, or entry, of a file has source and target, by its name."""
+    return _ending(path) == TABLE or is_bilingual(path)
+
+
+def _ending(path):
+    return Path(uncompressed_name(path)).suffix.lower()
 
 
 def read_bilingual(path: Path) -> Pairs:
     """Yield the pairs of source and target in a file, each on one line and without tags of XML.
 
     Raises:
-        InputError: the file is damaged, or of another format than its name says; or a TMX has other than two languages.
+        InputError: the file is damaged, or of another format than its name says; or a TMX has other than two languages,
+            or no translation from the language of its header.
     """
-    for source, target in READERS[path.suffix.lower()](path.read_bytes(), str(path)):
+    ending, content = _ending(path), read_bytes(path)
+    if ending != PO:
+        content = _in_utf8(content, str(path))
+    for source, target in READERS[ending](content, str(path)):
         source, target = unwrapped(source).strip(), unwrapped(target).strip()
         if source and target:
             yield source, target
+
+
+def _in_utf8(content: bytes, name: str) -> bytes:
+    """Return an XML file in UTF-8, whatever encoding its byte order mark or its declaration names."""
+    declared = DECLARED.match(content[:200])
+    named = next((encoding for mark, encoding in MARKS.items() if content.startswith(mark)), None)
+    encoding = named or (declared[1].decode() if declared else "utf-8")
+    try:
+        return content.decode(encoding).encode()
+    except (UnicodeDecodeError, LookupError) as error:
+        raise InputError(f"{name} cannot be read as {encoding}, its encoding.") from error
 
 
 def _po_pairs(content: bytes, name: str) -> Pairs:
@@ -49,7 +88,7 @@ def _tmx_pairs(content: bytes, name: str) -> Pairs:
     first = ""  # language of the sources
     begun: list[tuple[str, int]] = []
     texts: dict[str, str] = {}
-    language = ""
+    language, found, languages = "", False, set[str]()
     for event in xml_events(content, name):
         if event.opens:
             begun.append((event.name, event.end))
@@ -60,6 +99,7 @@ def _tmx_pairs(content: bytes, name: str) -> Pairs:
             elif event.name == "tuv":
                 language = _code(event.attributes.get("xml:lang") or event.attributes.get("lang", ""))
                 first = first or language
+                languages.add(language)
             continue
         tag, start = begun.pop()
         if tag == "seg":
@@ -68,7 +108,12 @@ def _tmx_pairs(content: bytes, name: str) -> Pairs:
             others = [text for code, text in texts.items() if code != first]
             if len(others) > 1:
                 raise InputError(f"{name} has more than two languages ({', '.join(texts)}): it must have two.")
+            found = found or bool(others)
             yield from ((texts[first], other) for other in others)
+    if languages and not found:
+        raise InputError(
+            f"{name} has no pairs: its sources are in {first!r}, and its texts in {', '.join(sorted(languages))}."
+        )
 
 
 def _code(language: str) -> str:
@@ -80,6 +125,7 @@ def _plain(raw: bytes) -> str:
     return marked(raw.decode(), "xml", Protection(), codes=CODES).text
 
 
+PO = ".po"
 READERS: dict[str, Callable[[bytes, str], Pairs]] = {
-    ".po": _po_pairs, ".xlf": _xliff_pairs, ".xliff": _xliff_pairs, ".tmx": _tmx_pairs,
+    PO: _po_pairs, ".xlf": _xliff_pairs, ".xliff": _xliff_pairs, ".tmx": _tmx_pairs,
 }  # fmt: skip

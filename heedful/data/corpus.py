@@ -13,8 +13,7 @@ from typing import Any
 from heedful.config.named_texts import located
 from heedful.core.errors import InputError, counted
 from heedful.core.storage import known_file_hash
-from heedful.data.bilingual_files import READERS as BILINGUAL
-from heedful.data.bilingual_files import read_bilingual
+from heedful.data.bilingual_files import has_both_sides, is_bilingual, read_bilingual
 from heedful.data.header import refuse_header
 from heedful.data.text_files import read_lines
 
@@ -84,6 +83,8 @@ def resolve_pairs(paths: Sequence[str | Path], origin: str = "") -> list[tuple[P
     if len({len(side) for side in sides}) > 1:
         raise InputError(f"{paths[0]} matches {counted(len(sides[0]), 'file')}, and {paths[1]} {len(sides[1])}.")
     for group in zip(*sides, strict=True):
+        if len(group) > 1 and (tables := list(filter(has_both_sides, group))):
+            raise InputError(f"{tables[0]} has both sides of a text: give it alone.")
         wild = [_wild(path, pattern) for path, pattern in zip(group, paths, strict=True)]
         if all(wild) and len(set(wild)) > 1:
             raise InputError(
@@ -100,8 +101,7 @@ def read_pairs(paths: Sequence[str | Path]) -> Iterator[tuple[str, str]]:
             line of a table names the columns.
     """
     if len(paths) == 1:
-        path = Path(paths[0])
-        yield from read_bilingual(path) if path.suffix.lower() in BILINGUAL else _read_tsv(paths[0])
+        yield from read_bilingual(Path(paths[0])) if is_bilingual(paths[0]) else _read_tsv(paths[0])
         return
     sides = [read_lines(path) for path in paths]
     missing = object()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from heedful.core.errors import counted, library_errors_reported
+from heedful.core.errors import InputError, counted, library_errors_reported
 from heedful.data.normalization import UNSPACED
 
 # Where a sentence that is too long may be cut: after punctuation, then between words.
@@ -129,8 +129,11 @@ def sentences_of(line: str, language: str) -> list[str]:
     """
     import sentencex
 
-    with library_errors_reported("The text cannot be split into sentences"):
-        parts = list(sentencex.segment(language or "en", line))
+    try:
+        with library_errors_reported("The text cannot be split into sentences"):
+            parts = list(sentencex.segment(language or "en", line))
+    except UnicodeEncodeError as error:
+        raise InputError("A text is not UTF-8.") from error
     sentences: list[str] = []
     for part in parts:
         if sentences and not (part.strip() and sentences[-1].strip()):

@@ -2,6 +2,7 @@
 
 import bz2
 import codecs
+import contextlib
 import gzip
 import itertools
 import lzma
@@ -56,9 +57,26 @@ def raw_lines(path: str | Path) -> Iterator[bytes]:
             alone.
     """
     path = Path(path)
+    with _reported(path), OPENERS.get(path.suffix, open)(path, "rb") as file:
+        yield from without_ends(file, path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file, plain, .gz, .bz2 or .xz.
+
+    Raises:
+        InputError: the file is missing or a folder, or a compressed file is damaged.
+    """
+    with _reported(path), OPENERS.get(path.suffix, open)(path, "rb") as file:
+        content: bytes = file.read()
+    return content
+
+
+@contextlib.contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    """Report as `InputError` why a file cannot be read."""
     try:
-        with OPENERS.get(path.suffix, open)(path, "rb") as file:
-            yield from without_ends(file, path)
+        yield
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist.") from error
     except IsADirectoryError as error:

@@ -99,8 +99,8 @@ class LineTranslator(Predictor):
         """Yield for each line its `n_best` translations, best first.
 
         Args:
-            texts: lines, see `translate`. If an iterator knows which lines have arrived (see `line_batches`), later
-                lines are not awaited, unless tokens are sampled.
+            texts: lines, see `translate`; or texts of several lines, which stay apart. If an iterator knows which have
+                arrived (see `line_batches`), later ones are not awaited, unless tokens are sampled.
             warn, options: see `translate`.
             scored: whether greedy search computes scores too; otherwise they are 0.
             first: number of the first line, in warnings and for sampling: the place of a line in the whole of a text.
@@ -121,11 +121,19 @@ class LineTranslator(Predictor):
             begun = list(itertools.islice(prefixes, len(window)))
             if len(begun) < len(window):
                 raise InputError(f"There are fewer prefixes ({first - began + len(begun)}) than lines.")
-            read = [line_of(line, f"line {number}") for number, line in enumerate(window, start=first)]
+            read = [
+                self._read(line, f"line {number}", line_of, given) for number, line in enumerate(window, start=first)
+            ]
             yield from self._translate_window(search, read, begun, first, warn)
             first += len(window)
         if given and warn and next(prefixes, None) is not None:
             warn(f"there are more prefixes than lines ({first - began}).")
+
+    def _read(self, line: str, name: str, line_of: Callable[[str, str], Line], whole: bool) -> Line:
+        """Return a text to translate; its lines are translated one by one, unless it is to be read as a `whole`."""
+        if whole or "\n" not in line or is_blank(line):
+            return line_of(line, name)
+        return Line(pieces_of_text(line, lambda part, _: self.joinable(line_of(part, name))))
 
     def translate_texts(
         self,

@@ -12,7 +12,7 @@ from heedful.core.line_stream import line_batches
 from heedful.core.validation import require_text, require_texts
 from heedful.data.tokenizer import Tokenizer
 from heedful.inference.batching import BatchedProgram
-from heedful.inference.predictor import Predictor, ScoredLabel, Warn, WordEffect, as_array
+from heedful.inference.predictor import Predictor, ScoredLabel, Warn, WordEffect, as_array, discard_warning
 from heedful.runs.run import Run
 
 TEXTS_AT_ONCE = 1024  # texts classified together
@@ -84,6 +84,6 @@ class TextClassifier(Predictor):
         if label is not None and label not in self.labels:
             raise InputError(f"There is no class {label!r}; the model knows {', '.join(self.labels)}.")
         shortened = [" ".join(words[:index] + words[index + 1 :]) for index in range(len(words))]
-        whole, *without = self.probabilities([text, *shortened])
+        whole, *without = self.probabilities([text, *shortened], discard_warning)
         column = int(whole.argmax()) if label is None else self.labels.index(label)
         return [WordEffect(word, float(whole[column] - row[column])) for word, row in zip(words, without, strict=True)]

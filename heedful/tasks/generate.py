@@ -47,6 +47,7 @@ class Generate(DocumentsTask):
 
     def suggest(self, facts: TextFacts, given: Given) -> list[Suggestion]:
         context = given.get("data.max_tokens", LONG_CONTEXT if facts.accelerator else CONTEXT)
+        context = min(context, given.get("model.max_length", context))
         return [
             *model_suggestions(facts, given), batch_suggestion(facts, given),
             Suggestion({"tokenizer.kind": "bpe"}, "subwords suit any text"),

@@ -14,6 +14,7 @@ from heedful.config.data import BUILT_IN
 from heedful.core.cache import encoded_folder
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import END_ID, FIRST_ID, START_ID
+from heedful.data.bilingual_files import has_both_sides
 from heedful.data.corpus import Corpus, resolve_pairs, with_references
 from heedful.data.encoded import encode
 from heedful.data.examples import Examples
@@ -117,7 +118,8 @@ class Translate(Task):
         return corpora(config)
 
     def open_scored_text(self, config: Config, files: Sequence[str]) -> Corpus:
-        return with_references(Corpus.from_files(files[:2]), files[2:])
+        count = 1 if has_both_sides(files[0]) else 2
+        return with_references(Corpus.from_files(files[:count]), files[count:])
 
     def text_of(self, item: tuple[str, str]) -> str:
         return item[0]

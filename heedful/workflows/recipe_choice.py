@@ -99,7 +99,7 @@ def choose_recipe(
     for name in set(NUMBERS) & given.keys():
         value, least = given[name], 0 if name == "train.minutes" else 1
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
-            raise InputError(f"{name} ({value!r}) must be a number from {least}.")
+            raise InputError(f"{name} ({value!r}) must be a number from {least} here: other settings are chosen by it.")
     files = {"train": list(text), "valid": list(valid), "test": list(test)}
     facts = _facts(own, files, given, report)
     table = read_recipe(find_recipe(own.typical_recipe))

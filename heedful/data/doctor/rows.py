@@ -7,8 +7,7 @@ from typing import Any, Self
 
 from heedful.config import PARTS, DataConfig
 from heedful.core.errors import InputError, counted
-from heedful.data.bilingual_files import READERS as BILINGUAL
-from heedful.data.bilingual_files import read_bilingual
+from heedful.data.bilingual_files import is_bilingual, read_bilingual
 from heedful.data.corpus import resolve_all, resolve_pairs, split_pair
 from heedful.data.labels import separator_of, split_labelled
 from heedful.data.text_files import first_lines, raw_lines
@@ -63,7 +62,7 @@ class Rows:
         return (split_pair(line) or (line, None) for line in _lines(group[0]))
 
     def _is_bilingual(self, group: tuple[Path, ...]) -> bool:
-        return self.columns == PAIRS and len(group) == 1 and group[0].suffix.lower() in BILINGUAL
+        return self.columns == PAIRS and len(group) == 1 and is_bilingual(group[0])
 
     @property
     def can_be_written(self) -> bool:
@@ -84,7 +83,7 @@ class Rows:
         """
         groups = resolve_pairs(paths, origin)
         for first, *other in groups:
-            beginning = [] if other or first.suffix.lower() in BILINGUAL else first_lines(first, LOOKED_AT)
+            beginning = [] if other or is_bilingual(first) else first_lines(first, LOOKED_AT)
             if beginning and not any("\t" in line for line in beginning):
                 raise InputError(
                     f"{first} has no tab in its first {counted(len(beginning), 'line')}: a parallel text is two files, "

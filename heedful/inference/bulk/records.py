@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from heedful.core.errors import InputError
 from heedful.core.validation import parse_json
 from heedful.data.corpus import resolve
-from heedful.data.text_files import read_lines, uncompressed_name
+from heedful.data.text_files import one_line, read_lines, uncompressed_name
 
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}  # by the end of a file's name; others are text
 FIELDS = {"tsv": "1", "jsonl": "text", "parquet": "text"}  # where the text is, by default
@@ -103,8 +103,8 @@ class Records:
         return Record(line, line)
 
     def result(self, record: Record, result: str) -> Any:
-        """Return what is written for a record and its result."""
-        return result
+        """Return what is written for a record and its result, which is one line unless the format can hold several."""
+        return one_line(result)
 
     @contextlib.contextmanager
     def writer(self, path: Path) -> Iterator[Any]:
@@ -137,7 +137,7 @@ class TabbedRecords(Records):
         return Record(columns[int(self.field) - 1], line)
 
     def result(self, record: Record, result: str) -> str:
-        return f"{record.content}\t" + result.replace("\t", " ")
+        return f"{record.content}\t" + one_line(result).replace("\t", " ")
 
 
 class JsonRecords(Records):

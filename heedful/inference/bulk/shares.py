@@ -133,7 +133,7 @@ class Bulk:
     def _paths(self, share: Share) -> tuple[Path, Path]:
         folder = self.out.with_name(f"{self.out.name}.shares")
         stem = f"{share.number:05d}-of-{share.total:05d}"
-        return folder / f"{stem}{self.out.suffix}", folder / f"{stem}.json"
+        return folder / f"{stem}{self.out.suffix}", folder / f"{stem}.manifest.json"
 
     def _finished(self, path: Path, manifest: Path, wanted: Mapping[str, Any]) -> bool:
         """Return whether a share is finished, and fits."""

@@ -52,6 +52,27 @@ def ctranslate2() -> Any:
     return ctranslate2
 
 
+def require_export(run: "Run", folder: Path) -> None:
+    """Raise `InputError` if there is no CTranslate2 model of a run in a folder."""
+    if not (Path(folder) / "model.bin").is_file():
+        raise InputError(
+            f"{folder} holds no CTranslate2 model: create one with heedful export {run.path} --to ctranslate2."
+        )
+
+
+def require_settings(decode: DecodeConfig, scored: bool = True) -> None:
+    """Raise `InputError` if CTranslate2 lacks one of the settings that are used; `scored`: see `CTranslate2Search`."""
+    missing = [f"decode.{name} = {value!r}" for name, value in decode.lacking("ctranslate2", scored).items()]
+    missing = [name for name in missing if name != "decode.precision = 'float32'"]
+    if decode.sample and decode.top_k == 1 and decode.n_best > 1:
+        missing.append("decode.top_k = 1 with n_best above 1")
+    if missing:
+        advice = " Export with --quantization instead." if "precision" in missing[0] else ""
+        raise InputError(
+            f"CTranslate2 does not support {missing[0]}: leave it out, or use heedful's own engine.{advice}"
+        )
+
+
 class CTranslate2Model:
     """A model that was exported to CTranslate2, opened once for all searches in it. Threads may share it.
 
@@ -66,10 +87,7 @@ class CTranslate2Model:
     """
 
     def __init__(self, run: "Run", folder: Path, compute_type: str = "default", threads: tuple[int, int] | None = None):
-        if not (Path(folder) / "model.bin").is_file():
-            raise InputError(
-                f"{folder} holds no CTranslate2 model: create one with heedful export {run.path} --to ctranslate2."
-            )
+        require_export(run, folder)
         if exported_weights(folder) != run.weights_fingerprint():
             raise InputError(
                 f"{folder} was exported from other weights than those of {run.path}: export again with "
@@ -118,15 +136,7 @@ class CTranslate2Search:
 
     def __init__(self, exported: CTranslate2Model, decode: DecodeConfig, scored: bool = False):
         ctranslate2()  # that it is missing is reported before what it lacks
-        missing = [f"decode.{name} = {value!r}" for name, value in decode.lacking("ctranslate2", scored).items()]
-        missing = [name for name in missing if name != "decode.precision = 'float32'"]
-        if decode.sample and decode.top_k == 1 and decode.n_best > 1:
-            missing.append("decode.top_k = 1 with n_best above 1")
-        if missing:
-            advice = " Export with --quantization instead." if "precision" in missing[0] else ""
-            raise InputError(
-                f"CTranslate2 does not support {missing[0]}: leave it out, or use heedful's own engine.{advice}"
-            )
+        require_settings(decode, scored)
         forbidden_ids(decode, exported.run.target_tokenizer)  # raise our own error rather than CTranslate2's
         self.exported, self.run, self.decode, self.scored = exported, exported.run, decode, scored
 

@@ -229,7 +229,7 @@ def distil(
     references: Paths = (),
     back: bool = False,
     real_weight: float | None = None,
-    drop: float = 0.05,
+    drop: float = Plan.drop,
     exports: Sequence[str] = DEFAULT_EXPORTS,
     search: Mapping[str, Any] | None = None,
 ) -> Run:

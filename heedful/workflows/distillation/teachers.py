@@ -16,7 +16,12 @@ from heedful.data.text_files import one_line
 from heedful.inference.line_translator import BATCHES_AHEAD, LineTranslator
 from heedful.inference.predictor import ScoredText, Warn
 from heedful.inference.translator import Translator
-from heedful.interop.export.ctranslate2_search import EXPORTED, ctranslate2, ctranslate2_translator
+from heedful.interop.export.ctranslate2_search import (
+    EXPORTED,
+    ctranslate2,
+    ctranslate2_translator,
+    require_settings,
+)
 from heedful.interop.export.folders import exported_weights
 from heedful.runs.run import Run
 from heedful.workflows.distillation.plan import TeacherPlan
@@ -92,6 +97,11 @@ class SentencePieceTeacher(Teacher):
     def __init__(self, folder: Path, decode: DecodeConfig):
         if decode.sample:
             raise InputError("A CTranslate2 model with SentencePiece vocabularies does not sample: leave out --sample.")
+        require_settings(decode)
+        if decode.forbidden:
+            raise InputError(
+                "A CTranslate2 model with SentencePiece vocabularies forbids no words: leave out --forbidden."
+            )
         self._folder, self._decode = folder, decode
         self._vocabularies = vocabularies_of(folder)
         self._source, self._target = map(_sentencepiece, self._vocabularies)
@@ -111,18 +121,18 @@ class SentencePieceTeacher(Teacher):
         ending = [END] if self._vocabularies[0].name == SIDES[0] and not config.get("add_source_eos") else []
         texts = list(lines)
         spelled = [[*pieces, *ending] if (pieces := self._source.encode(text, out_type=str)) else [] for text in texts]
-        limit = max((self._decode.length_limit(len(pieces), LONGEST) for pieces in spelled), default=1)
+        limits = [self._decode.length_limit(len(pieces), LONGEST) for pieces in spelled]
+        options = self._decode.called_in("ctranslate2") | {
+            "return_scores": True, "max_decoding_length": max(limits, default=1),
+            "min_decoding_length": min(self._decode.min_length, max(limits, default=1)),
+        }  # fmt: skip
         try:
-            results = self._model.translate_batch(
-                spelled, beam_size=self._decode.beam_size, num_hypotheses=self._decode.n_best, return_scores=True,
-                length_penalty=self._decode.length_penalty, max_batch_size=self._decode.batch_size,
-                max_decoding_length=limit,
-            )  # fmt: skip
+            results = self._model.translate_batch(spelled, **options)
         except (RuntimeError, ValueError) as error:
             raise InputError(f"{self._folder} cannot translate lines from {first} on: {error}.") from error
-        for result in results:
+        for result, limit in zip(results, limits, strict=True):
             pairs = zip(result.hypotheses, result.scores, strict=True)
-            yield [ScoredText(one_line(self._target.decode(pieces)), score) for pieces, score in pairs]
+            yield [ScoredText(one_line(self._target.decode(pieces[:limit])), score) for pieces, score in pairs]
 
 
 def vocabularies_of(folder: Path) -> tuple[Path, Path]:

@@ -11,14 +11,13 @@ from heedful.config.data import BUILT_IN
 from heedful.config.named_texts import refuse_training_on_test_text
 from heedful.core.errors import InputError, counted
 from heedful.core.plugins import find_task
-from heedful.data.bilingual_files import READERS as BILINGUAL
+from heedful.data.bilingual_files import TABLE, has_both_sides
 from heedful.data.corpus import Corpus, read_pairs, resolve_all, resolve_pairs
 from heedful.data.doctor.repeats import normal_form
 from heedful.data.text_files import read_lines, uncompressed_name
 from heedful.workflows.distillation.plan import Plan
 
 SCORED = ("valid", "test")  # parts that no training text may have
-TABLE = ".tsv"
 RECORDS = (".jsonl", ".parquet")
 
 
@@ -47,12 +46,12 @@ def require_texts(plan: Plan, config: Config) -> None:
         if (ending := Path(uncompressed_name(Path(path))).suffix) in RECORDS:
             raise InputError(f"{path} has records: give lines, or a {TABLE} of texts and references, not {ending}.")
     sources, references = resolve_all(plan.text), resolve_all(plan.references)
-    if references and any(map(has_pairs, sources)):
+    if references and any(map(has_both_sides, sources)):
         raise InputError("A table has texts and references: leave out --references.")
     if references and len(sources) != len(references):
         raise InputError(f"{counted(len(sources), 'file')} of text came with {len(references)} of references.")
     corpus_of(config, "valid")
-    if not plan.text or (plan.real_weight and (plan.back or not plan.references)):
+    if not plan.text or (plan.real_weight and (plan.back or not has_references(plan))):
         corpus_of(config, "train")
 
 
@@ -68,8 +67,15 @@ def texts_to_translate(plan: Plan, config: Config) -> Iterator[dict[str, Any]]:
         files = resolve_pairs(config.data.train, config.data.origin)
     for group in files:
         paths = [path for path in group if path is not None]
-        rows = read_pairs(paths) if len(paths) == 2 or has_pairs(paths[0]) else zip(read_lines(paths[0]), strict=True)
+        rows = (
+            read_pairs(paths) if len(paths) == 2 or has_both_sides(paths[0]) else zip(read_lines(paths[0]), strict=True)
+        )
         yield from _records(str(paths[0]), rows)
+
+
+def has_references(plan: Plan) -> bool:
+    """Return whether the texts that a plan names have references."""
+    return bool(plan.references) or any(map(has_both_sides, plan.text))
 
 
 def scored_texts(config: Config, side: int) -> set[bytes]:
@@ -88,7 +94,7 @@ def real_pairs(plan: Plan, config: Config, translated: Callable[[], Iterable[dic
         config: that of the student.
         translated: returns the texts that were translated.
     """
-    pairs: Iterable[Any] = corpus_of(config, "train") if plan.back or not plan.text else (
+    pairs: Iterable[Any] = corpus_of(config, "train") if plan.back or not has_references(plan) else (
         (one["text"], one["reference"]) for one in translated() if "reference" in one
     )  # fmt: skip
     scored = scored_texts(config, 0)
@@ -98,11 +104,6 @@ def real_pairs(plan: Plan, config: Config, translated: Callable[[], Iterable[dic
 def key_of(text: str) -> bytes:
     """Return a short key of a text: a set of millions of them takes less memory than one of texts."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-
-
-def has_pairs(path: Path) -> bool:
-    """Return whether each line, or entry, of a file has both sides."""
-    return Path(uncompressed_name(path)).suffix.lower() in (TABLE, *BILINGUAL)
 
 
 def _records(file: str, rows: Iterable[tuple[str, ...]]) -> Iterator[dict[str, Any]]:

@@ -61,7 +61,7 @@ def plan_tuning(config: Config, folder: Path, minutes: float, count: int, lines:
     if count < FEWEST:
         raise InputError(f"Tuning compares at least {FEWEST} trials.")
     own = [Trial({}), Trial({"train.seed": config.train.seed + 1})]
-    drawn = [Trial(each) for each in draw_trials(search_space(config, lines), count - len(own), seed)]
+    drawn = [Trial(each) for each in draw_trials(search_space(config, lines), count - len(own), seed, config)]
     return Tuning(folder, metric_of(config), rounds, [*own, *drawn], minutes)
 
 

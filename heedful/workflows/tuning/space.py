@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heedful.config import Config
-from heedful.config.train import HIGHEST_DEFAULT_RATE, RATE_TIMES_WIDTH
+from heedful.config.idle_settings import is_of_task
 from heedful.core.plugins import find_task
 
 Settings = dict[str, Any]  # values by the full names of settings
@@ -20,14 +20,11 @@ def search_space(config: Config, lines: int) -> Space:
     """Return the choices for the text of a config, of a given number of lines.
 
     They are those by which published recipes for small text differ. The vocabulary is a question only where scores do
-    not depend on it (BLEU does not, a loss per token does), and depths per side where there are two sides.
+    not depend on it (BLEU does not, a loss per token does), and depths per side where there are two sides. A model that
+    is trained further keeps its sizes and its vocabulary. A question about settings of other tasks is left out.
     """
-    translates = find_task(config.task).translates
-    space: Space = {
-        "width": [
-            {"model.d_model": width, "model.num_heads": heads, "model.d_ff": 4 * width}
-            for width, heads in WIDTHS.items()
-        ],
+    space: Space = {} if config.train.init_from else _sizes(config, lines)
+    space |= {
         "dropout": [{"model.dropout": rate} for rate in (0.1, 0.2, 0.3)],
         "smoothing": [{"train.label_smoothing": share} for share in (0.0, 0.1, 0.2)],
         "optimizer": [{"train.optimizer": name} for name in ("adam", "muon")],
@@ -37,7 +34,23 @@ def search_space(config: Config, lines: int) -> Space:
             {"train.consistency": "sim_cut", "model.token_dropout": 0.05},
         ],
     }
-    if translates:
+    if not config.data.batch_sentences:
+        space["batch"] = [{"data.batch_tokens": tokens} for tokens in (1024, 2048, 4096, 8192)]
+    return {
+        question: choices for question, choices in space.items()
+        if question == "rate" or all(is_of_task(config.task, name) for name in choices[0])
+    }  # fmt: skip
+
+
+def _sizes(config: Config, lines: int) -> Space:
+    """Return the choices for the sizes of a model."""
+    space: Space = {
+        "width": [
+            {"model.d_model": width, "model.num_heads": heads, "model.d_ff": 4 * width}
+            for width, heads in WIDTHS.items()
+        ],
+    }  # fmt: skip
+    if find_task(config.task).translates:
         depths = ((2, 2), (3, 3), (4, 4), (6, 2), (6, 6))
         space["depth"] = [{"model.encoder_layers": up, "model.decoder_layers": down} for up, down in depths]
         sizes = [size for size in (1000, 2000, 4000, 8000, 16000) if size * SMALLEST_TEXT <= 8 * lines]
@@ -45,15 +58,14 @@ def search_space(config: Config, lines: int) -> Space:
             space["vocabulary"] = [{"tokenizer.vocab_size": size} for size in sizes]
     else:
         space["depth"] = [{"model.num_layers": depth} for depth in (2, 3, 4, 6)]
-    if not config.data.batch_sentences:
-        space["batch"] = [{"data.batch_tokens": tokens} for tokens in (1024, 2048, 4096, 8192)]
     return space
 
 
-def draw_trials(space: Space, count: int, seed: int) -> list[Settings]:
+def draw_trials(space: Space, count: int, seed: int, config: Config) -> list[Settings]:
     """Return the settings of `count` trials; in these, every choice of a question is equally frequent (within one).
 
-    So the means of the trials with each choice can be compared (a Latin hypercube, McKay et al. 1979).
+    So the means of the trials with each choice can be compared (a Latin hypercube, McKay et al. 1979). Rates are
+    relative to the default of a width, by `config` where the width is no question.
     """
     generator = random.Random(seed)
     columns = []
@@ -61,15 +73,16 @@ def draw_trials(space: Space, count: int, seed: int) -> list[Settings]:
         column = [choices[index % len(choices)] for index in range(count)]
         generator.shuffle(column)
         columns.append(column)
-    return [_with_rate(dict(pair for choice in row for pair in choice.items())) for row in zip(*columns, strict=True)]
+    rows = (dict(pair for choice in row for pair in choice.items()) for row in zip(*columns, strict=True))
+    return [_with_rate(row, config) for row in rows]
 
 
-def _with_rate(settings):
+def _with_rate(settings, config):
     """Replace the factor `rate` by the learning rate."""
     factor = settings.pop("rate", None)
     if factor is not None:
-        rate = factor * min(HIGHEST_DEFAULT_RATE, RATE_TIMES_WIDTH / settings["model.d_model"])
-        settings["train.learning_rate"] = float(f"{rate:.2g}")
+        width = settings.get("model.d_model", config.model.d_model)
+        settings["train.learning_rate"] = float(f"{factor * config.train.default_rate(width):.2g}")
     return settings
 
 

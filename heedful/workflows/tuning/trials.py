@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.config import Config
+from heedful.config.idle_settings import is_of_task
+from heedful.core.errors import InputError
 from heedful.core.plugins import find_task
 from heedful.runs.run import CONFIG, Run
 
@@ -27,6 +29,7 @@ ALWAYS: dict[str, Any] = {
     "train.epochs": 0, "train.keep": 1, "train.check": False, "train.examine": False, "train.tensorboard": False,
     "train.snapshots": False, "train.select_by": "loss", "train.validate_sentences": 300, "train.score": False,
 }  # fmt: skip
+BAD_INPUT = 2  # exit code
 SCHEDULE_FREE = "schedule_free"  # an optimizer for the schedule `constant`
 WARMUP = 200  # updates at most
 SHAPES = 3  # of batches at most, each of which is compiled once; with packed rows, one
@@ -79,30 +82,41 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
         config: that of the recipe.
         until: the end of the round.
         metric: the score on the validation text that counts.
+
+    Raises:
+        InputError: `heedful train` refuses the recipe itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / CONFIG).is_file():
         given = ["--resume", str(folder), *_arguments(until.settings)]
     else:
-        validate_every = until.updates or MANY
-        settings = ALWAYS | {
-            "train.warmup_updates": min(config.train.warmup_updates, WARMUP),
-            "train.validate_every": validate_every,
-            "data.max_shapes": 1 if config.data.pack_tokens else min(config.data.max_shapes, SHAPES),
-        }
-        if trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE:
-            settings |= {"train.moving_average": 0.0}  # it averages the weights itself
-        given = [str(recipe), "--run", str(folder), *_arguments(settings | until.settings | trial.settings)]
+        given = [str(recipe), "--run", str(folder), *_arguments(first_settings(trial, config, until))]
     with (folder / OUTPUT).open("a", encoding="utf-8") as output:
         code = _run([sys.executable, "-m", "heedful", "train", *given], output)
     log = Run.open(folder).log.read()[-1:] if (folder / CONFIG).is_file() else []
     reached = log[0]["update"] if log else 0
     if not log or reached in trial.updates or not math.isfinite(log[0].get(f"valid_{metric}", math.nan)):
         lines = (folder / OUTPUT).read_text(encoding="utf-8").strip().splitlines()
-        trial.failure = lines[-1] if lines else f"exit code {code}"
+        failure = lines[-1] if lines else f"exit code {code}"
+        if code == BAD_INPUT and not trial.settings:
+            raise InputError(failure.removeprefix("heedful: "))
+        trial.failure = failure
         return
     trial.scores.append(float(log[0][f"valid_{metric}"]))
     trial.updates.append(reached)
+
+
+def first_settings(trial: Trial, config: Config, until: Round) -> dict[str, Any]:
+    """Return the settings, beside those of the recipe, with which a trial begins; none is one of another task."""
+    settings = ALWAYS | {
+        "train.warmup_updates": min(config.train.warmup_updates, WARMUP),
+        "train.validate_every": until.updates or MANY,
+        "data.max_shapes": 1 if config.data.pack_tokens else min(config.data.max_shapes, SHAPES),
+    }
+    if trial.settings.get("train.optimizer", config.train.optimizer) == SCHEDULE_FREE:
+        settings |= {"train.moving_average": 0.0}  # it averages the weights itself
+    settings = {name: value for name, value in settings.items() if is_of_task(config.task, name)}
+    return settings | until.settings | trial.settings
 
 
 def _run(command, output):

@@ -94,3 +94,19 @@ def test_a_translator_keeps_terms(whole, tmp_path, capsys):
         list(translator.predict_stream(["o gato"], prefixes=["the"], glossary=TERMS))
     with pytest.raises(InputError, match="markup = 'none'"):
         translator.translate("o gato", glossary=TERMS, markup="none")
+
+
+@pytest.mark.parametrize(
+    ("term", "text", "places"),
+    [
+        ("東京", "私は東京に行く", [2]), ("API", "このAPIを使う", [2]),
+        ("แมว", "ฉันรักแมวมาก", [6]), ("北京", "他去北京了", [2]),
+        ("कम", "कमी नहीं, कम है", [10]), ("cafe", "cafe\u0301 und cafe", [10]),
+        ("New York", "New Yorker in New York", [14]),
+    ],
+)  # fmt: skip
+def test_where_a_word_ends_depends_on_its_script(term, text, places):
+    """Scripts without spaces have words anywhere; vowel signs and accents belong to the word before them."""
+    glossary = Glossary({term: term})
+    assert [start for start, _, _ in glossary.found(text)] == places
+    assert glossary.kept(text, text) == (len(places), len(places))

@@ -132,7 +132,14 @@ def test_labels_and_documents_of_the_hub(server):  # noqa: F811
     assert registry.find("hf:me/reviews@main").layout == "labelled"
     publish(server, "me/stories", {"train-0.parquet": parquet([{"text": "one\ntwo\n"}, {"text": "three"}])})
     folder = preparation.get("hf:me/stories@main", lambda line: None)
-    assert list(read_lines(folder / "train.txt")) == ["one", "two", "", "three"]
+    assert list(read_lines(folder / "train.txt")) == ["one", "two", "", "three", ""]
+    hidden = [{"text": "unknown", "label": -1}]  # as GLUE hides the labels of its test text
+    files = {"data/train-0.parquet": parquet([*rows, {"text": " ", "label": 1}], ["neg", "pos"]),
+             "data/test-0.parquet": parquet(hidden, ["neg", "pos"])}  # fmt: skip
+    publish(server, "me/glue", files)
+    folder = preparation.get("hf:me/glue@main", lambda line: None)
+    assert list(read_lines(folder / "train.tsv")) == ["pos\tgood film", "neg\tbad"]
+    assert registry.find("hf:me/glue@main").paths("test") == ()
     publish(server, "me/numbers", {"train-0.parquet": parquet([{"x": 1}])})
     with pytest.raises(InputError, match="The columns x are neither a translation"):
         preparation.get("hf:me/numbers@main", lambda line: None)

@@ -7,13 +7,17 @@ from unicodedata import normalize
 
 from heedful.core.errors import InputError
 from heedful.data.markup.marked_text import MarkedText, Slot
+from heedful.data.normalization import word_character
 from heedful.data.text_files import read_lines
+
+_BEFORE = f"(?<!{word_character().pattern})"  # the beginning of a word
 
 
 class Glossary:
     """Terms and their translations.
 
-    A term is found as a whole word, as written or with a capital first letter; of overlapping ones the longest.
+    A term is found as a whole word, as written or with a capital first letter; in scripts without spaces between words,
+    anywhere. Of overlapping terms it is the longest.
 
     Args:
         terms: translations by term.
@@ -33,7 +37,7 @@ class Glossary:
         longest_first = sorted(self.terms, key=len, reverse=True)
         written = (normalize(form, term) for term in longest_first for form in ("NFC", "NFD"))
         forms = "|".join(re.escape(term).replace("\\ ", r"\s+") for term in dict.fromkeys(written))
-        self._pattern = re.compile(rf"(?<!\w)(?:{forms})(?!\w)", re.IGNORECASE)
+        self._pattern = re.compile(f"{_BEFORE}(?:{forms})(?!{word_character().pattern})", re.IGNORECASE)
         self._folded = {_folded(term): term for term in self.terms}
         self._terms = {normalize("NFC", term): term for term in self.terms}
 
@@ -89,7 +93,7 @@ class Glossary:
         wanted = [result for _, _, result in self.found(source)]
         left, kept = translation.casefold(), 0
         for result in wanted:
-            if match := re.search(rf"(?<!\w){re.escape(result.casefold())}", left):
+            if match := re.search(f"{_BEFORE}{re.escape(result.casefold())}", left):
                 left = left[: match.start()] + "\n" + left[match.end() :]
                 kept += 1
         return len(wanted), kept

@@ -1,5 +1,6 @@
 """Unicode forms and spaces: texts that look the same become the same."""
 
+import functools
 import re
 import unicodedata
 from typing import Any
@@ -16,6 +17,17 @@ WHITE_SPACE = "\t\n\v\f\r \x85\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".j
 # Burmese, Khmer, Japanese and Chinese.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # Unicode categories
+
+
+@functools.cache
+def word_character() -> re.Pattern[str]:
+    """Return the pattern of a character that continues a word: a letter, digit, `_` or combining mark.
+
+    Vowel signs of Indian scripts and accents of decomposed text are marks, which `\\w` leaves out. In scripts without
+    spaces no character continues a word, since a word may end anywhere.
+    """
+    marks = (chr(code) for code in range(0x300, 0x3100) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+    return re.compile(f"(?![{UNSPACED}])[\\w{''.join(marks)}]")
 
 
 def normalized(text: str, kind: str) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.config.protected import LENIENT, Protection
-from heedful.data.normalization import UNSPACED
+from heedful.data.normalization import UNSPACED, word_character
 
 _WORD = re.compile(f"[{UNSPACED}]|[^\\W{UNSPACED}]+(?:['\u2019-][^\\W{UNSPACED}]+)*|[^\\w\\s]")
 _LETTER, _ADDRESS = re.compile(r"[^\W_]"), re.compile(r"[\w/:@#]")  # what would be read as a part of a span
@@ -183,7 +183,7 @@ def _matches(text: str, place: Place, source: str) -> list[int]:
 
 def _in_word(character: str) -> bool:
     """Return whether a character is part of a word, as in `size_t`."""
-    return character.isalnum() or character == "_"
+    return bool(word_character().match(character))
 
 
 @dataclass

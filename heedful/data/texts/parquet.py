@@ -13,8 +13,8 @@ def write_text(tables: Sequence[Path], folder: Path, part: str) -> tuple[str, tu
     """Write the rows of Parquet files as text; return the layout, and the names of the files.
 
     A column `translation` of two languages becomes PART.SOURCE and PART.TARGET; a label and a text become PART.tsv; a
-    text alone becomes PART.txt, with a blank line after each document that has several lines. Rows in which
-    something is missing are left out.
+    text alone becomes PART.txt, with a blank line after each document if one has several lines. Rows in which
+    something is missing or blank are left out. Without any other row there are no files.
 
     Raises:
         InputError: pyarrow is not installed, or the columns are none of these.
@@ -26,25 +26,33 @@ def write_text(tables: Sequence[Path], folder: Path, part: str) -> tuple[str, tu
     columns = parquet.read_schema(tables[0]).names
     text = next((name for name in TEXTS if name in columns), None)
     label = next((name for name in LABELS if name in columns), None)
-    rows = (row for path in tables for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
+
+    def rows():
+        for path in tables:
+            for batch in parquet.ParquetFile(path).iter_batches():
+                yield from batch.to_pylist()
+
     if "translation" in columns:
         first = parquet.ParquetFile(tables[0]).schema_arrow.field("translation").type
         sides = [first.field(index).name for index in range(first.num_fields)]
         if not all(side.replace("_", "").isalnum() for side in sides):  # they become parts of file names
             raise InputError(f"The languages {', '.join(map(repr, sides))} are not names of languages.")
-        return "pairs", _write_pairs(rows, sides, folder, part)
+        return "pairs", _write_pairs(rows(), sides, folder, part)
     if text and label:
         names = _label_names(parquet.read_schema(tables[0]), label)
         lines = (
             f"{_named(row[label], names)}\t{one_line(row[text])}"
-            for row in rows
-            if row[text] is not None and _is_label(row[label], names)
+            for row in rows()
+            if not _is_blank(row[text]) and _is_label(row[label], names)
         )
-        return "labelled", (_write(folder / f"{part}.tsv", lines),)
+        return "labelled", _write(folder / f"{part}.tsv", lines)
     if text:
-        return "documents", (
-            _write(folder / f"{part}.txt", (_document(row[text]) for row in rows if row[text] is not None)),
-        )
+
+        def documents():
+            return (str(row[text]).strip("\n") for row in rows() if not _is_blank(row[text]))
+
+        end = "\n" if any("\n" in one for one in documents()) else ""
+        return "documents", _write(folder / f"{part}.txt", (f"{one}{end}" for one in documents()))
     raise InputError(f"The columns {', '.join(columns)} are neither a translation, nor a text, nor a label and a text.")
 
 
@@ -53,9 +61,8 @@ def one_line(text: str) -> str:
     return " ".join(str(text).split())
 
 
-def _document(text):
-    lines = str(text).strip("\n")
-    return f"{lines}\n" if "\n" in lines else lines
+def _is_blank(text):
+    return text is None or not str(text).strip()
 
 
 def _write_pairs(rows, sides, folder, part):
@@ -65,7 +72,7 @@ def _write_pairs(rows, sides, folder, part):
         (folder / names[1]).open("w", encoding="utf-8") as to,
     ):
         for row in rows:
-            if row["translation"] is None or any(row["translation"][side] is None for side in sides):
+            if row["translation"] is None or any(_is_blank(row["translation"][side]) for side in sides):
                 continue
             for file, side in ((source, sides[0]), (to, sides[1])):
                 file.write(one_line(row["translation"][side]) + "\n")
@@ -73,9 +80,13 @@ def _write_pairs(rows, sides, folder, part):
 
 
 def _write(path, lines):
+    """Write lines to a file; return the names of the files: none if there are no lines."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
-    return path.name
+    if path.stat().st_size:
+        return (path.name,)
+    path.unlink()
+    return ()
 
 
 def _label_names(schema, label):

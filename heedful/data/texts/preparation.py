@@ -156,8 +156,10 @@ def _opened(archive):
 def _hold_out(text, prepared):
     """Move the last lines of the training text to the validation and test text."""
     for column, name in enumerate(text.train):
-        lines = (prepared / name).read_bytes().split(b"\n")[:-1]
-        amount = min(text.held_out, len(lines) // 10)
+        lines = (prepared / name).read_bytes().removesuffix(b"\n").split(b"\n")
+        if len(lines) < 3:
+            raise InputError(f"{text.name} has fewer than three lines: too few to train, validate and test on.")
+        amount = max(1, min(text.held_out, len(lines) // 10))
         cuts = {text.train: lines[: -2 * amount], text.valid: lines[-2 * amount : -amount], text.test: lines[-amount:]}
         for names, part in cuts.items():
             (prepared / names[column]).write_bytes(b"".join(line + b"\n" for line in part))

@@ -440,3 +440,4 @@ def test_languages_are_read_from_the_names_of_the_text(config):
     assert named("files", ("multi30k/train.de.gz", "multi30k/train.en.gz")) == ("de", "en")
     assert named("files", ("a.tsv",), "tutorial-pt-en") == ("pt", "en")
     assert named("files", ("a.tsv",)) == ("", "")
+    assert named("files", ("train.src", "train.tgt")) == named("files", ("a.tsv",), "ready-to-go") == ("", "")

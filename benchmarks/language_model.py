@@ -39,7 +39,8 @@ def heedful_speed(options):
     import heedful
     from heedful.training.cost_estimate import step_seconds
     from heedful.training.objective import Objective
-    from heedful.training.optimizer import training_optimizer, training_schedule
+    from heedful.training.optimizer import training_optimizer
+    from heedful.training.schedule import training_schedule
 
     config, examples, size = prepare(options)
     objective = Objective(heedful.CausalLM(size, **config.model.keywords()))

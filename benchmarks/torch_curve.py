@@ -20,7 +20,7 @@ from heedful.config.settings import of_recipe
 from heedful.core.special_tokens import END_ID, START_ID
 from heedful.tasks.translation_data import corpora, train_tokenizers
 from heedful.training.evaluation import score_text
-from heedful.training.optimizer import Schedule
+from heedful.training.schedule import Schedule
 
 SENTENCES, WARMUP, TOGETHER = 200, 1000, 100
 

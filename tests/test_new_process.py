@@ -13,7 +13,8 @@ from heedful.layers import EncoderBlock, TokenEmbedding
 from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
 from heedful.training.loss import TokenCrossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy
-from heedful.training.optimizer import Schedule, adam
+from heedful.training.optimizer import adam
+from heedful.training.schedule import Schedule
 
 SIZES = {"num_layers": 1, "d_model": 6, "num_heads": 2, "d_ff": 10, "max_length": 13}
 IDS = np.array([[3, 4, 5, 6, 7, 0, 0], [8, 9, 4, 0, 0, 0, 0]], "int32")

@@ -8,7 +8,8 @@ from heedful import backend
 from heedful.config import TrainConfig
 from heedful.layers import TokenEmbedding
 from heedful.training.objective import Objective
-from heedful.training.optimizer import Schedule, adam, training_optimizer, training_schedule
+from heedful.training.optimizer import adam, training_optimizer
+from heedful.training.schedule import Schedule, training_schedule
 
 
 def test_schedules_match_values_computed_by_hand():

@@ -18,7 +18,8 @@ from heedful.runs.run import WEIGHTS, Run
 from heedful.training.consistency import Consistency
 from heedful.training.loss import TokenCrossentropy, label_set_crossentropy, projected_crossentropy
 from heedful.training.objective import Objective, batch_sums, training_objective, with_update_tokens
-from heedful.training.optimizer import averaged_weights, first_moments, training_optimizer, training_schedule
+from heedful.training.optimizer import averaged_weights, first_moments, training_optimizer
+from heedful.training.schedule import training_schedule
 from tests.conftest import change, fast, quiet
 from tests.gradients import gradients
 

@@ -24,7 +24,8 @@ from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
 from heedful.training.loss import TokenCrossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy
 from heedful.training.objective import Objective
-from heedful.training.optimizer import SCHEDULES, Schedule, adam
+from heedful.training.optimizer import adam
+from heedful.training.schedule import SCHEDULES, Schedule
 from tests.conftest import SLOW_ON_TENSORFLOW, fast
 
 SIZES = {"num_layers": 1, "d_model": 6, "num_heads": 2, "d_ff": 10, "max_length": 13, "dropout": 0.2}

@@ -13,7 +13,7 @@ from heedful.config import Config, read_recipe, settings
 from heedful.config.idle_settings import refuse_idle
 from heedful.config.recipes import find_recipe
 from heedful.core.errors import InputError
-from heedful.training.optimizer import training_schedule
+from heedful.training.schedule import training_schedule
 from heedful.workflows.tuning import halving
 from heedful.workflows.tuning.halving import plan_tuning, tune
 from heedful.workflows.tuning.outcome import effects, write_outcome

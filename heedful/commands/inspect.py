@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
     from heedful.inspection import figures
     from heedful.inspection.positions import position_encoding
     from heedful.runs.run import Run
-    from heedful.training.optimizer import training_schedule
+    from heedful.training.schedule import training_schedule
 
     run = Run.open(options.run)
     if not (options.sentence or options.positions or options.schedule or options.heads):

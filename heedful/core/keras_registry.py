@@ -26,7 +26,8 @@ MODULES = {
     "heedful.training.loss": ("TokenCrossentropy",),
     "heedful.training.metrics": ("Perplexity", "TokenAccuracy"),
     "heedful.training.objective": ("Objective",),
-    "heedful.training.optimizer": ("FactoredAdamW", "MatrixDecayAdamW", "Schedule", "ScheduleFreeAdamW"),
+    "heedful.training.optimizer": ("FactoredAdamW", "MatrixDecayAdamW", "ScheduleFreeAdamW"),
+    "heedful.training.schedule": ("Schedule",),
 }
 
 

@@ -18,7 +18,8 @@ from heedful.training.consistency import Consistency, consistency_of
 from heedful.training.freezing import rate_factors
 from heedful.training.loss import label_set_crossentropy, projected_crossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy, TokenMean
-from heedful.training.optimizer import Schedule, training_optimizer, training_schedule
+from heedful.training.optimizer import training_optimizer
+from heedful.training.schedule import Schedule, training_schedule
 
 REPLICATED = ("update_tokens",)  # arrays of a batch without rows
 

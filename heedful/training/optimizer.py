@@ -1,6 +1,5 @@
-"""Adam as in the paper, and learning rates as functions of the update."""
+"""Adam as in the paper, and the other optimizers."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,111 +8,13 @@ from keras import ops
 
 from heedful.backend import Tensor
 from heedful.config import TrainConfig
-from heedful.training.pace import Pace
+from heedful.training.schedule import Schedule
 
-ENDING = ("cosine", "linear", "wsd")  # schedules that end at a given update
-SCHEDULES = ("paper", "inverse_square_root", *ENDING, "constant")
 NOT_DECAYED = ["bias", "gamma", "beta", "scale"]  # names of weights
 
 
-@keras.saving.register_keras_serializable("heedful")
-class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate at each update, after a linear warm-up from zero.
-
-    - `paper`: d_model^-0.5 min(u^-0.5, u warmup^-1.5) (Vaswani et al. 2017, section 5.3), times `peak` (1 there).
-    - `inverse_square_root`: rises to `peak`, then falls with the square root of the update.
-    - `cosine`: rises to `peak`, then falls along half a cosine to `final` at `updates`.
-    - `linear`: rises to `peak`, then falls along a line to `final` at `updates`.
-    - `wsd`: rises to `peak`, stays, and falls along a line to `final` in the last `decay_share` of the `updates`.
-    - `constant`: rises to `peak` and stays.
-
-    Args:
-        kind: one of the names above.
-        peak: highest learning rate; for `paper` a factor.
-        warmup_updates: length of the warm-up.
-        d_model: for `paper`.
-        updates: the end, for `cosine`, `linear` and `wsd`.
-        final: learning rate at the end.
-        micro_batches: calls per update; Keras counts calls when it accumulates gradients.
-        decay_share: for `wsd`.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        peak: float = 1.0,
-        warmup_updates: int = 4000,
-        d_model: int = 512,
-        updates: int | None = None,
-        final: float = 0.0,
-        micro_batches: int = 1,
-        decay_share: float = 0.2,
-    ):
-        if kind not in SCHEDULES:
-            raise ValueError(f"Unknown schedule {kind!r}: choose one of {', '.join(SCHEDULES)}.")
-        if kind in ENDING and not updates:
-            raise ValueError(f"The schedule {kind!r} needs the number of updates at which it ends.")
-        self.kind, self.peak, self.warmup_updates, self.d_model = kind, peak, warmup_updates, d_model
-        self.updates, self.final, self.micro_batches, self.decay_share = updates, final, micro_batches, decay_share
-        self._pace: tuple[keras.Variable, ...] = ()  # start, position, speed
-
-    def __call__(self, step: Tensor) -> Tensor:
-        """Return the learning rate of the update after `step` earlier ones."""
-        return self.rate_at(self.position(step))
-
-    def rate_at(self, update: Any) -> Any:
-        """Return the learning rate at an update: its number, from 1, as a float32 tensor."""
-        warmup = max(self.warmup_updates, 1)
-        rising = ops.minimum(update / warmup, 1.0)
-        if self.kind == "paper":
-            return self.peak * self.d_model**-0.5 * ops.minimum(update**-0.5, update * warmup**-1.5)
-        if self.kind == "inverse_square_root":
-            return self.peak * rising * ops.sqrt(warmup / ops.maximum(update, warmup))
-        if self.kind in ENDING and self.updates:
-            start = max(warmup, (1 - self.decay_share) * self.updates) if self.kind == "wsd" else warmup
-            done = ops.clip((update - start) / max(self.updates - start, 1), 0.0, 1.0)
-            share = 0.5 * (1.0 + ops.cos(math.pi * done)) if self.kind == "cosine" else 1.0 - done
-            falling = self.final + (self.peak - self.final) * share
-            return ops.where(update < warmup, self.peak * rising, falling)
-        return self.peak * rising
-
-    def follow(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Keep a `Pace` in new variables of an optimizer, which is built: it can change without compiling anew."""
-        names = ("pace_since", "pace_place", "pace_step")
-        self._pace = tuple(optimizer.add_variable((), initializer="zeros", name=name) for name in names)
-        self._pace[2].assign(1.0)
-
-    def set_pace(self, pace: Pace) -> None:
-        """Change the pace, after `follow`."""
-        for variable, value in zip(self._pace, (pace.start, pace.position, pace.speed), strict=True):
-            variable.assign(float(value))
-
-    def position(self, step: Any) -> Any:
-        """Return the position in the schedule of the update after `step` calls, as a float.
-
-        The first update is number 1: at 0 the paper's rate would be 0, which wastes an update.
-        """
-        update = ops.cast(step // self.micro_batches, "float32") + 1.0
-        if not self._pace:
-            return update
-        start, position, speed = map(ops.convert_to_tensor, self._pace)
-        return position + (update - start) * speed
-
-    def get_config(self) -> dict[str, Any]:
-        names = ("kind", "peak", "warmup_updates", "d_model", "updates", "final", "micro_batches", "decay_share")
-        return {name: getattr(self, name) for name in names}
-
-
-def training_schedule(train: TrainConfig, d_model: int) -> Schedule:
-    """Return the learning rate schedule of a `TrainConfig` for a model of width `d_model`."""
-    return Schedule(
-        train.schedule, train.rate(d_model), train.warmup_updates, d_model, train.updates,
-        final=train.final_learning_rate, micro_batches=train.accumulate_batches, decay_share=train.decay_share,
-    )  # fmt: skip
-
-
 def training_optimizer(
-    train: TrainConfig, schedule: "Schedule", rate_factors: Mapping[str, float] | None = None
+    train: TrainConfig, schedule: Schedule, rate_factors: Mapping[str, float] | None = None
 ) -> keras.optimizers.Optimizer:
     """Return the optimizer of a `TrainConfig`; `rate_factors` are factors of the learning rate by paths of weights."""
     if train.optimizer == "muon":

@@ -87,7 +87,7 @@ CHECKS = (
     Check("dropout is on in training if configured, and nothing is random otherwise",
           learning.dropout, "models/: is `training` passed on?"),
     Check(f"the loss of one batch falls within {learning.UPDATES} updates",
-          learning.loss_falls, "training/optimizer.py, training/objective.py"),
+          learning.loss_falls, "training/optimizer.py, training/schedule.py, training/objective.py"),
 )  # fmt: skip
 
 

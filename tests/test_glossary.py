@@ -99,7 +99,7 @@ def test_a_translator_keeps_terms(whole, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("term", "text", "places"),
     [
-        ("東京", "私は東京に行く", [2]), ("API", "このAPIを使う", [2]),
+        ("東京", "私は2020東京に行く", [6]), ("手机", "我的iPhone手机", [8]), ("API", "このAPIを使う", [2]),
         ("แมว", "ฉันรักแมวมาก", [6]), ("北京", "他去北京了", [2]),
         ("कम", "कमी नहीं, कम है", [10]), ("cafe", "cafe\u0301 und cafe", [10]),
         ("New York", "New Yorker in New York", [14]),

@@ -27,6 +27,7 @@ from heedful.inference.aligner import FILE, Aligner, AlignmentHeads, best_heads,
 from heedful.inference.marked_line import MarkedLine, whole_slots
 from heedful.inference.translator import Translator
 from heedful.runs.run import Run
+from heedful.tasks.translation_data import with_markup_tokens
 from tests.conftest import PAIRS, change, quiet, write_recipe
 
 pytestmark = pytest.mark.any_backend
@@ -343,3 +344,11 @@ def test_code_is_found_where_it_stood_among_equal_words(source, translation):
 def test_comparisons_in_code_are_no_tags():
     """Between two of them there seems to be a tag."""
     assert restored("<b>Use</b> `a<b` and `c>d`.", "Nimm `a<b` und `c>d`.") == "<b>Nimm</b> `a<b` und `c>d`."
+
+
+def test_protected_spans_need_a_vocabulary_without_prefix_space(config):
+    """It would put a space after each span, which the decoder keeps."""
+    with_spans = change(config, "--data.protected", '["all"]', "--tokenizer.kind", "bpe")
+    assert with_markup_tokens(with_spans).tokenizer.new_tokens
+    with pytest.raises(InputError, match="prefix_space puts a space after each protected span"):
+        with_markup_tokens(change(with_spans, "--tokenizer.prefix_space", "true"))

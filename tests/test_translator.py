@@ -309,6 +309,9 @@ def test_lines_of_a_text_stay_apart(translator):
     whole, single = translator.translate([f"{lines[0]}\n\n{lines[1]}\n{lines[2]}\n", lines[2]])
     first, second, third = translator.translate(lines)
     assert (whole, single) == (f"{first}\n\n{second}\n{third}\n", third)
+    assert translator.translate([f"{lines[0]}\n"]) == [first]  # as a file yields its lines
+    several = translator.n_best([f"{lines[0]}\n{lines[1]}"], beam_size=3, n_best=3)
+    assert several == translator.n_best([f"{lines[0]} {lines[1]}"], beam_size=3, n_best=3)
 
 
 @pytest.mark.any_backend

@@ -68,6 +68,17 @@ def whole_number(text: str) -> int:
 
 
 _MARK = "\0"  # before a positional argument that begins as an option does
+_END = f"--{_MARK}"  # stands for `--`: an option without a value, which ends the values of the option before it
+
+
+class _EndOfOptions(argparse.Action):
+    """Does nothing."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any):
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, **kwargs)
+
+    def __call__(self, *_: Any) -> None:
+        pass
 
 
 def _without_mark(value: Any) -> Any:
@@ -90,7 +101,10 @@ class CommandParser(argparse.ArgumentParser):
         given = list(args or ())
         if "--" in given:  # everything after it is text
             place = given.index("--")
-            given[place:] = [f"{_MARK}{text}" if text.startswith("-") else text for text in given[place + 1 :]]
+            texts = [f"{_MARK}{text}" if text.startswith("-") else text for text in given[place + 1 :]]
+            given[place:] = [_END, *texts]
+            if _END not in self._option_string_actions:
+                self.add_argument(_END, action=_EndOfOptions, help=argparse.SUPPRESS)
         self._intermixed = True  # the call below calls this method again
         try:
             parsed, others = self.parse_known_intermixed_args(given, namespace)
@@ -98,7 +112,7 @@ class CommandParser(argparse.ArgumentParser):
             self._intermixed = False
         for name, value in vars(parsed).items():
             setattr(parsed, name, _without_mark(value))
-        return parsed, others
+        return parsed, _without_mark(others)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and an error, with the nearest option to one that does not exist."""

@@ -1,6 +1,7 @@
 """heedful tune: find the settings that give the best model of a text in a given time."""
 
 import argparse
+import shutil
 import signal
 from pathlib import Path
 
@@ -52,6 +53,10 @@ def run(options: argparse.Namespace) -> int:
     with termination_interrupts() as received:
         try:
             tune(tuning, recipe, config, report_progress)
+        except InputError:
+            if not any(trial.scores for trial in tuning.trials):
+                shutil.rmtree(tuning.folder)  # a corrected recipe can be tuned there
+            raise
         except KeyboardInterrupt:
             code = 128 + (received or [signal.SIGINT])[0]
             report_progress(f"Stopped; the trials are kept. Continue with: heedful tune --resume {tuning.folder}")

@@ -41,14 +41,18 @@ def refuse_idle(config: Config, names: Iterable[str]) -> None:
     Tasks of other packages may use any setting.
     """
     for name in names:
-        if needs := _task_needed(config.task, name):
-            pass
-        elif name.startswith("decode.") and not find_task(config.task).writes:
-            needs = "a task that writes text"
-        elif name in _NEEDS and not _NEEDS[name][0](config):
-            needs = _NEEDS[name][1]
-        if needs:
+        if needs := _needed(config, name):
             raise InputError(f"--{name} would have no effect here: it needs {needs}. Leave it out.")
+
+
+def _needed(config: Config, name: str) -> str:
+    """Return what a setting needs, if a config does not have it."""
+    if needs := _task_needed(config.task, name):
+        return needs
+    if name.startswith("decode.") and not find_task(config.task).writes:
+        return "a task that writes text"
+    has_effect, needs = _NEEDS.get(name, (None, ""))
+    return needs if has_effect and not has_effect(config) else ""
 
 
 def is_of_task(task: str, name: str) -> bool:

@@ -231,6 +231,7 @@ def describe() -> Iterator[str]:
         yield f"  --{name:30s} {kind} (default {default!r})" + (f"  {text}" if text else "")
 
 
+@functools.cache
 def meanings() -> dict[str, list[Any]]:
     """Return type, default and meaning of every setting by its full name: `task`, `train.learning_rate`, ..."""
     whole = {name: rest for name, *rest in _fields_of(Config, Config) if name in ("task", "name")}

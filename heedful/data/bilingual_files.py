@@ -17,10 +17,10 @@ from heedful.data.text_files import read_bytes, uncompressed_name
 Pairs = Iterator[tuple[str, str]]
 TABLE = ".tsv"
 DECLARED = re.compile(rb"""<\?xml[^>]*?\bencoding\s*=\s*["']([\w.-]+)["']""")  # the encoding in an XML declaration
-# Byte order marks; the longer ones first, since that of UTF-32 begins with that of UTF-16.
+# First bytes of files by their encoding: byte order marks, the longer ones first, and `<?` in UTF-16 without a mark.
 MARKS = {
     codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", b"<\0?\0": "utf-16-le", b"\0<\0?": "utf-16-be",
 }  # fmt: skip
 
 
@@ -55,13 +55,18 @@ def read_bilingual(path: Path) -> Pairs:
 
 
 def _in_utf8(content: bytes, name: str) -> bytes:
-    """Return an XML file in UTF-8, whatever encoding its byte order mark or its declaration names."""
+    """Return an XML file in UTF-8; it is in the encoding of its first bytes, UTF-8, or the one that it declares."""
+    encoding = next((encoding for mark, encoding in MARKS.items() if content.startswith(mark)), "utf-8")
     declared = DECLARED.match(content[:200])
-    named = next((encoding for mark, encoding in MARKS.items() if content.startswith(mark)), None)
-    encoding = named or (declared[1].decode() if declared else "utf-8")
     try:
-        return content.decode(encoding).encode()
-    except (UnicodeDecodeError, LookupError) as error:
+        try:
+            return content.decode(encoding).encode()
+        except UnicodeDecodeError:
+            if not declared:
+                raise
+            encoding = declared[1].decode()
+            return content.decode(encoding).encode()
+    except (UnicodeError, LookupError) as error:
         raise InputError(f"{name} cannot be read as {encoding}, its encoding.") from error
 
 

@@ -7,10 +7,8 @@ from unicodedata import normalize
 
 from heedful.core.errors import InputError
 from heedful.data.markup.marked_text import MarkedText, Slot
-from heedful.data.normalization import word_character
+from heedful.data.normalization import UNSPACED, word_character
 from heedful.data.text_files import read_lines
-
-_BEFORE = f"(?<!{word_character().pattern})"  # the beginning of a word
 
 
 class Glossary:
@@ -36,8 +34,10 @@ class Glossary:
                 raise InputError(f"{name}: {term or result!r} has an empty side.")
         longest_first = sorted(self.terms, key=len, reverse=True)
         written = (normalize(form, term) for term in longest_first for form in ("NFC", "NFD"))
-        forms = "|".join(re.escape(term).replace("\\ ", r"\s+") for term in dict.fromkeys(written))
-        self._pattern = re.compile(f"{_BEFORE}(?:{forms})(?!{word_character().pattern})", re.IGNORECASE)
+        forms = (
+            f"{_before(term)}{re.escape(term)}{_after(term)}".replace("\\ ", r"\s+") for term in dict.fromkeys(written)
+        )
+        self._pattern = re.compile("|".join(forms), re.IGNORECASE)
         self._folded = {_folded(term): term for term in self.terms}
         self._terms = {normalize("NFC", term): term for term in self.terms}
 
@@ -93,10 +93,20 @@ class Glossary:
         wanted = [result for _, _, result in self.found(source)]
         left, kept = translation.casefold(), 0
         for result in wanted:
-            if match := re.search(f"{_BEFORE}{re.escape(result.casefold())}", left):
+            if match := re.search(f"{_before(result)}{re.escape(result.casefold())}", left):
                 left = left[: match.start()] + "\n" + left[match.end() :]
                 kept += 1
         return len(wanted), kept
+
+
+def _before(term: str) -> str:
+    """Return the pattern of what is before a term: the beginning of a word, if its script has spaces between words."""
+    return "" if re.match(f"[{UNSPACED}]", term[0]) else f"(?<!{word_character().pattern})"
+
+
+def _after(term: str) -> str:
+    """Return the pattern of what follows a term; see `_before`."""
+    return "" if re.match(f"[{UNSPACED}]", term[-1]) else f"(?!{word_character().pattern})"
 
 
 def _folded(term: str) -> str:

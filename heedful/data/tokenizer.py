@@ -102,13 +102,8 @@ class Tokenizer:
 
         Raises:
             InputError: the kind is unknown or does not support `prefix_space`, the vocabulary is too small for the
-                kind, a new token is blank, given twice or learned anyway, there are new tokens with `prefix_space`, or
-                the text is empty.
+                kind, a new token is blank, given twice or learned anyway, or the text is empty.
         """
-        if prefix_space and new_tokens:
-            raise InputError(
-                "tokenizer.prefix_space puts a space after each protected span and new token too: set it to false."
-            )
         special = [*SPECIAL, MASK] if mask else list(SPECIAL)
         _require_possible(kind, vocab_size, len(special) + len(new_tokens), prefix_space)
         options = {"vocab_size": vocab_size - len(new_tokens), "special_tokens": special, "show_progress": False}

@@ -99,8 +99,9 @@ class LineTranslator(Predictor):
         """Yield for each line its `n_best` translations, best first.
 
         Args:
-            texts: lines, see `translate`; or texts of several lines, which stay apart. If an iterator knows which have
-                arrived (see `line_batches`), later ones are not awaited, unless tokens are sampled.
+            texts: lines, see `translate`; or texts of several lines, which stay apart unless there are prefixes or
+                several results. If an iterator knows which have arrived (see `line_batches`), later ones are not
+                awaited, unless tokens are sampled.
             warn, options: see `translate`.
             scored: whether greedy search computes scores too; otherwise they are 0.
             first: number of the first line, in warnings and for sampling: the place of a line in the whole of a text.
@@ -116,13 +117,14 @@ class LineTranslator(Predictor):
         line_of = self.reader.reading(search.decode, given, warn, glossary or self.glossary)
         lines, prefixes = iter(require_texts(texts)), itertools.repeat("") if prefixes is None else iter(prefixes)
         began = first
+        whole = given or search.decode.n_best > 1
         sampled = search.decode.sample  # samples must not depend on when other lines arrive
         for window in line_batches(lines, BATCHES_AHEAD * search.decode.batch_size, whole=sampled):
             begun = list(itertools.islice(prefixes, len(window)))
             if len(begun) < len(window):
                 raise InputError(f"There are fewer prefixes ({first - began + len(begun)}) than lines.")
             read = [
-                self._read(line, f"line {number}", line_of, given) for number, line in enumerate(window, start=first)
+                self._read(line, f"line {number}", line_of, whole) for number, line in enumerate(window, start=first)
             ]
             yield from self._translate_window(search, read, begun, first, warn)
             first += len(window)
@@ -131,7 +133,7 @@ class LineTranslator(Predictor):
 
     def _read(self, line: str, name: str, line_of: Callable[[str, str], Line], whole: bool) -> Line:
         """Return a text to translate; its lines are translated one by one, unless it is to be read as a `whole`."""
-        if whole or "\n" not in line or is_blank(line):
+        if whole or "\n" not in line.strip():
             return line_of(line, name)
         return Line(pieces_of_text(line, lambda part, _: self.joinable(line_of(part, name))))
 

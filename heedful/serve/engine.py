@@ -250,7 +250,7 @@ class Engine:
             job = self._jobs.popleft()
             if not job.future.cancelled():
                 group.append(job)
-        if self._jobs:
+        if self._jobs or self._sentences:
             self._changed.notify()  # another thread may sleep
         return group
 

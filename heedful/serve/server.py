@@ -84,7 +84,11 @@ def _predictor(run, decode, engine):
     if engine == "ctranslate2" and run.task.translates:
         from heedful.interop.export.ctranslate2_search import ctranslate2_translator
 
-        return ctranslate2_translator(run, decode)
+        translator = ctranslate2_translator(run, decode)
+        search = translator.search_with()  # refuses what CTranslate2 lacks
+        if not decode.sample:
+            search.exported.translator(sampling=False)  # opens the model before the first request
+        return translator
     return run.task.predictor([run], decode)
 
 

@@ -70,8 +70,17 @@ def protected(config: Config, corpus: Corpus, training: bool = False) -> Corpus:
 
 
 def with_markup_tokens(config: Config) -> Config:
-    """Return a config whose vocabularies have the tokens for protected spans and terms, if the model learns them."""
+    """Return a config whose vocabularies have the tokens for protected spans and terms, if the model learns them.
+
+    Raises:
+        InputError: a new vocabulary would put a space after each of them.
+    """
     wanted = (SLOTS if config.data.protected else ()) + ((TERM,) if config.data.terms else ())
+    if wanted and config.tokenizer.prefix_space and not config.train.init_from:
+        raise InputError(
+            "tokenizer.prefix_space puts a space after each protected span and term too: set it to false, or leave out "
+            "data.protected and data.terms."
+        )
     tokens = config.tokenizer.new_tokens
     added = tuple(token for token in wanted if token not in tokens)
     return dataclasses.replace(config, tokenizer=dataclasses.replace(config.tokenizer, new_tokens=(*tokens, *added)))

@@ -172,11 +172,13 @@ def test_a_second_thread_answers_while_the_first_computes():
     engine = Engine(predictor, threads=2)
     engine.start()
     futures = [engine.translate("1")]
-    while not predictor.asked:
+    until = time.monotonic() + 20
+    while not predictor.asked and time.monotonic() < until:
         time.sleep(0.001)
     futures += [engine.translate(text) for text in ("2", "3")]
-    while len(predictor.asked) < 2:
+    while len(predictor.asked) < 2 and time.monotonic() < until:
         time.sleep(0.001)
+    assert len(predictor.asked) >= 2
     predictor.go.set()
     assert [future.result(20).text for future in futures] == ["1", "2", "3"]
     engine.stop()

@@ -76,16 +76,22 @@ def _write_pairs(rows, sides, folder, part):
                 continue
             for file, side in ((source, sides[0]), (to, sides[1])):
                 file.write(one_line(row["translation"][side]) + "\n")
-    return names
+    return _unless_empty(folder, names)
 
 
 def _write(path, lines):
     """Write lines to a file; return the names of the files: none if there are no lines."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
-    if path.stat().st_size:
-        return (path.name,)
-    path.unlink()
+    return _unless_empty(path.parent, (path.name,))
+
+
+def _unless_empty(folder, names):
+    """Return the names of the files of a part; remove them if they are empty, and return none."""
+    if (folder / names[0]).stat().st_size:
+        return names
+    for name in names:
+        (folder / name).unlink()
     return ()
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 EXPORTED = "ctranslate2"  # subfolder of a run for the exported model
+_SAMPLING = threading.Lock()  # CTranslate2 has one seed for the whole process, which is read at the first draw
 
 
 def ctranslate2_translator(
@@ -166,13 +167,17 @@ class CTranslate2Search:
             "return_scores": scored,
         }
         if decode.sample:
-            entropy = [decode.seed, numbers[0] if numbers else 0]
-            ctranslate2().set_random_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
             options["sampling_topk"] = min(decode.top_k, len(tokenizer))
         if prefixes:
             options["target_prefix"] = [[tokenizer.lookup(token) for token in prefix] for prefix in prefixes]
         spelled = [[self.run.source_tokenizer.lookup(token) for token in ids] for ids in sources]
-        results = self.exported.translator(decode.sample).translate_batch(spelled, **options)
+        if decode.sample:
+            entropy = [decode.seed, numbers[0] if numbers else 0]
+            with _SAMPLING:
+                ctranslate2().set_random_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+                results = self.exported.translator(sampling=True).translate_batch(spelled, **options)
+        else:
+            results = self.exported.translator(sampling=False).translate_batch(spelled, **options)
         return [self._candidates(result, own, max(limits)) for result, own in zip(results, limits, strict=True)]
 
     def _candidates(self, result, own_limit, limit):

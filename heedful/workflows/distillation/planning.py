@@ -10,13 +10,12 @@ from heedful.config import Config, DecodeConfig, settings
 from heedful.config.languages import languages_of
 from heedful.core.errors import InputError
 from heedful.core.plugins import find_task
-from heedful.data.bilingual_files import has_both_sides
 from heedful.runs.run import Run
 from heedful.workflows.distillation.endpoint import openai_library
 from heedful.workflows.distillation.plan import FOLDER, PLAN, Plan, TeacherPlan, export_of
 from heedful.workflows.distillation.student import config_like, with_text
 from heedful.workflows.distillation.teachers import MODEL, model_teacher
-from heedful.workflows.distillation.texts import require_texts
+from heedful.workflows.distillation.texts import has_references, require_texts
 
 TEXT = "text"  # folder of the student's text
 CANDIDATES = 5  # of each text with a reference, the closest of which is chosen
@@ -142,10 +141,10 @@ def _plan(teacher, config, search, real_weight, options):
         _require_direction(run, config, back)
     if back and not text:
         raise InputError("Name the texts to translate back with --text.")
-    has_references = bool(options.get("references") or not text or any(map(has_both_sides, text)))
+    scored = not text or has_references(text, options.get("references", ()))
     return Plan(
         teacher=teacher,
-        decode=teacher_search(teacher, run, search, has_references),
+        decode=teacher_search(teacher, run, search, scored),
         real_weight=float(back) if real_weight is None else real_weight,
         **options,
     )

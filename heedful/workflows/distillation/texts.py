@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def require_texts(plan: Plan, config: Config) -> None:
     if references and len(sources) != len(references):
         raise InputError(f"{counted(len(sources), 'file')} of text came with {len(references)} of references.")
     corpus_of(config, "valid")
-    if not plan.text or (plan.real_weight and (plan.back or not has_references(plan))):
+    if not plan.text or (plan.real_weight and (plan.back or not has_references(plan.text, plan.references))):
         corpus_of(config, "train")
 
 
@@ -73,9 +73,10 @@ def texts_to_translate(plan: Plan, config: Config) -> Iterator[dict[str, Any]]:
         yield from _records(str(paths[0]), rows)
 
 
-def has_references(plan: Plan) -> bool:
-    """Return whether the texts that a plan names have references."""
-    return bool(plan.references) or any(map(has_both_sides, plan.text))
+def has_references(text: Sequence[str], references: Sequence[str] = ()) -> bool:
+    """Return whether the files of a text, or those that patterns match, have references or come with them."""
+    files = [file for name in text for file in (resolve_all([name]) if "*" in name else [name])]
+    return bool(references) or any(map(has_both_sides, files))
 
 
 def scored_texts(config: Config, side: int) -> set[bytes]:
@@ -94,9 +95,9 @@ def real_pairs(plan: Plan, config: Config, translated: Callable[[], Iterable[dic
         config: that of the student.
         translated: returns the texts that were translated.
     """
-    pairs: Iterable[Any] = corpus_of(config, "train") if plan.back or not has_references(plan) else (
-        (one["text"], one["reference"]) for one in translated() if "reference" in one
-    )  # fmt: skip
+    pairs: Iterable[Any] = ((one["text"], one["reference"]) for one in translated() if "reference" in one)
+    if plan.back or not has_references(plan.text, plan.references):
+        pairs = corpus_of(config, "train")
     scored = scored_texts(config, 0)
     return (pair for pair in pairs if key_of(normal_form(pair[0])) not in scored)
 

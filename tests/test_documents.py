@@ -21,6 +21,7 @@ from heedful.cli import main
 from heedful.config import DataConfig
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
+from heedful.core.plugins import find_task
 from heedful.data.corpus import Corpus
 from heedful.data.doctor.rows import Rows
 from heedful.data.document_formats import FORMATS, is_document, read_document
@@ -621,3 +622,10 @@ def test_terms_are_escaped_where_their_text_is():
 def test_terms_match_in_any_unicode_form():
     for term, text in (("Ma\u0308dchen", "ein M\u00e4dchen"), ("M\u00e4dchen", "ein Ma\u0308dchen")):
         assert [found[2] for found in Glossary({term: "girl"}).found(text)] == ["girl"]
+
+
+def test_a_table_is_scored_with_more_references(tmp_path, config):
+    (tmp_path / "a.tsv").write_text("a\tb\nc\td\n")
+    (tmp_path / "more.en").write_text("e\nf\n")
+    corpus = find_task("translate").open_scored_text(config, [str(tmp_path / "a.tsv"), str(tmp_path / "more.en")])
+    assert [tuple(row) for row in corpus] == [("a", "b", "e"), ("c", "d", "f")]

@@ -153,10 +153,14 @@ class JsonRecords(Records):
                 content[self.field].encode()
             except UnicodeEncodeError as error:
                 raise InputError(f"{where}: the text has half a character (a lone surrogate).") from error
-        return Record(content[self.field], content)
+        return Record(content[self.field], line)
 
-    def result(self, record: Record, result: str) -> str:
-        return json.dumps(record.content | {self.into: result}, ensure_ascii=False)
+    def result(self, record: Record, result: Any) -> str:
+        line: str = record.content
+        if self.into in (content := json.loads(line)):
+            return json.dumps(content | {self.into: result}, ensure_ascii=False)
+        added = json.dumps({self.into: result}, ensure_ascii=False)
+        return f"{line.rstrip().removesuffix('}').rstrip()}, {added[1:]}"  # numbers keep their spelling
 
 
 class ParquetRecords(Records):

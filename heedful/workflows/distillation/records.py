@@ -19,8 +19,7 @@ class CandidateRecords(JsonRecords):
     """Objects with a text, which get the candidates of its translation."""
 
     def result(self, record: Record, result: list[ScoredText]) -> str:  # type: ignore[override]
-        candidates = [[text, round(score, 4)] for text, score in result]
-        return json_line(record.content | {self.into: candidates}).rstrip("\n")
+        return super().result(record, [[text, round(score, 4)] for text, score in result])
 
 
 def json_line(content: Any) -> str:

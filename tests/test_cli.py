@@ -5,6 +5,7 @@ import errno
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import subprocess
 import sys

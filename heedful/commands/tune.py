@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from heedful.workflows.tuning.outcome import write_outcome
     from heedful.workflows.tuning.space import search_space
     from heedful.workflows.tuning.state import RECIPE, Tuning
+    from heedful.workflows.tuning.trials import RefusedRecipe
 
     if bool(options.recipe) == bool(options.resume):
         raise InputError("Name a recipe to tune, or a folder after --resume.")
@@ -53,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
     with termination_interrupts() as received:
         try:
             tune(tuning, recipe, config, report_progress)
-        except InputError:
-            if not any(trial.scores for trial in tuning.trials):
+        except RefusedRecipe:
+            if not options.resume:
                 shutil.rmtree(tuning.folder)  # a corrected recipe can be tuned there
             raise
         except KeyboardInterrupt:

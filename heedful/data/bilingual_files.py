@@ -93,7 +93,7 @@ def _tmx_pairs(content: bytes, name: str) -> Pairs:
     first = ""  # language of the sources
     begun: list[tuple[str, int]] = []
     texts: dict[str, str] = {}
-    language, found, languages = "", False, set[str]()
+    language, has_pairs, languages = "", False, set[str]()
     for event in xml_events(content, name):
         if event.opens:
             begun.append((event.name, event.end))
@@ -113,9 +113,9 @@ def _tmx_pairs(content: bytes, name: str) -> Pairs:
             others = [text for code, text in texts.items() if code != first]
             if len(others) > 1:
                 raise InputError(f"{name} has more than two languages ({', '.join(texts)}): it must have two.")
-            found = found or bool(others)
+            has_pairs = has_pairs or bool(others)
             yield from ((texts[first], other) for other in others)
-    if languages and not found:
+    if languages and not has_pairs:
         raise InputError(
             f"{name} has no pairs: its sources are in {first!r}, and its texts in {', '.join(sorted(languages))}."
         )

@@ -10,6 +10,10 @@ from heedful.data.markup.marked_text import MarkedText, Slot
 from heedful.data.normalization import UNSPACED, word_character
 from heedful.data.text_files import read_lines
 
+# Where a term may begin and end: at the border of a word, or anywhere if its letter there is of a script without spaces.
+_BEGINS = f"(?:(?=[{UNSPACED}])|(?<!{word_character().pattern}))"
+_ENDS = f"(?:(?<=[{UNSPACED}])|(?!{word_character().pattern}))"
+
 
 class Glossary:
     """Terms and their translations.
@@ -33,11 +37,9 @@ class Glossary:
             if not term or not result:
                 raise InputError(f"{name}: {term or result!r} has an empty side.")
         longest_first = sorted(self.terms, key=len, reverse=True)
-        written = (normalize(form, term) for term in longest_first for form in ("NFC", "NFD"))
-        forms = (
-            f"{_before(term)}{re.escape(term)}{_after(term)}".replace("\\ ", r"\s+") for term in dict.fromkeys(written)
-        )
-        self._pattern = re.compile("|".join(forms), re.IGNORECASE)
+        written = dict.fromkeys(normalize(form, term) for term in longest_first for form in ("NFC", "NFD"))
+        forms = "|".join(re.escape(term).replace("\\ ", r"\s+") for term in written)
+        self._pattern = re.compile(f"{_BEGINS}(?:{forms}){_ENDS}", re.IGNORECASE)
         self._folded = {_folded(term): term for term in self.terms}
         self._terms = {normalize("NFC", term): term for term in self.terms}
 
@@ -93,20 +95,10 @@ class Glossary:
         wanted = [result for _, _, result in self.found(source)]
         left, kept = translation.casefold(), 0
         for result in wanted:
-            if match := re.search(f"{_before(result)}{re.escape(result.casefold())}", left):
+            if match := re.search(f"{_BEGINS}{re.escape(result.casefold())}", left):
                 left = left[: match.start()] + "\n" + left[match.end() :]
                 kept += 1
         return len(wanted), kept
-
-
-def _before(term: str) -> str:
-    """Return the pattern of what is before a term: the beginning of a word, if its script has spaces between words."""
-    return "" if re.match(f"[{UNSPACED}]", term[0]) else f"(?<!{word_character().pattern})"
-
-
-def _after(term: str) -> str:
-    """Return the pattern of what follows a term; see `_before`."""
-    return "" if re.match(f"[{UNSPACED}]", term[-1]) else f"(?!{word_character().pattern})"
 
 
 def _folded(term: str) -> str:

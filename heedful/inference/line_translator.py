@@ -117,23 +117,23 @@ class LineTranslator(Predictor):
         line_of = self.reader.reading(search.decode, given, warn, glossary or self.glossary)
         lines, prefixes = iter(require_texts(texts)), itertools.repeat("") if prefixes is None else iter(prefixes)
         began = first
-        whole = given or search.decode.n_best > 1
+        unsplit = given or search.decode.n_best > 1
         sampled = search.decode.sample  # samples must not depend on when other lines arrive
         for window in line_batches(lines, BATCHES_AHEAD * search.decode.batch_size, whole=sampled):
             begun = list(itertools.islice(prefixes, len(window)))
             if len(begun) < len(window):
                 raise InputError(f"There are fewer prefixes ({first - began + len(begun)}) than lines.")
             read = [
-                self._read(line, f"line {number}", line_of, whole) for number, line in enumerate(window, start=first)
+                self._read(line, f"line {number}", line_of, unsplit) for number, line in enumerate(window, start=first)
             ]
             yield from self._translate_window(search, read, begun, first, warn)
             first += len(window)
         if given and warn and next(prefixes, None) is not None:
             warn(f"there are more prefixes than lines ({first - began}).")
 
-    def _read(self, line: str, name: str, line_of: Callable[[str, str], Line], whole: bool) -> Line:
-        """Return a text to translate; its lines are translated one by one, unless it is to be read as a `whole`."""
-        if whole or "\n" not in line.strip():
+    def _read(self, line: str, name: str, line_of: Callable[[str, str], Line], unsplit: bool) -> Line:
+        """Return a text to translate; its lines are translated one by one, unless it is to stay `unsplit`."""
+        if unsplit or "\n" not in line.strip():
             return line_of(line, name)
         return Line(pieces_of_text(line, lambda part, _: self.joinable(line_of(part, name))))
 

@@ -35,6 +35,10 @@ WARMUP = 200  # updates at most
 SHAPES = 3  # of batches at most, each of which is compiled once; with packed rows, one
 
 
+class RefusedRecipe(InputError):
+    """A recipe that cannot be trained."""
+
+
 @dataclass
 class Trial:
     """A trial and its results so far.
@@ -84,7 +88,7 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
         metric: the score on the validation text that counts.
 
     Raises:
-        InputError: `heedful train` refuses the recipe itself.
+        RefusedRecipe: `heedful train` refuses the recipe itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / CONFIG).is_file():
@@ -99,7 +103,7 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
         lines = (folder / OUTPUT).read_text(encoding="utf-8").strip().splitlines()
         failure = lines[-1] if lines else f"exit code {code}"
         if code == BAD_INPUT and not trial.settings:
-            raise InputError(failure.removeprefix("heedful: "))
+            raise RefusedRecipe(failure.removeprefix("heedful: "))
         trial.failure = failure
         return
     trial.scores.append(float(log[0][f"valid_{metric}"]))

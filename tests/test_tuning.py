@@ -1,6 +1,7 @@
 """Tuning: balanced draws, successive halving that can be killed, and a winning recipe that says why."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -8,18 +9,20 @@ from collections import Counter
 
 import pytest
 
+from heedful.cli import main
 from heedful.commands import tune as command
 from heedful.config import Config, read_recipe, settings
 from heedful.config.idle_settings import refuse_idle
 from heedful.config.recipes import find_recipe
 from heedful.core.errors import InputError
+from heedful.core.storage import locked
 from heedful.training.schedule import training_schedule
 from heedful.workflows.tuning import halving
 from heedful.workflows.tuning.halving import plan_tuning, tune
 from heedful.workflows.tuning.outcome import effects, write_outcome
 from heedful.workflows.tuning.space import draw_trials, search_space
 from heedful.workflows.tuning.state import Tuning, with_peak_rate
-from heedful.workflows.tuning.trials import Round, Trial, first_settings
+from heedful.workflows.tuning.trials import RefusedRecipe, Round, Trial, first_settings
 from tests.conftest import change, quiet
 
 pytestmark = pytest.mark.any_backend
@@ -199,3 +202,23 @@ def test_real_trials_are_killed_and_go_on_to_the_same_table(recipe, tmp_path):
     assert process.returncode == 0, output
     for name in ("trials.tsv", "best.toml"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_refused_recipe_leaves_nothing_and_a_tuning_that_runs_stays(recipe, tmp_path, monkeypatch, capsys):
+    """A second command on the folder of a tuning that has no score yet must not remove it."""
+
+    def refuse(*_):
+        raise RefusedRecipe("no such thing")
+
+    monkeypatch.setattr(halving, "train_trial", refuse)
+    folder = tmp_path / "tuning"
+    given = [str(recipe), "--trials", "4", "--train.updates", "9", "--run", str(folder)]
+    assert main(["tune", *given]) == 2
+    assert "no such thing" in capsys.readouterr().err
+    assert not folder.exists()
+    monkeypatch.setattr(halving, "train_trial", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert main(["tune", *given]) == 143
+    with locked(folder):
+        assert main(["tune", "--resume", str(folder)]) == 2
+    assert "is in use" in capsys.readouterr().err
+    assert (folder / "tuning.json").is_file()

@@ -10,7 +10,7 @@ from heedful.data.markup.marked_text import MarkedText, Slot
 from heedful.data.normalization import UNSPACED, word_character
 from heedful.data.text_files import read_lines
 
-# Where a term may begin and end: at the border of a word, or anywhere if its letter there is of a script without spaces.
+# Where a term may begin and end: at the border of a word, or anywhere if its letter there is of an unspaced script.
 _BEGINS = f"(?:(?=[{UNSPACED}])|(?<!{word_character().pattern}))"
 _ENDS = f"(?:(?<=[{UNSPACED}])|(?!{word_character().pattern}))"
 

@@ -104,10 +104,10 @@ def test_future_cannot_be_read(layer, normal, numpy):
     np.testing.assert_allclose(before, after, atol=1e-6)
 
 
-@pytest.mark.parametrize("rotary", [False, True])
-def test_cached_steps_equal_one_pass(normal, numpy, rotary):
+@pytest.mark.parametrize(("rotary", "qk_norm"), [(False, False), (True, False), (True, True)])
+def test_cached_steps_equal_one_pass(normal, numpy, rotary, qk_norm):
     """Guards the cache's write position, the mask over its unwritten tail, and the rotary positions."""
-    layer = MultiHeadAttention(2 * 3 * 4, 6, 2, rotary=rotary)
+    layer = MultiHeadAttention(2 * 3 * 4, 6, 2, rotary=rotary, qk_norm=qk_norm)
     layer.build()
     x = normal(2, 7, 24)
     whole = numpy(layer(x, visible=masks.causal(ops.arange(7), ops.arange(7))))
@@ -171,6 +171,36 @@ def test_projections_and_head_size_follow_their_definitions(projections, cross, 
     np.testing.assert_allclose(out, want, atol=1e-5)
     parameters = {"all": 4 * 30 * width + 3 * width + 30, "input": 3 * 30 * 31, "output": 30 * 31, "none": 0}
     assert layer.count_params() == parameters[projections]
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("projections", ["all", "none"])
+def test_normalised_queries_and_keys_follow_their_definition(cross, projections, normal, numpy):
+    """Each head of a query and a key is divided by its root mean square and scaled; values are not."""
+    layer = MultiHeadAttention(30, 3, cross=cross, projections=projections, qk_norm=True, norm_epsilon=1e-3)
+    x, memory = 0.1 * normal(2, 5, 30), 0.1 * normal(2, 4, 30)
+    layer(*((x, memory) if cross else (x,)))  # builds it
+    scales = normal(10), normal(10)
+    for norm, scale in zip((layer.query_norm, layer.key_norm), scales, strict=True):
+        norm.scale.assign(scale)
+    out = numpy(layer(x, memory=memory) if cross else layer(x))
+    read = memory if cross else x
+    query, keys, values = x, read, read
+    if projections == "all":
+        kernels = [layer.query_projection, layer.key_value_projection] if cross else [layer.joint_projection]
+        kernel = np.concatenate([numpy(part.kernel) for part in kernels], axis=1)
+        query, keys, values = x @ kernel[:, :30], read @ kernel[:, 30:60], read @ kernel[:, 60:]
+    query, keys, values = (part.reshape(2, -1, 3, 10) for part in (query, keys, values))
+    query, keys = (
+        part / np.sqrt((part**2).mean(-1, keepdims=True) + 1e-3) * scale
+        for part, scale in zip((query, keys), scales, strict=True)
+    )
+    scores = np.exp(np.einsum("btnh,bsnh->bnts", query, keys) / np.sqrt(10))
+    want = np.einsum("bnts,bsnh->btnh", scores / scores.sum(-1, keepdims=True), values).reshape(2, 5, 30)
+    if projections == "all":
+        want = want @ numpy(layer.output_projection.kernel)
+    np.testing.assert_allclose(out, want, atol=1e-5)
+    assert dict(layer.get_config().items() & {"qk_norm": True, "norm_epsilon": 1e-3}.items())
 
 
 @pytest.mark.any_backend

@@ -31,7 +31,7 @@ SMALL = {"num_layers": 2, "d_model": 24, "num_heads": 4, "d_ff": 20, "max_length
 # Another value of each option that is not one of several words.
 OTHERS = {
     "num_layers": 1, "encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 12,
-    "head_dim": 10, "num_kv_heads": 2, "causal_mask": False,
+    "head_dim": 10, "num_kv_heads": 2, "causal_mask": False, "qk_norm": True,
     "norm_epsilon": 1e-2, "bias": False, "rotary_base": 300.0, "embedding_norm": True, "embedding_scale": False,
     "embedding_std": 0.5, "output_bias": True, "max_length": 30, **dict.fromkeys(DROPOUTS, 0.3),
 }  # fmt: skip
@@ -39,7 +39,9 @@ OTHERS = {
 BASES = {
     "translate": [{}],
     "generate": [{"norm_position": "pre", "positions": "learned"},
-                 {"norm_position": "pre", "positions": "rotary", "norm": "rms", "activation": "swiglu"}],
+                 {"norm_position": "pre", "positions": "rotary", "norm": "rms", "activation": "swiglu"},
+                 {"norm_position": "pre", "positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False,
+                  "qk_norm": True}],
     "fill": [{"positions": "learned", "embedding_norm": True, "activation": "gelu", "output_bias": True, "tie": "all"}],
     "classify": [{"positions": "learned", "embedding_norm": True, "pooling": "first"}],
 }  # fmt: skip

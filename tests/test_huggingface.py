@@ -53,6 +53,7 @@ EXACT = [
     ("generate", "GPT2LMHeadModel", GPT2 | {"tie": "none", "activation": "relu"}),
     ("generate", "LlamaForCausalLM", LLAMA | {"num_kv_heads": 2, "rotary_base": 300.0}),
     ("generate", "LlamaForCausalLM", LLAMA | {"tie": "none", "bias": True, "head_dim": 6, "activation": "geglu"}),
+    ("generate", "Qwen3ForCausalLM", LLAMA | {"qk_norm": True, "num_kv_heads": 2, "head_dim": 6}),
     ("fill", "BertForMaskedLM", BERT | {"output_bias": True}),
     ("fill", "BertForMaskedLM", BERT | {"output_bias": True, "tie": "none"}),
     ("classify", "BertForSequenceClassification", BERT | {"pooling": "first"}),
@@ -67,6 +68,7 @@ REWRITTEN = [
     ("translate", "MarianMTModel", MARIAN | {"encoder_layers": 3, "decoder_layers": 1}),
     ("generate", "GPT2LMHeadModel", GPT2 | {"embedding_scale": True, "num_kv_heads": 3, "bias": False}),
     ("generate", "LlamaForCausalLM", LLAMA | {"embedding_scale": True}),
+    ("generate", "Qwen3ForCausalLM", LLAMA | {"qk_norm": True, "embedding_scale": True}),
     ("fill", "BertForMaskedLM", BERT | {"embedding_scale": True, "num_kv_heads": 2}),
 ]
 
@@ -87,7 +89,7 @@ def random_run(folder, task, options):
     noise = np.random.default_rng(5)
     for weight in model.trainable_weights:
         weight.assign(backend.to_numpy(weight) + noise.normal(size=weight.shape) * 0.2)
-    if options.get("start_vector") == "zero":  # as training keeps it
+    if task == "translate" and options.get("start_vector") == "zero":  # as training keeps it
         table = backend.to_numpy(model.target_embedding.embeddings).copy()
         table[START_ID] = 0
         model.target_embedding.embeddings.assign(table)

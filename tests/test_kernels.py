@@ -1,4 +1,4 @@
-"""Attention, layer norm and relu of every backend equal the usual formulas, and so do their gradients."""
+"""Attention, norms and relu of every backend equal the usual formulas, and so do their gradients."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import heedful
 from heedful import backend
 from heedful.backend import kernels
 from heedful.layers import attention_weights, masks
-from heedful.layers.norms import LayerNorm
+from heedful.layers.norms import LayerNorm, RMSNorm
 from tests.gradients import gradients
 
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 0, 0], [1, 2, 2, 2, 2, 3, 3]])
@@ -75,6 +75,24 @@ def test_layer_norm_and_its_gradients_match_the_formula(normal, with_shift):
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
+@pytest.mark.parametrize("shape", [(3, 5, 11), (3, 5, 2, 11)], ids=["vectors", "heads"])
+def test_rms_norm_and_its_gradients_match_the_formula(normal, shape):
+    x, upstream, gain = normal(*shape) * 2 + 1, normal(*shape), normal(11)
+
+    def total(norm):
+        return lambda x, gain: ops.sum(norm(x, gain, 1e-3) * ops.convert_to_tensor(upstream))
+
+    def by_steps(x, gain, epsilon):
+        return gain * x / ops.sqrt(ops.mean(x**2, axis=-1, keepdims=True) + epsilon)
+
+    value, computed = gradients(total(backend.rms_norm), x, gain)
+    wanted_value, wanted = gradients(total(by_steps), x, gain)
+    np.testing.assert_allclose(value, wanted_value, rtol=1e-4)
+    for one, other in zip(computed, wanted, strict=True):
+        assert np.abs(other).max() > 0.1
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
 def test_relu_and_its_gradient_match_the_formula(numpy):
     x = np.array([-2.0, -0.0, 0.0, 1e-30, 3.0], "float32")
     value, (found,) = gradients(lambda x: ops.sum(backend.relu(x) * ops.convert_to_tensor(x + 5)), x)
@@ -89,15 +107,17 @@ def test_results_keep_the_dtype_of_their_inputs(normal, dtype, numpy):
     query, keys, values = (ops.cast(normal(2, 7, 6, 5), dtype) for _ in range(3))
     made = backend.attend(query, keys, values)
     wide = explicit(*(ops.cast(x, "float32") for x in (query, keys, values)), None)
-    layer = LayerNorm(dtype=dtype)
-    layer.build((None, None, 11))
+    layers = [LayerNorm(dtype=dtype), RMSNorm(dtype=dtype)]
     x = ops.cast(normal(3, 5, 11), dtype)
-    normalised = layer(x)
+    for layer in layers:
+        layer.build((None, None, 11))
+    normalised, divided = (layer(x) for layer in layers)
     assert made.dtype == query.dtype
-    assert normalised.dtype == x.dtype
+    assert normalised.dtype == divided.dtype == x.dtype
     error = {"float32": 1e-5, "bfloat16": 2e-2}[dtype]
     np.testing.assert_allclose(numpy(ops.cast(made, "float32")), numpy(wide), atol=error)
     assert np.abs(numpy(ops.cast(normalised, "float32")).var(axis=-1) - 1).max() < 0.02
+    assert np.abs((numpy(ops.cast(divided, "float32")) ** 2).mean(axis=-1) - 1).max() < 0.02
 
 
 @pytest.mark.skipif(backend.NAME != "jax", reason="tests the custom gradients for JAX")
@@ -111,6 +131,7 @@ def test_each_array_that_a_gradient_needs_is_kept_only_once(normal):
     arrays = [normal(2, 7, 6, 5) for _ in range(3)]
     assert sorted(kept(backend.attend, *arrays)) == [(2, 6, 7, 7), *[(2, 7, 6, 5)] * 3]
     assert kept(lambda x: backend.layer_norm(x, np.ones(11, "float32"), None, 1e-6), normal(3, 5, 11)) == [(3, 5, 11)]
+    assert kept(lambda x: backend.rms_norm(x, np.ones(11, "float32"), 1e-6), normal(3, 5, 11)) == [(3, 5, 11)]
     assert kept(backend.relu, normal(3, 5, 11)) == [(3, 5, 11)]
 
 

@@ -24,7 +24,7 @@ from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
 from heedful.training.loss import TokenCrossentropy
 from heedful.training.metrics import Perplexity, TokenAccuracy
 from heedful.training.objective import Objective
-from heedful.training.optimizer import adam
+from heedful.training.optimizer import Muon, adam
 from heedful.training.schedule import SCHEDULES, Schedule
 from tests.conftest import SLOW_ON_TENSORFLOW, fast
 
@@ -64,7 +64,7 @@ MODELS = {
 COVERED = {
     *LAYERS, *MODELS, "CrossAttention", "DecoderBlock", "MatrixDecayAdamW", "Objective", "Perplexity", "PaddingMask",
     "RoundingPolicy", "Schedule", "InputEmbedding", "TokenAccuracy", "TokenCrossentropy", "TokenEmbedding",
-    "Convolutions", "FactoredAdamW", "ScheduleFreeAdamW",
+    "Convolutions", "FactoredAdamW", "Muon", "ScheduleFreeAdamW",
 }  # fmt: skip
 
 
@@ -243,3 +243,10 @@ def test_an_optimizer_with_rate_factors_is_restored():
     after = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(before))
     assert (after.rate_factors, after.decay, after.weight_decay) == (factors, 0.1, 0.0)
     assert after.beta_2 == before.beta_2
+
+
+@pytest.mark.any_backend
+def test_muon_is_restored_with_its_fused_matrices():
+    before = Muon(1e-2, fused_widths={"block/key_value/kernel": (8, 8)})
+    after = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(before))
+    assert (after.fused_widths, after.momentum) == (before.fused_widths, before.momentum)

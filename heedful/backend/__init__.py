@@ -9,7 +9,7 @@ from heedful.backend.devices import (  # imported first: it selects the Keras ba
     runs_ahead,
 )
 from heedful.backend.isolation import environment_of_device
-from heedful.backend.kernels import attend, layer_norm, relu
+from heedful.backend.kernels import attend, layer_norm, relu, rms_norm
 from heedful.backend.placement import (
     STOP_WISHES,
     collect,
@@ -92,6 +92,7 @@ __all__ = [
     "process_count",
     "process_index",
     "relu",
+    "rms_norm",
     "runs_ahead",
     "scan",
     "set_seed",

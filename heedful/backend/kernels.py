@@ -1,4 +1,4 @@
-"""Attention, layer norm and relu in the fastest form for each backend.
+"""Attention, norms and relu in the fastest form for each backend.
 
 Axes: B batch, T query length, S key length, N query heads, K key heads, H head size, D d_model.
 """
@@ -89,6 +89,27 @@ def layer_norm(x: Tensor, gain: Tensor, shift: Tensor, epsilon: float) -> Tensor
         normal = torch.nn.functional.layer_norm(wide, tuple(gain.shape), gain, shift, epsilon)
     else:
         normal = ops.layer_normalization(x, gain, shift, axis=-1, epsilon=epsilon)
+    return ops.cast(normal, keras.backend.standardize_dtype(x.dtype))
+
+
+def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
+    """Divide each vector of x by its root mean square, then scale it (Zhang and Sennrich 2019).
+
+    Means are computed in at least float32. JAX on a CPU uses a custom gradient, as in `attend`.
+
+    Args:
+        x: (..., D).
+        gain: (D,).
+        epsilon: added to the mean square.
+
+    Returns:
+        (..., D), in the dtype of x.
+    """
+    if jax_on_cpu():
+        return xla_gradients.rms_norm(x, ops.convert_to_tensor(gain), epsilon)
+    wide = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+    mean_square = ops.mean(ops.square(wide), axis=-1, keepdims=True)
+    normal = wide * ops.rsqrt(mean_square + epsilon) * ops.cast(gain, wide.dtype)
     return ops.cast(normal, keras.backend.standardize_dtype(x.dtype))
 
 

@@ -1,4 +1,4 @@
-"""Attention, layer norm and relu in JAX with custom gradients, for XLA on a CPU.
+"""Attention, norms and relu in JAX with custom gradients, for XLA on a CPU.
 
 JAX's autodiff keeps most intermediates, and XLA reads each of them again. The functions here keep only what the
 gradient needs: the attention weights, the normalised vectors, the result of relu. They are also written so that XLA
@@ -113,6 +113,39 @@ def _layer_norm_backward(epsilon, residuals, upstream):
 
 
 layer_norm.defvjp(_layer_norm, _layer_norm_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
+    """Return x (..., D) divided by its root mean square; see `backend.rms_norm`."""
+    return _rms_norm(x, gain, epsilon)[0]
+
+
+def _rms_norm(x, gain, epsilon):
+    x32 = x.astype("float32")
+    inverse = jax.lax.rsqrt(_means(x32 * x32) + epsilon)
+    inverse = jax.lax.optimization_barrier(inverse)  # else XLA keeps a copy broadcast over D
+    normal = x32 * inverse
+    return (normal * gain).astype(x.dtype), (normal.astype(x.dtype), inverse, gain)
+
+
+def _rms_norm_backward(epsilon, residuals, upstream):
+    normal, inverse, gain = residuals
+    normal, upstream32 = normal.astype("float32"), upstream.astype("float32")
+    grad_normal = upstream32 * gain
+    grad_x = (grad_normal - normal * _means(grad_normal * normal)) * inverse
+    rows = (upstream32 * normal).reshape(-1, gain.shape[0])
+    grad_gain = (jnp.ones((1, rows.shape[0]), rows.dtype) @ rows)[0]
+    return grad_x.astype(upstream.dtype), grad_gain.astype(gain.dtype)
+
+
+def _means(x):
+    """Return the means (..., 1) over the last axis; XLA's library for products is faster than its sums."""
+    rows = x.reshape(-1, x.shape[-1])
+    return (rows @ jnp.full((x.shape[-1], 1), 1 / x.shape[-1], x.dtype)).reshape(*x.shape[:-1], 1)
+
+
+rms_norm.defvjp(_rms_norm, _rms_norm_backward)
 
 
 @jax.custom_vjp

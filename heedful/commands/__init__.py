@@ -41,7 +41,7 @@ GROUPS = (
         ("serve", "answer requests over HTTP: LibreTranslate, DeepL and OpenAI clients"),
         ("export", "export to transformers, ONNX, CTranslate2, Marian or Bergamot, and check the results"),
         ("push", "upload an export to the Hugging Face hub"),
-        ("import", "create a run from a pretrained BERT, RoBERTa, GPT-2, Llama, Marian, ..."),
+        ("import", "create a run from a pretrained BERT, RoBERTa, GPT-2, Llama, Qwen3, Marian, ..."),
     )),
 )  # fmt: skip
 HELP = {name: text for _, commands in GROUPS for name, text in commands}

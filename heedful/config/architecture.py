@@ -41,6 +41,10 @@ class BlockOptions:
     attention_projections: Literal["all", "input", "output", "none"] = "all"
     """Linear projections of attention: all (section 3.2.2); for comparison, input, only those of query, key and value;
     output, only the one of the result; or none."""
+    qk_norm: bool = False
+    """Whether each head of queries and keys is normalised, with a learned scale, before it is rotated and compared
+    (Dehghani et al. 2023, section 2.2; RMS norm as in Qwen3). It bounds the attention scores, so that higher learning
+    rates are stable."""
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = "relu"
     """Nonlinearity of the feed-forward networks, and of the head that predicts masked tokens: relu (section 3.3), gelu
     (BERT), gelu_tanh (GPT-2), silu (Marian), or a gated form, geglu or swiglu (Shazeer 2020)."""

@@ -26,7 +26,7 @@ MODULES = {
     "heedful.training.loss": ("TokenCrossentropy",),
     "heedful.training.metrics": ("Perplexity", "TokenAccuracy"),
     "heedful.training.objective": ("Objective",),
-    "heedful.training.optimizer": ("FactoredAdamW", "MatrixDecayAdamW", "ScheduleFreeAdamW"),
+    "heedful.training.optimizer": ("FactoredAdamW", "MatrixDecayAdamW", "Muon", "ScheduleFreeAdamW"),
     "heedful.training.schedule": ("Schedule",),
 }
 

@@ -76,8 +76,8 @@ _OF_OUR_OWN: dict[str, Collection[Any]] = {
     "activation": ACTIVATIONS, "positions": POSITIONS, "norm": ("layer", "rms"), "norm_position": ("post", "pre"),
     "attention_projections": ("all", "input", "output", "none"),
 }  # fmt: skip
-ONNX = Engine("ONNX", _OF_OUR_OWN | EVERY_HEAD, any_value=("convolutions",))
-PAGE = Engine("The page", _OF_OUR_OWN | EVERY_HEAD, any_value=("convolutions", "causal_mask"))
+ONNX = Engine("ONNX", _OF_OUR_OWN | EVERY_HEAD, any_value=("convolutions", "qk_norm"))
+PAGE = Engine("The page", _OF_OUR_OWN | EVERY_HEAD, any_value=("convolutions", "causal_mask", "qk_norm"))
 CTRANSLATE2 = Engine(
     "CTranslate2",
     {

@@ -14,6 +14,7 @@ from heedful.config.architecture import choices
 from heedful.layers import masks
 from heedful.layers.cache import KeyValueCache, PrefixedCache
 from heedful.layers.dropout import Dropout
+from heedful.layers.norms import EPSILON, RMSNorm
 from heedful.layers.positions import rotate
 from heedful.layers.projection import Projection
 from heedful.layers.same_shape import SameShape
@@ -68,6 +69,8 @@ class MultiHeadAttention(SameShape):
         rotary_base: base of the wavelengths of rotary positions.
         dropout: fraction of attention weights dropped in training.
         bias: whether the projections have a bias.
+        qk_norm: whether each head of queries and keys is normalised, with a learned scale (H,), before it is rotated.
+        norm_epsilon: epsilon of these norms.
         projections: `all`; `input`, without the output projection; `output`, without those of query, key and value; or
             `none`. Without one of them `num_heads * head_dim` must be `d_model`.
     """
@@ -85,6 +88,8 @@ class MultiHeadAttention(SameShape):
         rotary_base: float = 10000.0,
         dropout: float = 0.0,
         bias: bool = True,
+        qk_norm: bool = False,
+        norm_epsilon: float = EPSILON,
         projections: str = "all",
         **kwargs: Any,
     ):
@@ -92,6 +97,7 @@ class MultiHeadAttention(SameShape):
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads or num_heads
         self.cross, self.causal, self.rotary, self.bias, self.projections = cross, causal, rotary, bias, projections
         self.head_dim, self.rotary_base = head_dim or d_model // num_heads, rotary_base
+        self.qk_norm, self.norm_epsilon = qk_norm, norm_epsilon
         self.query_width, self.kv_width = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self._check(head_dim)
         self.supports_masking = True
@@ -105,6 +111,11 @@ class MultiHeadAttention(SameShape):
                 self.joint_projection = self._dense(joint_width, "query_key_value", like=self.query_width)
         if projections in ("all", "output"):
             self.output_projection = self._dense(d_model, "output")
+        self.query_norm = self.key_norm = None
+        if qk_norm:
+            self.query_norm, self.key_norm = (
+                RMSNorm(epsilon=norm_epsilon, name=f"{part}_norm", dtype=self.dtype_policy) for part in ("query", "key")
+            )
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def _check(self, head_dim: int | None) -> None:
@@ -133,6 +144,9 @@ class MultiHeadAttention(SameShape):
                 projection.build((None, None, self.d_model))
         if self.output_projection is not None:
             self.output_projection.build((None, None, self.query_width))
+        for norm in (self.query_norm, self.key_norm):
+            if norm is not None:
+                norm.build((None, None, None, self.head_dim))
 
     def call(
         self,
@@ -230,10 +244,19 @@ class MultiHeadAttention(SameShape):
     def _keys_and_values(self, memory: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return keys of `memory` and values of `values` or `memory`, each (B, S, K, H), of (B, S, D)."""
         if self.key_value_projection is None:
-            keys = self._split(memory, self.num_kv_heads)
-            return keys, keys if values is None else self._split(values, self.num_kv_heads)
-        keys, of_memory = self._split_pair(self.key_value_projection(memory))
-        return keys, of_memory if values is None else self._split_pair(self.key_value_projection(values))[1]
+            keys = of_memory = self._split(memory, self.num_kv_heads)
+            read = of_memory if values is None else self._split(values, self.num_kv_heads)
+        else:
+            keys, of_memory = self._split_pair(self.key_value_projection(memory))
+            read = of_memory if values is None else self._split_pair(self.key_value_projection(values))[1]
+        return self._normalised(self.key_norm, keys), read
+
+    @property
+    def fused_widths(self) -> dict[str, tuple[int, ...]]:
+        """The widths of the projections that one kernel holds side by side, by the path of that kernel."""
+        pair = (self.kv_width, self.kv_width)
+        fused = [(self.joint_projection, (self.query_width, *pair)), (self.key_value_projection, pair)]
+        return {projection.kernel.path: widths for projection, widths in fused if projection is not None}
 
     def empty_cache(self, batch_size: int, length: int) -> KeyValueCache:
         """Return a cache of zeros for the keys and values of `length` positions."""
@@ -246,22 +269,27 @@ class MultiHeadAttention(SameShape):
         """Return query (B, T, N, H) and (keys, values), each (B, S, K, H), or None if `memory` is a cache."""
         if self.cross:
             projected = queries if self.query_projection is None else self.query_projection(queries)
-            query = self._split(projected, self.num_heads)
+            query = self._normalised(self.query_norm, self._split(projected, self.num_heads))
             return query, None if isinstance(memory, KeyValueCache) else self._keys_and_values(memory, others)
         if self.joint_projection is None:
             query = keys = values = self._split(queries, self.num_heads)
-            return self._rotated(query, keys, values, positions)
+            return self._placed(query, keys, values, positions)
         joint = self.joint_projection(queries)  # (B, T, (N + 2K) H)
         if self.kv_width == self.query_width:  # one split: its gradient is a concatenation, without sums
             query, keys, values = (self._split(part, self.num_heads) for part in ops.split(joint, 3, axis=-1))
         else:
             query = self._split(joint[..., : self.query_width], self.num_heads)
             keys, values = self._split_pair(joint[..., self.query_width :])
-        return self._rotated(query, keys, values, positions)
+        return self._placed(query, keys, values, positions)
 
-    def _rotated(
+    def _normalised(self, norm: RMSNorm | None, heads: Tensor) -> Tensor:
+        return heads if norm is None else norm(heads)
+
+    def _placed(
         self, query: Tensor, keys: Tensor, values: Tensor, positions: Tensor | None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Return query and keys, normalised and rotated by their positions where the layer does so, and the values."""
+        query, keys = self._normalised(self.query_norm, query), self._normalised(self.key_norm, keys)
         if self.rotary:
             positions = ops.arange(ops.shape(query)[1]) if positions is None else positions
             query, keys = (rotate(part, positions, self.rotary_base) for part in (query, keys))
@@ -296,5 +324,5 @@ class MultiHeadAttention(SameShape):
             "d_model": self.d_model, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads,
             "head_dim": self.head_dim, "cross": self.cross, "causal": self.causal, "rotary": self.rotary,
             "rotary_base": self.rotary_base, "dropout": self.dropout.rate, "bias": self.bias,
-            "projections": self.projections,
+            "qk_norm": self.qk_norm, "norm_epsilon": self.norm_epsilon, "projections": self.projections,
         }  # fmt: skip

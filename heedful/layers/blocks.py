@@ -33,9 +33,9 @@ class EncoderBlock(SameShape):
         d_model, num_heads, d_ff: sizes, see `heedful.config.architecture.BlockOptions`.
         causal: whether self-attention hides the tokens after each position.
         rotary: whether self-attention has rotary positions, see `MultiHeadAttention`.
-        options: the other fields of `BlockOptions`: `num_kv_heads`, `head_dim`, `attention_projections`, `activation`,
-            `norm_position`, `norm`, `norm_epsilon`, `bias`, `rotary_base`, `dropout`, `attention_dropout`,
-            `feed_forward_dropout` and `layer_dropout`; and the arguments of every Keras layer.
+        options: the other fields of `BlockOptions`: `num_kv_heads`, `head_dim`, `attention_projections`, `qk_norm`,
+            `activation`, `norm_position`, `norm`, `norm_epsilon`, `bias`, `rotary_base`, `dropout`,
+            `attention_dropout`, `feed_forward_dropout` and `layer_dropout`; and the arguments of every Keras layer.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class EncoderBlock(SameShape):
         block = self.options
         return MultiHeadAttention(
             block.d_model, block.num_heads, block.num_kv_heads, head_dim=block.head_dim, bias=block.bias,
-            projections=block.attention_projections, dropout=block.attention_dropout, name=name,
-            dtype=self.dtype_policy, **kind,
+            qk_norm=block.qk_norm, norm_epsilon=block.norm_epsilon, projections=block.attention_projections,
+            dropout=block.attention_dropout, name=name, dtype=self.dtype_policy, **kind,
         )  # fmt: skip
 
     def _residual(self, name: str) -> Residual:

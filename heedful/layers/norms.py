@@ -27,15 +27,10 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 @keras.saving.register_keras_serializable("heedful")
 class RMSNorm(keras.layers.RMSNormalization):
-    """Keras' layer; on torch computed by operations that its exporter to ONNX knows."""
+    """Keras' layer over the last axis, computed by `backend.rms_norm`."""
 
     def call(self, inputs: Tensor) -> Tensor:
-        if backend.NAME != "torch":
-            return super().call(inputs)
-        wide = keras.ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
-        mean_square = keras.ops.mean(keras.ops.square(wide), axis=-1, keepdims=True)
-        normal = wide * keras.ops.rsqrt(mean_square + self.epsilon) * keras.ops.cast(self.scale, wide.dtype)
-        return keras.ops.cast(normal, self.compute_dtype)
+        return keras.ops.cast(backend.rms_norm(inputs, self.scale, self.epsilon), self.compute_dtype)
 
 
 @dataclass(frozen=True)

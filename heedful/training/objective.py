@@ -14,6 +14,7 @@ from keras import ops
 from heedful import backend
 from heedful.backend import Tensor
 from heedful.config import TrainConfig
+from heedful.layers.attention import MultiHeadAttention
 from heedful.training.consistency import Consistency, consistency_of
 from heedful.training.freezing import rate_factors
 from heedful.training.loss import label_set_crossentropy, projected_crossentropy
@@ -148,8 +149,15 @@ def training_objective(model: keras.Model, train: TrainConfig) -> tuple[Objectiv
     """Return the compiled objective that trains a model as a config says, and its learning rate schedule."""
     schedule = training_schedule(train, model.d_model)
     objective = Objective(model, train.label_smoothing, train.accumulate_batches, consistency_of(train))
-    objective.compile(training_optimizer(train, schedule, rate_factors(model, train) if train.rate_factors else None))
+    factors = rate_factors(model, train) if train.rate_factors else None
+    objective.compile(training_optimizer(train, schedule, factors, _fused_widths(model)))
     return objective, schedule
+
+
+def _fused_widths(model):
+    """Return the widths of the projections that one kernel holds, by its path, for all attention layers of a model."""
+    attention = (layer for layer in model._flatten_layers() if isinstance(layer, MultiHeadAttention))
+    return {path: widths for layer in attention for path, widths in layer.fused_widths.items()}
 
 
 def with_update_tokens(batches: Sequence[dict], tokens: float | None = None) -> list[dict]:

@@ -1,24 +1,36 @@
 """Adam as in the paper, and the other optimizers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from heedful.backend import Tensor
 from heedful.config import TrainConfig
 from heedful.training.schedule import Schedule
 
+WIDE = 1.5  # a matrix so many times as wide as high takes fewer operations if it is orthogonalised by way of its square
 NOT_DECAYED = ["bias", "gamma", "beta", "scale"]  # names of weights
 
 
 def training_optimizer(
-    train: TrainConfig, schedule: Schedule, rate_factors: Mapping[str, float] | None = None
+    train: TrainConfig,
+    schedule: Schedule,
+    rate_factors: Mapping[str, float] | None = None,
+    fused_widths: Mapping[str, Sequence[int]] | None = None,
 ) -> keras.optimizers.Optimizer:
-    """Return the optimizer of a `TrainConfig`; `rate_factors` are factors of the learning rate by paths of weights."""
+    """Return the optimizer of a `TrainConfig`.
+
+    Args:
+        train: its settings.
+        schedule: of the learning rate.
+        rate_factors: factors of the learning rate by paths of weights.
+        fused_widths: widths of the matrices that are fused in a weight, by its path; see `Muon`.
+    """
     if train.optimizer == "muon":
-        return _muon(train, schedule)
+        return _muon(train, schedule, fused_widths or {})
     if train.optimizer == "schedule_free":
         return ScheduleFreeAdamW(
             schedule, warmup_updates=train.warmup_updates, decay=train.weight_decay, rate_factors=rate_factors or {},
@@ -64,13 +76,13 @@ def adam(
     return _keeping_weights(MatrixDecayAdamW(schedule, weight_decay=weight_decay, **options))
 
 
-def _muon(train, schedule):
-    """Return Keras' Muon, with Adam for embeddings, the output projection, biases and norms.
+def _muon(train, schedule, fused_widths):
+    """Return Muon, with Adam for embeddings, the output projection, biases and norms.
 
     Its updates are scaled so that the learning rates of Adam fit (Liu et al. 2025, section 2.2).
     """
-    optimizer = keras.optimizers.Muon(
-        schedule, adam_beta_1=train.beta_1, adam_beta_2=train.beta_2, epsilon=train.epsilon,
+    optimizer = Muon(
+        schedule, fused_widths=fused_widths, adam_beta_1=train.beta_1, adam_beta_2=train.beta_2, epsilon=train.epsilon,
         weight_decay=train.weight_decay, adam_weight_decay=train.weight_decay, exclude_layers=["output_projection"],
         **_shared_options(train.clip_norm, train.accumulate_batches, train.moving_average),
     )  # fmt: skip
@@ -134,6 +146,61 @@ class MatrixDecayAdamW(keras.optimizers.AdamW):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.exclude_from_weight_decay(var_names=NOT_DECAYED)
+
+
+@keras.saving.register_keras_serializable("heedful")
+class Muon(keras.optimizers.Muon):
+    """Keras' Muon (Jordan et al. 2024), in which matrices that are fused in one weight are orthogonalised one by one.
+
+    Wide matrices are orthogonalised through their products with themselves, which are smaller.
+
+    Args:
+        fused_widths: widths of the matrices in a weight (D, sum of widths), by its path.
+        options: those of Keras' Muon.
+    """
+
+    def __init__(self, *args: Any, fused_widths: Mapping[str, Sequence[int]] | None = None, **options: Any):
+        super().__init__(*args, **options)
+        self.fused_widths = {path: tuple(widths) for path, widths in (fused_widths or {}).items()}
+
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
+        index = self._get_variable_index(variable)
+        widths = self.fused_widths.get(self._trainable_variables[index].path)
+        if widths is None:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        momentum = self.momentums[index]
+        self.assign(momentum, self.momentum * momentum + gradient)
+        step = gradient + self.momentum * momentum if self.nesterov else ops.convert_to_tensor(momentum)
+        ends = np.cumsum(widths)[:-1].tolist()
+        steps = [
+            self.lr_adjust(learning_rate * self.zeropower_via_newtonschulz5(part, self.ns_steps))
+            for part in ops.split(step, ends, axis=1)
+        ]
+        self.assign_sub(variable, ops.concatenate(steps, axis=1))
+
+    def zeropower_via_newtonschulz5(self, x: Tensor, steps: int) -> Tensor:
+        """Return a matrix (M, N) with the singular vectors of x and singular values near 1, after some iterations.
+
+        An iteration multiplies x by a polynomial of x x^T, so all of them together are one matrix (M, M): the product
+        of polynomials of the same matrix, which commute.
+        """
+        height, width = x.shape
+        if height > width:
+            return ops.transpose(self.zeropower_via_newtonschulz5(ops.transpose(x), steps))
+        if width < WIDE * height:
+            return super().zeropower_via_newtonschulz5(x, steps)
+        x = x / (ops.norm(x) + 1e-7)
+        factor = identity = ops.eye(height, dtype=x.dtype)
+        square = x @ ops.transpose(x)
+        for step in range(steps):
+            polynomial = self.muon_a * identity + self.muon_b * square + self.muon_c * square @ square
+            factor = polynomial @ factor if step else polynomial
+            square = polynomial @ square @ polynomial
+        return factor @ x
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"fused_widths": self.fused_widths}
 
 
 @keras.saving.register_keras_serializable("heedful")

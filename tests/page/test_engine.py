@@ -38,6 +38,8 @@ VARIANTS = {
     **{f"projections={value}": {"attention_projections": value} for value in choices("attention_projections")[1:]},
     "one key head": {"num_kv_heads": 1}, "two key heads": {"num_kv_heads": 2, "norm_position": "pre"},
     "head_dim": {"head_dim": 12},
+    "qk norm": {"qk_norm": True}, "qk norm, no projections": {"qk_norm": True, "attention_projections": "none"},
+    "qk norm, rotary": {"qk_norm": True, "positions": "rotary", "num_kv_heads": 2},
     "rotary with head_dim": {"positions": "rotary", "rotary_base": 300.0, "head_dim": 6, "num_kv_heads": 2},
     "no bias": {"bias": False}, "output bias": {"output_bias": True},
     "output bias, untied": {"output_bias": True, "tie": "none"},
@@ -45,7 +47,7 @@ VARIANTS = {
     "no causal mask": {"causal_mask": False}, "epsilon": {"norm_epsilon": 1e-3},
     "two depths": {"encoder_layers": 3, "decoder_layers": 2}, "odd sizes": {"d_model": 30, "num_heads": 5, "d_ff": 50},
     "modern": {"num_layers": 2, "activation": "swiglu", "norm_position": "pre", "norm": "rms", "positions": "rotary",
-               "num_kv_heads": 2, "bias": False, "tie": "all"},
+               "num_kv_heads": 2, "bias": False, "tie": "all", "qk_norm": True},
 }  # fmt: skip
 # Models that combine several options; together they have every option and value too.
 COMBINED = {

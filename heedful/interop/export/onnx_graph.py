@@ -193,6 +193,10 @@ class Layers:
         parts = [joint] if len(widths) == 1 else self.graph.ops("Split", len(widths), joint, lengths, axis=-1)
         return [self.heads_of(part, heads) for part, heads in zip(parts, widths, strict=True)]
 
+    def normalised(self, name: str, x: str) -> str:
+        """Normalise heads (B, N, T, H) with a norm of queries or keys, if the model has it."""
+        return self.norm(name, x) if self.model.qk_norm else x
+
     def rotated(self, x: str, positions: str) -> str:
         """Rotate heads (B, N, T, H) by their positions (T,) or (B, T)."""
         half = self.size // 2

@@ -46,6 +46,7 @@ class Blocks(Layers):
         """Return query, keys and values of self-attention, as heads."""
         widths = [self.heads, self.kv_heads, self.kv_heads]
         query, keys, values = self.projected(f"{name}/query_key_value", x, widths)
+        query, keys = self.normalised(f"{name}/query_norm", query), self.normalised(f"{name}/key_norm", keys)
         if self.model.positions == "rotary":
             query, keys = self.rotated(query, positions), self.rotated(keys, positions)
         return [query, keys, values]
@@ -83,6 +84,7 @@ class Blocks(Layers):
 
             def cross_attention(x):
                 [query] = self.projected(f"{name}/cross_attention/query", x, [self.heads])
+                query = self.normalised(f"{name}/cross_attention/query_norm", query)
                 return self.attend(f"{name}/cross_attention", query, keys, values, memory_visible)
 
             x = self.residual(f"{name}/cross_attention_residual", x, cross_attention)
@@ -163,8 +165,9 @@ def _either(graph, past, blocks, index, number):
             result = graph.op("Identity", past)
         else:
             widths = [blocks.kv_heads, blocks.kv_heads]
-            name = f"decoder/block_{index}/cross_attention/key_value"
-            result = blocks.projected(name, "encoder_hidden_states", widths)[number]
+            name = f"decoder/block_{index}/cross_attention"
+            keys, values = blocks.projected(f"{name}/key_value", "encoder_hidden_states", widths)
+            result = values if number else blocks.normalised(f"{name}/key_norm", keys)
         value = helper.make_tensor_value_info(result, 1, None)
         branches[branch] = helper.make_graph(graph.nodes, f"{branch}_{past}", [], [value])
     graph.nodes = own

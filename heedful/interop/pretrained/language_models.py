@@ -1,8 +1,8 @@
-"""Decoder-only models in the Hugging Face layout: GPT-2 and Llama."""
+"""Decoder-only models in the Hugging Face layout: GPT-2, Llama and Qwen3."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,7 +39,7 @@ GATES = {"silu": "swiglu", "gelu": "geglu"}  # activations of Llama's gate, by o
 
 
 class LanguageModelLayout:
-    """What GPT-2 and Llama have in common: their vocabularies, and the head."""
+    """What the decoder-only models have in common: their vocabularies, and the head."""
 
     models = (CausalLM,)
     kind: str
@@ -150,19 +150,17 @@ class Llama(LanguageModelLayout):
     """Llama (Touvron et al. 2023) and models of the same class, such as SmolLM2."""
 
     kind, name = "llama", "LlamaForCausalLM"
-    engine = Engine(
-        name,
-        {
-            "norm": ("rms",), "norm_position": ("pre",), "activation": tuple(GATES.values()), "positions": ("rotary",),
-            "embedding_norm": (False,),
-        },
-        any_value=EVERY_HEAD,
-    )  # fmt: skip
+    values: ClassVar[dict[str, Collection[Any]]] = {
+        "norm": ("rms",), "norm_position": ("pre",), "activation": tuple(GATES.values()), "positions": ("rotary",),
+        "embedding_norm": (False,),
+    }  # fmt: skip
+    engine = Engine(name, values, any_value=EVERY_HEAD)
+    qk_norm = False
 
     def read(self, folder: Any) -> Imported:
         """Convert a `PretrainedFolder`; `InputError` if it has a setting that our models lack."""
         bias, rotary = folder.setting("attention_bias", False), _rotary_base(folder)
-        folder.require(mlp_bias=bias, pretraining_tp=1)
+        self._require(folder, bias)
         width, heads = folder.setting("hidden_size"), folder.setting("num_attention_heads")
         size = folder.config.get("head_dim") or width // heads
         activation = folder.setting("hidden_act")
@@ -172,8 +170,9 @@ class Llama(LanguageModelLayout):
             num_layers=folder.setting("num_hidden_layers"), d_model=width, num_heads=heads,
             num_kv_heads=folder.config.get("num_key_value_heads"), head_dim=size if size * heads != width else None,
             d_ff=folder.setting("intermediate_size"), activation=GATES[activation], norm_position="pre", norm="rms",
-            norm_epsilon=folder.setting("rms_norm_eps", 1e-6), bias=bias, positions="rotary", rotary_base=rotary,
-            embedding_scale=False, output_bias=True, max_length=folder.setting("max_position_embeddings"),
+            norm_epsilon=folder.setting("rms_norm_eps", 1e-6), bias=bias, qk_norm=self.qk_norm,
+            positions="rotary", rotary_base=rotary, max_length=folder.setting("max_position_embeddings"),
+            embedding_scale=False, output_bias=True,
             tie="target" if folder.setting("tie_word_embeddings", False) else "none",
             dropout=0.0, attention_dropout=folder.setting("attention_dropout", 0.0),
         )  # fmt: skip
@@ -192,10 +191,18 @@ class Llama(LanguageModelLayout):
             "head_dim": model.head_size, "intermediate_size": model.d_ff,
             "hidden_act": next(theirs for theirs, ours in GATES.items() if ours == model.activation),
             "rms_norm_eps": model.norm_epsilon, "rope_theta": model.rotary_base,
-            "attention_bias": model.bias, "mlp_bias": model.bias, "max_position_embeddings": model.max_length,
+            "attention_bias": model.bias, "max_position_embeddings": model.max_length,
             "attention_dropout": model.attention_dropout,
-        }  # fmt: skip
+        } | self._own_settings(model)  # fmt: skip
         return Exported(settings, write_tensors(self._mappings(_tied(model, tied), "model.", size), weights))
+
+    def _require(self, folder, bias):
+        """Raise `InputError` if a `PretrainedFolder` has a setting of this class that our models lack."""
+        folder.require(mlp_bias=bias, pretraining_tp=1)
+
+    def _own_settings(self, model):
+        """Return the settings of config.json that only this class has."""
+        return {"mlp_bias": model.bias}
 
     def _mappings(self, model, stem, size) -> list[WeightMapping]:
         width, head = model.d_model, model.head_size
@@ -210,6 +217,8 @@ class Llama(LanguageModelLayout):
             mappings += joined(f"{ours}/self_attention/query_key_value", parts, width, [inner, keys, keys], model.bias)
             mappings += linear(f"{ours}/self_attention/output", f"{theirs}.self_attn.o_proj", inner, width, model.bias)
             mappings += norm(f"{ours}/self_attention_residual/norm", f"{theirs}.input_layernorm", width, rms=True)
+            for part, our_part in (("q_norm", "query_norm"), ("k_norm", "key_norm")) if self.qk_norm else ():
+                mappings += norm(f"{ours}/self_attention/{our_part}", f"{theirs}.self_attn.{part}", head, rms=True)
             for part, our_part in (("gate_proj", "inner"), ("up_proj", "gate")):
                 own = f"{ours}/feed_forward/{our_part}"
                 mappings += linear(own, f"{theirs}.mlp.{part}", width, model.d_ff, model.bias)
@@ -218,6 +227,20 @@ class Llama(LanguageModelLayout):
                 f"{ours}/feed_forward_residual/norm", f"{theirs}.post_attention_layernorm", width, rms=True
             )
         return mappings
+
+
+class Qwen3(Llama):
+    """Qwen3 (Yang et al. 2025): Llama without biases, whose queries and keys are normalised."""
+
+    kind, name = "qwen3", "Qwen3ForCausalLM"
+    engine = Engine(name, Llama.values | {"qk_norm": (True,), "bias": (False,)}, any_value=EVERY_HEAD)
+    qk_norm = True
+
+    def _require(self, folder, bias):
+        folder.require(attention_bias=False, use_sliding_window=False)
+
+    def _own_settings(self, model):
+        return {"use_sliding_window": False}
 
 
 def _special_tokens(folder, starts):

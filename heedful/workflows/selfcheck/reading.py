@@ -141,6 +141,8 @@ def _attend(layer: MultiHeadAttention, x, visible):
         joint = _dense(layer.joint_projection, query)
         query, keys, values = np.split(joint, [heads * size, (heads + key_heads) * size], axis=-1)
     query, keys, values = (part.reshape(*x.shape[:2], -1, size) for part in (query, keys, values))
+    if layer.qk_norm:
+        query, keys = _normalised(layer.query_norm, query), _normalised(layer.key_norm, keys)
     if layer.rotary:
         query, keys = (_turned(part, layer.rotary_base) for part in (query, keys))
     keys, values = (np.repeat(part, heads // key_heads, axis=2) for part in (keys, values))
@@ -154,6 +156,11 @@ def _attend(layer: MultiHeadAttention, x, visible):
 def _dense(layer, x):
     x = x @ backend.to_numpy(layer.kernel).astype(np.float64)
     return x + backend.to_numpy(layer.bias) if layer.use_bias else x
+
+
+def _normalised(norm, x):
+    root = np.sqrt((x**2).mean(axis=-1, keepdims=True) + norm.epsilon)
+    return x / root * backend.to_numpy(norm.scale).astype(np.float64)
 
 
 def _turned(x, base):

@@ -69,6 +69,11 @@ export class Weights {
     return { gain: part("gamma") ?? part("scale"), bias: part("beta"), rms: this.options.norm === "rms" };
   }
 
+  /** The norm of the queries or keys of each head, of the size H. @returns {NormWeights} */
+  normOfHeads(name, size) {
+    return { gain: this.array(`${name}/scale`, [size]), bias: null, rms: true };
+  }
+
   /** A projection; its kernel (inputs, units) is turned, so that every sum runs along memory. @returns {Dense} */
   dense(name, inputs, units) {
     const { data } = this.tensor(`${name}/kernel`, [inputs, units]);
@@ -151,6 +156,9 @@ export class Attention {
     this.output = ["all", "output"].includes(options.attention_projections)
       ? dense("output", width, this.queryWidth)
       : null;
+    const norm = (part) => (options.qk_norm ? weights.normOfHeads(`${name}/${part}_norm`, this.size) : null);
+    this.queryNorm = norm("query");
+    this.keyNorm = norm("key");
     this.rotaryBase = !cross && options.positions === "rotary" ? (options.rotary_base ?? 10000) : 0; // 0: not rotary
   }
 
@@ -171,6 +179,8 @@ export class Attention {
     const stride = queryWidth + 2 * keyWidth;
     for (let t = 0; t < T; t++) {
       const row = all.subarray(t * stride, (t + 1) * stride);
+      this.#normaliseHeads(this.queryNorm, row.subarray(0, queryWidth));
+      this.#normaliseHeads(this.keyNorm, row.subarray(queryWidth, queryWidth + keyWidth));
       for (let head = 0; this.rotaryBase && head < this.heads + this.keyHeads; head++) {
         rotate(row, head * size, size, from + t, this.rotaryBase);
       }
@@ -192,16 +202,23 @@ export class Attention {
       cache.keys.set(row.subarray(0, keyWidth), s * keyWidth);
       cache.values.set(row.subarray(both ? keyWidth : 0), s * keyWidth);
     }
+    this.#normaliseHeads(this.keyNorm, cache.keys);
     return cache;
   }
 
   /** Cross-attention of x (T, D) to a memory of S places. */
   cross(x, T, memory, S, off, trace) {
-    const query = this.query ? this.weights.arena.linear(x, T, this.query) : x;
+    const query = this.query ? this.weights.arena.linear(x, T, this.query) : this.queryNorm ? x.slice() : x;
+    this.#normaliseHeads(this.queryNorm, query);
     return this.#project(
       this.#mix(query, this.queryWidth, T, memory, S, () => S, off, trace),
       T,
     );
+  }
+
+  /** Normalises heads that follow each other, in place, if there is a norm. @param {NormWeights | null} norm */
+  #normaliseHeads(norm, heads) {
+    if (norm) normalise(norm, heads, heads.length / this.size, this.weights.options.norm_epsilon, heads);
   }
 
   #project(mixed, T) {

@@ -27,7 +27,7 @@ def main():
     options = parser.parse_args()
     pairs = {}
     for path in sorted(options.folder.rglob("*.mo")):
-        if options.language in path.parts:
+        if options.language in path.relative_to(options.folder).parts:
             pairs |= dict(messages(path))
     options.out.mkdir(parents=True, exist_ok=True)
     parts = {part: [] for part, _ in PARTS}

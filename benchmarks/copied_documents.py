@@ -11,6 +11,7 @@ first difference of some documents.
 import argparse
 import collections
 import html
+import itertools
 import random
 import re
 from pathlib import Path
@@ -21,6 +22,7 @@ from markdown_it import MarkdownIt
 from benchmarks.fuzz_documents import unchanged
 from heedful.core.errors import InputError
 from heedful.data.document_formats.html_document import encoding_of
+from heedful.data.document_formats.po_document import parsed
 from heedful.data.markup.html_tokens import html_tokens
 
 SUFFIXES = (".html", ".htm", ".md", ".po", ".mo", ".xlf", ".srt", ".vtt")
@@ -91,7 +93,7 @@ def compared(content: bytes, name: str) -> list[str]:
         # An entry without a translation counts as one whose translation is the message.
         return [
             without_space(text)
-            for entry in polib.pofile(content.decode())
+            for entry in parsed(content, name)[0]
             for index, one in enumerate(entry.msgstr_plural.values() if entry.msgid_plural else [entry.msgstr])
             for text in [one or (entry.msgid_plural if index else entry.msgid)]
         ]
@@ -105,9 +107,11 @@ def without_space(text: str) -> str:
 
 def first_difference(before: list[str], after: list[str]) -> tuple[str, str]:
     """Return where two lists of pieces first differ, with what surrounds it."""
-    one, other = next(((one, other) for one, other in zip(before, after, strict=False) if one != other), ("", ""))
-    place = next((n for n, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), 0)
-    return one[max(0, place - 40) : place + 40], other[max(0, place - 40) : place + 40]
+    pairs = itertools.zip_longest(before, after, fillvalue="")
+    one, other = next((one, other) for one, other in pairs if one != other)
+    lengths = range(min(len(one), len(other)))
+    position = next((n for n in lengths if one[n] != other[n]), len(lengths))
+    return one[max(0, position - 40) : position + 40], other[max(0, position - 40) : position + 40]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from heedful.data.phrasebook import phrasebook
 
 HERE = Path(__file__).resolve().parents[1]
 RECIPES = {"quickstart": 60, "trec": 60, "shakespeare-char-cpu": 30, "trec-fill": 30}  # updates
-ALIKE = ["--data.max_shapes", "2", "--train.warmup_updates", "200", "--decode.batch_size", "64"]  # the recipes differ
+# Fixed, so that results of different days can be compared.
+PINNED = ["--data.max_shapes", "2", "--train.warmup_updates", "200", "--decode.batch_size", "64"]
 MORE = 20  # updates of a resumed training
 SENTENCES = 500
 PARTS = {"train": 40_000, "valid": 500, "test": SENTENCES}  # sentences of the phrasebook
@@ -48,8 +49,10 @@ def compare(other, folder):
     files = [f'--data.{part}=["{folder}/{part}.pt", "{folder}/{part}.en"]' for part in PARTS]
     for recipe, updates in RECIPES.items():
         counts = ["--train.updates", updates, "--train.validate_every", updates]
-        text = ["--data.corpus", "files", *files, *ALIKE] if recipe == "quickstart" else []
-        [path] = other.glob(f"heedful/**/recipes/{recipe}.toml")  # the same for both
+        text = ["--data.corpus", "files", *files, *PINNED] if recipe == "quickstart" else []
+        path = next(other.glob(f"heedful/**/recipes/{recipe}.toml"), None)  # the same for both
+        if path is None:
+            raise SystemExit(f"{other} has no recipe {recipe}.")
         both("train", path, "--run", f"{{}}-{recipe}", *counts, *QUIET, *text)
         states = [state(folder / f"{name}-{recipe}", updates) for name in trees]
         yield report(f"{recipe}: weights and optimizer after {updates} updates", *states)
@@ -72,7 +75,10 @@ def compare(other, folder):
 
 def heedful(tree, folder, *arguments, stdin=None):
     """Run a command of a checkout in `folder`; return its standard output."""
-    environment = os.environ | {"PYTHONPATH": str(tree), "KERAS_BACKEND": "jax", "HEEDFUL_CACHE": str(folder / "cache")}
+    environment = os.environ | {
+        "PYTHONPATH": str(tree), "KERAS_BACKEND": "jax", "HEEDFUL_CACHE": str(folder / "cache"),
+        "HEEDFUL_DATA": str(Path(os.environ.get("HEEDFUL_DATA", "data")).resolve()),
+    }  # fmt: skip
     command = [sys.executable, "-m", "heedful", *map(str, arguments)]
     done = subprocess.run(command, cwd=folder, env=environment, input=stdin, text=True, capture_output=True)
     if done.returncode:

@@ -12,7 +12,7 @@ from heedful.backend.program_cache import ProgramCache
 from heedful.config import DecodeConfig
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch, _parts
-from heedful.decoding.shared_state import FEW, SharedState
+from heedful.decoding.shared_state import MIN_LONGER, SharedState
 from heedful.inference.translator import Translator
 
 
@@ -68,13 +68,13 @@ def test_each_call_gets_sources_of_similar_length():
 def test_a_few_long_results_do_not_change_shapes():
     """Guards a service of single sentences: one long result must not cause compilations for all."""
     shared = SharedState()
-    for _ in range(FEW - 1):
+    for _ in range(MIN_LONGER - 1):
         shared.observe(1, 1)
     assert shared.length_ratio == 1.0
     shared.observe(1, 1)
     length_ratio = shared.length_ratio
     assert length_ratio > 1.0  # if all results are long, each would need a second search
-    shared.observe(100 * FEW, FEW)
+    shared.observe(100 * MIN_LONGER, MIN_LONGER)
     assert shared.length_ratio == length_ratio
 
 

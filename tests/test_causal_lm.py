@@ -23,7 +23,14 @@ SIZES = {"num_layers": 2, "d_model": 24, "num_heads": 6, "d_ff": 20, "max_length
 OPTIONS = [
     {},
     {"norm_position": "pre", "positions": "rotary", "norm": "rms", "bias": False, "activation": "swiglu"},
-    {"positions": "learned", "num_kv_heads": 2, "tie": "none", "output_bias": True, "embedding_scale": False},
+    {
+        "positions": "learned",
+        "num_kv_heads": 2,
+        "qk_norm": True,
+        "tie": "none",
+        "output_bias": True,
+        "embedding_scale": False,
+    },
     {"positions": "sinusoidal_concatenated", "activation": "gelu_tanh", "embedding_norm": True, "bias": False},
     {"positions": "none", "head_dim": 10, "num_kv_heads": 3, "attention_dropout": 0.1, "feed_forward_dropout": 0.1},
 ]

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -347,6 +348,11 @@ def test_mistakes_in_training_are_explained(cli, recipe, run, tmp_path, text_fil
     own_text = ("--data.valid", f'["{text_files[0]}", "{text_files[1]}"]')
     assert "brings its own text, and data.valid names files" in complaint(cli("train", "reverse", *own_text))
     assert "holds another run" in complaint(cli("quickstart", "--run", run))
+    longer = Run.open(shutil.copytree(run, tmp_path / "longer"))
+    longer.config = dataclasses.replace(longer.config, name="quickstart")
+    (longer.path / "config.json").write_text(longer.config.to_json())
+    longer.add_origins({"train.updates": "command line"})
+    assert "holds another run" in complaint(cli("quickstart", "--run", longer.path))
     own = tmp_path / "own" / "model.safetensors"
     own.parent.mkdir()
     own.write_bytes(b"mine")

@@ -66,14 +66,20 @@ def test_epochs_differ_and_cover_all_pairs(tokenizer):
 def test_files_and_rows_of_datasets_are_read_alike(tokenizer, tmp_path):
     nested = [{"translation": {"pt": source, "en": target}} for source, target in TEXT]
     flat = [{"id": 7, "pt": source, "en": target} for source, target in TEXT]
+    column = [{"sentence": source, "translation": target} for source, target in TEXT]
     options = {"one_pass": True, "batch_sentences": 4}
     want = batches_of(pair_batches(TEXT, tokenizer, **options))
-    for pairs, columns in ((nested, ("pt", "en")), (flat, ("pt", "en")), (write_pairs(tmp_path, TEXT), None)):
+    for pairs, columns in ((nested, ("pt", "en")), (flat, ("pt", "en")), (column, ("sentence", "translation")),
+                           (write_pairs(tmp_path, TEXT), None)):  # fmt: skip
         made = batches_of(pair_batches(pairs, tokenizer, columns=columns, **options))
         for one, two in zip(made, want, strict=True):
             np.testing.assert_array_equal(one[1], two[1])
     with pytest.raises(InputError, match="The rows have no column 'de'"):
         pair_batches(flat, tokenizer, columns=("de", "en"))
+    with pytest.raises(InputError, match="Rows need the names of their columns"):
+        pair_batches(flat, tokenizer)  # their names would be read as texts
+    with pytest.raises(InputError, match="needs rows with names"):
+        pair_batches(TEXT, tokenizer, columns=("pt", "en"))
     with pytest.raises(InputError, match="Missing text"):
         pair_batches([tmp_path / "a.pt", tmp_path / "a.en"], tokenizer)
 

@@ -136,17 +136,21 @@ def test_each_array_that_a_gradient_needs_is_kept_only_once(normal):
 
 
 @pytest.mark.skipif(backend.NAME != "jax", reason="tests a program that JAX compiles")
-def test_xla_keeps_no_further_arrays_for_the_gradient(normal, optimized):
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_xla_keeps_no_further_arrays_for_the_gradient(normal, optimized, kind):
     """Between two products, XLA keeps neither relu's argument nor a broadcast intermediate of a norm."""
     import jax
 
     x, kernels = normal(64, 16, 32), [normal(32, 128), normal(128, 32)] * 8
     gain, shift = np.ones(32, "float32"), np.zeros(32, "float32")
 
+    def norm(x):
+        return backend.layer_norm(x, gain, shift, 1e-6) if kind == "layer" else backend.rms_norm(x, gain, 1e-6)
+
     def total(x, *kernels):
         for inner, outer in zip(kernels[::2], kernels[1::2], strict=True):
             change = backend.affine(backend.relu(backend.affine(x.reshape(-1, 32), inner)), outer)
-            x = backend.layer_norm(x + change.reshape(x.shape), gain, shift, 1e-6)
+            x = norm(x + change.reshape(x.shape))
         return ops.sum(x**3)
 
     program = jax.jit(jax.grad(total, argnums=range(1, 17))).lower(x, *kernels).compile()
@@ -154,16 +158,16 @@ def test_xla_keeps_no_further_arrays_for_the_gradient(normal, optimized):
     assert arrays < 8 * (4 + 2) + 16  # a relu's result is 4 times as large as x; a norm keeps its result and vectors
 
 
-def test_a_model_uses_attention_and_layer_norm_of_the_backend(monkeypatch, normal):
+def test_a_model_uses_attention_and_norms_of_the_backend(monkeypatch, normal):
     called = []
-    for name in ("attend", "layer_norm"):
+    for name in ("attend", "layer_norm", "rms_norm"):
         original = getattr(backend, name)
         monkeypatch.setattr(
             backend, name, lambda *args, original=original, name=name: called.append(name) or original(*args)
         )
-    model = heedful.Transformer(11, 13, num_layers=1, d_model=10, num_heads=2, d_ff=7)
+    model = heedful.Transformer(11, 13, num_layers=1, d_model=10, num_heads=2, d_ff=7, qk_norm=True)
     model({"source": np.array([[4, 5]]), "target": np.array([[2, 6]])})
-    assert (called.count("attend"), called.count("layer_norm")) == (3, 5)
+    assert [called.count(name) for name in ("attend", "layer_norm", "rms_norm")] == [3, 5, 6]
 
 
 @pytest.mark.skipif(backend.NAME != "jax", reason="a form of JAX's attention")

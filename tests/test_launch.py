@@ -13,7 +13,7 @@ import pytest
 from heedful import backend
 from heedful.backend import processes
 from heedful.core.distributed import launch as launching
-from heedful.core.distributed.place import Place, find_place
+from heedful.core.distributed.launched_process import LaunchedProcess, launched_process
 from heedful.core.errors import InputError
 from tests.test_processes import children, gone
 
@@ -24,19 +24,27 @@ pytestmark = [
 
 def test_a_launcher_is_found_by_its_variables():
     torchrun = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "host", "MASTER_PORT": "2000"}
-    assert find_place(torchrun) == Place("RANK, WORLD_SIZE, MASTER_ADDR", "host:2000", 4, 1, None)
+    assert launched_process(torchrun) == LaunchedProcess("RANK, WORLD_SIZE, MASTER_ADDR", "host:2000", 4, 1, None)
     elastic = torchrun | {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0"}
-    assert find_place(elastic) == Place("RANK, WORLD_SIZE, MASTER_ADDR", "host:2001", 4, 1, (0,))
-    assert find_place(elastic | {"LOCAL_WORLD_SIZE": "1"}).devices is None
-    kubernetes = find_place({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "0"})
+    assert launched_process(elastic) == LaunchedProcess("RANK, WORLD_SIZE, MASTER_ADDR", "host:2001", 4, 1, (0,))
+    assert launched_process(elastic | {"LOCAL_WORLD_SIZE": "1"}).local_device_ids is None
+    kubernetes = launched_process({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "0"})
     assert kubernetes.address is None
-    assert kubernetes.source.startswith("Kubernetes")
+    assert kubernetes.launcher.startswith("Kubernetes")
+    slurm = {"SLURM_JOB_ID": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_STEP_NODELIST": "n[1-4]"}
+    gpus = {"CUDA_VISIBLE_DEVICES": "0,1,2"}
+    one_on_each_node = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "4"}
+    assert launched_process(slurm | gpus).local_device_ids is None
+    assert launched_process(slurm | gpus | one_on_each_node).local_device_ids == (0, 1, 2)
+    assert launched_process(slurm | gpus | {"SLURM_NTASKS_PER_NODE": "1"}).local_device_ids == (0, 1, 2)
+    mpi = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_MCA_orte_hnp_uri": "x"}
+    assert launched_process(slurm | mpi).launcher.startswith("Open MPI")  # as JAX reads them
     with pytest.raises(InputError, match=r"no launcher's variables.*RANK.*SLURM_JOB_ID"):
-        find_place({"RANK": "1"})
+        launched_process({"RANK": "1"})
     with pytest.raises(InputError, match="RANK is 4 and WORLD_SIZE 4"):
-        find_place(torchrun | {"RANK": "4"})
+        launched_process(torchrun | {"RANK": "4"})
     with pytest.raises(InputError, match="MASTER_PORT is 'x'"):
-        find_place(torchrun | {"MASTER_PORT": "x"})
+        launched_process(torchrun | {"MASTER_PORT": "x"})
 
 
 SCRIPT = """

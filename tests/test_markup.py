@@ -85,6 +85,7 @@ def test_tokens_of_html_are_its_characters(text):
         ("one<br>two <img src='a>b'/> three", "tags", "one two three"),
         ("a *b* and **c [d](e_f)** snake_case * x", "markdown", "a b and c d snake_case * x"),
         ("a `*b*` \\*c\\*", "markdown", "a `*b*` \\*c\\*"),
+        ("set A__B__C and __d__", "markdown", "set A__B__C and d"),
         ("&lt;b&gt; &amp; <i>x\n  y</i>", "html", "<b> & x y"),
     ],
 )
@@ -352,3 +353,11 @@ def test_protected_spans_need_a_vocabulary_without_prefix_space(config):
     assert with_markup_tokens(with_spans).tokenizer.new_tokens
     with pytest.raises(InputError, match="prefix_space puts a space after each protected span"):
         with_markup_tokens(change(with_spans, "--tokenizer.prefix_space", "true"))
+
+
+def test_many_tags_that_are_never_closed_are_read_quickly():
+    """Guards against a loop over all open tags at each end tag: a page of 1 MB would take minutes."""
+    tokens = tags_of("<p>a<b>c</b>" * 60_000)
+    paired = partners(tokens)
+    assert len(paired) == 2 * 60_000
+    assert all(tokens[one].name == tokens[other].name == "b" for one, other in paired.items())

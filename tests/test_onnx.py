@@ -26,7 +26,7 @@ OPTIONS = [
     {"norm_position": "pre", "positions": "rotary", "norm": "rms", "activation": "swiglu", "bias": False,
      "num_kv_heads": 2, "rotary_base": 300.0},
     {"positions": "learned", "embedding_norm": True, "activation": "gelu", "tie": "none", "output_bias": True,
-     "embedding_scale": False, "norm_epsilon": 1e-3},
+     "embedding_scale": False, "norm_epsilon": 1e-3, "qk_norm": True},
     {"positions": "sinusoidal_concatenated", "activation": "silu", "head_dim": 10, "tie": "inputs"},
     {"positions": "none", "activation": "geglu", "attention_projections": "output"},
     {"positions": "sinusoidal", "activation": "gelu_tanh", "attention_projections": "none", "tie": "target"},

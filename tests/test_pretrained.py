@@ -69,6 +69,30 @@ def gpt2(tmp_path):
 
 
 @pytest.fixture
+def qwen3(tmp_path):
+    """Return a Qwen3 as published: heads wider than hidden_size / heads, and another token for padding than the end."""
+    folder = tmp_path / "qwen3"
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    vocab = {token: index for index, token in enumerate([*alphabet, "th", "the", *special])}
+    config = transformers.Qwen3Config(
+        vocab_size=len(vocab) + 3, hidden_size=24, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+        head_dim=8, intermediate_size=20, max_position_embeddings=19, rope_theta=1e6, tie_word_embeddings=True,
+        bos_token_id=None, eos_token_id=vocab["<|im_end|>"], pad_token_id=vocab["<|endoftext|>"],
+    )  # fmt: skip
+    model = randomised(transformers.Qwen3ForCausalLM(config))
+    model.save_pretrained(folder)
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, [("t", "h"), ("th", "e")]))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    inner.add_special_tokens(special)
+    inner.save(str(folder / "tokenizer.json"))
+    names = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": None, "unk_token": None}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    return folder, model, inner
+
+
+@pytest.fixture
 def marian(tmp_path):
     folder = tmp_path / "marian"
     pieces = [("</s>", 0.0), ("<unk>", 0.0), *((f"\u2581{word}", -2.0) for word in WORDS), ("s", -3.0), ("<pad>", 0.0)]
@@ -171,7 +195,7 @@ def test_an_imported_bert_fills_gaps_like_the_original(bert, tmp_path, numpy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["marian", "bert", "gpt2"])
+@pytest.mark.parametrize("kind", ["marian", "bert", "gpt2", "qwen3"])
 def test_an_imported_model_passes_the_self_check(kind, request, tmp_path):
     """The check uses random tokens, because an imported model has no text."""
     run = import_model(request.getfixturevalue(kind)[0], tmp_path / "run")
@@ -198,6 +222,33 @@ def test_an_imported_gpt2_generates_like_the_original(gpt2, tmp_path, numpy):
     with torch.no_grad():
         written = original.generate(theirs, max_new_tokens=count, do_sample=False, pad_token_id=258)[0].tolist()
     assert generator.generate(prompt, max_length=count) == inner.decode([i for i in written if i != 258])
+
+
+def test_an_imported_qwen3_generates_like_the_original(qwen3, tmp_path, numpy):
+    folder, original, inner = qwen3
+    run = import_model(folder, tmp_path / "run")
+    generator, prompt = heedful.load(run.path), "the cat"
+    assert (run.config.model.qk_norm, run.config.model.head_dim, run.config.model.rotary_base) == (True, 8, 1e6)
+    theirs, ids = torch.tensor([inner.encode(prompt).ids]), np.array([run.tokenizer.encode(prompt)])
+    with torch.no_grad():
+        output = original(theirs, output_hidden_states=True)
+    features = numpy(generator.model.features({"ids": ids}))
+    np.testing.assert_allclose(features, output.hidden_states[-1].numpy(), atol=1e-4)
+    with torch.no_grad():
+        suppressed = inner.token_to_id("<|endoftext|>")  # heedful never writes padding
+        written = original.generate(theirs, max_new_tokens=8, do_sample=False, suppress_tokens=[suppressed])[0]
+    assert generator.generate(prompt, max_length=8) == inner.decode(written.tolist())
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("attention_bias", True), ("use_sliding_window", True), ("rope_parameters", {"rope_type": "yarn", "factor": 4.0})],
+)
+def test_a_qwen3_with_other_options_is_refused(qwen3, tmp_path, setting, value):
+    config = json.loads((qwen3[0] / "config.json").read_text())
+    (qwen3[0] / "config.json").write_text(json.dumps(config | {setting: value}))
+    with pytest.raises(InputError, match=rf"{setting} = .* is not supported"):
+        import_model(qwen3[0], tmp_path / "run")
 
 
 def test_an_imported_marian_translates_like_the_original(marian, tmp_path, numpy):

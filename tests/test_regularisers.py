@@ -223,25 +223,31 @@ def test_validation_sees_the_averages_and_training_goes_on_with_the_weights(nump
     assert numpy(weight)[0] == now
 
 
-def fused_parts(path, matrix):
-    """Return the projections that one kernel holds."""
-    number = 3 if "/query_key_value/" in path else 2 if "/key_value/" in path else 1
-    return np.split(matrix, number, axis=1)
+def fused_parts(path, matrix, width):
+    """Return the projections that one kernel holds, if keys and values have one head of that width."""
+    number = 2 if "/query_key_value/" in path or "/key_value/" in path else 0
+    ends = [matrix.shape[1] - width * count for count in range(number, 0, -1)]
+    return [part for part in np.split(matrix, ends, axis=1) if part.size]
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("shape", [(8, 12), (8, 13), (40, 8), (8, 8)])
-def test_muon_orthogonalises_through_a_smaller_matrix_with_the_same_result(numpy, normal, shape):
-    """Rounding alone may differ from Keras' function; (8, 12) is the first shape that takes the other way."""
-    matrix, optimizer = ops.convert_to_tensor(normal(*shape)), Muon(0.1)
+@pytest.mark.parametrize("power", [0, 1, 2])
+def test_muon_orthogonalises_through_the_gram_matrix_with_the_same_result(numpy, normal, shape, power):
+    """Rounding alone may differ from Keras' function, also if singular values are very unequal.
+
+    (8, 12) is the first shape that is computed so.
+    """
+    left, _, right = np.linalg.svd(normal(*shape), full_matrices=False)
+    values = np.arange(1, 9, dtype="float32") ** -power
+    matrix, optimizer = ops.convert_to_tensor((left * values) @ right), Muon(0.1)
     wanted = numpy(keras.optimizers.Muon(0.1).zeropower_via_newtonschulz5(matrix, 5))
-    np.testing.assert_allclose(numpy(optimizer.zeropower_via_newtonschulz5(matrix, 5)), wanted, atol=1e-5)
+    np.testing.assert_allclose(numpy(optimizer.zeropower_via_newtonschulz5(matrix, 5)), wanted, atol=1e-4)
 
 
-@pytest.mark.any_backend
 def test_muon_updates_matrices_orthogonally_and_the_rest_as_adam(numpy, normal):
     """The update of a matrix has singular values near 1, times its scale; first moments give back the gradient."""
-    model = heedful.Transformer(11, 11, tie="none", **SIZES)
+    model = heedful.Transformer(11, 11, tie="none", num_kv_heads=1, **SIZES)
+    width = SIZES["d_model"] // SIZES["num_heads"]
     train = TrainConfig(optimizer="muon", schedule="constant", warmup_updates=0, learning_rate=0.01)
     objective, _ = training_objective(model, train)
     optimizer, weights = objective.optimizer, objective.trainable_variables
@@ -257,7 +263,8 @@ def test_muon_updates_matrices_orthogonally_and_the_rest_as_adam(numpy, normal):
         change_of = numpy(weight) - old
         assert matrix == (len(weight.shape) == 2 and "embeddings" not in weight.path), weight.path
         if matrix:
-            for part, given in zip(*(fused_parts(weight.path, one) for one in (change_of, gradient)), strict=True):
+            changed_parts, gradients_of_parts = (fused_parts(weight.path, one, width) for one in (change_of, gradient))
+            for part, given in zip(changed_parts, gradients_of_parts, strict=True):
                 left, values, right = np.linalg.svd(given, full_matrices=False)
                 changes = np.diag(left.T @ part @ right.T) / (-0.01 * 0.2 * max(part.shape) ** 0.5)
                 lifted = values > 0.1 * values.max()  # five iterations do not lift the smallest ones

@@ -162,7 +162,7 @@ def test_a_signal_at_an_intervals_end_loses_no_validation(config, tmp_path, upda
     ended = Monitor.on_train_batch_end
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.number == update - 1:
+        if self.batch_number == update - 1:
             os.kill(os.getpid(), signal.SIGTERM)
         ended(self, batch, logs)
 

@@ -24,6 +24,7 @@ KINDS = [
     {
         "tie": "none",
         "num_kv_heads": 2,
+        "qk_norm": True,
         "activation": "swiglu",
         "positions": "rotary",
         "output_bias": True,

@@ -44,7 +44,9 @@ LAYERS = {
     "LayerNorm": lambda: LayerNorm(epsilon=1e-6),
     "RMSNorm": lambda: RMSNorm(epsilon=1e-6),
     "LearnedPositions": lambda: LearnedPositions(6, 13),
-    "MultiHeadAttention": lambda: MultiHeadAttention(6, 3, num_kv_heads=1, head_dim=4, rotary=True, dropout=0.2),
+    "MultiHeadAttention": lambda: MultiHeadAttention(
+        6, 3, num_kv_heads=1, head_dim=4, rotary=True, qk_norm=True, dropout=0.2
+    ),
     "Projection": lambda: Projection(6, activation="relu"),
     "Residual": lambda: Residual(keras.Sequential([FeedForward(6, 10), keras.layers.Dense(6)]), "pre", 0.2, "rms"),
     "SelfAttention": lambda: SelfAttention(6, 2, attention={"projections": "output", "causal": True}),
@@ -245,8 +247,11 @@ def test_an_optimizer_with_rate_factors_is_restored():
     assert after.beta_2 == before.beta_2
 
 
-@pytest.mark.any_backend
 def test_muon_is_restored_with_its_fused_matrices():
     before = Muon(1e-2, fused_widths={"block/key_value/kernel": (8, 8)})
     after = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(before))
     assert (after.fused_widths, after.momentum) == (before.fused_widths, before.momentum)
+    scale, kernel = (
+        keras.Variable(np.ones(shape, "float32"), name=name) for name, shape in (("scale", 2), ("kernel", (2, 2)))
+    )
+    assert (after._use_weight_decay(scale), after._use_weight_decay(kernel)) == (False, True)

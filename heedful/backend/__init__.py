@@ -5,6 +5,7 @@ from heedful.backend.devices import (  # imported first: it selects the Keras ba
     device,
     device_count,
     device_memory,
+    jax_on_cpu,
     parallel_programs,
     runs_ahead,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "has_values",
     "inference_devices",
     "is_whole_here",
+    "jax_on_cpu",
     "join",
     "joined_by",
     "keep_compilations",

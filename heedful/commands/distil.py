@@ -29,11 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--references", nargs="+", default=[], metavar="FILE",
-        help="their translations: the candidate that is closest to them is chosen",
+        help="translations of the lines of --text; of the candidates of the teacher, the closest one is kept",
     )  # fmt: skip
     parser.add_argument(
         "--recipe", help=f"recipe of the student: a TOML file, or one of {', '.join(recipe_names())} (default: that of "
-        "the teacher, with at most 6 and 2 blocks)",
+        "the teacher, with at most 6 encoder and 2 decoder blocks)",
     )  # fmt: skip
     parser.add_argument("--minutes", type=float, help="minutes to train the student: train.minutes")
     parser.add_argument(
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--real-weight", type=float, metavar="WEIGHT",
-        help="how often the real pairs are read too, relative to the translations (default: 0; with --back 1)",
+        help="weight of the real pairs relative to the translations (default: 0; with --back 1)",
     )  # fmt: skip
     parser.add_argument(
         "--drop", type=float, metavar="SHARE",
@@ -64,7 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_teacher_arguments(parser):
     teacher = parser.add_argument_group("teacher")
     teacher.add_argument(
-        "--engine", choices=("heedful", "ctranslate2"), default="heedful", help="engine of a run (default: %(default)s)"
+        "--engine",
+        choices=("heedful", "ctranslate2"),
+        default="heedful",
+        help="engine that runs the teacher (default: %(default)s)",
     )
     teacher.add_argument(
         "--endpoint", default="", metavar="URL",

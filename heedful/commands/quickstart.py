@@ -1,9 +1,16 @@
 """heedful quickstart: train on the phrasebook, translate, draw attention."""
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heedful.config.settings import COMMAND_LINE
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
 
 SENTENCE = "Os meninos felizes não comeram o bolo da avó."
 
@@ -13,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", type=Path, default=Path("runs/quickstart"), help="run folder (an earlier quickstart is overwritten)"
     )
-    parser.add_argument("--force", action="store_true", help="overwrite files of the same names that belong to no run")
+    parser.add_argument("--force", action="store_true", help="overwrite any run, and files of the same names")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,8 +40,10 @@ def run(options: argparse.Namespace) -> int:
     began = time.monotonic()
     config = Config.from_toml(find_recipe("quickstart"))
     earlier = (options.run / CONFIG).is_file()
-    if earlier and Config.from_json(options.run / CONFIG).name != config.name:
-        raise InputError(f"{options.run} holds another run, which quickstart would overwrite: choose another --run.")
+    if earlier and not options.force and _is_another(Run.open(options.run), config.name):
+        raise InputError(
+            f"{options.run} holds another run, which quickstart would overwrite: choose another --run, or give --force."
+        )
     report_progress(
         f"Training a small Portuguese-English Transformer in {options.run}: about two minutes on two CPU cores.\n"
         "Its text is a built-in phrasebook. The first lines describe the text and its batches; each validation then\n"
@@ -48,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
         options.run / "figures" / "attention.png", inspection, "cross", inspection.num_layers("cross")
     )
     scores = newest_scores(Run.open(options.run))
+    folder = shlex.quote(str(options.run))
     command = "python -m heedful" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
     report_progress(f"""
 {SENTENCE}  ->  {inspection.translation}
@@ -57,8 +67,13 @@ quickstart: BLEU {scores["phrasebook/test"]["bleu"]:.2f} on unseen sentences, \
 attention:  {sheet} shows what each head read for each word
 
 Go on with
-    echo "O gato preto bebe leite." | {command} translate {options.run}
-    {command} inspect {options.run} "A menina leu a carta no jardim."
+    echo "O gato preto bebe leite." | {command} translate {folder}
+    {command} inspect {folder} "A menina leu a carta no jardim."
     {command} data list
-How it works, word by word: {command} page {options.run} writes a page to open in a browser""")
+How it works, word by word: {command} page {folder} writes a page to open in a browser""")
     return 0
+
+
+def _is_another(earlier: "Run", name: str) -> bool:
+    """Return whether a run is not what quickstart makes: it has another name, or settings from the command line."""
+    return earlier.config.name != name or any(origin.startswith(COMMAND_LINE) for origin in earlier.origins().values())

@@ -181,18 +181,20 @@ def _without_processes(arguments):
 def _join(options, config, lead):
     """Train together with the processes that a launcher has started."""
     from heedful import backend
+    from heedful.core.distributed.launched_process import launched_process
     from heedful.core.distributed.parent import has_parent
-    from heedful.core.distributed.place import find_place
     from heedful.core.progress import note
     from heedful.workflows.processes import train_together
 
-    place = find_place(os.environ)
-    option = f"--processes {place.count}" if has_parent() else "--join"
+    process = launched_process(os.environ)
+    option = f"--processes {process.process_count}" if has_parent() else "--join"
     stall = config.train.stall_minutes
     heartbeat = round(60 * stall) + LATER if stall else WEEK
-    backend.join(place.address, place.count, place.index, place.devices, option, heartbeat)
+    backend.join(
+        process.address, process.process_count, process.process_index, process.local_device_ids, option, heartbeat
+    )
     if not backend.process_index():
-        note(f"joined {backend.process_count()} processes ({place.source})")
+        note(f"joined {backend.process_count()} processes ({process.launcher})")
     asked = settings.flat(config) | {"--resume": str(options.resume or "")}
     return train_together(asked, lead, f"{_resume_command(options)} {option}")
 

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--prefixes", type=Path, metavar="FILE", help="beginnings of the translations, one per line")
     bulk = parser.add_argument_group(
-        "a whole file", "lines of text, .tsv, .jsonl or .parquet; OUT appears when all of it is done"
+        "a whole file", "lines of text, .tsv, .jsonl or .parquet; OUT is written when everything is translated"
     )
     bulk.add_argument("--out", type=Path, help="file for the translations, in the format of the input")
     bulk.add_argument(
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bulk.add_argument("--into", help="field of the translation (default: translation)")
     bulk.add_argument(
         "--share", type=share, metavar="I/N",
-        help="translate the share I of N, of a process of its own; a finished one is not translated again",
+        help="translate only part I of N, so that N processes can share a file; a finished part is skipped",
     )  # fmt: skip
     bulk.add_argument("--gather", type=count, metavar="N", help="join N finished shares in OUT")
     settings.add_options(parser, "decode")
@@ -174,8 +174,8 @@ def translate_file(options: argparse.Namespace) -> int:
 
     if not options.share:
         environments = _devices(options.engine)[: bulk.windows()] if is_replaceable(options.out) else []
-        if environments:
-            if code := _on_every_device(options, source.path, environments):
+        if len(environments) > 1:
+            if code := _on_every_device(options, source, environments):
                 return code
             lines = bulk.gather(len(environments), remove=True)
         else:
@@ -213,11 +213,13 @@ def _devices(engine):
     return environments if len(environments) == backend.device_count() else []
 
 
-def _on_every_device(options, path, environments):
-    """Translate a share of the file at `path` with each device, in a process of its own; return the exit code."""
+def _on_every_device(options, source, environments):
+    """Translate a share of a file with each device, in a process of its own; return the exit code."""
     from heedful.core.distributed.launch import launch
 
-    name, *rest = (str(path) if one == str(options.files[0]) else one for one in options.arguments)
+    name, *rest = options.arguments
+    if source.copy is not None:  # of a pipe, which only one process could read
+        rest = [str(source.path) if one == str(options.files[0]) else one for one in rest]
     shares = [f"{number}/{len(environments)}" for number in range(1, len(environments) + 1)]
     commands = [[sys.executable, "-m", "heedful", name, "--share", one, *rest] for one in shares]
     return launch(commands, shlex.join(["heedful", name, *rest]), environments, together=False)
@@ -270,7 +272,7 @@ def _translator(options, runs, decode):
         if runs[0].adapter:
             raise InputError("CTranslate2 exports cannot load adapters: drop --adapter, or use --engine heedful.")
         if len(runs) > 1:
-            raise InputError("CTranslate2 translates with one run: leave out --with, or use our own engine.")
+            raise InputError("CTranslate2 translates with one run: leave out --with, or use --engine heedful.")
         translator = ctranslate2_translator(runs[0], decode)
     if options.glossary:
         from heedful.data.glossary import Glossary

@@ -10,7 +10,7 @@ from heedful.core.validation import at_most, fraction, positive
 
 SET_BY_SIZE = ("num_layers", "d_model", "num_heads", "d_ff")  # the settings that a named size sets
 DEPTHS = ("encoder_layers", "decoder_layers")  # and these, if the two sides differ
-WIDEST = 99  # convolution
+MAX_CONVOLUTION_WIDTH = 99
 SIZES = {
     "toy": (2, 128, 8, 256),
     "tiny": (4, 128, 4, 256),
@@ -60,14 +60,16 @@ class ModelConfig(Architecture):
         positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon", "rotary_base")
         at_most(self, **{f"{side}_layers": 10**4 for side in ("num", *SIDES) if getattr(self, f"{side}_layers")})
         at_most(self, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
+        if self.head_dim is not None:
+            at_most(self, head_dim=10**5)
         fraction(self, *DROPOUTS)
         for name in DEPTHS:
             if getattr(self, name) is not None:
                 positive(self, name)
         if self.embedding_std is not None:
             positive(self, "embedding_std")
-        if any(width < 1 or width % 2 == 0 or width > WIDEST for width in self.convolutions):
-            raise InputError(f"convolutions must be odd widths from 1 to {WIDEST}.")
+        if any(width < 1 or width % 2 == 0 or width > MAX_CONVOLUTION_WIDTH for width in self.convolutions):
+            raise InputError(f"convolutions must be odd widths from 1 to {MAX_CONVOLUTION_WIDTH}.")
         if self.head_dim is not None:
             positive(self, "head_dim")
         if self.head_dim is None and self.d_model % self.num_heads:

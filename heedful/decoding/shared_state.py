@@ -4,8 +4,8 @@ import threading
 
 from heedful.backend.program_cache import ProgramCache
 
-FEW = 3  # minimum number of longer results that raises the expected length
-LONGER_SHARE = 0.05  # fraction of sentences that may be longer than expected, and need a second search
+MIN_LONGER = 3  # minimum number of longer results that raises the expected length
+MAX_LONGER_SHARE = 0.05  # fraction of sources whose result may exceed the expected length, so that it is searched again
 
 
 class SharedState:
@@ -21,6 +21,6 @@ class SharedState:
         """Raise the expected length if many results were longer; a single one must not change every shape."""
         with self._lock:
             self._searched, self._longer = self._searched + searched, self._longer + longer
-            if self._longer >= FEW and self._longer > self._searched * LONGER_SHARE:
+            if self._longer >= MIN_LONGER and self._longer > self._searched * MAX_LONGER_SHARE:
                 self.length_ratio *= 1.5
                 self._searched = self._longer = 0

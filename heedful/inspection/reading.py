@@ -19,8 +19,8 @@ from heedful.inspection.head_importance import attention_layers
 from heedful.layers.trace import Trace, path_in_model
 
 Head = tuple[str, int, int]  # kind (`encoder`, `decoder`, `cross`), layer, head, counted from 0
-SHORTEST = 16  # length to which shorter texts are padded
-BATCHES = (1, 8, 32)  # sizes of batches: one program each
+MIN_PADDED_LENGTH = 16
+BATCH_SIZES = (1, 8, 32)  # sizes of batches: one program each
 
 
 class Variant(NamedTuple):
@@ -72,9 +72,9 @@ class Reader:
         }
         self._paths = [path_in_model(layer) for layers in self.layers.values() for layer in layers]
         options = {"model": model, "brief": True}
-        self._look = backend.compiled(self._looked, **options)
-        self._score = backend.compiled(self._scored, **options)
-        self._next = backend.compiled(self._continued, **options)
+        self._look = backend.compiled(self._look_program, **options)
+        self._score = backend.compiled(self._score_program, **options)
+        self._next = backend.compiled(self._next_program, **options)
 
     # What differs between the classes
 
@@ -116,7 +116,7 @@ class Reader:
 
     def look(self, variant: Variant) -> Look:
         """Return the log-probabilities and the attention of one variant."""
-        log_probabilities, records = self._look(*self._arrays([variant]), self._filled([self.rows(variant)]))
+        log_probabilities, records = self._look(*self._arrays([variant]), self._padded_array([self.rows(variant)]))
         maps_of: dict[str, list[np.ndarray]] = {}
         sizes, count = self.lengths(variant), len(self.targets(variant))
         for kind, layers in self.layers.items():
@@ -129,9 +129,9 @@ class Reader:
         """Yield the number of each variant with the log-probabilities of its targets, a batch at a time."""
         for numbers in self._batches(variants):
             batch = [variants[number] for number in numbers]
-            full = _filled_up(batch)
+            full = _padded_batch(batch)
             rows, targets = (
-                self._filled([numbers_of(one) for one in full]) for numbers_of in (self.rows, self.targets)
+                self._padded_array([numbers_of(one) for one in full]) for numbers_of in (self.rows, self.targets)
             )
             scores = np.asarray(backend.to_numpy(self._score(*self._arrays(full), rows, targets)))
             for row, number in enumerate(numbers):
@@ -139,7 +139,7 @@ class Reader:
 
     def next_scores(self, variants: Sequence[Variant]) -> np.ndarray:
         """Return for each variant the log-probabilities (V,) of the token after its target: (B, V)."""
-        full = _filled_up(variants)
+        full = _padded_batch(variants)
         last = np.array([[self.last_row(variant)] for variant in full], np.int32)
         return np.asarray(backend.to_numpy(self._next(*self._arrays(full), last)))[: len(variants)]
 
@@ -154,13 +154,13 @@ class Reader:
             shape = tuple(self._padded(len(ids)) for ids in self.inputs(variant).values())
             by_shape.setdefault(shape, []).append(number)
         for numbers in by_shape.values():
-            for start in range(0, len(numbers), BATCHES[-1]):
-                yield numbers[start : start + BATCHES[-1]]
+            for start in range(0, len(numbers), BATCH_SIZES[-1]):
+                yield numbers[start : start + BATCH_SIZES[-1]]
 
     def _arrays(self, variants):
         """Return the inputs of variants, and the switches (P, B, N) of all heads."""
         read = [self.inputs(variant) for variant in variants]
-        inputs = {name: self._filled([ids[name] for ids in read]) for name in read[0]}
+        inputs = {name: self._padded_array([ids[name] for ids in read]) for name in read[0]}
         heads = max(layer.num_heads for layers in self.layers.values() for layer in layers)
         switches = np.ones((len(self._paths), len(variants), heads), np.float32)
         for number, variant in enumerate(variants):
@@ -168,7 +168,7 @@ class Reader:
                 switches[self._heads[kind, layer], number, head] = 0
         return inputs, switches
 
-    def _filled(self, lists):
+    def _padded_array(self, lists):
         """Return lists of numbers as an array, padded."""
         filled = np.full((len(lists), self._padded(max(map(len, lists)))), PAD_ID, np.int32)
         for number, ids in enumerate(lists):
@@ -182,7 +182,9 @@ class Reader:
         """
         if not self.model.architecture.causal_mask:
             return max(length, 1)
-        return min(max(SHORTEST, 1 << math.ceil(math.log2(max(length, 1)))), max(length, self.model.max_length))
+        return min(
+            max(MIN_PADDED_LENGTH, 1 << math.ceil(math.log2(max(length, 1)))), max(length, self.model.max_length)
+        )
 
     def _log_probabilities(self, inputs, switches, rows, trace=None):
         """Return log-probabilities (B, R, V) of the tokens that are predicted from `rows` (B, R)."""
@@ -191,19 +193,19 @@ class Reader:
         features = ops.take_along_axis(self.model.features(inputs, trace=trace), rows[..., None], axis=1)
         return ops.log_softmax(ops.cast(self.model.output_projection.project(features), "float32"))
 
-    def _looked(self, inputs, switches, rows):
+    def _look_program(self, inputs, switches, rows):
         trace = Trace()
         return self._log_probabilities(inputs, switches, rows, trace), trace.records
 
-    def _scored(self, inputs, switches, rows, targets):
+    def _score_program(self, inputs, switches, rows, targets):
         scores = self._log_probabilities(inputs, switches, rows)
         return ops.take_along_axis(scores, targets[..., None], axis=-1)[..., 0]
 
-    def _continued(self, inputs, switches, rows):
+    def _next_program(self, inputs, switches, rows):
         return self._log_probabilities(inputs, switches, rows)[:, 0]
 
 
-def _filled_up(variants):
+def _padded_batch(variants):
     """Return variants with the last one repeated, so that there are as many as a batch has."""
-    size = next(size for size in BATCHES if size >= len(variants))
+    size = next(size for size in BATCH_SIZES if size >= len(variants))
     return [*variants, *[variants[-1]] * (size - len(variants))]

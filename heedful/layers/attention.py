@@ -245,11 +245,11 @@ class MultiHeadAttention(SameShape):
         """Return keys of `memory` and values of `values` or `memory`, each (B, S, K, H), of (B, S, D)."""
         if self.key_value_projection is None:
             keys = of_memory = self._split(memory, self.num_kv_heads)
-            read = of_memory if values is None else self._split(values, self.num_kv_heads)
+            values = of_memory if values is None else self._split(values, self.num_kv_heads)
         else:
             keys, of_memory = self._split_pair(self.key_value_projection(memory))
-            read = of_memory if values is None else self._split_pair(self.key_value_projection(values))[1]
-        return self._normalised(self.key_norm, keys), read
+            values = of_memory if values is None else self._split_pair(self.key_value_projection(values))[1]
+        return self._normalised(self.key_norm, keys), values
 
     @property
     def fused_widths(self) -> dict[str, tuple[int, ...]]:
@@ -273,19 +273,19 @@ class MultiHeadAttention(SameShape):
             return query, None if isinstance(memory, KeyValueCache) else self._keys_and_values(memory, others)
         if self.joint_projection is None:
             query = keys = values = self._split(queries, self.num_heads)
-            return self._placed(query, keys, values, positions)
+            return self._normalised_and_rotated(query, keys, values, positions)
         joint = self.joint_projection(queries)  # (B, T, (N + 2K) H)
         if self.kv_width == self.query_width:  # one split: its gradient is a concatenation, without sums
             query, keys, values = (self._split(part, self.num_heads) for part in ops.split(joint, 3, axis=-1))
         else:
             query = self._split(joint[..., : self.query_width], self.num_heads)
             keys, values = self._split_pair(joint[..., self.query_width :])
-        return self._placed(query, keys, values, positions)
+        return self._normalised_and_rotated(query, keys, values, positions)
 
     def _normalised(self, norm: RMSNorm | None, heads: Tensor) -> Tensor:
         return heads if norm is None else norm(heads)
 
-    def _placed(
+    def _normalised_and_rotated(
         self, query: Tensor, keys: Tensor, values: Tensor, positions: Tensor | None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Return query and keys, normalised and rotated by their positions where the layer does so, and the values."""

@@ -140,7 +140,8 @@ class AttentionSublayer(SameShape):
         }  # fmt: skip
         self.supports_masking, self.keep_weights = True, keep_weights
         self.last_attention_weights = None
-        options: dict[str, Any] = {"head_dim": head_dim} | self.own_options | (attention or {})
+        options: dict[str, Any] = {"head_dim": head_dim, "norm_epsilon": norm_epsilon}
+        options |= self.own_options | (attention or {})
         self.attention = MultiHeadAttention(d_model, num_heads, name="attention", dtype=self.dtype_policy, **options)
         self.residual = Residual(
             None, norm_position, dropout, norm_epsilon=norm_epsilon, name="residual", dtype=self.dtype_policy

@@ -37,7 +37,7 @@ from heedful.serve.texts import (
 )
 from heedful.serve.uploads import Upload, Uploads, read_upload
 
-# Accepted, because DeepL's clients may send them; none has an effect on a translator of our own.
+# Accepted, because DeepL's clients may send them; they have no effect here.
 IGNORED = (
     "show_billed_characters", "preserve_formatting", "model_type", "context", "enable_beta_languages",
     "outline_detection", "tag_handling_version",
@@ -45,6 +45,7 @@ IGNORED = (
 # Accepted too; the answer says in a header that they were ignored.
 NOTED = ("style_id", "custom_instructions", "extra_body_parameters", "glossary_ids")
 NOT_SPLIT, BY_LINES, WITHIN_LINES = "0", "1", "nonewlines"  # values of split_sentences
+RECOGNISED = 1000  # characters of all texts of a request, by which their language is recognised
 FORMALITIES = ("default", "more", "less", "prefer_more", "prefer_less")
 
 
@@ -74,7 +75,7 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
         if not texts:
             raise Refused(422, "The field 'text' has no text.")
         require_texts("text", texts, service.limits)
-        one = await _translator(service, given["source_lang"], given["target_lang"], texts[0])
+        one = await _translator(service, given["source_lang"], given["target_lang"], "\n".join(texts)[:RECOGNISED])
         _require_formality(given["formality"])
         markup = _markup(given)
         glossary = _glossary(glossaries, given["glossary_id"], given["source_lang"], one)
@@ -97,8 +98,9 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
 
 async def _translator(service: Service, source: str | None, target: str, text: str) -> Served:
     """Return the translator for a pair of languages; without a source, for that of the text."""
-    goal = language(target)
-    return service.for_languages(language(source) if source else (await recognised(service, text, goal))[0], goal)
+    target_code = language(target)
+    source_code = language(source) if source else (await recognised(service, text, target_code))[0]
+    return service.for_languages(source_code, target_code)
 
 
 def _require_formality(formality: str) -> None:
@@ -150,9 +152,9 @@ def _languages(service: Service) -> list[Route]:
         return JSONResponse([{"language": code, "name": code, "supports_formality": False} for code in codes])
 
     async def languages_v3(request: Request) -> JSONResponse:
-        """List the languages, and what each can be."""
+        """List the languages, and whether each can be source or target."""
         if request.query_params.get("resource") not in (None, "translate_text", "translate_document", "glossary"):
-            raise Refused(404, "This server translates, and does nothing else.")
+            raise Refused(404, "Only translation is supported.")
         sources, targets = ({one.languages[side] for one in service.translators} for side in (0, 1))
         return JSONResponse([
             {"lang": code, "name": code, "usable_as_source": code in sources, "usable_as_target": code in targets,
@@ -195,38 +197,35 @@ def _documents(service: Service, glossaries: Glossaries, uploads: Uploads) -> li
         one = await _translator(service, source, given["target_lang"], text)
         glossary = _glossary(glossaries, given.get("glossary_id"), source, one)
         try:
-            begun = uploads.start(one, name, content, glossary)
+            begun = await uploads.start(one, name, content, glossary)
         except InputError as error:
             raise Refused(400, str(error)) from error
         return JSONResponse({"document_id": begun.id, "document_key": begun.key})
 
-    async def find(request: Request) -> Upload:
+    async def requested_upload(request: Request) -> Upload:
         given = await read_fields(request, key, service.limits, forms=True)
-        found = uploads.find(request.path_params["id"])
-        if given["document_key"] != found.key:
-            raise Refused(404, f"There is no document {found.id!r} with that key.")
-        return found
+        return uploads.find(request.path_params["id"], given["document_key"])
 
     async def status(request: Request) -> JSONResponse:
         """Tell whether a document is translated."""
-        found = await find(request)
-        result: dict[str, Any] = {"document_id": found.id, "status": found.status}
-        if found.status == "error":
-            result["error_message"] = found.message
-        elif found.status == "done":
-            result["billed_characters"] = found.characters
+        upload = await requested_upload(request)
+        result: dict[str, Any] = {"document_id": upload.id, "status": upload.status}
+        if upload.status == "error":
+            result["error_message"] = upload.message
+        elif upload.status == "done":
+            result["billed_characters"] = upload.characters
         else:
             result["seconds_remaining"] = 1
         return JSONResponse(result)
 
     async def result(request: Request) -> Response:
         """Return a translated document."""
-        found = await find(request)
-        if found.status != "done":
-            raise Refused(503, f"The document is not ready: {found.status}.")
-        name = re.sub(r"[^\w.-]", "_", found.name, flags=re.ASCII)
+        upload = await requested_upload(request)
+        if upload.status != "done":
+            raise Refused(503, f"The document is not ready: {upload.status}.")
+        name = re.sub(r"[^\w.-]", "_", upload.name, flags=re.ASCII)
         return Response(
-            found.content, media_type="application/octet-stream",
+            upload.content, media_type="application/octet-stream",
             headers={"content-disposition": f'attachment; filename="{name}"'},
         )  # fmt: skip
 

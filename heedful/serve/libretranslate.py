@@ -141,7 +141,7 @@ def _files(service: Service) -> list[Route]:
         text = await in_background(sample_of, content, name) if source == "auto" else ""
         one, _ = await _translator(service, source, given["target"], text)
         try:
-            begun = uploads.start(one, name, content)
+            begun = await uploads.start(one, name, content)
         except InputError as error:
             raise Refused(400, str(error)) from error
         assert begun.task is not None  # noqa: S101 - for the type checker
@@ -152,10 +152,8 @@ def _files(service: Service) -> list[Route]:
 
     async def translated_file(request: Request) -> Response:
         """Return a translated document."""
-        found = uploads.find(request.path_params["id"])
-        if request.path_params["key"] != found.key:
-            raise Refused(404, f"There is no document {found.id!r} with that key.")
-        return Response(found.content, media_type="application/octet-stream")
+        upload = uploads.find(request.path_params["id"], request.path_params["key"])
+        return Response(upload.content, media_type="application/octet-stream")
 
     return [
         Route("/suggest", suggest, methods=["POST"]),

@@ -14,7 +14,7 @@ from heedful.data.document_formats.document import Document
 from heedful.data.glossary import Glossary
 from heedful.serve.requests import Limits, Refused, read_body
 from heedful.serve.service import Served, Service
-from heedful.serve.texts import joined
+from heedful.serve.texts import in_background, joined
 
 WINDOW = 128  # texts of a document that wait in the queue at a time
 RETRY_SECONDS = 0.2  # after which a document asks again for room in the queue
@@ -43,9 +43,9 @@ class Uploads:
         self._service = service
         self._uploads: OrderedDict[str, Upload] = OrderedDict()
 
-    def start(self, one: Served, name: str, content: bytes, glossary: Glossary | None = None) -> Upload:
+    async def start(self, one: Served, name: str, content: bytes, glossary: Glossary | None = None) -> Upload:
         """Begin to translate a document; raise `InputError` if it cannot be read."""
-        document = read_document(content, name, one.predictor.reader.protection)
+        document = await in_background(read_document, content, name, one.predictor.reader.protection)
         upload = Upload(secrets.token_hex(16), secrets.token_hex(32), name)
         upload.characters = sum(len(text.text) for text in document.texts)
         self._uploads[upload.id] = upload
@@ -56,11 +56,14 @@ class Uploads:
         upload.task = asyncio.create_task(self._translate(one, upload, document, glossary))
         return upload
 
-    def find(self, key: str) -> Upload:
-        """Return a document; `Refused` (404) if there is none."""
-        if key not in self._uploads:
-            raise Refused(404, f"There is no document {key!r}.")
-        return self._uploads[key]
+    def find(self, name: str, key: str) -> Upload:
+        """Return the document of an id; `Refused` (404) if there is none, or it has another key."""
+        if name not in self._uploads:
+            raise Refused(404, f"There is no document {name!r}.")
+        upload = self._uploads[name]
+        if not secrets.compare_digest(key.encode(), upload.key.encode()):
+            raise Refused(404, f"There is no document {name!r} with that key.")
+        return upload
 
     async def _translate(self, one, upload, document, glossary):
         upload.status = "translating"

@@ -1,4 +1,4 @@
-"""Batches for `fit` and `evaluate` of any Keras model: texts of similar length together, prepared ahead.
+"""Batches for `fit` and `evaluate` of any Keras model: texts of similar length together.
 
 Axes: B batch, S source length, T target length.
 """
@@ -24,9 +24,10 @@ NOT_INPUTS = ("labels", "weights")
 class FitBatches(keras.utils.PyDataset):
     """`Examples` as batches (inputs, labels) or (inputs, labels, weights); inputs are a dict of arrays.
 
-    Each epoch has other batches than the one before, as in `heedful train`. Keras prepares `max_queue_size` batches
-    ahead in `workers` threads. TensorFlow derives the shapes of all batches from the first two: use `as_dataset` there.
-    Keras reports the mean of the losses of the batches, each of which is a mean over real labels.
+    Each epoch has other batches than the one before, as in `heedful train`. With `workers` above 1 Keras prepares up to
+    `max_queue_size` batches ahead in that many threads; with 1 it makes each batch between two steps. TensorFlow
+    derives the shapes of all batches from the first two: use `as_dataset` there. Keras reports the mean of the losses
+    of the batches, each of which is a mean over real labels.
 
     Args:
         examples: from `heedful.data`.
@@ -41,13 +42,15 @@ class FitBatches(keras.utils.PyDataset):
         examples: Examples,
         one_pass: bool = False,
         sample_weights: bool = False,
-        workers: int = 1,
+        workers: int = 2,
         max_queue_size: int = 10,
     ):
         super().__init__(workers=workers, max_queue_size=max_queue_size)
         self.examples, self.sample_weights, self.epoch = examples, sample_weights, 0
-        self._scored = list(examples.one_pass()) if one_pass else None
-        self._count = len(self._scored) if self._scored is not None else max(1, round(examples.batches_per_epoch))
+        self._fixed_batches = list(examples.one_pass()) if one_pass else None
+        self._count = (
+            len(self._fixed_batches) if self._fixed_batches is not None else max(1, round(examples.batches_per_epoch))
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -55,9 +58,9 @@ class FitBatches(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < self._count:
             raise IndexError(index)
-        if self._scored is not None:
-            return self._parts(self._scored[index])
-        return self._parts(self.examples.batch(self.epoch * self._count + index))
+        if self._fixed_batches is not None:
+            return self._as_fit_item(self._fixed_batches[index])
+        return self._as_fit_item(self.examples.batch(self.epoch * self._count + index))
 
     def on_epoch_end(self) -> None:
         self.epoch += 1
@@ -77,12 +80,12 @@ class FitBatches(keras.utils.PyDataset):
             return tensorflow.TensorSpec([None] * part.ndim, part.dtype)
 
         dataset = tensorflow.data.Dataset.from_generator(
-            epoch, output_signature=tuple(signature(part) for part in self._parts(self.examples.batch(0)))
+            epoch, output_signature=tuple(signature(part) for part in self._as_fit_item(self.examples.batch(0)))
         )
         counted = dataset.apply(tensorflow.data.experimental.assert_cardinality(self._count))
         return counted.prefetch(tensorflow.data.AUTOTUNE)
 
-    def _parts(self, batch: Mapping[str, np.ndarray]) -> tuple:
+    def _as_fit_item(self, batch: Mapping[str, np.ndarray]) -> tuple:
         inputs = {name: array for name, array in batch.items() if name not in NOT_INPUTS}
         if "target" in inputs:  # rows without a pair must be padding, also for models that derive a mask from it
             inputs["target"] = inputs["target"] * batch["weights"].any(axis=1, keepdims=True)
@@ -105,11 +108,11 @@ def pair_batches(
 
     Args:
         pairs: pairs of texts; or the paths of two parallel files; or rows with `columns`, as those of `datasets`.
-        source_tokenizer, target_tokenizer: the latter is the former by default.
+        source_tokenizer, target_tokenizer: tokenizers of both sides; the target's is by default that of the source.
         columns: names of source and target in the rows, such as `("pt", "en")`; they may be inside "translation".
         max_tokens: longer pairs are left out.
         batch_sentences: pairs per batch B.
-        max_shapes: most different lengths of batches, each of which JAX compiles once.
+        max_shapes: maximum number of batch shapes; JAX compiles the model once for each.
         seed: seed of the order.
         options: keyword arguments of `FitBatches`.
 
@@ -117,11 +120,12 @@ def pair_batches(
         A `FitBatches`; where TensorFlow is the backend, a `tf.data.Dataset`.
 
     Raises:
-        InputError: a file is missing, or no pair fits.
+        InputError: a file is missing, no pair fits, or rows do not have the columns.
     """
     corpus = _corpus(pairs, columns)
     encoded = encode(corpus, source_tokenizer, target_tokenizer or source_tokenizer, max_tokens)
     lengths = encoded.source.lengths + 1, encoded.target.lengths + 1
+    # `batch_sentences` takes the place of `batch_tokens`
     plan = BatchPlan(*lengths, batch_tokens=1, batch_sentences=batch_sentences, max_shapes=max_shapes, seed=seed)
     batches = FitBatches(TranslationExamples(encoded, plan), **options)
     return batches.as_dataset() if backend.NAME == "tensorflow" else batches
@@ -131,12 +135,21 @@ def _corpus(pairs, columns: Sequence[str] | None) -> Corpus:
     if isinstance(pairs, Corpus):
         return pairs
     if columns:
-        try:
-            rows = [row.get("translation", row) for row in pairs]
-            return Corpus.from_pairs([(row[columns[0]], row[columns[1]]) for row in rows], "rows")
-        except KeyError as error:
-            raise InputError(f"The rows have no column {error}.") from error
+        return Corpus.from_pairs([_columns_of(row, columns) for row in pairs], "rows")
     pairs = list(pairs)
+    if any(isinstance(pair, Mapping) for pair in pairs):
+        raise InputError("Rows need the names of their columns, such as columns=('pt', 'en').")
     if len(pairs) == 2 and all(isinstance(part, str | Path) for part in pairs):
         return Corpus.from_files(pairs)
     return Corpus.from_pairs(pairs, "pairs")
+
+
+def _columns_of(row, columns):
+    """Return source and target of a row; they may be inside its column "translation", as in data sets of the hub."""
+    if not isinstance(row, Mapping):
+        raise InputError(f"columns={tuple(columns)!r} needs rows with names, such as dictionaries, not {row!r}.")
+    nested = row.get("translation")
+    row = nested if isinstance(nested, Mapping) else row
+    if missing := [column for column in columns if column not in row]:
+        raise InputError(f"The rows have no column {missing[0]!r}.")
+    return tuple(row[column] for column in columns)

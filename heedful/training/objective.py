@@ -150,7 +150,8 @@ def training_objective(model: keras.Model, train: TrainConfig) -> tuple[Objectiv
     schedule = training_schedule(train, model.d_model)
     objective = Objective(model, train.label_smoothing, train.accumulate_batches, consistency_of(train))
     factors = rate_factors(model, train) if train.rate_factors else None
-    objective.compile(training_optimizer(train, schedule, factors, _fused_widths(model)))
+    widths = _fused_widths(model) if train.optimizer == "muon" else None
+    objective.compile(training_optimizer(train, schedule, factors, widths))
     return objective, schedule
 
 

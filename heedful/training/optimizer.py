@@ -7,11 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from heedful import backend
 from heedful.backend import Tensor
 from heedful.config import TrainConfig
 from heedful.training.schedule import Schedule
 
-WIDE = 1.5  # a matrix so many times as wide as high takes fewer operations if it is orthogonalised by way of its square
+WIDE = 1.5  # from this ratio of width to height on, orthogonalisation through the Gram matrix takes fewer operations
 NOT_DECAYED = ["bias", "gamma", "beta", "scale"]  # names of weights
 
 
@@ -86,7 +87,6 @@ def _muon(train, schedule, fused_widths):
         weight_decay=train.weight_decay, adam_weight_decay=train.weight_decay, exclude_layers=["output_projection"],
         **_shared_options(train.clip_norm, train.accumulate_batches, train.moving_average),
     )  # fmt: skip
-    optimizer.exclude_from_weight_decay(var_names=NOT_DECAYED)
     return _keeping_weights(optimizer)
 
 
@@ -152,7 +152,8 @@ class MatrixDecayAdamW(keras.optimizers.AdamW):
 class Muon(keras.optimizers.Muon):
     """Keras' Muon (Jordan et al. 2024), in which matrices that are fused in one weight are orthogonalised one by one.
 
-    Wide matrices are orthogonalised through their products with themselves, which are smaller.
+    With JAX on a CPU, wide matrices are orthogonalised through their Gram matrices, which are smaller. Biases and norms
+    are not decayed, even after saving and loading.
 
     Args:
         fused_widths: widths of the matrices in a weight (D, sum of widths), by its path.
@@ -161,6 +162,7 @@ class Muon(keras.optimizers.Muon):
 
     def __init__(self, *args: Any, fused_widths: Mapping[str, Sequence[int]] | None = None, **options: Any):
         super().__init__(*args, **options)
+        self.exclude_from_weight_decay(var_names=NOT_DECAYED)
         self.fused_widths = {path: tuple(widths) for path, widths in (fused_widths or {}).items()}
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
@@ -182,21 +184,22 @@ class Muon(keras.optimizers.Muon):
     def zeropower_via_newtonschulz5(self, x: Tensor, steps: int) -> Tensor:
         """Return a matrix (M, N) with the singular vectors of x and singular values near 1, after some iterations.
 
-        An iteration multiplies x by a polynomial of x x^T, so all of them together are one matrix (M, M): the product
-        of polynomials of the same matrix, which commute.
+        An iteration multiplies x by a polynomial of its Gram matrix x x^T, so all iterations together multiply it by
+        one matrix (M, M). The rounding of the Gram matrix grows with each iteration, so this way needs products that
+        are exact to float32, which those of GPUs and TPUs are not.
         """
         height, width = x.shape
         if height > width:
             return ops.transpose(self.zeropower_via_newtonschulz5(ops.transpose(x), steps))
-        if width < WIDE * height:
+        if width < WIDE * height or not backend.jax_on_cpu():
             return super().zeropower_via_newtonschulz5(x, steps)
         x = x / (ops.norm(x) + 1e-7)
         factor = identity = ops.eye(height, dtype=x.dtype)
-        square = x @ ops.transpose(x)
+        gram = x @ ops.transpose(x)
         for step in range(steps):
-            polynomial = self.muon_a * identity + self.muon_b * square + self.muon_c * square @ square
+            polynomial = self.muon_a * identity + self.muon_b * gram + self.muon_c * gram @ gram
             factor = polynomial @ factor if step else polynomial
-            square = polynomial @ square @ polynomial
+            gram = polynomial @ gram @ polynomial
         return factor @ x
 
     def get_config(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ class Signals:
 
     def __enter__(self) -> Self:
         self.received = None
-        self.elsewhere: int | None = None  # a signal that another of several processes received
+        self.received_elsewhere: int | None = None  # a signal that another of several processes received
         self._before = {}
         for number in (signal.SIGINT, signal.SIGTERM):
             # Handlers can be set in the main thread only; in other threads the existing ones stay.
@@ -29,7 +29,7 @@ class Signals:
     @property
     def asked(self) -> int | None:
         """The signal that asks to stop, received here or in another process; None: there is none."""
-        return self.received or self.elsewhere
+        return self.received or self.received_elsewhere
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():

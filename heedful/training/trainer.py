@@ -243,7 +243,7 @@ class Trainer:
         monitor = Monitor(self, goal, meter, signals, deadline, log)
         if log:
             log.begin()
-        logs = self.updates.run(self.update, goal, monitor, wish=monitor.wishes_to_stop, watched=meter.watched)
+        logs = self.updates.run(self.update, goal, monitor, wish=monitor.should_stop, watched=meter.watched)
         self.update = self.updates.done
         if not self.config.label_smoothing and self.config.consistency == "none":
             del logs["smoothed_loss"]  # equals the loss

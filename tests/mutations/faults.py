@@ -260,6 +260,15 @@ def rotary_rotates_keys_only(monkeypatch):
     )  # fmt: skip
 
 
+@fault("attention", num_heads=4, qk_norm=True)
+def only_queries_are_normalised(monkeypatch):
+    """Keys keep their lengths, although the model has norms of queries and keys."""
+    wrap(
+        monkeypatch, attention.MultiHeadAttention, "_normalised",
+        lambda original: lambda self, norm, heads: heads if norm is self.key_norm else original(self, norm, heads),
+    )  # fmt: skip
+
+
 @fault("attention", num_heads=4, num_kv_heads=2)
 def groups_of_heads_interleaved(monkeypatch):
     """With fewer key/value heads, query heads read those of other groups."""

@@ -56,7 +56,7 @@ def test_a_mask_filler_predicts_each_mask(page_of_task):
         assert probabilities == pytest.approx([candidate.probability for candidate in gap], abs=1e-5)
     assert page.locator(".target .word").count() == 2
     page.locator(".rivals button:not([aria-current])").first.click()
-    page.get_by_role("button", name="Back to its own").click()
+    page.get_by_role("button", name="Undo").click()
 
 
 @pytest.mark.slow

@@ -185,7 +185,7 @@ def test_the_model_continues_from_an_alternative_and_goes_back(opened, expect):
     other.click()
     expect(page.locator(".target .word").first).to_have_text(re.compile(f"^{re.escape(name)}"))
     expect(page.locator(".note").first).to_contain_text("the model continues from there")
-    page.get_by_role("button", name="Back to its own").click()
+    page.get_by_role("button", name="Undo").click()
     expect(page.locator(".target .word")).to_have_text(before)
 
 

@@ -1,17 +1,18 @@
-"""Texts of each form of markup, cut into tags and text."""
+"""Tokenizers for each form of markup: tags and text."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from heedful.data.markup.html_tokens import VOID, Token, html_tokens
 
 NUMBERED = re.compile(r"\{(/?)(\w+)\}")
-# Delimiters of Markdown, links last: their ends carry the address.
+# Delimiters of Markdown; the end of a link includes its address.
 _MARKDOWN = re.compile(
     r"\\.|\*\*\*|___|\*\*|__|~~|\*|_|!?\[|"
     r"\]\(\s*[^()\s]*(?:\([^()\s]*\))?[^()\s]*(?:\s+\"[^\"]*\")?\s*\)|\]\[[^\]\[]*\]"
 )
-# What Markdown knows beside spans that any text may have: addresses in angle brackets, footnotes, boxes of tasks.
+# Spans that only Markdown has: addresses in angle brackets, references to footnotes, checkboxes of task lists.
 MARKDOWN_SPANS = re.compile(
     r"<(?:[A-Za-z][\w+.-]{1,31}:[^\s<>]*|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)>|\[\^[^\]\s]+\]:?|\A\[[ xX]\](?=\s)"
 )
@@ -62,7 +63,7 @@ def _add_markdown(text: str, following: str, pieces: list[Token], opened: list[t
         stop = start + len(mark)
         before, after = text[start - 1 : start] if start else preceding, text[stop : stop + 1] or following
         name = "[" if mark[0] in "![]" else mark
-        if name == "_" and (before.isalnum() and after.isalnum()):
+        if name[0] == "_" and before.isalnum() and after.isalnum():  # as in snake_case and A__B
             continue
         index = next((i for i in range(len(opened) - 1, -1, -1) if opened[i][0] == name), None)
         closes = index is not None and (mark[0] == "]" or (name != "[" and bool(before.strip())))
@@ -71,9 +72,9 @@ def _add_markdown(text: str, following: str, pieces: list[Token], opened: list[t
             continue
         pieces.append(Token("text", "", text[end:start]))
         if closes and index is not None:
-            _, place = opened[index]
+            _, open_piece = opened[index]
             del opened[index:]
-            pieces[place] = Token("open", name, pieces[place].raw)
+            pieces[open_piece] = Token("open", name, pieces[open_piece].raw)
             pieces.append(Token("close", name, mark))
         else:
             opened.append((name, len(pieces)))
@@ -129,16 +130,17 @@ READERS: dict[str, Callable[[str], list[Token]]] = {
 
 
 def partners(tokens: Sequence[Token]) -> dict[int, int]:
-    """Return the index of the counterpart of each paired tag."""
+    """Return the index of the counterpart of each paired tag; in linear time, since many may never be closed."""
     partner: dict[int, int] = {}
-    opened: list[int] = []
+    opened: list[int] = []  # indices of the tags that are open
+    depths: dict[str, list[int]] = defaultdict(list)  # by name, their places in `opened`
     for index, token in enumerate(tokens):
         if token.kind == "open":
+            depths[token.name].append(len(opened))
             opened.append(index)
-        elif token.kind == "close":
-            names = [tokens[one].name for one in opened]
-            if token.name in names:
-                place = len(names) - 1 - names[::-1].index(token.name)
-                partner[opened[place]], partner[index] = index, opened[place]
-                del opened[place:]
+        elif token.kind == "close" and depths[token.name]:
+            depth = depths[token.name][-1]
+            partner[opened[depth]], partner[index] = index, opened[depth]
+            while len(opened) > depth:
+                depths[tokens[opened.pop()].name].pop()
     return partner

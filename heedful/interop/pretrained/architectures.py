@@ -7,6 +7,6 @@ from heedful.interop.pretrained.translators import BART, BLENDERBOT, MARIAN, MBA
 LAYOUTS = {
     layout.kind: layout
     for layout in (
-        BERT, DISTILBERT, ROBERTA, XLM_ROBERTA, GPT2(), Llama(), Qwen3(), MARIAN, PEGASUS, BART, MBART, BLENDERBOT,
+        BERT, DISTILBERT, ROBERTA, XLM_ROBERTA, GPT2(), Qwen3(), Llama(), MARIAN, PEGASUS, BART, MBART, BLENDERBOT,
     )
 }  # fmt: skip

@@ -156,13 +156,15 @@ class Llama(LanguageModelLayout):
     }  # fmt: skip
     engine = Engine(name, values, any_value=EVERY_HEAD)
     qk_norm = False
+    default_head_dim: int | None = None
+    """Size of a head if config.json does not give it; None: `hidden_size / num_attention_heads`."""
 
     def read(self, folder: Any) -> Imported:
         """Convert a `PretrainedFolder`; `InputError` if it has a setting that our models lack."""
         bias, rotary = folder.setting("attention_bias", False), _rotary_base(folder)
-        self._require(folder, bias)
+        folder.require(**self._required(bias))
         width, heads = folder.setting("hidden_size"), folder.setting("num_attention_heads")
-        size = folder.config.get("head_dim") or width // heads
+        size = folder.config.get("head_dim") or self.default_head_dim or width // heads
         activation = folder.setting("hidden_act")
         if activation not in GATES:
             folder.require(hidden_act="silu")
@@ -196,9 +198,9 @@ class Llama(LanguageModelLayout):
         } | self._own_settings(model)  # fmt: skip
         return Exported(settings, write_tensors(self._mappings(_tied(model, tied), "model.", size), weights))
 
-    def _require(self, folder, bias):
-        """Raise `InputError` if a `PretrainedFolder` has a setting of this class that our models lack."""
-        folder.require(mlp_bias=bias, pretraining_tp=1)
+    def _required(self, bias):
+        """Return the values of settings of this class that our models need; `bias` is whether attention has one."""
+        return {"mlp_bias": bias, "pretraining_tp": 1}
 
     def _own_settings(self, model):
         """Return the settings of config.json that only this class has."""
@@ -235,9 +237,10 @@ class Qwen3(Llama):
     kind, name = "qwen3", "Qwen3ForCausalLM"
     engine = Engine(name, Llama.values | {"qk_norm": (True,), "bias": (False,)}, any_value=EVERY_HEAD)
     qk_norm = True
+    default_head_dim = 128
 
-    def _require(self, folder, bias):
-        folder.require(attention_bias=False, use_sliding_window=False)
+    def _required(self, bias):
+        return {"attention_bias": False, "use_sliding_window": False}
 
     def _own_settings(self, model):
         return {"use_sliding_window": False}

@@ -69,7 +69,7 @@ def written_activation(name: str) -> str:
 
 
 def class_of(name: str, **values: Collection[Any]) -> Engine:
-    """Return what a class of transformers other than Llama's computes; `values` are those of options, see `Engine`."""
+    """Return what a class of transformers with layer norms computes; `values` are those of options, see `Engine`."""
     shared: dict[str, Collection[Any]] = {
         "norm": ("layer",), "activation": tuple(dict.fromkeys(ACTIVATIONS.values())),
     }  # fmt: skip

@@ -13,7 +13,7 @@ from heedful.core.errors import InputError, counted
 from heedful.core.plugins import find_task
 from heedful.core.storage import locked
 from heedful.workflows.tuning.space import draw_trials, search_space
-from heedful.workflows.tuning.state import KEPT, Tuning
+from heedful.workflows.tuning.state import REDUCTION, Tuning
 from heedful.workflows.tuning.trials import Round, Trial, metric_of, train_trial
 
 TRIALS = "trials"  # folder
@@ -49,7 +49,7 @@ def plan_tuning(config: Config, folder: Path, minutes: float, count: int, lines:
         raise InputError(f"The text {config.data.corpus!r} is built in: tuning is for text of your own (data.train).")
     if minutes:
         last = config.train.minutes or minutes / SHARE
-        rounds = [Round(minutes=min(last, last / KEPT**number + COMPILING)) for number in reversed(range(ROUNDS))]
+        rounds = [Round(minutes=min(last, last / REDUCTION**number + COMPILING)) for number in reversed(range(ROUNDS))]
         count = _trials_within(minutes, rounds)
         if count < FEWEST:
             raise InputError(
@@ -57,7 +57,9 @@ def plan_tuning(config: Config, folder: Path, minutes: float, count: int, lines:
                 "shorter trainings (--train.minutes)."
             )
     else:
-        rounds = [Round(updates=max(1, config.train.updates // KEPT**number)) for number in reversed(range(ROUNDS))]
+        rounds = [
+            Round(updates=max(1, config.train.updates // REDUCTION**number)) for number in reversed(range(ROUNDS))
+        ]
     if count < FEWEST:
         raise InputError(f"Tuning compares at least {FEWEST} trials.")
     own = [Trial({}), Trial({"train.seed": config.train.seed + 1})]
@@ -70,7 +72,7 @@ def _trials_within(minutes, rounds, overhead=OVERHEAD):
     for count in range(200, 0, -1):
         needed, trials, before = 0.0, count, 0.0
         for number, each in enumerate(rounds):
-            trials = count if number == 0 else max(2, math.ceil(trials / KEPT))
+            trials = count if number == 0 else max(2, math.ceil(trials / REDUCTION))
             needed += trials * (each.minutes - before + overhead)
             before = each.minutes
         if needed <= minutes:

@@ -1,4 +1,4 @@
-"""The state of a tuning, and its recipe, which lie in its folder."""
+"""The state of a tuning and its recipe, which are kept in its folder."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from heedful.core.validation import read_json
 from heedful.workflows.tuning.trials import LOWER_IS_BETTER, Round, Trial
 
 STATE, RECIPE = "tuning.json", "recipe.toml"
-KEPT = 3  # one of so many trials continues
+REDUCTION = 3  # one trial in three enters the next round
 
 
 @dataclasses.dataclass
@@ -51,7 +51,7 @@ class Tuning:
         if number == 0:
             return list(range(len(self.trials)))
         before = self.ranked(number - 1)
-        return sorted(before[: max(2, math.ceil(len(before) / KEPT))])
+        return sorted(before[: max(2, math.ceil(len(before) / REDUCTION))])
 
     def best(self) -> int:
         """Return the best trial of the last round that any trial has finished."""
@@ -82,18 +82,18 @@ class Tuning:
             raise InputError(f"{folder / STATE} is not the state of a tuning: {error}.") from error
 
     def second_seed_difference(self) -> float | None:
-        """Return how far apart the first two trials are after the first round: they differ in their seeds only."""
+        """Return the difference of the first two trials after the first round: they differ in their seeds only."""
         scores: Sequence[list[float]] = [trial.scores for trial in self.trials[:2]]
         return abs(scores[0][0] - scores[1][0]) if all(scores) else None
 
 
 def with_peak_rate(config: Config) -> Config:
-    """Return a config whose learning rate is a peak: a factor of the paper's schedule means nothing to other schedules.
+    """Return an equivalent config whose learning rate is its highest one.
 
-    The learning rates of all updates stay the same.
+    The paper's schedule has a factor instead, which other schedules would not understand.
     """
     train = config.train
-    if train.schedule != "paper" or train.learning_rate is None:
+    if train.schedule != "paper":
         return config
     peak = train.highest_rate(config.model.d_model)
     train = dataclasses.replace(train, schedule="inverse_square_root", learning_rate=peak)

@@ -85,9 +85,8 @@ function Texts(view) {
     setPaths(arcs(box.current, shares.source));
   }, [width, chosen, shares.source.map((x) => x.toFixed(2)).join(), target.text, source.ids.join()]);
   const move = (event) => {
-    const next = { ArrowRight: state.chosen + 1, ArrowLeft: state.chosen - 1, Home: 0, End: groups.length - 1 }[
-      event.key
-    ];
+    const from = Math.min(state.chosen, groups.length - 1);
+    const next = { ArrowRight: from + 1, ArrowLeft: from - 1, Home: 0, End: groups.length - 1 }[event.key];
     if (next === undefined || next < 0 || next >= groups.length) return;
     event.preventDefault();
     setHover(null);
@@ -95,6 +94,7 @@ function Texts(view) {
     requestAnimationFrame(() => row.current.querySelector('[aria-selected="true"]').focus());
   };
   const isEnd = (group) => group[0] === target.ids.length;
+  const selected = Math.min(state.chosen, groups.length - 1);
   return html`<div class="sentences" ref=${box}>
     <svg class="arcs" aria-hidden="true">${paths.map(
       ({ share, line }) => html`<path d=${line}
@@ -119,14 +119,14 @@ function Texts(view) {
           isUnsupported(effects, group) && "unsupported",
         ];
         const name = isEnd(group) ? "end" : wordText(target.pieces, group);
-        return html`<button key=${g} role="option" aria-selected=${String(g === chosen)} tabindex=${g === state.chosen ? 0 : -1}
+        return html`<button key=${g} role="option" aria-selected=${String(g === chosen)} tabindex=${g === selected ? 0 : -1}
           style=${{ "--p": p.toFixed(3), "--much": (shares.prefix[g] ?? 0).toFixed(3) }} class=${classes.filter(Boolean).join(" ")}
           title=${`${percent(p)}; as uncertain as among ${among.toFixed(1)} equally likely tokens`}
           onClick=${() => act.choose(g)} onMouseEnter=${() => setHover(g)}>${name}${among >= UNCERTAIN && html`<small>${Math.round(among)}</small>`}</button>`;
       })}
     </div>
     <div class="side legend">
-      <span>${SIDES[about.task].target} · line: its probability · number: perplexity, from 5 on${effects?.support ? " · dotted: the source adds nothing" : ""}</span>
+      <span>${SIDES[about.task].target} · line: its probability · number: perplexity, from ${UNCERTAIN} on${effects?.support ? " · dotted: the source adds nothing" : ""}</span>
       <span>← → choose a word</span></div>
   </div>`;
 }
@@ -159,7 +159,7 @@ function Notes({ state, act, about }) {
     ${
       forced &&
       html`<p class="note">You chose <b>${wordText(target.pieces, target.words[forcedWord] ?? [0])}</b>${about.writes ? "; the model continues from there" : ""}.
-      Its own: <q>${own.text}</q> <button class="link" onClick=${() => act.force(null)}>Back to its own</button></p>`
+      Without your choice: <q>${own.text}</q> <button class="link" onClick=${() => act.force(null)}>Undo</button></p>`
     }
     ${
       off.length > 0 &&
@@ -185,12 +185,12 @@ function Word({ state, act, about, groups, tokens, chosen, text }) {
     <p class="big">${text}</p>
     <div class="facts number">
       <span><b>${percent(Math.exp(logpOf(now.steps, tokens)))}</b>${seenOff ? `was ${percent(Math.exp(logpOf(before.steps, tokens)))}` : "probability"}</span>
-      <span title="the exponential of the entropy"><b>${Math.exp(step.entropy).toFixed(1)}</b>perplexity</span>
+      <span title="the exponential of the entropy"><b>${Math.exp(step.entropy).toFixed(1)}</b>perplexity${tokens.length > 1 ? " of its first piece" : ""}</span>
       ${share !== null && html`<span title="positive effects of the source's words, beside those of the words before"><b>${Math.round(100 * share)} %</b>due to the source</span>`}
       ${tokens.length > 1 && html`<span><b>${tokens.length}</b>pieces: ${tokens.map((t) => target.pieces[t].trim()).join(" · ")}</span>`}
     </div>
     ${isUnsupported(effects, tokens) && html`<p class="note">Without the source, the words before make this one as likely.</p>`}
-    <h2>Alternatives</h2>
+    <h2>${tokens.length > 1 ? "Alternatives to its first piece" : "Alternatives"}</h2>
     <p class="hint">${about.writes ? "Choose one: the model continues from it." : "Choose one to see what it depends on."}</p>
     <ul class="rivals">${step.top.slice(0, 7).map(
       ({ id, piece, logp }) => html`<li key=${id}>
@@ -271,6 +271,7 @@ function agreement({ now, effects, source, groups, place, about }) {
   const columns = source.words.map((group) => group.map((i) => column + i));
   const largest = (values) => values.indexOf(Math.max(...values));
   const counted = about.ends ? groups.slice(0, -1) : groups;
+  if (!counted.length) return "";
   const agreeing = counted.filter((group) => {
     const attention = attended(
       now.maps[map][place.layer],

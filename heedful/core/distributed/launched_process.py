@@ -1,4 +1,4 @@
-"""This process's place among those that a launcher started together, from environment variables."""
+"""The rank of this process and the number of processes, as the environment variables of a launcher give them."""
 
 import glob
 from collections.abc import Mapping
@@ -7,51 +7,59 @@ from dataclasses import dataclass
 from heedful.core.errors import InputError
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-OTHERS = {  # launchers whose variables JAX reads by itself, and the variables that tell them apart
-    "SLURM": ("SLURM_JOB_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST"),
+# Launchers whose variables JAX reads by itself, in its order, and the variables that tell them apart.
+JAX_LAUNCHERS = {
     "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_orte_hnp_uri"),
+    "SLURM": ("SLURM_JOB_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST"),
     "Kubernetes": ("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"),
 }
 
-# Variables with the number of processes on this machine. Where it is 1, JAX would use one GPU only.
-ALONE = {"SLURM": "SLURM_NTASKS_PER_NODE", "Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE"}
-
 
 @dataclass(frozen=True)
-class Place:
+class LaunchedProcess:
     """A process among those that train together.
 
     Args:
-        source: the variables that say so, in words.
+        launcher: the launcher and its variables, for messages.
         address: HOST:PORT where process 0 listens; None, as for the next ones: JAX reads the variables.
-        count: how many processes there are.
-        index: which of them this one is.
-        devices: numbers of the accelerators of its machine that it uses; None: all, or the one that JAX derives.
+        process_count: the number of processes.
+        process_index: the rank of this one.
+        local_device_ids: the accelerators of its machine that it uses; None: all, or the one that JAX derives.
     """
 
-    source: str
+    launcher: str
     address: str | None = None
-    count: int | None = None
-    index: int | None = None
-    devices: tuple[int, ...] | None = None
+    process_count: int | None = None
+    process_index: int | None = None
+    local_device_ids: tuple[int, ...] | None = None
 
 
-def find_place(environment: Mapping[str, str]) -> Place:
-    """Return the place that environment variables name: those of torchrun, of SLURM, of Open MPI or of Kubernetes.
+def launched_process(environment: Mapping[str, str]) -> LaunchedProcess:
+    """Return what environment variables say: those of torchrun, of Open MPI, of SLURM or of Kubernetes.
 
     Raises:
         InputError: no launcher has set its variables, or they are wrong.
     """
     if all(environment.get(name) for name in TORCHRUN):
         return _of_torchrun(environment)
-    for launcher, names in OTHERS.items():
+    for launcher, names in JAX_LAUNCHERS.items():
         if all(environment.get(name) for name in names):
-            alone = environment.get(ALONE.get(launcher, "")) == "1"  # the only process on its machine
-            return Place(f"{launcher}: {', '.join(names)}", devices=_all_devices(environment) if alone else None)
+            devices = _all_devices(environment) if _is_alone(launcher, environment) else None
+            return LaunchedProcess(f"{launcher}: {', '.join(names)}", local_device_ids=devices)
     known = "; ".join(
-        f"{launcher}: {', '.join(names)}" for launcher, names in (("torchrun", TORCHRUN), *OTHERS.items())
+        f"{launcher}: {', '.join(names)}" for launcher, names in (("torchrun", TORCHRUN), *JAX_LAUNCHERS.items())
     )
     raise InputError(f"--join finds no launcher's variables. Those that it reads: {known}.")
+
+
+def _is_alone(launcher, environment):
+    """Return whether a process is the only one on its machine; JAX would use only one of its GPUs."""
+    if launcher == "Open MPI":
+        return environment.get("OMPI_COMM_WORLD_LOCAL_SIZE") == "1"
+    if environment.get("SLURM_NTASKS_PER_NODE") == "1":
+        return True
+    tasks, nodes = (environment.get(f"SLURM_STEP_NUM_{name}") for name in ("TASKS", "NODES"))
+    return launcher == "SLURM" and tasks is not None and tasks == nodes
 
 
 def _of_torchrun(environment):
@@ -62,7 +70,9 @@ def _of_torchrun(environment):
         port += 1  # torchrun itself listens at MASTER_PORT
     alone = environment.get("LOCAL_WORLD_SIZE") == "1"
     devices = (_number(environment, "LOCAL_RANK"),) if environment.get("LOCAL_RANK") and not alone else None
-    return Place("RANK, WORLD_SIZE, MASTER_ADDR", f"{environment['MASTER_ADDR']}:{port}", count, rank, devices)
+    return LaunchedProcess(
+        "RANK, WORLD_SIZE, MASTER_ADDR", f"{environment['MASTER_ADDR']}:{port}", count, rank, devices
+    )
 
 
 def _all_devices(environment):

@@ -149,6 +149,9 @@ def test_keras_loads_no_plots_until_they_are_drawn(tmp_path):
     code = f"""
 import sys, heedful.backend
 assert "matplotlib.figure" not in sys.modules
+assert "sklearn" not in sys.modules
+import keras
+assert keras.wrappers.SKLearnClassifier.__name__ == "SKLearnClassifier"
 import matplotlib.pyplot as plt
 figure, axes = plt.subplots()
 axes.plot([1, 2])

@@ -15,7 +15,8 @@ if _CHOSEN not in BACKENDS:  # importing Keras would raise a traceback
 if importlib.util.find_spec(_CHOSEN) is None:
     raise InputError(f"KERAS_BACKEND = {_CHOSEN} is not installed: pip install 'heedful[{_CHOSEN}]'.")
 
-with postponed("matplotlib.pyplot", "matplotlib.patches"):  # Keras draws with them, but hardly ever
+# Keras imports these, but hardly ever uses them: drawing, and wrappers that import all of scikit-learn.
+with postponed("matplotlib.pyplot", "matplotlib.patches", "keras.wrappers"):
     import keras
 
 NAME = keras.backend.backend()

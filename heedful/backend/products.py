@@ -53,10 +53,10 @@ def _with_dense_gradient(table):
 
 
 def multiply(x: Tensor, y: Tensor) -> Tensor:
-    """Return x (M, D) times y (D, U) in a wider dtype: float32 for bfloat16, int32 for int8.
+    """Return x (M, D) times y (D, U) in a wider dtype: with JAX float32 for bfloat16, and int32 for int8.
 
-    On other backends than JAX int8 is multiplied as float32, which is exact for D up to 1,040, and bfloat16
-    results are rounded to bfloat16 before they are widened.
+    Other backends return float32: int8 is multiplied as float32, which is exact for D up to 1,040, and bfloat16 results
+    are rounded before they are widened.
     """
     if NAME == "jax":
         return xla_products.multiply(x, y)

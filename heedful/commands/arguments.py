@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+ENGINES = ("heedful", "ctranslate2")
 TEXTS: dict[str, Any] = {
     "nargs": "*", "default": [], "type": Path, "metavar": "FILE",
     "help": "text files, plain or .gz, .bz2, .xz (default: standard input)",
@@ -23,6 +24,12 @@ def add_adapter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--adapter", type=Path, metavar="FILE", help="an adapter trained on this run, or the run folder that trained it"
     )
+
+
+def add_engine(parser: Any, computes: str) -> None:
+    """Add the option that chooses the engine; `computes` says what it does, for the help."""
+    text = f"the engine {computes}; ctranslate2 needs an export (default: %(default)s)"
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help=text)
 
 
 def add_glossary(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import signal
 from pathlib import Path
 
-from heedful.commands.arguments import count, whole_number
+from heedful.commands.arguments import add_engine, count, whole_number
 from heedful.config import settings
 from heedful.config.recipes import find_recipe, recipe_names
 from heedful.core.errors import InputError
@@ -63,12 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_teacher_arguments(parser):
     teacher = parser.add_argument_group("teacher")
-    teacher.add_argument(
-        "--engine",
-        choices=("heedful", "ctranslate2"),
-        default="heedful",
-        help="engine that runs the teacher (default: %(default)s)",
-    )
+    add_engine(teacher, "that runs the teacher")
     teacher.add_argument(
         "--endpoint", default="", metavar="URL",
         help="instead of TEACHER: an OpenAI-compatible API, such as http://localhost:8000/v1; its key is read from "

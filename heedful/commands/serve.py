@@ -4,7 +4,7 @@ import argparse
 import re
 from pathlib import Path
 
-from heedful.commands.arguments import add_glossary, add_text, count, port
+from heedful.commands.arguments import add_engine, add_glossary, add_text, count, port
 from heedful.config import OF_SOURCE, settings
 from heedful.core.errors import InputError, counted
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--languages", action="append", default=[], type=_pair, metavar="PAIR",
         help="languages of a translator, such as pt-en; one for each run, in their order (default: from its text)",
     )  # fmt: skip
-    parser.add_argument("--engine", choices=("heedful", "ctranslate2"), default="heedful", help="engine of translators")
+    add_engine(parser, "of translators")
     parser.add_argument("--queue", type=count, default=1024, help="texts that may wait for each run (default: 1024)")
     parser.add_argument("--slots", type=count, default=48, help="sentences decoded together by a thread (default: 48)")
     parser.add_argument("--seconds", type=count, default=60, help="within which a request is answered (default: 60)")

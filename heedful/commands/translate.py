@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heedful.commands.arguments import TEXTS, add_adapter, add_glossary, add_run, count
+from heedful.commands.arguments import TEXTS, add_adapter, add_engine, add_glossary, add_run, count
 from heedful.config import settings
 from heedful.core.errors import InputError, counted
-
-ENGINES = ("heedful", "ctranslate2")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--with", dest="others", action="append", type=Path, metavar="RUN",
         help="another run, as an ensemble with the first; may be given several times",
     )  # fmt: skip
-    parser.add_argument("--engine", choices=ENGINES, default="heedful", help="the engine; ctranslate2 needs an export")
+    add_engine(parser, "that translates")
     parser.add_argument(
         "--scores", action="store_true",
         help="write line number, score and text of each candidate, separated by tabs (--n-best does so too)",

@@ -37,7 +37,8 @@ class TaskModel:
     """From examples to a model, and from a model to predictions and scores."""
 
     starts_from: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Weights that `train.init_from` provides: their name prefixes in a masked language model, and here."""
+    """Pairs of name prefixes: of weights of the masked language model that `train.init_from` names, and of the weights
+    here that they initialise."""
     all_frozen: ClassVar[bool] = False
     """Whether `train.freeze` freezes every block, and with it attention dropout."""
     writes: ClassVar[bool] = False
@@ -58,7 +59,7 @@ class TaskModel:
     """The kind of network by which `heedful page` computes: in `web/engine/networks.js`. None: no page."""
 
     def build_model(self, run: "Run", **options: Any) -> "keras.Model":
-        """Return a fresh model for a run; `options` are `name`, `dtype` and those of its architecture."""
+        """Return a fresh model for a run; `options` are `name`, `dtype` and options of the architecture."""
         raise NotImplementedError
 
     def vocabulary_sizes(self, model: "keras.Model") -> list[int]:
@@ -106,7 +107,7 @@ class TaskModel:
         return []
 
     def finish_training(self, run: "Run", corpora: Corpora, predictor: Any, report: Report) -> bool:
-        """Change the trained weights in the run folder, if the task has a reason; return whether it has done so.
+        """Change the trained weights in the run folder if the task does so, as for calibration; return whether it did.
 
         Args:
             run: a `Run`, trained.
@@ -117,5 +118,5 @@ class TaskModel:
         return False
 
     def scored_settings(self, config: Config) -> dict[str, Any]:
-        """Return the settings of a config that determine which predictions on a text are scored."""
+        """Return the settings of a config that decide which positions of a text are scored."""
         return {}

@@ -23,6 +23,7 @@ export function Beam({ state, act, model }) {
     };
   }, [model, source.ids.join(), JSON.stringify(off), width]);
   if (!found) return html`<p class="hint" role="status">Searching …</p>`;
+  if (!found.nodes.length) return html`<p class="hint" role="status">The model writes nothing here.</p>`;
   return html`<section class="card" aria-label="Beam search">
       <div class="bar-top"><h2>Beam search</h2>
         <label>Width <input type="range" min="2" max="8" value=${width} aria-label="Width of the beam" aria-valuetext=${`${width} hypotheses`}

@@ -118,7 +118,10 @@ export class LocalModel extends Spelling {
     const { length_penalty: lengthPenalty, length_norm: lengthNorm, stop } = decode;
     let found;
     for (found of beam(network, source, { ...options, width, lengthPenalty, lengthNorm, stop })) await pause();
-    if (!found) return;
+    if (!found) {
+      yield { nodes: [], done: [] };
+      return;
+    }
     const pieces = this.piecesOf(found.nodes.map((node) => Math.max(node.id, 0)));
     yield {
       nodes: found.nodes.map((node, i) => ({ ...node, piece: pieces[i] })),

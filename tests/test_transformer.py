@@ -224,3 +224,19 @@ def test_a_plot_has_the_shapes_of_the_layers():
     labels = keras.utils.model_to_dot(model, show_shapes=True).to_string()
     for shape in ("(None, 7)", "(None, 7, 24)", "(None, 7, 5)"):
         assert shape in labels
+
+
+@pytest.mark.any_backend
+def test_residual_init_scales_only_what_sublayers_write(numpy):
+    """The same draws, times the factor; all other weights are equal."""
+    sizes = {"num_layers": 1, "d_model": 12, "num_heads": 2, "d_ff": 8}
+    models = []
+    for factor in (1.0, 0.25):
+        keras.utils.set_random_seed(3)
+        models.append(heedful.Transformer(11, 13, residual_init=factor, **sizes))
+    scaled = 0
+    for one, other in zip(models[0].weights, models[1].weights, strict=True):
+        writes = one.path.endswith(("_attention/output/kernel", "feed_forward/outer/kernel"))
+        scaled += writes
+        np.testing.assert_allclose(numpy(other), (0.25 if writes else 1.0) * numpy(one), rtol=1e-6, err_msg=one.path)
+    assert scaled == 5

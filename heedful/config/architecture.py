@@ -55,6 +55,9 @@ class BlockOptions:
     """Kind of norm: layer (Ba et al. 2016), or rms, which does not centre and has no bias (Zhang and Sennrich 2019)."""
     norm_epsilon: float = 1e-6
     """Constant added to the variance in a norm, before its square root."""
+    residual_init: float = 1.0
+    """Factor of the initial weights with which attention and feed-forward networks write to the residual connection. A
+    small one, such as 0.2, lets models with norm_position = post train much faster (compare Liu et al. 2020)."""
     bias: bool = True
     """Whether projections and layer norms have a bias; the head on top of an encoder always has one."""
     rotary_base: float = 10000.0

@@ -57,7 +57,17 @@ class ModelConfig(Architecture):
         for name, value in (*depths, *zip(SET_BY_SIZE, SIZES[self.size], strict=True)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        positive(self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon", "rotary_base")
+        positive(
+            self,
+            "num_layers",
+            "d_model",
+            "num_heads",
+            "d_ff",
+            "max_length",
+            "norm_epsilon",
+            "residual_init",
+            "rotary_base",
+        )
         at_most(self, **{f"{side}_layers": 10**4 for side in ("num", *SIDES) if getattr(self, f"{side}_layers")})
         at_most(self, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
         if self.head_dim is not None:

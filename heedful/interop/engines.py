@@ -17,8 +17,8 @@ from heedful.core.errors import InputError
 # Options that say how a model is trained, or that change the sizes and values of arrays only.
 ANY_VALUE = frozenset({
     "size", "num_layers", *DEPTHS, "d_model", "num_heads", "d_ff", "head_dim", "num_kv_heads", "max_length",
-    "norm_epsilon", "bias", "rotary_base", "embedding_norm", "embedding_scale", "embedding_std", "tie", "output_bias",
-    "start_vector", "untrained_head", "vector_pooling", "unit_vectors", *DROPOUTS,
+    "norm_epsilon", "residual_init", "bias", "rotary_base", "embedding_norm", "embedding_scale", "embedding_std", "tie",
+    "output_bias", "start_vector", "untrained_head", "vector_pooling", "unit_vectors", *DROPOUTS,
 })  # fmt: skip
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu")
 POSITIONS = ("sinusoidal", "sinusoidal_concatenated", "sinusoidal_marian", "learned", "rotary", "none")

@@ -71,6 +71,7 @@ class MultiHeadAttention(SameShape):
         bias: whether the projections have a bias.
         qk_norm: whether each head of queries and keys is normalised, with a learned scale (H,), before it is rotated.
         norm_epsilon: epsilon of these norms.
+        residual_init: factor of the initial weights of the output projection.
         projections: `all`; `input`, without the output projection; `output`, without those of query, key and value; or
             `none`. Without one of them `num_heads * head_dim` must be `d_model`.
     """
@@ -90,6 +91,7 @@ class MultiHeadAttention(SameShape):
         bias: bool = True,
         qk_norm: bool = False,
         norm_epsilon: float = EPSILON,
+        residual_init: float = 1.0,
         projections: str = "all",
         **kwargs: Any,
     ):
@@ -97,7 +99,7 @@ class MultiHeadAttention(SameShape):
         self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads or num_heads
         self.cross, self.causal, self.rotary, self.bias, self.projections = cross, causal, rotary, bias, projections
         self.head_dim, self.rotary_base = head_dim or d_model // num_heads, rotary_base
-        self.qk_norm, self.norm_epsilon = qk_norm, norm_epsilon
+        self.qk_norm, self.norm_epsilon, self.residual_init = qk_norm, norm_epsilon, residual_init
         self.query_width, self.kv_width = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self._check(head_dim)
         self.supports_masking = True
@@ -110,7 +112,7 @@ class MultiHeadAttention(SameShape):
                 joint_width = self.query_width + 2 * self.kv_width
                 self.joint_projection = self._dense(joint_width, "query_key_value", like=self.query_width)
         if projections in ("all", "output"):
-            self.output_projection = self._dense(d_model, "output")
+            self.output_projection = self._dense(d_model, "output", factor=residual_init)
         self.query_norm = self.key_norm = None
         if qk_norm:
             self.query_norm, self.key_norm = (
@@ -306,9 +308,9 @@ class MultiHeadAttention(SameShape):
         weights = self.dropout(ops.cast(weights, values.dtype))
         return ops.einsum("bnts,bsnh->btnh", weights, values)
 
-    def _dense(self, units: int, name: str, like: int | None = None) -> Projection:
-        # The Glorot bound of a separate projection with `like` outputs, although several are fused.
-        scale = (self.d_model + units) / (self.d_model + (like or units))
+    def _dense(self, units: int, name: str, like: int | None = None, factor: float = 1.0) -> Projection:
+        # `factor` times the Glorot bound of a separate projection with `like` outputs, although several are fused.
+        scale = factor**2 * (self.d_model + units) / (self.d_model + (like or units))
         initializer = keras.initializers.VarianceScaling(scale, mode="fan_avg", distribution="uniform")
         options = {"use_bias": self.bias, "kernel_initializer": initializer, "dtype": self.dtype_policy}
         return Projection(units, name=name, **options)
@@ -324,5 +326,6 @@ class MultiHeadAttention(SameShape):
             "d_model": self.d_model, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads,
             "head_dim": self.head_dim, "cross": self.cross, "causal": self.causal, "rotary": self.rotary,
             "rotary_base": self.rotary_base, "dropout": self.dropout.rate, "bias": self.bias,
-            "qk_norm": self.qk_norm, "norm_epsilon": self.norm_epsilon, "projections": self.projections,
+            "qk_norm": self.qk_norm, "norm_epsilon": self.norm_epsilon,
+            "residual_init": self.residual_init, "projections": self.projections,
         }  # fmt: skip

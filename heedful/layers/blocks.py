@@ -34,7 +34,7 @@ class EncoderBlock(SameShape):
         causal: whether self-attention hides the tokens after each position.
         rotary: whether self-attention has rotary positions, see `MultiHeadAttention`.
         options: the other fields of `BlockOptions`: `num_kv_heads`, `head_dim`, `attention_projections`, `qk_norm`,
-            `activation`, `norm_position`, `norm`, `norm_epsilon`, `bias`, `rotary_base`, `dropout`,
+            `activation`, `norm_position`, `norm`, `norm_epsilon`, `residual_init`, `bias`, `rotary_base`, `dropout`,
             `attention_dropout`, `feed_forward_dropout` and `layer_dropout`; and the arguments of every Keras layer.
     """
 
@@ -52,7 +52,7 @@ class EncoderBlock(SameShape):
         )
         self.attention_residual = self._residual("self_attention_residual")
         self.feed_forward = FeedForward(
-            d_model, d_ff, block.activation, block.bias, block.feed_forward_dropout,
+            d_model, d_ff, block.activation, block.bias, block.feed_forward_dropout, residual_init=block.residual_init,
             name="feed_forward", dtype=self.dtype_policy,
         )  # fmt: skip
         self.feed_forward_residual = self._residual("feed_forward_residual")
@@ -101,8 +101,9 @@ class EncoderBlock(SameShape):
         block = self.options
         return MultiHeadAttention(
             block.d_model, block.num_heads, block.num_kv_heads, head_dim=block.head_dim, bias=block.bias,
-            qk_norm=block.qk_norm, norm_epsilon=block.norm_epsilon, projections=block.attention_projections,
-            dropout=block.attention_dropout, name=name, dtype=self.dtype_policy, **kind,
+            qk_norm=block.qk_norm, norm_epsilon=block.norm_epsilon, residual_init=block.residual_init,
+            projections=block.attention_projections, dropout=block.attention_dropout, name=name,
+            dtype=self.dtype_policy, **kind,
         )  # fmt: skip
 
     def _residual(self, name: str) -> Residual:

@@ -47,21 +47,31 @@ class FeedForward(SameShape):
             gated form, `geglu` or `swiglu`, in which a second projection gates the first (Shazeer 2020).
         bias: whether the projections have a bias.
         dropout: fraction of the inner values dropped in training.
+        residual_init: factor of the initial weights of the second projection.
     """
 
     def __init__(
-        self, d_model: int, d_ff: int, activation: str = "relu", bias: bool = True, dropout: float = 0.0, **kwargs: Any
+        self,
+        d_model: int,
+        d_ff: int,
+        activation: str = "relu",
+        bias: bool = True,
+        dropout: float = 0.0,
+        *,
+        residual_init: float = 1.0,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
             raise ValueError(f"Unknown activation {activation!r}: choose one of {', '.join(ACTIVATIONS)}.")
         self.d_model, self.d_ff, self.activation, self.bias, self.rate = d_model, d_ff, activation, bias, dropout
-        self.supports_masking = True
+        self.supports_masking, self.residual_init = True, residual_init
         function = activation_function(activation)
         options = {"use_bias": bias, "dtype": self.dtype_policy}
         self.inner = Projection(d_ff, activation=function, name="inner", **options)
         self.gate = Projection(d_ff, name="gate", **options) if is_gated(activation) else None
-        self.outer = Projection(d_model, name="outer", **options)
+        initializer = keras.initializers.VarianceScaling(residual_init**2, mode="fan_avg", distribution="uniform")
+        self.outer = Projection(d_model, name="outer", kernel_initializer=initializer, **options)
         self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None
 
     def build(self, input_shape: Shape | None = None) -> None:
@@ -79,4 +89,4 @@ class FeedForward(SameShape):
 
     def get_config(self) -> dict[str, Any]:
         arguments = {"d_model": self.d_model, "d_ff": self.d_ff, "activation": self.activation, "bias": self.bias}
-        return super().get_config() | arguments | {"dropout": self.rate}
+        return super().get_config() | arguments | {"dropout": self.rate, "residual_init": self.residual_init}

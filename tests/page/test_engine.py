@@ -74,7 +74,7 @@ DECODE = {**dataclasses.asdict(DecodeConfig()), "max_length": 12}
 def test_every_option_has_a_variant(variants):
     """Guards against an option, or value, that is declared for the page and not tried. Some change training only."""
     seen = {name for variant in variants.values() for name in variant} | set(SMALL)
-    free = {*DROPOUTS, "embedding_std"}
+    free = {*DROPOUTS, "embedding_std", "residual_init"}
     assert {field.name for field in dataclasses.fields(Architecture)} == seen | free
     for name in seen:
         values = {variant.get(name, getattr(Architecture, name)) for variant in variants.values()}

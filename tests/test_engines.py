@@ -33,7 +33,8 @@ OTHERS = {
     "num_layers": 1, "encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 12,
     "head_dim": 10, "num_kv_heads": 2, "causal_mask": False, "qk_norm": True,
     "norm_epsilon": 1e-2, "residual_init": 0.5, "bias": False, "rotary_base": 300.0, "embedding_norm": True,
-    "embedding_scale": False, "embedding_std": 0.5, "output_bias": True, "max_length": 30, **dict.fromkeys(DROPOUTS, 0.3),
+    "embedding_scale": False, "embedding_std": 0.5, "output_bias": True, "max_length": 30,
+    **dict.fromkeys(DROPOUTS, 0.3),
 }  # fmt: skip
 # Models that have what some classes of transformers need, each varied by one option too.
 BASES = {

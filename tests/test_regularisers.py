@@ -240,8 +240,8 @@ def test_muon_orthogonalises_through_the_gram_matrix_with_the_same_result(numpy,
     left, _, right = np.linalg.svd(normal(*shape), full_matrices=False)
     values = np.arange(1, 9, dtype="float32") ** -power
     matrix, optimizer = ops.convert_to_tensor((left * values) @ right), Muon(0.1)
-    wanted = numpy(keras.optimizers.Muon(0.1).zeropower_via_newtonschulz5(matrix, 5))
-    np.testing.assert_allclose(numpy(optimizer.zeropower_via_newtonschulz5(matrix, 5)), wanted, atol=1e-4)
+    expected = numpy(keras.optimizers.Muon(0.1).zeropower_via_newtonschulz5(matrix, 5))
+    np.testing.assert_allclose(numpy(optimizer.zeropower_via_newtonschulz5(matrix, 5)), expected, atol=1e-4)
 
 
 def test_muon_updates_matrices_orthogonally_and_the_rest_as_adam(numpy, normal):

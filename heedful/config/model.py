@@ -58,20 +58,11 @@ class ModelConfig(Architecture):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         positive(
-            self,
-            "num_layers",
-            "d_model",
-            "num_heads",
-            "d_ff",
-            "max_length",
-            "norm_epsilon",
-            "residual_init",
+            self, "num_layers", "d_model", "num_heads", "d_ff", "max_length", "norm_epsilon", "residual_init",
             "rotary_base",
-        )
+        )  # fmt: skip
         at_most(self, **{f"{side}_layers": 10**4 for side in ("num", *SIDES) if getattr(self, f"{side}_layers")})
         at_most(self, d_model=10**5, num_heads=10**5, d_ff=10**6, max_length=10**7)
-        if self.head_dim is not None:
-            at_most(self, head_dim=10**5)
         fraction(self, *DROPOUTS)
         for name in DEPTHS:
             if getattr(self, name) is not None:
@@ -82,6 +73,7 @@ class ModelConfig(Architecture):
             raise InputError(f"convolutions must be odd widths from 1 to {MAX_CONVOLUTION_WIDTH}.")
         if self.head_dim is not None:
             positive(self, "head_dim")
+            at_most(self, head_dim=10**5)
         if self.head_dim is None and self.d_model % self.num_heads:
             below = self.d_model // self.num_heads * self.num_heads
             choices = [str(size) for size in (below, below + self.num_heads) if size]

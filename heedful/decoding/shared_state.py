@@ -5,7 +5,7 @@ import threading
 from heedful.backend.program_cache import ProgramCache
 
 MIN_LONGER = 3  # minimum number of longer results that raises the expected length
-MAX_LONGER_SHARE = 0.05  # fraction of sources whose result may exceed the expected length, so that it is searched again
+MAX_LONGER_SHARE = 0.05  # of sources whose results are longer than expected; each of them is searched a second time
 
 
 class SharedState:

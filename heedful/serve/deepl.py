@@ -45,7 +45,7 @@ IGNORED = (
 # Accepted too; the answer says in a header that they were ignored.
 NOTED = ("style_id", "custom_instructions", "extra_body_parameters", "glossary_ids")
 NOT_SPLIT, BY_LINES, WITHIN_LINES = "0", "1", "nonewlines"  # values of split_sentences
-RECOGNISED = 1000  # characters of all texts of a request, by which their language is recognised
+RECOGNITION_LENGTH = 1000  # characters of the texts of a request that decide which language they are in
 FORMALITIES = ("default", "more", "less", "prefer_more", "prefer_less")
 
 
@@ -75,7 +75,9 @@ def _translation(service: Service, glossaries: Glossaries) -> list[Route]:
         if not texts:
             raise Refused(422, "The field 'text' has no text.")
         require_texts("text", texts, service.limits)
-        one = await _translator(service, given["source_lang"], given["target_lang"], "\n".join(texts)[:RECOGNISED])
+        one = await _translator(
+            service, given["source_lang"], given["target_lang"], "\n".join(texts)[:RECOGNITION_LENGTH]
+        )
         _require_formality(given["formality"])
         markup = _markup(given)
         glossary = _glossary(glossaries, given["glossary_id"], given["source_lang"], one)

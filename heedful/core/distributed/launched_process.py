@@ -56,10 +56,10 @@ def _is_alone(launcher, environment):
     """Return whether a process is the only one on its machine; JAX would use only one of its GPUs."""
     if launcher == "Open MPI":
         return environment.get("OMPI_COMM_WORLD_LOCAL_SIZE") == "1"
-    if environment.get("SLURM_NTASKS_PER_NODE") == "1":
-        return True
+    if launcher != "SLURM":
+        return False
     tasks, nodes = (environment.get(f"SLURM_STEP_NUM_{name}") for name in ("TASKS", "NODES"))
-    return launcher == "SLURM" and tasks is not None and tasks == nodes
+    return environment.get("SLURM_NTASKS_PER_NODE") == "1" or (tasks is not None and tasks == nodes)
 
 
 def _of_torchrun(environment):

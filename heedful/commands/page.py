@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from heedful.commands.arguments import add_text, whole_number
+from heedful.commands.arguments import add_glossary, add_text, whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoints", type=whole_number, metavar="N",
         help="number of earlier checkpoints, in 8 bits (default: as many as fit in 16 MB)",
     )  # fmt: skip
+    add_glossary(parser)
     add_text(parser)
 
 
@@ -30,11 +31,13 @@ def run(options: argparse.Namespace) -> None:
     from heedful import backend
     from heedful.commands import terminal
     from heedful.core.storage import inside
+    from heedful.data.glossary import Glossary
     from heedful.inspection.page.writing import write_page
     from heedful.runs.run import Run
 
     backend.keep_compilations()
     runs = [Run.open(path).with_text(options.text) for path in (options.run, *options.compare)]
     out = options.out or inside(options.run, "page.html")
-    summary = write_page(runs, out, options.type, options.example, options.checkpoints)
+    glossary = Glossary.read(options.glossary) if options.glossary else None
+    summary = write_page(runs, out, options.type, options.example, options.checkpoints, glossary)
     terminal.report_written(out, summary)

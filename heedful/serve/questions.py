@@ -54,7 +54,10 @@ class PageModels:
     def describe(self, served: Served) -> dict[str, Any]:
         """Return the description of a run for a page that asks this server."""
         api = f"/api/runs/{served.name}"
-        return self.open(served).about | {"name": served.name, "api": api, "events": f"{api}/events"}
+        description = self.open(served).about | {"name": served.name, "api": api, "events": f"{api}/events"}
+        if served.task.translates and (glossary := served.predictor.glossary):
+            description["glossary"] = [*glossary.terms.items()]
+        return description
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:

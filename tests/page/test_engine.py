@@ -11,6 +11,7 @@ from heedful.config import DecodeConfig
 from heedful.config.architecture import DROPOUTS, Architecture, choices
 from heedful.config.model import ModelConfig
 from heedful.core.special_tokens import END_ID, START_ID
+from heedful.data.markup.placing import words_of
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
@@ -316,6 +317,35 @@ def test_tokenizers_equal_those_of_the_library(browser, tmp_path):
             ids = tokenizer.encode_batch(texts)
             for text, want, found in zip(texts, ids, page.evaluate(TOKENIZE, [number, texts, ids]), strict=True):
                 assert found == [want, tokenizer.decode(want), tokenizer.pieces(want)], (name, text)
+
+
+SPLIT = "([number, texts]) => Promise.all(texts.map((text) => window.heedful.models[number].split({ text })))"
+
+
+def test_tokens_stand_for_the_words_that_the_library_says(browser, tmp_path):
+    """By the words of a text, since the library counts a space to a token or not; unknown ones too."""
+    texts = [line for pair in phrasebook("test", 30) for line in pair]
+    texts += ["Não é só água: 25 km – «já»", "it's  up_to-date", "o gato Ωμέγα come 日本 peixe"]
+    model = Transformer(V, V, **SMALL | {"max_length": 4000})
+    named = dict(tokenizers())
+    contents = [
+        contents_of_model(model, "translate", tokenizers={"source": json.loads(tokenizer.to_json())})
+        for tokenizer in named.values()
+    ]
+    with page_of(browser, write_document(tmp_path / "page.html", contents)) as page:
+        for number, (name, tokenizer) in enumerate(named.items()):
+            for text, split in zip(texts, page.evaluate(SPLIT, [number, texts]), strict=True):
+                ids, spans = tokenizer.ids_and_spans(text)
+                seen = [bool(piece.strip()) for piece in tokenizer.pieces(ids)]
+                want, found = (words_by_token(one, words_of(text), seen) for one in (spans, split["spans"]))
+                assert found == want, (name, text)
+
+
+def words_by_token(spans, words, seen):
+    return [
+        [word for word in words if word.start < end and word.end > start]
+        for (start, end), is_seen in zip(spans, seen, strict=True) if is_seen
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

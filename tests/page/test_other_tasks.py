@@ -60,7 +60,7 @@ def test_a_mask_filler_predicts_each_mask(page_of_task):
 
 
 @pytest.mark.slow
-def test_a_classifier_names_the_class_and_what_it_depends_on(page_of_task):
+def test_a_classifier_names_the_class_and_what_it_depends_on(page_of_task, tmp_path, capsys):
     text = "o gato bebe"
     classifier, page = page_of_task("classify", text=text)
     found = page.evaluate(ANSWER, text)
@@ -70,6 +70,10 @@ def test_a_classifier_names_the_class_and_what_it_depends_on(page_of_task):
     assert page.locator(".big").inner_text() == label.label
     assert len(page.locator(".leans .removal .number").all_inner_texts()) >= 3
     assert page.get_by_role("tab", name="Beam search").count() == 0
+    assert page.get_by_text("Terms", exact=True).count() == 0
+    (tmp_path / "terms.tsv").write_text("gato\tcat\n", encoding="utf-8")
+    assert main(["page", str(tmp_path / "run"), "--glossary", str(tmp_path / "terms.tsv")]) == 2
+    assert "A glossary is for translators" in capsys.readouterr().err
 
 
 def test_a_long_text_is_cut_and_the_page_says_so(page_of_task):

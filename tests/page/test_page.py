@@ -11,6 +11,7 @@ import pytest
 from heedful import load, workflows
 from heedful.cli import main
 from heedful.config import Config
+from heedful.data.glossary import Glossary
 from heedful.runs.run import Run
 from tests.conftest import quiet
 from tests.page.conftest import READY, page_of
@@ -151,6 +152,48 @@ def test_several_sentences_are_translated_one_by_one(opened, expect, trained_wel
     expect(buttons.last).to_have_attribute("aria-pressed", "true")
     expect(page.locator(".target .word")).to_have_text([*buttons.last.inner_text().split(" "), "end"])
     assert "sentence" in page.evaluate("location.hash")
+
+
+def test_terms_stand_in_the_translation(browser, expect, trained_well, tmp_path):
+    """As in that of the command: in place of what the model wrote, and in each sentence of a text."""
+    (tmp_path / "terms.tsv").write_text("gato\ttomcat\n", encoding="utf-8")
+    arguments = ["--type", "float32", "--checkpoints", "0", "--example", SOURCE]
+    arguments += ["--glossary", str(tmp_path / "terms.tsv")]
+    assert main(["page", str(trained_well / "phrases"), str(tmp_path / "page.html"), *arguments]) == 0
+    translator = load(trained_well / "phrases")
+    with page_of(browser, tmp_path / "page.html") as page:
+        field, note = page.get_by_role("textbox", name="Terms"), page.get_by_role("status", name="With your terms")
+        expect(field).to_have_value("gato\ttomcat")
+        expect(note).to_contain_text("tomcat")
+        terms = {"gato": "tomcat", "preto": "pitch-black", "dorme": "sleeps", "boi": "bull"}
+        translator.glossary = Glossary(terms)
+        field.fill("\n".join(f"{term} = {result}" for term, result in terms.items()))
+        expect(note.locator("q")).to_have_text(translator.translate(SOURCE))
+        expect(note).to_contain_text("pitch-black")
+        text = "o boi branco dorme? o pato velho come! o gato preto bebe"
+        page.get_by_role("textbox", name="Source text").fill(text)
+        whole = page.get_by_role("group", name="Translation of the whole text")
+        expect(whole).to_have_text(translator.translate(text), use_inner_text=True)
+        field.fill("gato = ")
+        expect(note).to_have_count(0)
+
+
+def test_a_model_that_was_trained_with_terms_reads_them(browser, expect, path, tmp_path):
+    document = path.read_text(encoding="utf-8")
+    assert '"soft_terms":false' in document
+    (tmp_path / "page.html").write_text(document.replace('"soft_terms":false', '"soft_terms":true'), encoding="utf-8")
+    with page_of(browser, tmp_path / "page.html") as page:
+        page.get_by_text("Terms", exact=True).click()
+        page.get_by_role("textbox", name="Terms").fill("gato = cat")
+        expect(page.locator(".source .word")).to_have_count(len([*SOURCE.split(), "[UNK]", "[UNK]", "end"]))
+        expect(page.get_by_role("status", name="With your terms")).to_have_count(0)
+
+
+def test_a_page_needs_a_sound_glossary(trained_well, tmp_path):
+    (tmp_path / "terms.tsv").write_text("gato\t\n", encoding="utf-8")
+    arguments = [str(trained_well / "phrases"), str(tmp_path / "page.html"), "--glossary", str(tmp_path / "terms.tsv")]
+    assert main(["page", *arguments]) == 2
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_arrow_keys_choose_a_word(opened, expect):

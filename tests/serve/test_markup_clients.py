@@ -118,6 +118,8 @@ def test_the_glossary_of_a_server_is_for_every_request(client, openai, service, 
     for options in ({"n": 2}, {"temperature": 1.0, "seed": 1}, {"max_tokens": 8}):
         chat = openai.chat.completions.create(model=name, messages=[{"role": "user", "content": LINE}], **options)
         assert all("tomcat" in choice.message.content for choice in chat.choices), options
+    page = client.get(f"/page/{name}").text
+    assert '"glossary":[["gato","tomcat"]]' in page
 
 
 def test_alternatives_are_of_the_same_text(client, plain):

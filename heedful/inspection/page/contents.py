@@ -12,7 +12,9 @@ import numpy as np
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import MASK
 from heedful.core.storage import read_with_checksum
+from heedful.data.glossary import Glossary
 from heedful.decoding.candidates import forbidden_ids
+from heedful.inference.aligner import Aligner, AlignmentHeads, stored_heads
 from heedful.inference.line_reader import LineReader
 from heedful.inspection.page.packing import WeightType, pack
 from heedful.inspection.page.rounding import largest_difference
@@ -39,8 +41,9 @@ class Contents(NamedTuple):
 
 
 def contents_of(
-    run: Run, kind: WeightType | None = None, examples: Sequence[str] = (), checkpoints: int | None = None
-) -> Contents:
+    run: Run, kind: WeightType | None = None, examples: Sequence[str] = (), checkpoints: int | None = None,
+    glossary: Glossary | None = None,
+) -> Contents:  # fmt: skip
     """Return the contents of a page about a run.
 
     Args:
@@ -48,11 +51,15 @@ def contents_of(
         kind: type of the weights; None: float16, or int8 for a large model. Earlier checkpoints are always int8.
         examples: texts to begin with; by default some of the run's own.
         checkpoints: number of earlier checkpoints; None: as many as fit in `EARLIER_BYTES`.
+        glossary: of terms that translations should have, to begin with.
 
     Raises:
-        InputError: the task has no page, or the run has no weights or damaged ones.
+        InputError: the task has no page, or the run has no weights or damaged ones; or there is a glossary, and the run
+            is no translator.
     """
     path = require_page(run)
+    if glossary and not run.task.translates:
+        raise InputError(f"A glossary is for translators, and {run.path} is none.")
     weights = read_with_checksum(path)[0]
     parameters = count_elements(path)
     kind = kind or ("int8" if parameters > LARGE else "float16")
@@ -60,7 +67,9 @@ def contents_of(
     earlier = earlier_checkpoints(run, max_checkpoints)
     arrays = [one.read() for one in earlier]
     packed = [pack({name: one[name] for name in weights}, "int8") for one in arrays] + [pack(weights, kind)]
-    description = describe(run, [one.update for one in earlier], examples)
+    if glossary and not stored_heads(run):  # by which its terms are placed
+        Aligner.of_run(run, run.load_model())
+    description = describe(run, [one.update for one in earlier], examples, glossary)
     description |= {
         "type": kind, "difference": largest_difference(run, weights, kind, description["examples"]),
         "tensors": [table for _, table in packed],
@@ -82,20 +91,23 @@ def require_page(run: Run) -> Path:
     return path
 
 
-def describe(run: Run, earlier: Sequence[int] = (), examples: Sequence[str] = ()) -> dict[str, Any]:
+def describe(
+    run: Run, earlier: Sequence[int] = (), examples: Sequence[str] = (), glossary: Glossary | None = None
+) -> dict[str, Any]:
     """Return the description of a run, without weights.
 
     Args:
         run: see `require_page`.
         earlier: updates of the earlier checkpoints that the page has.
         examples: texts to begin with; by default some of the run's own.
+        glossary: of terms that translations should have, to begin with.
     """
     return {
         "format": FORMAT, "name": run.path.resolve().name, "task": run.task.page,
         "model": dataclasses.asdict(run.config.model), "decode": dataclasses.asdict(run.config.decode),
         "parameters": count_elements(run.weights_path()), "checkpoints": [*earlier, best_update(run)],
         "examples": list(examples) or example_texts(run), "type": "float32", "difference": 0.0,
-    } | _of_task(run) | _of_training(run)  # fmt: skip
+    } | _of_task(run) | _of_training(run) | _of_terms(run, glossary)  # fmt: skip
 
 
 def _of_task(run):
@@ -125,6 +137,18 @@ def _of_training(run):
         "scores": [{name: one[name] for name in SHOWN_SCORES if name in one} for one in read_scores(run)],
         "sentences": scored_sentences(run), "importance": run.head_importance(),
     }  # fmt: skip
+
+
+def _of_terms(run, glossary):
+    """Return the terms of a translator, and how the page places them in what the model writes."""
+    if not run.task.translates:
+        return {}
+    heads, model = stored_heads(run) or AlignmentHeads(), run.config.model
+    return {
+        "glossary": [*glossary.terms.items()] if glossary else [],
+        "soft_terms": LineReader.of_run(run).soft_terms,
+        "alignment": {"heads": heads.indices(model.depths["decoder"], model.num_heads), "read_as": heads.read_as},
+    }
 
 
 def thinned(entries: Sequence[Any], max_count: int) -> list[Any]:

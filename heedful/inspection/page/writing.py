@@ -8,6 +8,7 @@ from typing import Any
 
 from heedful.core.output import require_no_folder, write_output
 from heedful.core.progress import note
+from heedful.data.glossary import Glossary
 from heedful.inspection.page.contents import Contents, contents_of
 from heedful.inspection.page.document import build_document
 from heedful.inspection.page.packing import WeightType
@@ -16,14 +17,14 @@ from heedful.runs.run import Run
 
 def write_page(
     runs: Sequence[Run], out: str | Path, kind: WeightType | None = None, examples: Sequence[str] = (),
-    checkpoints: int | None = None,
+    checkpoints: int | None = None, glossary: Glossary | None = None,
 ) -> str:  # fmt: skip
     """Write one HTML file that looks into runs; return a line that says what is in it.
 
     Args:
         runs: one `Run`, or several to compare.
         out: the file.
-        kind, examples, checkpoints: see `contents_of`.
+        kind, examples, checkpoints, glossary: see `contents_of`.
 
     Raises:
         InputError: a run has no page, no weights, or damaged ones; or `out` is a folder.
@@ -32,7 +33,7 @@ def write_page(
     contents = []
     for run in runs:
         note(f"packing {run.path}, and comparing it with its rounded weights ...")
-        contents.append(contents_of(run, kind, examples, checkpoints))
+        contents.append(contents_of(run, kind, examples, checkpoints, glossary))
     text = _document(contents)
     write_output(out, text.encode(errors="backslashreplace"))
     return f"{out}: {len(text.encode()) / 1e6:.1f} MB; {'; '.join(map(_summary, contents))}"
@@ -61,7 +62,7 @@ def show(
         runs: a `Run` or the path of a run folder; several are compared.
         height, width: in pixels; None: as wide as the notebook.
         checkpoints: number of earlier checkpoints, which make the notebook larger; None: as many as fit in 16 MB.
-        options: `kind` and `examples`, see `contents_of`.
+        options: `kind`, `examples` and `glossary`, see `contents_of`.
 
     Raises:
         InputError: a run has no page, no weights, or damaged ones.

@@ -1,7 +1,7 @@
 // @ts-check
 // The page: one state, a few things that can be done to it, and the views.
 import { render } from "preact";
-import { useEffect, useReducer, useRef } from "preact/hooks";
+import { useEffect, useMemo, useReducer, useRef } from "preact/hooks";
 import { readAddress, writeAddress } from "./address.js";
 import { Beam } from "./beam.js";
 import { Compare } from "./compare.js";
@@ -10,8 +10,9 @@ import { Heads } from "./heads.js";
 import { Maps } from "./maps.js";
 import { Nearest } from "./nearest.js";
 import { html, SIDES } from "./parts.js";
-import { headEffects, removalEffects, toggled, written } from "./questions.js";
+import { headEffects, readAs, removalEffects, toggled, withTerms, written } from "./questions.js";
 import { Sentences, sentencesOf } from "./sentences.js";
+import { linesOf, readTerms } from "./terms.js";
 import { Training } from "./training.js";
 import { Why } from "./why.js";
 
@@ -43,12 +44,14 @@ function App({ models, abouts }) {
   const [state, change] = useReducer(merge, null, () => ({
     theme: "",
     source: EMPTY,
+    terms: linesOf(abouts[0].glossary ?? []),
     ...readAddress(location.hash, first),
   }));
   const run = Math.min(state.run, models.length - 1);
   const model = models[run];
   const about = abouts[run];
-  const sentences = sentencesOf(state.text, about);
+  const terms = useMemo(() => (about.alignment ? readTerms(state.terms) : []), [about, state.terms]);
+  const sentences = sentencesOf(terms.length ? state.text.normalize("NFC") : state.text, about);
   const sentence = Math.min(state.sentence, sentences.length - 1);
   const { text } = sentences[sentence];
   const turn = useRef(0);
@@ -69,8 +72,10 @@ function App({ models, abouts }) {
       if (mine === turn.current) change(content);
       return mine === turn.current;
     };
-    answer(model, about, { ...state, text }, current).catch((error) => current({ error: error.message, ready: true }));
-  }, [run, text, state.off, state.forced]);
+    answer(model, about, { ...state, text, terms }, current).catch((error) =>
+      current({ error: error.message, ready: true }),
+    );
+  }, [run, text, terms, state.off, state.forced]);
 
   const act = {
     change,
@@ -108,11 +113,13 @@ function App({ models, abouts }) {
         placeholder=${SIDES[about.task].prompt}
         onInput=${(e) => act.write(about.task === "translate" ? e.target.value : e.target.value.replace(/\n/g, " "))} /></div>
       <div class="examples">${about.examples.map((text) => html`<button key=${text} onClick=${() => act.write(text)}>${text}</button>`)}</div>
+      ${about.alignment && html`<${Terms} terms=${state.terms} shown=${about.glossary.length > 0} change=${change} />`}
       ${
         sentences.length > 1 &&
-        html`<${Sentences} ...${{ model, sentences, chosen: sentence, choose: (i) => change({ sentence: i, ...UNTOUCHED }) }} />`
+        html`<${Sentences} ...${{ model, about, terms, sentences, chosen: sentence, choose: (i) => change({ sentence: i, ...UNTOUCHED }) }} />`
       }
       ${state.source.cut > 0 && html`<p class="note">The text is longer than the model reads: ${state.source.cut} tokens are left out.</p>`}
+      ${state.termed && html`<p class="note" role="status" aria-label="With your terms">With your terms: <q>${state.termed}</q></p>`}
       ${state.error && html`<p class="note" role="alert">${state.error}</p>`}
     </section>
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${view}`} data-ready=${String(!!state.ready)} tabindex="-1">
@@ -123,11 +130,11 @@ function App({ models, abouts }) {
 }
 
 /** Computes everything about the text of a state, and passes it to `current` part by part until that returns false. */
-async function answer(model, about, { text, off, forced }, current) {
+async function answer(model, about, { text, terms, off, forced }, current) {
   const began = performance.now();
-  const source = await model.split({ text });
+  const source = await model.split({ text: readAs(about, text, terms) });
   if (!source.ids.length && !about.starts) {
-    current({ source, target: null, now: null, effects: null, error: null, ready: true });
+    current({ source, target: null, now: null, effects: null, termed: null, error: null, ready: true });
     return;
   }
   const own = await written(model, source.ids);
@@ -135,7 +142,19 @@ async function answer(model, about, { text, off, forced }, current) {
   const pair = { source: source.ids, target: target.ids };
   const before = await model.look(pair);
   const now = off ? await model.look({ ...pair, off }) : before;
-  const shownState = { source, own, target, before, now, seenOff: off, effects: null, without: null, error: null };
+  const termed = await withTerms(model, about, { text, source, target, terms });
+  const shownState = {
+    source,
+    own,
+    target,
+    termed,
+    before,
+    now,
+    seenOff: off,
+    effects: null,
+    without: null,
+    error: null,
+  };
   if (!current({ ...shownState, ready: false, took: performance.now() - began })) return;
   if (off) current({ without: await written(model, source.ids, { off }) });
   const removed = await removalEffects(model, about, source, target, off);
@@ -149,6 +168,13 @@ async function completed(model, about, source, forced) {
   return about.writes ? written(model, source, { prefix: forced }) : model.show({ ids: forced });
 }
 
+/** A field for terms that the translation should have. */
+function Terms({ terms, shown, change }) {
+  return html`<details class="terms" open=${shown}><summary>Terms</summary>
+    <textarea rows=${Math.min(8, terms.split("\n").length + 1)} aria-label="Terms" value=${terms} spellcheck="false"
+      placeholder="term = its translation, one on each line" onInput=${(e) => change({ terms: e.target.value })} /></details>`;
+}
+
 function Theme({ theme, change }) {
   const toggle = () => {
     const now = theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -159,7 +185,10 @@ function Theme({ theme, change }) {
 }
 
 function facts({ parameters, kinds, layers, heads, type, difference }) {
-  const sides = kinds.filter((kind) => kind !== "cross").map((kind) => layers[kind]).join(" + ");
+  const sides = kinds
+    .filter((kind) => kind !== "cross")
+    .map((kind) => layers[kind])
+    .join(" + ");
   const exact =
     type === "float32" ? "" : ` · weights in ${type}, which changes probabilities by ${small(difference)} at most`;
   return `${(parameters / 1e6).toFixed(2)} M parameters · ${sides} layers · ${heads} heads${exact}`;

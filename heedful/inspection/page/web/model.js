@@ -2,8 +2,8 @@
 // The interface of a model, wherever it computes: in a worker of this page, or on the server that sent the page.
 //
 // about()                                     name, task, sizes, log, scores, examples, ...
-// split({ text })                             ids, pieces, words (places of tokens, grouped), cut
-// show({ ids })                               ids, text, pieces, words of a target
+// split({ text })                             ids, pieces, words (places of tokens, grouped), spans (characters), cut
+// show({ ids })                               ids, text, pieces, words, spans of a target
 // look({ source, target, off, checkpoint })   steps [{ id, logp, entropy, top }], maps, reading
 // score({ variants, checkpoint })             for each variant { source, target, off } the log-probabilities of its target
 // write({ source, prefix, off, width, ... })  a stream: { id, logp } ..., at last { done }; of a beam { nodes, done }

@@ -1,5 +1,6 @@
 // @ts-check
 // What the views ask a model, in terms of its methods.
+import { alignedWords, placesOf, placeTerms, presentTerms, withSoftTerms, wordsOf } from "./terms.js";
 
 /** @typedef {{ [kind: string]: { [layer: number]: { [head: number]: boolean } } } | null} Off */
 
@@ -8,6 +9,27 @@ export async function written(model, source, options = {}) {
   let last;
   for await (const event of model.write({ source, ...options })) last = event;
   return last?.done;
+}
+
+/** What the model reads for a text: with its terms, if the model was trained to use them. @param {any[]} terms */
+export const readAs = (about, text, terms) => (about.soft_terms ? withSoftTerms(text, placesOf(text, terms)) : text);
+
+/**
+ * The translation of a text with the terms that stand in it; null if there are none.
+ * @param {{ text: string, source: any, target: any, terms: any[] }} translated
+ * @returns {Promise<string | null>}
+ */
+export async function withTerms(model, about, { text, source, target, terms }) {
+  const places = about.soft_terms ? [] : placesOf(text, terms);
+  if (!places.length) return null;
+  const found = presentTerms(text, places, target.text);
+  if (!found.missing.length) return placeTerms(text, places, target.text, found, null);
+  const { maps } = await model.look({ source: source.ids, target: target.ids });
+  const sides = [
+    { words: wordsOf(text, places), spans: source.spans },
+    { words: wordsOf(target.text, found.present), spans: target.spans },
+  ];
+  return placeTerms(text, places, target.text, found, alignedWords(maps.cross, about.alignment, sides[0], sides[1]));
 }
 
 const without = (ids, group) => ids.filter((_, i) => !group.includes(i));

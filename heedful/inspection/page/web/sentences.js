@@ -1,7 +1,7 @@
 // @ts-check
 // The sentences of a text, which a translator reads one at a time.
 import { html, useAnswer } from "./parts.js";
-import { written } from "./questions.js";
+import { readAs, withTerms, written } from "./questions.js";
 
 // What a full stop belongs to rather than to a sentence: "Dr.", "Mrs.", "J."
 const ABBREVIATION = /(^|[\s("'])\p{Lu}[b-df-hj-np-tv-xz]{0,2}\.\s*$/u;
@@ -46,17 +46,18 @@ function segmenter(language) {
 }
 
 /** The translation of a text with several sentences; the views are about the chosen one. */
-export function Sentences({ model, sentences, chosen, choose }) {
+export function Sentences({ model, about, terms, sentences, chosen, choose }) {
   const texts = useAnswer(
     async (current) => {
       const translations = [];
       for (const { text } of sentences) {
-        const { ids } = await model.split({ text });
-        translations.push(ids.length ? (await written(model, ids)).text : "");
+        const source = await model.split({ text: readAs(about, text, terms) });
+        const target = source.ids.length ? await written(model, source.ids) : { text: "" };
+        translations.push((await withTerms(model, about, { text, source, target, terms })) ?? target.text);
         if (!current([...translations])) return;
       }
     },
-    [model, JSON.stringify(sentences)],
+    [model, JSON.stringify([sentences, terms])],
   );
   return html`<p class="sentence-list" role="group" aria-label="Translation of the whole text">${sentences.map(
     ({ text, gap }, i) => html`<button key=${i} title=${text} aria-pressed=${String(i === chosen)}

@@ -106,7 +106,8 @@ function ticks(least, most) {
   return Array.from({ length: Math.floor(most / step) - first + 1 }, (_, i) => (first + i) * step);
 }
 
-const tickLabel = (v) => (v !== 0 && Math.abs(v) < 0.01 ? v.toExponential(0) : Math.abs(v) >= 1000 ? `${v / 1000}k` : `${+v.toPrecision(3)}`);
+const tickLabel = (v) =>
+  v !== 0 && Math.abs(v) < 0.01 ? v.toExponential(0) : Math.abs(v) >= 1000 ? `${v / 1000}k` : `${+v.toPrecision(3)}`;
 
 function Curve({ label, points, mark }) {
   const values = points.map(([, value]) => value);

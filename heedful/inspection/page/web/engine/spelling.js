@@ -23,14 +23,15 @@ export class Spelling {
     };
   }
 
-  /** The ids of a text, its pieces as people read them, and its words as groups of places. */
+  /** The ids of a text, its pieces as people read them, its words as groups of places, and its tokens' characters. */
   split({ text }) {
     const { source } = this.tokenizers;
     const { mask, task, model, starts } = this.run;
     const all = task === "fill" ? source.encodeMasked(text, mask) : source.encode(text);
     const most = model.max_length - { translate: 1, generate: starts ? 2 : 0, fill: 2, classify: 2 }[task];
     const ids = task === "generate" ? all.slice(-most) : all.slice(0, most);
-    return { ids, pieces: source.pieces(ids), words: source.words(ids), cut: all.length - ids.length };
+    const spans = source.spans(text, all).slice(0, ids.length);
+    return { ids, pieces: source.pieces(ids), words: source.words(ids), spans, cut: all.length - ids.length };
   }
 
   /** A target as people read it. */
@@ -42,7 +43,8 @@ export class Spelling {
     const { target } = this.tokenizers;
     const single = this.run.task === "fill";
     const words = single ? ids.map((_, i) => [i]) : target.words(ids);
-    return { ids, text: target.decode(ids), pieces: target.pieces(ids), words };
+    const text = target.decode(ids);
+    return { ids, text, pieces: target.pieces(ids), words, spans: target.spans(text, ids) };
   }
 
   /** How people read tokens of a target. @param {number[]} ids */

@@ -72,13 +72,19 @@ export class Tokenizer {
 
   /** @param {string} text @returns {number[]} */
   encode(text) {
+    return this.#pieces(text).flatMap(({ ids }) => ids);
+  }
+
+  /** The pieces of a text, and the ids of each. @returns {{ piece: string, ids: number[] }[]} */
+  #pieces(text) {
     if (!text) return [];
-    const ordinary = (part) => (part ? this.cut(this.normalise(part)).flatMap(this.pieceIds) : []);
+    const ordinary = (part) =>
+      part ? this.cut(this.normalise(part)).map((piece) => ({ piece, ids: this.pieceIds(piece) })) : [];
     if (!this.kept.length) return ordinary(text);
     const escaped = this.kept.map((token) => token.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
     return text
       .split(new RegExp(`(${escaped.join("|")})`))
-      .flatMap((part, i) => (i % 2 ? [this.ids.get(part)] : ordinary(part)));
+      .flatMap((part, i) => (i % 2 ? [{ piece: part, ids: [this.ids.get(part)] }] : ordinary(part)));
   }
 
   /** Encodes a text with [MASK] in it; a space before a mask belongs to the token that replaces it. */
@@ -113,6 +119,55 @@ export class Tokenizer {
     if (this.special.has(id) || this.kind === "WordLevel") return true;
     if (this.kind === "WordPiece") return !token.startsWith("##");
     return `${GPT2_SPACE}${SENTENCE_PIECE_SPACE}\u010a\u0109`.includes(token[0]) || /^[!-/:-@[-`{-~]/.test(token);
+  }
+
+  /**
+   * The characters of a composed text, from start to end, that each of its tokens stands for; none for a space.
+   * @param {string} text @param {number[]} ids @returns {[number, number][]}
+   */
+  spans(text, ids) {
+    const bytes = this.decoders.some((step) => step.type === "ByteLevel");
+    const space = bytes ? GPT2_SPACE : SENTENCE_PIECE_SPACE;
+    const visible = (letters) => letters.replace(ONE_SPACE, "").replaceAll(space, "");
+    const owners = []; // for each byte or character of the normalised text, without spaces: where its letter stands
+    let position = 0;
+    for (const letter of text) {
+      const written = visible(this.normalise(letter));
+      const units = bytes ? encodeBytes.encode(written).length : written.length;
+      for (let i = 0; i < units; i++) owners.push([position, position + letter.length]);
+      position += letter.length;
+    }
+    const pieces = this.#pieces(text);
+    const same = pieces.reduce((sum, piece) => sum + piece.ids.length, 0) === ids.length;
+    let unit = 0;
+    return (same ? pieces : [{ piece: null, ids }]).flatMap((one) => {
+      const isKept = one.piece !== null && this.kept.includes(one.piece);
+      const letters = bytes && isKept ? asLetters(one.piece) : one.piece;
+      const total = letters === null ? owners.length - unit : visible(letters).length;
+      const sizes = isKept ? [total] : this.#sizes(one.ids, total, visible);
+      let next = unit;
+      unit += total;
+      return sizes.map((size) => {
+        const [first, last] = [owners[next], owners[next + size - 1]];
+        next += size;
+        return /** @type {[number, number]} */ (size && first && last ? [first[0], last[1]] : [0, 0]);
+      });
+    });
+  }
+
+  /** How many letters of a piece each of its tokens stands for; an unknown token stands for what is left. */
+  #sizes(ids, total, visible) {
+    const sizes = ids.map((id) =>
+      this.special.has(id) ? 0 : visible(this.tokens[id] ?? "").replace(/^##(?=.)/, "").length,
+    );
+    const unknown = ids.filter((id) => this.special.has(id)).length;
+    let left = Math.max(0, total - sizes.reduce((sum, size) => sum + size, 0));
+    return sizes.map((size, i) => {
+      if (!this.special.has(ids[i])) return size;
+      const share = Math.ceil(left / unknown);
+      left -= Math.min(left, share);
+      return share;
+    });
   }
 
   /** Places of tokens, grouped into words: [[0, 1], [2], ...]. @param {number[]} ids */
@@ -207,7 +262,7 @@ function longestFirst(
 ) {
   const found = [];
   if (letters.length > most) return [ids.get(unknown)];
-  for (let start = 0; start < letters.length; ) {
+  for (let start = 0; start < letters.length;) {
     let end = letters.length;
     let id;
     for (; end > start; end--) {

@@ -89,8 +89,8 @@ def faults(share, seed):
             after = examine(write(Path(folder), rows), against)
         print(f"{name}: {len(rows):,} rows, {sum(map(len, planted.values())):,} of them changed, {after.seconds:.1f} s")
         for kind, wanted in planted.items():
-            natural = set(before.found(kind).tolist()) - wanted if kind in EXACT else set()
-            detected = set(after.found(kind).tolist()) - natural
+            natural = set(before.rows_of(kind).tolist()) - wanted if kind in EXACT else set()
+            detected = set(after.rows_of(kind).tolist()) - natural
             right = len(detected & wanted)
             recall, precision = right / len(wanted), right / max(1, len(detected))
             worst = [min(worst[0], recall), min(worst[1], precision)]

@@ -282,7 +282,7 @@ def test_repeats_refer_to_the_first_occurrence():
         repeats.add(["leaked text"], [-1])
         repeats.add(["one", "two words", "three"], [0, 1, 2])
         repeats.add(["two words", "leaked text", "four", "one", "one"], [3, 4, 5, 6, 7])
-        assert repeats.found().tolist() == [[3, 1], [4, -1], [6, 0], [7, 0]]
+        assert repeats.pairs().tolist() == [[3, 1], [4, -1], [6, 0], [7, 0]]
 
 
 def test_duplicates_are_compared_column_by_column(tmp_path):

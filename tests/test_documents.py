@@ -621,7 +621,7 @@ def test_terms_are_escaped_where_their_text_is():
 
 def test_terms_match_in_any_unicode_form():
     for term, text in (("Ma\u0308dchen", "ein M\u00e4dchen"), ("M\u00e4dchen", "ein Ma\u0308dchen")):
-        assert [found[2] for found in Glossary({term: "girl"}).found(text)] == ["girl"]
+        assert [found[2] for found in Glossary({term: "girl"}).occurrences(text)] == ["girl"]
 
 
 def test_a_table_is_scored_with_more_references(tmp_path, config):

@@ -20,11 +20,11 @@ TERMS = Glossary({"gato": "tomcat", "gato preto": "panther", "Vaca": "Cow"})
 
 
 def test_terms_are_whole_words_and_the_longest():
-    assert TERMS.found("o gato e o gato  preto, Gato; gatos") == [
+    assert TERMS.occurrences("o gato e o gato  preto, Gato; gatos") == [
         (2, 6, "tomcat"), (11, 22, "panther"), (24, 28, "tomcat"),
     ]  # fmt: skip
-    assert TERMS.found("a vaca") == []  # another word than the name
-    assert TERMS.found("o gato preto") == [(2, 12, "panther")]
+    assert TERMS.occurrences("a vaca") == []  # another word than the name
+    assert TERMS.occurrences("o gato preto") == [(2, 12, "panther")]
 
 
 def test_terms_do_not_touch_what_is_protected():
@@ -110,7 +110,7 @@ def test_a_translator_keeps_terms(whole, tmp_path, capsys):
 def test_where_a_word_ends_depends_on_its_script(term, text, places):
     """Scripts without spaces have words anywhere; vowel signs and accents belong to the word before them."""
     glossary = Glossary({term: term})
-    assert [start for start, _, _ in glossary.found(text)] == places
+    assert [start for start, _, _ in glossary.occurrences(text)] == places
     assert glossary.kept(text, text) == (len(places), len(places))
 
 

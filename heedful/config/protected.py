@@ -65,11 +65,11 @@ class Protection:
         """Return the spans of a text in order; where some overlap, the first and longest."""
         if self._quick and not self._quick.search(text):
             return []
-        found = [Span(*match.span(), "slot") for match in _SLOT.finditer(text)]
+        matches = [Span(*match.span(), "slot") for match in _SLOT.finditer(text)]
         for kind, part in zip(self._kinds, self._parts, strict=True):
-            found += [Span(*match.span(), kind) for match in part.finditer(text) if match.group()]
+            matches += [Span(*match.span(), kind) for match in part.finditer(text) if match.group()]
         spans: list[Span] = []
-        for span in sorted(found, key=lambda span: (span.start, -span.end)):
+        for span in sorted(matches, key=lambda span: (span.start, -span.end)):
             end = spans[-1].end if spans else 0
             if span.start >= end and not (span.kind == "printf" and _PERCENT.search(text, end, span.start)):
                 spans.append(span)

@@ -67,7 +67,7 @@ class Glossary:
             terms[columns[0]] = columns[1]
         return cls(terms, name)
 
-    def found(self, text: str) -> list[tuple[int, int, str]]:
+    def occurrences(self, text: str) -> list[tuple[int, int, str]]:
         """Return where terms stand in a text, and their translations: (start, end, translation), in order."""
         matches = []
         for match in self._pattern.finditer(text):
@@ -82,7 +82,7 @@ class Glossary:
     def marked(self, text: MarkedText) -> MarkedText:
         """Return a text with slots for its terms, where nothing else is protected."""
         slots = [
-            Slot(start, end, result, "term") for start, end, result in self.found(text.text)
+            Slot(start, end, result, "term") for start, end, result in self.occurrences(text.text)
             if all(end <= slot.start or start >= slot.end for slot in text.slots)
         ]  # fmt: skip
         return text._replace(slots=sorted([*text.slots, *slots], key=lambda slot: slot.start)) if slots else text
@@ -92,7 +92,7 @@ class Glossary:
 
         A translation counts in any case, and with an ending.
         """
-        wanted = [result for _, _, result in self.found(source)]
+        wanted = [result for _, _, result in self.occurrences(source)]
         left, kept = translation.casefold(), 0
         for result in wanted:
             if match := re.search(f"{_BEGINS}{re.escape(result.casefold())}", left):

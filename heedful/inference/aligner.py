@@ -203,9 +203,9 @@ def best_heads(every: Sequence[np.ndarray], links: Sequence[Links]) -> Alignment
     """
 
     def agreement(shift: int, chosen: Sequence[tuple[int, int]]) -> float:
-        found = [links_of(balanced(sum(weights[(shift, *one)] for one in chosen))) for weights in every]
-        right = sum(len(one & other) for one, other in zip(found, links, strict=True))
-        return 2 * right / max(1, sum(map(len, found)) + sum(map(len, links)))
+        predicted = [links_of(balanced(sum(weights[(shift, *one)] for one in chosen))) for weights in every]
+        right = sum(len(one & other) for one, other in zip(predicted, links, strict=True))
+        return 2 * right / max(1, sum(map(len, predicted)) + sum(map(len, links)))
 
     layers, heads = every[0].shape[1:3]
     alone = {

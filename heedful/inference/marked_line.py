@@ -11,7 +11,7 @@ from heedful.data.markup.aligned_text import AlignedText
 from heedful.data.markup.forms import tags_of
 from heedful.data.markup.inline_terms import with_terms
 from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped
-from heedful.data.markup.placing import Found, Place, Sentence, Word, WrittenWord, place_spans, words_of
+from heedful.data.markup.placing import Place, Sentence, SpanMatches, Word, WrittenWord, place_spans, words_of
 from heedful.data.markup.placing_tags import place_tags
 from heedful.data.markup.shields import Shields
 from heedful.data.sentences import Pieces, gap_after
@@ -79,12 +79,12 @@ class MarkedLine:
     def to_align(self, translations: Sequence[str]) -> list[tuple[AlignedText, AlignedText]]:
         """Return the pairs of sentences whose alignment `restored` needs: all, or none of the line."""
         translations = self._without_tags(translations)
-        found = [one.found(text) for one, text in zip(self.sentences, translations, strict=True)]
-        if not self.marked.tags and not any(one.missing for one in found):
+        matches = [one.matches(text) for one, text in zip(self.sentences, translations, strict=True)]
+        if not self.marked.tags and not any(one.missing for one in matches):
             return []
         return [
             (AlignedText(sentence.source, sentence.source_words), AlignedText(text, _words(text, one)))
-            for sentence, text, one in zip(self.sentences, translations, found, strict=True)
+            for sentence, text, one in zip(self.sentences, translations, matches, strict=True)
         ]
 
     def restored(self, translations: Sequence[str], alignments: Sequence[np.ndarray]) -> str:
@@ -100,9 +100,9 @@ class MarkedLine:
         written: list[WrittenWord] = []
         first = 0
         for index, (sentence, text) in enumerate(zip(self.sentences, translations, strict=True)):
-            found = sentence.found(text)
+            matches = sentence.matches(text)
             alignment = alignments[index] if len(alignments) else None
-            part = place_spans(sentence, text, found, _words(text, found), alignment, escape)
+            part = place_spans(sentence, text, matches, _words(text, matches), alignment, escape)
             for one in part:
                 one.first = first
             if index and part:
@@ -143,8 +143,8 @@ def _without_tags(text: str, kept: Iterable[tuple[int, int]]) -> str:
     return "".join(shields.restored(token.raw) for token in tags_of(shields.text) if token.kind == "text")
 
 
-def _words(text: str, found: Found) -> list[Word]:
-    return words_of(text, [(start, end) for start, end, _ in found.ranges])
+def _words(text: str, matches: SpanMatches) -> list[Word]:
+    return words_of(text, [(start, end) for start, end, _ in matches.ranges])
 
 
 def whole_slots(pieces: Pieces, marked: MarkedText) -> Pieces:

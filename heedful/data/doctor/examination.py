@@ -45,7 +45,7 @@ class Examination:
     vocabularies: list = field(default_factory=list)
     seconds: float = 0.0
 
-    def found(self, kind: str) -> np.ndarray:
+    def rows_of(self, kind: str) -> np.ndarray:
         """Return the indices of the rows of a kind (R,)."""
         return next((finding.rows for finding in self.findings if finding.kind == kind), np.zeros(0, np.int64))
 

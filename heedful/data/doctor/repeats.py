@@ -37,7 +37,7 @@ class Repeats:
         for file, start, end in zip(self._files, bounds[:-1], bounds[1:], strict=True):
             file.write(records[order[start:end]].tobytes())
 
-    def found(self) -> np.ndarray:
+    def pairs(self) -> np.ndarray:
         """Return (row, earlier row) of every row that repeats an earlier one (R, 2), sorted by row.
 
         Negative numbers count as earlier than all others.

@@ -51,7 +51,7 @@ class Seen:
 
     def repeats(self) -> dict[str, np.ndarray]:
         """Return (row, earlier row) pairs for each kind of repetition (R, 2), sorted by row."""
-        again, read = self._rows.found(), self._sources.found()
+        again, read = self._rows.pairs(), self._sources.pairs()
         read = read[~np.isin(read[:, 0], again[:, 0])]
         pairs_of = {
             "duplicate": again[again[:, 1] >= 0],

@@ -48,10 +48,10 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         elif token.type == "inline":
             cursor = max(cursor, first)
             for part in _BREAK.split(token.content):
-                found = _located(text, part, cursor, last)
-                if found is None:  # what the parser has changed, such as escaped bars in a table
+                position = _located(text, part, cursor, last)
+                if position is None:  # what the parser has changed, such as escaped bars in a table
                     continue
-                start, cursor = found
+                start, cursor = position
                 sentence = reads(_with_labels(unwrapped(part.strip()), environment.get("references", {})))
                 if not sentence.wordless:
                     replacements.ranges.append(Replacement(start, cursor, sentence))

@@ -93,7 +93,7 @@ class Sentence:
         ]
         return "\n".join(self.source[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True))
 
-    def found(self, translation: str) -> "Found":
+    def matches(self, translation: str) -> "SpanMatches":
         """Return which spans a translation has, and which it lacks or has too often."""
         spans = self.protection.spans(translation)
         texts = [translation[span.start : span.end] for span in spans]
@@ -130,10 +130,10 @@ class Sentence:
             (*span, None) for span in stray
             if kinds[span] != LENIENT and translation[slice(*span)] not in self._unprotected
         ]  # fmt: skip
-        return Found(sorted(ranges, key=lambda one: one[:2]), missing)
+        return SpanMatches(sorted(ranges, key=lambda one: one[:2]), missing)
 
 
-class Found(NamedTuple):
+class SpanMatches(NamedTuple):
     """Spans of a translation with their places, None for one that is removed; and places that it lacks."""
 
     ranges: list[tuple[int, int, Place | None]]
@@ -200,7 +200,7 @@ class WrittenWord:
 
 
 def place_spans(
-    sentence: Sentence, translation: str, found: Found, words: Sequence[Word], attention: np.ndarray | None,
+    sentence: Sentence, translation: str, matches: SpanMatches, words: Sequence[Word], attention: np.ndarray | None,
     escape: Callable[[str], str],
 ) -> list[WrittenWord]:  # fmt: skip
     """Return the words of a translation with each protected span exactly once.
@@ -208,14 +208,14 @@ def place_spans(
     Args:
         sentence: the source.
         translation: the model's.
-        found: `sentence.found(translation)`.
-        words: of the translation; the ranges of `found` are words of their own.
+        matches: `sentence.matches(translation)`.
+        words: of the translation; the ranges of `matches` are words of their own.
         attention: of the words of the translation to those of the source (T, S); None: nothing is missing.
         escape: applied to what the model wrote.
     """
     count = len(sentence.source_words)
     index_of = {word.start: index for index, word in enumerate(sentence.source_words)}
-    at = {start: place for start, _, place in found.ranges}
+    at = {start: place for start, _, place in matches.ranges}
     written: list[WrittenWord] = []
     end = 0
     for number, word in enumerate(words):
@@ -229,7 +229,7 @@ def place_spans(
             if place.kind == "term" and translation[word.start].isupper() and result[:1].islower():
                 result = result[0].upper() + result[1:]
             written.append(WrittenWord(result, gap, _one_hot(count, index_of[place.start]), place))
-    for place in found.missing:
+    for place in matches.missing:
         _insert(written, place, _result(place, escape), index_of[place.start], sentence)
     _separate(written, sentence)
     return written

@@ -3,7 +3,17 @@
 import { headsOff, toggled } from "./questions.js";
 
 /** The fields of the state that the address holds, with their defaults. */
-const DEFAULTS = { view: "why", run: 0, text: "", sentence: 0, chosen: 0, off: null, forced: null, forcedWord: null, width: 4 };
+const DEFAULTS = {
+  view: "why",
+  run: 0,
+  text: "",
+  sentence: 0,
+  chosen: 0,
+  off: null,
+  forced: null,
+  forcedWord: null,
+  width: 4,
+};
 
 const numbers = (text) => text.split(".").map(Number);
 const READERS = {

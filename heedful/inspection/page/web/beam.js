@@ -8,7 +8,7 @@ const LINE = 27;
 const GAP = 14; // pixels
 
 export function Beam({ state, act, model }) {
-  const [found, setFound] = useState(/** @type {any} */ (null));
+  const [tree, setTree] = useState(/** @type {any} */ (null));
   const [pruned, setPruned] = useState(false);
   const { source, off, width } = state;
   useEffect(() => {
@@ -16,29 +16,29 @@ export function Beam({ state, act, model }) {
     (async () => {
       let last;
       if (source.ids.length) for await (last of model.write({ source: source.ids, off, width })) if (stale) return;
-      if (!stale) setFound(last ?? null);
+      if (!stale) setTree(last ?? null);
     })();
     return () => {
       stale = true;
     };
   }, [model, source.ids.join(), JSON.stringify(off), width]);
-  if (!found) return html`<p class="hint" role="status">Searching …</p>`;
-  if (!found.nodes.length) return html`<p class="hint" role="status">The model writes nothing here.</p>`;
+  if (!tree) return html`<p class="hint" role="status">Searching …</p>`;
+  if (!tree.nodes.length) return html`<p class="hint" role="status">The model writes nothing here.</p>`;
   return html`<section class="card" aria-label="Beam search">
       <div class="bar-top"><h2>Beam search</h2>
         <label>Width <input type="range" min="2" max="8" value=${width} aria-label="Width of the beam" aria-valuetext=${`${width} hypotheses`}
           onInput=${(e) => act.change({ width: +e.target.value })} /> <b class="number">${width}</b></label>
         <label><input type="checkbox" checked=${pruned} onChange=${(e) => setPruned(e.target.checked)} /> show pruned candidates</label></div>
       <p class="hint">One token a step, from left to right. The orange path is the result; a path that stops was overtaken by better ones; a dot marks an end. Thicker lines are more likely.</p>
-      <div class="tree" tabindex="0" role="group" aria-label="Tree of hypotheses"><${Tree} ...${{ found, pruned }} /></div>
+      <div class="tree" tabindex="0" role="group" aria-label="Tree of hypotheses"><${Tree} ...${{ tree, pruned }} /></div>
     </section>
     <section class="card" aria-label="Results"><h2>Results</h2>
       <p class="hint">Scores are log-probabilities in nats, divided by a power of the length as the run's settings say.</p>
-      <dl class="results">${found.done.map(({ text, score }, i) => html`<div key=${i}><dt class="number">${score.toFixed(3)}</dt><dd>${text}</dd></div>`)}</dl></section>`;
+      <dl class="results">${tree.done.map(({ text, score }, i) => html`<div key=${i}><dt class="number">${score.toFixed(3)}</dt><dd>${text}</dd></div>`)}</dl></section>`;
 }
 
-function Tree({ found, pruned }) {
-  const { nodes, done } = found;
+function Tree({ tree, pruned }) {
+  const { nodes, done } = tree;
   const { won, children, y, lines } = layout(nodes, done, pruned);
   const font = readFont();
   const widthOf = (i) =>

@@ -44,11 +44,11 @@ export function Errors({ act, about, model }) {
 
 /** The word of each source that needs the most tokens. */
 async function rarities(model, rows) {
-  const found = [];
+  const rarest = [];
   for (const { source } of rows) {
     const { pieces, words } = await model.split({ text: source });
-    const longest = words.reduce((most, group) => (group.length > most.length ? group : most), []);
-    found.push({
+    const longest = words.reduce((longer, group) => (group.length > longer.length ? group : longer), []);
+    rarest.push({
       pieces: longest.length,
       word: longest
         .map((i) => pieces[i])
@@ -56,13 +56,13 @@ async function rarities(model, rows) {
         .trim(),
     });
   }
-  return found;
+  return rarest;
 }
 
 function Histogram({ values, label }) {
   const bins = Array.from({ length: 20 }, (_, i) => values.filter((v) => Math.min(19, Math.floor(v / 5)) === i).length);
-  const most = Math.max(...bins);
+  const largest = Math.max(...bins);
   return html`<figure class="histogram"><svg viewBox="0 0 400 64" role="img" aria-label=${`Distribution of ${label}, from 0 to 100`}>
-    ${bins.map((count, i) => html`<rect x=${i * 20 + 1} width="18" y=${50 - (46 * count) / most} height=${(46 * count) / most} fill="var(--attention)"><title>${count} from ${5 * i} to ${5 * i + 5}</title></rect>`)}
+    ${bins.map((count, i) => html`<rect x=${i * 20 + 1} width="18" y=${50 - (46 * count) / largest} height=${(46 * count) / largest} fill="var(--attention)"><title>${count} from ${5 * i} to ${5 * i + 5}</title></rect>`)}
     <text x="0" y="62">0</text><text x="400" y="62" text-anchor="end">100</text></svg></figure>`;
 }

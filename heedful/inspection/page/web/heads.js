@@ -4,7 +4,7 @@ import { KIND_NAMES, html, range } from "./parts.js";
 
 export function Heads({ act, state, about }) {
   const { loss, heads, text, tokens } = about.importance;
-  const most = Math.max(...Object.values(heads).flat(2).map(Math.abs), 1e-9);
+  const largest = Math.max(...Object.values(heads).flat(2).map(Math.abs), 1e-9);
   const ranked = Object.entries(heads)
     .flatMap(([kind, layers]) =>
       layers.flatMap((row, layer) => row.map((change, head) => ({ kind, layer, head, change }))),
@@ -25,12 +25,12 @@ export function Heads({ act, state, about }) {
                 const isOff = !!state.off?.[kind]?.[layer]?.[head];
                 const said = `${change >= 0 ? "+" : "\u2212"}${Math.abs(change).toFixed(4)} nats without it`;
                 return html`<button aria-pressed=${String(isOff)} title=${said} aria-label=${`${KIND_NAMES[kind]}, layer ${layer + 1}, head ${head + 1}: ${said}`}
-              style=${{ "--much": Math.min(1, Math.abs(change) / most).toFixed(3), "--hue": change >= 0 ? "var(--removal)" : "var(--attention)" }}
+              style=${{ "--much": Math.min(1, Math.abs(change) / largest).toFixed(3), "--hue": change >= 0 ? "var(--removal)" : "var(--attention)" }}
               onClick=${() => act.toggle(kind, layer, head)} />`;
               })}`,
           )}</div>`,
         )}
-        <div class="scale number"><i class="needed" /> worse without (up to ${most.toFixed(3)} nats) <i class="harmful" /> better without</div></div>
+        <div class="scale number"><i class="needed" /> worse without (up to ${largest.toFixed(3)} nats) <i class="harmful" /> better without</div></div>
       <div><h3>The most important</h3><ol class="ranking number">${ranked.slice(0, 8).map(({ kind, layer, head, change }) => html`<li>${KIND_NAMES[kind]}, layer ${layer + 1}, head ${head + 1}: +${change.toFixed(4)}</li>`)}</ol>
         <h3>The least important</h3><ol class="ranking number">${ranked
           .slice(-4)

@@ -3,17 +3,17 @@
 import { html, percent, useAnswer } from "./parts.js";
 
 export function Nearest({ model, text }) {
-  const found = useAnswer(async (current) => current(await model.nearest({ text })), [model, text]);
+  const answer = useAnswer(async (current) => current(await model.nearest({ text })), [model, text]);
   return html`<section class="card" aria-label="Nearest training pairs">
     <h2>Nearest training pairs</h2>
-    <p class="hint">${found?.total ? `Of ${found.total.toLocaleString("en")} pairs the ones that share most rare tokens with the text; 100 % has the same tokens.` : "Searching the training text."}</p>
-    ${found?.error && html`<p class="note" role="alert">${found.error}</p>`}
-    ${found?.pairs?.length === 0 && html`<p>No pair shares a token with it.</p>`}
+    <p class="hint">${answer?.total ? `Of ${answer.total.toLocaleString("en")} pairs the ones that share most rare tokens with the text; 100 % has the same tokens.` : "Searching the training text."}</p>
+    ${answer?.error && html`<p class="note" role="alert">${answer.error}</p>`}
+    ${answer?.pairs?.length === 0 && html`<p>No pair shares a token with it.</p>`}
     ${
-      found?.pairs?.length > 0 &&
+      answer?.pairs?.length > 0 &&
       html`<table class="errors"><caption class="hidden-text">Training pairs</caption>
       <thead><tr><th scope="col">share</th><th scope="col">source</th><th scope="col">target</th></tr></thead>
-      <tbody>${found.pairs.map(
+      <tbody>${answer.pairs.map(
         ({ source, target, similarity }, i) => html`<tr key=${i}>
         <td class="number">${percent(similarity)}</td><td class="text">${source}</td><td class="text">${target}</td></tr>`,
       )}</tbody></table>`

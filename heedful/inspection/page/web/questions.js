@@ -1,6 +1,6 @@
 // @ts-check
 // What the views ask a model, in terms of its methods.
-import { alignedWords, placesOf, placeTerms, presentTerms, withSoftTerms, wordsOf } from "./terms.js";
+import { alignedWords, placesOf, placeTerms, matchTerms, withSoftTerms, wordsOf } from "./terms.js";
 
 /** @typedef {{ [kind: string]: { [layer: number]: { [head: number]: boolean } } } | null} Off */
 
@@ -22,14 +22,14 @@ export const readAs = (about, text, terms) => (about.soft_terms ? withSoftTerms(
 export async function withTerms(model, about, { text, source, target, terms }) {
   const places = about.soft_terms ? [] : placesOf(text, terms);
   if (!places.length) return null;
-  const found = presentTerms(text, places, target.text);
-  if (!found.missing.length) return placeTerms(text, places, target.text, found, null);
+  const matches = matchTerms(text, places, target.text);
+  if (!matches.missing.length) return placeTerms(text, places, target.text, matches, null);
   const { maps } = await model.look({ source: source.ids, target: target.ids });
   const sides = [
     { words: wordsOf(text, places), spans: source.spans },
-    { words: wordsOf(target.text, found.present), spans: target.spans },
+    { words: wordsOf(target.text, matches.matched), spans: target.spans },
   ];
-  return placeTerms(text, places, target.text, found, alignedWords(maps.cross, about.alignment, sides[0], sides[1]));
+  return placeTerms(text, places, target.text, matches, alignedWords(maps.cross, about.alignment, sides[0], sides[1]));
 }
 
 const without = (ids, group) => ids.filter((_, i) => !group.includes(i));

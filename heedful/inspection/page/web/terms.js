@@ -79,23 +79,23 @@ export function wordsOf(text, whole = []) {
 /**
  * Which terms a translation has, and which it lacks.
  * @param {string} source @param {Place[]} places @param {string} translation
- * @returns {{ present: (Span & { place: Place })[], missing: Place[] }}
+ * @returns {{ matched: (Span & { place: Place })[], missing: Place[] }}
  */
-export function presentTerms(source, places, translation) {
+export function matchTerms(source, places, translation) {
   /** @type {(Span & { place: Place })[]} */
-  const present = [];
+  const matched = [];
   const missing = [];
   for (const place of places) {
     const size = place.result.length;
     const earlier = occurrences(source, place, source).filter((start) => start < place.start).length;
     const free = occurrences(translation, place, source)
       .map((start, index) => ({ start, distance: Math.abs(index - earlier) }))
-      .filter(({ start }) => present.every((one) => start + size <= one.start || start >= one.end))
+      .filter(({ start }) => matched.every((one) => start + size <= one.start || start >= one.end))
       .sort((a, b) => a.distance - b.distance || a.start - b.start);
-    if (free.length) present.push({ start: free[0].start, end: free[0].start + size, place });
+    if (free.length) matched.push({ start: free[0].start, end: free[0].start + size, place });
     else missing.push(place);
   }
-  return { present: present.sort((a, b) => a.start - b.start), missing };
+  return { matched: matched.sort((a, b) => a.start - b.start), missing };
 }
 
 /** Where a text has the translation of a term: in any case, with an ending, not within a word. */
@@ -116,20 +116,20 @@ const inWord = (character) => WORD_CHARACTER.test(character ?? "");
 /**
  * A translation with its terms: those that it lacks replace the words that the model wrote for them.
  * @param {string} source @param {Place[]} places @param {string} translation
- * @param {{ present: (Span & { place: Place })[], missing: Place[] }} terms see `presentTerms`
+ * @param {{ matched: (Span & { place: Place })[], missing: Place[] }} terms see `matchTerms`
  * @param {number[][] | null} alignment of the words of the translation, see `alignedWords`; null: no term is missing
  */
-export function placeTerms(source, places, translation, { present, missing }, alignment) {
+export function placeTerms(source, places, translation, { matched, missing }, alignment) {
   const sourceWords = wordsOf(source, places);
   const indexOf = (place) => sourceWords.findIndex((word) => word.start === place.start);
   const oneHot = (place) => sourceWords.map((_, index) => Number(index === indexOf(place)));
   let end = 0;
   /** @type {Written[]} */
-  const written = wordsOf(translation, present).map((word, index) => {
+  const written = wordsOf(translation, matched).map((word, index) => {
     const gap = translation.slice(end, word.start);
     const text = translation.slice(word.start, word.end);
     end = word.end;
-    const place = present.find((one) => one.start === word.start)?.place;
+    const place = matched.find((one) => one.start === word.start)?.place;
     if (!place) return { text, gap, row: alignment?.[index] ?? sourceWords.map(() => 0) };
     const isCapital = text[0] !== text[0].toLowerCase();
     return { text: isCapital ? capitalised(place.result) : place.result, gap, row: oneHot(place), place };
@@ -188,8 +188,8 @@ function beside(rows, index) {
   if (!rows.length || !index) return 0;
   const strongest = (column) => {
     const weights = rows.map((row) => row[column] ?? 0);
-    const most = Math.max(...weights);
-    return most > 0 ? weights.indexOf(most) : -1;
+    const largest = Math.max(...weights);
+    return largest > 0 ? weights.indexOf(largest) : -1;
   };
   const before = strongest(index - 1);
   if (before >= 0) return before + 1;

@@ -20,11 +20,11 @@ export function Training({ state, model, about }) {
   const updates = about.checkpoints;
   const several = updates.length > 1 && source.ids.length > 0;
   const [at, setAt] = useState(updates.length - 1);
-  const found = useAnswer(
+  const texts = useAnswer(
     (current) => several && developed(model, about, source.ids, current),
     [model, source.ids.join()],
   );
-  const film = Array.isArray(found) ? found : [];
+  const film = Array.isArray(texts) ? texts : [];
   const live = useEvents(about);
   const curves = CURVES.map(([key, label, log]) => ({
     key,
@@ -43,7 +43,7 @@ export function Training({ state, model, about }) {
       <p class="hint">Each kept checkpoint reads your text${about.type === "int8" || about.api ? "" : "; earlier ones are kept in 8 bits"}. The maps are the last layer's, as a mean of its heads.</p>
       <label class="bar-top">Update <input type="range" class="wide" min="0" max=${updates.length - 1} value=${at}
         onInput=${(e) => setAt(+e.target.value)} aria-label="Checkpoint" aria-valuetext=${`update ${updates[at]}`} /> <b class="number">${updates[at].toLocaleString("en")}</b></label>
-      ${found?.error && html`<p class="note" role="alert">${found.error}</p>`}
+      ${texts?.error && html`<p class="note" role="alert">${texts.error}</p>`}
       <div class="film" tabindex="0" role="group" aria-label="Checkpoints">${film.map(
         ({ target, map }, i) => html`<button key=${i} aria-pressed=${String(i === at)} onClick=${() => setAt(i)}>
         <${Pixels} ...${{ ...map, theme, label: `attention at update ${updates[i]}` }} /><b class="number">${updates[i].toLocaleString("en")}</b>
@@ -97,13 +97,13 @@ const short = (v) =>
         ? v.toFixed(3)
         : v.toExponential(1);
 
-// Two to four round values from `least` to `most`, for the scale beside a curve.
-function ticks(least, most) {
-  const range = most - least || Math.abs(most) || 1;
+// Two to four round values from `smallest` to `largest`, for the scale beside a curve.
+function ticks(smallest, largest) {
+  const range = largest - smallest || Math.abs(largest) || 1;
   const power = 10 ** Math.floor(Math.log10(range / 3));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= range / 3);
-  const first = Math.ceil(least / step);
-  return Array.from({ length: Math.floor(most / step) - first + 1 }, (_, i) => (first + i) * step);
+  const first = Math.ceil(smallest / step);
+  return Array.from({ length: Math.floor(largest / step) - first + 1 }, (_, i) => (first + i) * step);
 }
 
 const tickLabel = (v) =>
@@ -111,15 +111,15 @@ const tickLabel = (v) =>
 
 function Curve({ label, points, mark }) {
   const values = points.map(([, value]) => value);
-  const most = Math.max(...values);
-  const least = Math.min(0, ...values);
+  const largest = Math.max(...values);
+  const smallest = Math.min(0, ...values);
   const end = points.at(-1)[0];
   const X = (update) => 36 + (update / (end || 1)) * 190;
-  const Y = (value) => 112 - ((value - least) / (most - least || 1)) * 92;
+  const Y = (value) => 112 - ((value - smallest) / (largest - smallest || 1)) * 92;
   const [lastUpdate, last] = points.at(-1);
   return html`<figure><svg viewBox="0 0 234 130" role="img" aria-label=${`${label}: ${short(last)} at update ${lastUpdate}`}>
     <line x1="36" x2="226" y1="112" y2="112" stroke="var(--line)" />
-    ${ticks(least, most).map((v) => html`<g class="tick"><line x1="36" x2="226" y1=${Y(v)} y2=${Y(v)} stroke="var(--line)" /><text x="32" y=${Y(v) + 4} text-anchor="end">${tickLabel(v)}</text></g>`)}
+    ${ticks(smallest, largest).map((v) => html`<g class="tick"><line x1="36" x2="226" y1=${Y(v)} y2=${Y(v)} stroke="var(--line)" /><text x="32" y=${Y(v) + 4} text-anchor="end">${tickLabel(v)}</text></g>`)}
     ${mark !== null && html`<line x1=${X(mark)} x2=${X(mark)} y1="14" y2="112" stroke="var(--ink)" stroke-dasharray="2 3" />`}
     <polyline points=${points.map(([u, v]) => `${X(u)},${Y(v)}`).join(" ")} fill="none" stroke="var(--attention)" stroke-width="2" />
     ${points.length < 40 && points.map(([u, v]) => html`<circle cx=${X(u)} cy=${Y(v)} r="3" fill="var(--attention)"><title>${short(v)} at update ${u}</title></circle>`)}

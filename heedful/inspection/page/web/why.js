@@ -219,13 +219,13 @@ function Causes(view) {
   const { source, target, effects, now } = state;
   const words = [...source.words, ...endOf(about, source)];
   const before = about.writes ? target.words.filter((group) => group[0] < tokens[0]) : [];
-  const most = Math.max(0.5, ...(removal.source ?? []), ...removal.prefix);
+  const largest = Math.max(0.5, ...(removal.source ?? []), ...removal.prefix);
   const line = (name, drop, weight, key) => html`
     <span class="piece" key=${key}>${name}</span>
     <span class="cell removal">${
       drop === undefined
         ? html`<span /><span class="number">–</span>`
-        : html`<div class="bar" style=${{ width: `${(100 * Math.max(0, drop)) / most}%` }} /><span class="number">${nats(drop)}</span>`
+        : html`<div class="bar" style=${{ width: `${(100 * Math.max(0, drop)) / largest}%` }} /><span class="number">${nats(drop)}</span>`
     }</span>
     <span class="cell attention"><div class="bar" style=${{ width: `${100 * weight}%` }} /><span class="number">${weight.toFixed(2)}</span></span>`;
   return html`<section class="card" aria-label="What it depends on">
@@ -287,7 +287,7 @@ function agreement({ now, effects, source, groups, place, about }) {
 function HeadGrids({ state, act, about, tokens, text }) {
   const { effects, off } = state;
   const effect = (key) => effects?.heads[key] && tokens.reduce((sum, t) => sum + effects.heads[key][t], 0);
-  const most = Math.max(0.05, ...Object.keys(effects?.heads ?? {}).map((key) => Math.abs(effect(key))));
+  const largest = Math.max(0.05, ...Object.keys(effects?.heads ?? {}).map((key) => Math.abs(effect(key))));
   return html`<section class="card" aria-label="Heads">
     <h2>Heads</h2>
     <p class="hint">Each square: what switching that head off does to “${text}”. Press one to switch it off.</p>
@@ -307,11 +307,11 @@ function HeadGrids({ state, act, about, tokens, text }) {
                   : `${nats(Math.abs(value))} nats ${value >= 0 ? "less" : "more"} likely without it`;
               return html`<button aria-pressed=${String(isOff)} aria-label=${`${KIND_NAMES[kind]}, layer ${layer + 1}, head ${head + 1}: ${said}`}
             title=${`layer ${layer + 1}, head ${head + 1}: ${said}`} onClick=${() => act.toggle(kind, layer, head)}
-            style=${{ "--much": Math.min(1, Math.abs(value ?? 0) / most).toFixed(3), "--hue": (value ?? 0) >= 0 ? "var(--removal)" : "var(--attention)" }} />`;
+            style=${{ "--much": Math.min(1, Math.abs(value ?? 0) / largest).toFixed(3), "--hue": (value ?? 0) >= 0 ? "var(--removal)" : "var(--attention)" }} />`;
             })}`,
         )}
       </div>`,
     )}
-    <div class="scale number"><i class="needed" /> needed (up to ${nats(most)} nats) <i class="harmful" /> harmful</div>
+    <div class="scale number"><i class="needed" /> needed (up to ${nats(largest)} nats) <i class="harmful" /> harmful</div>
   </section>`;
 }

@@ -22,8 +22,8 @@ export function charsmap(base64) {
   return (text) =>
     graphemes(text)
       .map((grapheme) => {
-        const whole = encode.encode(grapheme).length < 6 ? replacement(grapheme) : null;
-        return whole ?? [...grapheme].map((character) => replacement(character) ?? character).join("");
+        const replaced = encode.encode(grapheme).length < 6 ? replacement(grapheme) : null;
+        return replaced ?? [...grapheme].map((character) => replacement(character) ?? character).join("");
       })
       .join("");
 }

@@ -47,12 +47,12 @@ export class Weights {
 
   /** @param {string} name @param {number[]} [shape] @returns {Tensor} */
   tensor(name, shape) {
-    const found = this.tensors[name];
-    if (!found) throw new Error(`The model has no weight ${name}.`);
-    if (shape && shape.join() !== found.shape.join()) {
-      throw new Error(`The weight ${name} has the shape (${found.shape}); the model needs (${shape}).`);
+    const tensor = this.tensors[name];
+    if (!tensor) throw new Error(`The model has no weight ${name}.`);
+    if (shape && shape.join() !== tensor.shape.join()) {
+      throw new Error(`The weight ${name} has the shape (${tensor.shape}); the model needs (${shape}).`);
     }
-    return found;
+    return tensor;
   }
 
   /** @param {string} name @param {number[]} shape */
@@ -255,15 +255,15 @@ export class Attention {
 /** Fills `weights` with the softmax of a query's products with `count` keys, scaled by 1 / sqrt(H). */
 function attend(query, at, keys, head, size, keyWidth, count, weights) {
   const scale = 1 / Math.sqrt(size);
-  let most = -Infinity;
+  let largest = -Infinity;
   let sum = 0;
   for (let s = 0; s < count; s++) {
     let score = 0;
     for (let i = 0, k = s * keyWidth + head; i < size; i++, k++) score += query[at + i] * keys[k];
     weights[s] = score * scale;
-    if (weights[s] > most) most = weights[s];
+    if (weights[s] > largest) largest = weights[s];
   }
-  for (let s = 0; s < count; s++) sum += weights[s] = Math.exp(weights[s] - most);
+  for (let s = 0; s < count; s++) sum += weights[s] = Math.exp(weights[s] - largest);
   for (let s = 0; s < count; s++) weights[s] /= sum;
 }
 

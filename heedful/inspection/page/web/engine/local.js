@@ -36,7 +36,7 @@ export class LocalModel extends Spelling {
   }
 
   /** The target with its end token, if the model writes one. */
-  #whole(network, target) {
+  #withEnd(network, target) {
     return network.ends ? [...target, END] : target;
   }
 
@@ -47,7 +47,7 @@ export class LocalModel extends Spelling {
     const maps = network.traces();
     if (keep) for (const layers of Object.values(maps)) for (const layer of layers) layer.keep = true;
     const { logits, map, readers, column } = network.read(source, target, off, maps);
-    const steps = this.#whole(network, target).map((id, t) => {
+    const steps = this.#withEnd(network, target).map((id, t) => {
       const from = t * V;
       const normaliser = logNormaliser(logits, from, V);
       let entropy = 0;
@@ -81,7 +81,7 @@ export class LocalModel extends Spelling {
         memory = memories.get(key);
       }
       const { logits } = network.read(source, target, off, null, memory);
-      results.push(this.#whole(network, target).map((id, t) => logits[t * V + id] - logNormaliser(logits, t * V, V)));
+      results.push(this.#withEnd(network, target).map((id, t) => logits[t * V + id] - logNormaliser(logits, t * V, V)));
       if (performance.now() - since > PATIENCE) {
         await pause();
         since = performance.now();
@@ -95,12 +95,12 @@ export class LocalModel extends Spelling {
     const network = this.#network(checkpoint);
     const { decode } = this.run;
     if (!network.begin) {
-      yield { done: this.show({ ids: this.#chosen(network, source, off) }) };
+      yield { done: this.show({ ids: this.#mostLikely(network, source, off) }) };
       return;
     }
     const limit = Math.min(tokens || Infinity, network.limit(source, decode));
-    const least = Math.max(decode.min_length, Math.ceil(decode.min_ratio * source.length));
-    const options = { prefix, limit, off, forbidden: this.run.forbidden, least };
+    const minLength = Math.max(decode.min_length, Math.ceil(decode.min_ratio * source.length));
+    const options = { prefix, limit, off, forbidden: this.run.forbidden, minLength };
     if (width === 1) {
       const ids = [...prefix];
       let since = performance.now();
@@ -116,21 +116,21 @@ export class LocalModel extends Spelling {
       return;
     }
     const { length_penalty: lengthPenalty, length_norm: lengthNorm, stop } = decode;
-    let found;
-    for (found of beam(network, source, { ...options, width, lengthPenalty, lengthNorm, stop })) await pause();
-    if (!found) {
+    let tree;
+    for (tree of beam(network, source, { ...options, width, lengthPenalty, lengthNorm, stop })) await pause();
+    if (!tree) {
       yield { nodes: [], done: [] };
       return;
     }
-    const pieces = this.piecesOf(found.nodes.map((node) => Math.max(node.id, 0)));
+    const pieces = this.piecesOf(tree.nodes.map((node) => Math.max(node.id, 0)));
     yield {
-      nodes: found.nodes.map((node, i) => ({ ...node, piece: pieces[i] })),
-      done: found.done.map((result) => ({ ...result, text: this.tokenizers.target.decode(result.ids) })),
+      nodes: tree.nodes.map((node, i) => ({ ...node, piece: pieces[i] })),
+      done: tree.done.map((result) => ({ ...result, text: this.tokenizers.target.decode(result.ids) })),
     };
   }
 
   /** The most likely token for each mask, or the most likely class. */
-  #chosen(network, source, off) {
+  #mostLikely(network, source, off) {
     const { logits, readers } = network.read(source, [], off, null);
     const V = network.vocabulary;
     return readers.map((_, row) => best(logits, 8, row * V, V).find((id) => !network.forbidden?.includes(id)) ?? 0);

@@ -102,8 +102,11 @@ export class EncoderDecoder extends Network {
   }
 
   limit(source, decode) {
-    const most = Math.min(Math.floor(source.length * decode.max_ratio + decode.max_extra), this.options.max_length);
-    return decode.max_length ? Math.min(most, decode.max_length) : most;
+    const maxLength = Math.min(
+      Math.floor(source.length * decode.max_ratio + decode.max_extra),
+      this.options.max_length,
+    );
+    return decode.max_length ? Math.min(maxLength, decode.max_length) : maxLength;
   }
 
   /** @returns {Reading} */
@@ -150,8 +153,8 @@ export class LanguageModel extends Network {
   }
 
   limit(source, decode) {
-    const most = this.options.max_length - this.first.length - source.length + (this.ends ? 0 : 1);
-    return Math.max(0, Math.min(decode.max_length || DEFAULT_TOKENS, most));
+    const maxLength = this.options.max_length - this.first.length - source.length + (this.ends ? 0 : 1);
+    return Math.max(0, Math.min(decode.max_length || DEFAULT_TOKENS, maxLength));
   }
 
   /** @returns {Reading} */
@@ -206,8 +209,8 @@ class EncoderOnly extends Network {
           if (from >= 0 && from < T) windows.set(x.subarray(from * D, (from + 1) * D), (t * reads + i) * D);
         }
       }
-      const found = this.arena.linear(windows, T, kernel);
-      for (let i = 0; i < T * D; i++) total[i] += ACTIVATIONS.gelu(found[i]);
+      const convolved = this.arena.linear(windows, T, kernel);
+      for (let i = 0; i < T * D; i++) total[i] += ACTIVATIONS.gelu(convolved[i]);
     }
     return total;
   }
@@ -240,9 +243,9 @@ export class MaskedModel extends EncoderOnly {
     const logits = this.scratch(() => {
       const { width } = this.weights;
       const vectors = this.encode(ids, off, trace);
-      const chosen = this.arena.floats(places.length * width);
-      places.forEach((place, row) => chosen.set(vectors.subarray(place * width, (place + 1) * width), row * width));
-      const hidden = this.arena.linear(chosen, places.length, this.transform);
+      const masked = this.arena.floats(places.length * width);
+      places.forEach((place, row) => masked.set(vectors.subarray(place * width, (place + 1) * width), row * width));
+      const hidden = this.arena.linear(masked, places.length, this.transform);
       const count = places.length * width;
       const activation =
         ACTIVATIONS[{ geglu: "gelu", swiglu: "silu" }[this.options.activation] ?? this.options.activation];

@@ -4,37 +4,37 @@ import { END } from "./networks.js";
 
 /** @typedef {{ id: number, parent: number, logp: number, score: number, step: number, state: string }} Node */
 /**
- * @typedef {{ prefix?: number[], limit: number, off?: any, forbidden?: number[], least?: number }} Options
- * `least`: tokens before which no end token is written.
+ * @typedef {{ prefix?: number[], limit: number, off?: any, forbidden?: number[], minLength?: number }} Options
+ * `minLength`: tokens before which no end token is written.
  */
 
 /** The logarithm of the sum of exponentials. @param {Float32Array} logits */
 export function logNormaliser(logits, from = 0, count = logits.length) {
-  let most = -Infinity;
+  let largest = -Infinity;
   let sum = 0;
-  for (let i = from; i < from + count; i++) if (logits[i] > most) most = logits[i];
-  for (let i = from; i < from + count; i++) sum += Math.exp(logits[i] - most);
-  return most + Math.log(sum);
+  for (let i = from; i < from + count; i++) if (logits[i] > largest) largest = logits[i];
+  for (let i = from; i < from + count; i++) sum += Math.exp(logits[i] - largest);
+  return largest + Math.log(sum);
 }
 
 /** The places of the largest values, largest first; of equal ones the first. @param {Float32Array} values */
 export function best(values, count, from = 0, size = values.length) {
-  const found = [];
+  const indices = [];
   for (let i = 0; i < size; i++) {
     const value = values[from + i];
-    if (found.length === count && value <= values[from + found[count - 1]]) continue;
-    let at = found.length;
-    while (at > 0 && values[from + found[at - 1]] < value) at--;
-    found.splice(at, 0, i);
-    if (found.length > count) found.pop();
+    if (indices.length === count && value <= values[from + indices[count - 1]]) continue;
+    let position = indices.length;
+    while (position > 0 && values[from + indices[position - 1]] < value) position--;
+    indices.splice(position, 0, i);
+    if (indices.length > count) indices.pop();
   }
-  return found;
+  return indices;
 }
 
 /** Makes tokens impossible that the settings forbid after `age` tokens. */
-function constrain(logits, { forbidden = [], least = 0 }, age) {
+function constrain(logits, { forbidden = [], minLength = 0 }, age) {
   for (const id of forbidden) logits[id] = -1e9;
-  if (age < least) logits[END] = -1e9;
+  if (age < minLength) logits[END] = -1e9;
   return logits;
 }
 

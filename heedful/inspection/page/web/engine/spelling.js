@@ -28,8 +28,8 @@ export class Spelling {
     const { source } = this.tokenizers;
     const { mask, task, model, starts } = this.run;
     const all = task === "fill" ? source.encodeMasked(text, mask) : source.encode(text);
-    const most = model.max_length - { translate: 1, generate: starts ? 2 : 0, fill: 2, classify: 2 }[task];
-    const ids = task === "generate" ? all.slice(-most) : all.slice(0, most);
+    const maxTokens = model.max_length - { translate: 1, generate: starts ? 2 : 0, fill: 2, classify: 2 }[task];
+    const ids = task === "generate" ? all.slice(-maxTokens) : all.slice(0, maxTokens);
     const spans = source.spans(text, all).slice(0, ids.length);
     return { ids, pieces: source.pieces(ids), words: source.words(ids), spans, cut: all.length - ids.length };
   }

@@ -192,7 +192,7 @@ const ALGORITHMS = {
   Unigram(model, ids, special) {
     const scores = model.vocab.map(([, score]) => score);
     const lowest = Math.min(...scores.filter((score) => score > -1e8));
-    const longest = model.vocab.reduce((most, [token]) => Math.max(most, token.length), 0);
+    const longest = model.vocab.reduce((length, [token]) => Math.max(length, token.length), 0);
     return (piece) =>
       mostLikely([...piece], { ids, special, scores, longest, unknown: model.unk_id, lowest: lowest - 10 });
   },
@@ -247,21 +247,21 @@ function mostLikely(letters, { ids, special, scores, longest, unknown, lowest })
     }
     if (!single && unknown !== null) offer(start + 1, score[start] + lowest, unknown);
   }
-  const found = [];
+  const tokens = [];
   for (let end = n; end > 0; end = from[end]) {
-    if (!(which[end] === unknown && found[0] === unknown)) found.unshift(which[end]);
+    if (!(which[end] === unknown && tokens[0] === unknown)) tokens.unshift(which[end]);
   }
-  return found;
+  return tokens;
 }
 
 /** WordPiece: the longest token that fits, again and again; a word that cannot be spelled is unknown. */
 function longestFirst(
   letters,
-  { unk_token: unknown, max_input_chars_per_word: most, continuing_subword_prefix: within },
+  { unk_token: unknown, max_input_chars_per_word: maxLetters, continuing_subword_prefix: within },
   ids,
 ) {
-  const found = [];
-  if (letters.length > most) return [ids.get(unknown)];
+  const tokens = [];
+  if (letters.length > maxLetters) return [ids.get(unknown)];
   for (let start = 0; start < letters.length;) {
     let end = letters.length;
     let id;
@@ -270,10 +270,10 @@ function longestFirst(
       if (id !== undefined) break;
     }
     if (id === undefined) return [ids.get(unknown)];
-    found.push(id);
+    tokens.push(id);
     start = end;
   }
-  return found;
+  return tokens;
 }
 
 const lower = (text) => Array.from(text, (c) => c.toLowerCase()).join(""); // letter by letter, as the library does
@@ -298,8 +298,9 @@ const NORMALISERS = {
         .map((side) => (text) => text.replace(TRIMMED[side], "")),
     ),
   Replace: ({ pattern, content }) => {
-    const found = pattern.Regex === undefined ? null : new RegExp(pattern.Regex, "gu");
-    return (text) => (found ? text.replace(found, () => content) : text.replaceAll(pattern.String, () => content));
+    const expression = pattern.Regex === undefined ? null : new RegExp(pattern.Regex, "gu");
+    return (text) =>
+      expression ? text.replace(expression, () => content) : text.replaceAll(pattern.String, () => content);
   },
   BertNormalizer: (step) => (text) => {
     if (step.clean_text) text = text.replace(INVISIBLE, "").replace(ONE_SPACE, " ");
@@ -345,8 +346,8 @@ const CUTTERS = {
     ({ replacement, prepend_scheme: scheme, split }) =>
     (text) => {
       const marked = text.replaceAll(" ", replacement);
-      const whole = scheme !== "never" && !marked.startsWith(replacement) ? replacement + marked : marked;
-      return split === false ? [whole] : whole.split(new RegExp(`(?=${replacement})`, "u")).filter(Boolean);
+      const spaced = scheme !== "never" && !marked.startsWith(replacement) ? replacement + marked : marked;
+      return split === false ? [spaced] : spaced.split(new RegExp(`(?=${replacement})`, "u")).filter(Boolean);
     },
   Sequence: ({ pretokenizers }) => {
     const steps = pretokenizers.map(cutter);

@@ -201,6 +201,12 @@ def test_the_words_that_decided(recipe_of, tmp_path, cli):
     assert words.split(" ")[0] == f"{strongest.word}:{strongest.effect:+.3f}"
     with pytest.raises(InputError, match="no class 'bird'"):
         classifier.explain(text, "bird")
+    long = " ".join([text] * 20)  # the model reads its first words only
+    words, labels = long.split(), classifier.probabilities([long], quiet)[0]
+    shorter = classifier.probabilities([" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))], quiet)
+    effects = classifier.explain(long, classifier.labels[0])
+    np.testing.assert_allclose([one.effect for one in effects], labels[0] - shorter[:, 0], atol=1e-6)
+    assert not any(one.effect for one in effects[20:])
 
 
 @pytest.mark.slow

@@ -402,9 +402,23 @@ def test_refused_texts_have_no_translation_and_many_end_the_work(server, tmp_pat
     plan = TeacherPlan(endpoint=server.url, model="words", system_prompt="Translate.", parallel=1)
     teacher = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
     assert [len(candidates) for candidates in teacher.candidates(NEW[:3], 1)] == [1, 0, 1]
+    asked = len(server.asked)
     server.answer = lambda text: refused
+    again = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
+    assert [len(candidates) for candidates in again.candidates(NEW[:3], 1)] == [1, 0, 1]
+    assert len(server.asked) == asked  # what was refused is not asked for again
     with pytest.raises(InputError, match=r"refuses 10 texts in a row with 413: .*too long"):
-        list(teacher.candidates(NEW[4:20], 1))
+        list(again.candidates(NEW[4:20], 1))
+
+
+def test_ten_refused_texts_in_a_row_do_not_end_the_work_of_an_endpoint_that_answers(server, tmp_path):
+    """A chapter that a filter blocks must not stop a distillation, at the same place each time."""
+    server.answer = lambda text: (
+        (413, {"error": {"message": "too long"}}) if text in NEW[1:14] else (200, completion("x"))
+    )
+    plan = TeacherPlan(endpoint=server.url, model="words", system_prompt="Translate.", parallel=1)
+    teacher = EndpointTeacher(plan, DecodeConfig(), tmp_path / "answers.jsonl", quiet)
+    assert [len(candidates) for candidates in teacher.candidates(NEW[:16], 1)] == [1, *[0] * 13, 1, 1]
 
 
 def test_an_answer_under_way_is_kept_when_the_work_is_stopped(server, tmp_path):

@@ -78,6 +78,21 @@ def test_a_logger_that_fails_is_reported_once_and_left_out(tmp_path, noted):
     assert lines == ["The logger noting has failed, and the training continues without it: no network"]
 
 
+def test_a_logger_that_cannot_start_is_left_out(tmp_path, monkeypatch):
+    class Offline:
+        loses_records = False
+
+        def __init__(self, folder, settings, id):
+            raise ConnectionError("no route to host")
+
+    lines = []
+    monkeypatch.setattr("heedful.training.loggers.find_logger", lambda name: Offline)
+    loggers = Loggers(["offline"], tmp_path, {}, lines.append)
+    loggers.record({"update": 3, "loss": 2.5}, "log.jsonl")
+    loggers.close()
+    assert lines == ["The logger offline has failed, and the training continues without it: no route to host"]
+
+
 def test_loggers_that_are_unknown_or_not_installed_are_refused(config, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="There is no logger 'neptune'"):
         workflows.train(change(config, "--train.loggers", '["neptune"]'), tmp_path / "one", quiet)

@@ -23,7 +23,7 @@ from heedful.data.markup.placing import words_of
 from heedful.data.markup.protected_pairs import protected_pair
 from heedful.data.sentences import Pieces
 from heedful.data.word_alignment import aligned_both_ways
-from heedful.inference.aligner import FILE, Aligner, AlignmentHeads, best_heads, links_of, stored_heads
+from heedful.inference.aligner import FILE, Aligner, AlignmentHeads, best_heads, choose_heads, links_of, stored_heads
 from heedful.inference.marked_line import MarkedLine, whole_slots
 from heedful.inference.translator import Translator
 from heedful.runs.run import Run
@@ -256,6 +256,17 @@ def test_the_heads_that_agree_are_chosen():
     assert links_of(right) == {(0, 0), (1, 1), (2, 2)}
     with pytest.raises(InputError, match="names heads that the model does not have"):
         AlignmentHeads(("9.9",)).indices(2, 2)
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), InputError("Missing text")])
+def test_without_its_text_a_run_aligns_by_the_layer_before_the_last(whole, monkeypatch, error):
+    """The text may be in a folder of somebody else."""
+
+    def unreadable(config):
+        raise error
+
+    monkeypatch.setattr(whole.task, "find_corpora", unreadable)
+    assert choose_heads(whole, None) == AlignmentHeads()
 
 
 def test_attention_is_pooled_over_the_tokens_of_words(whole):

@@ -317,6 +317,20 @@ def test_several_references_score_as_in_sacrebleu():
     assert "nrefs:2" in scores["signatures"]["chrf"]
 
 
+def test_a_text_without_a_pair_that_fits_is_scored_all_the_same(cli, run, tmp_path):
+    """Only the loss is missing: hours of translation must not be thrown away."""
+    for side, word in (("pt", "gato"), ("en", "cat")):
+        (tmp_path / f"long.{side}").write_text(" ".join([word] * 200) + "\n")
+    result = cli("evaluate", run, "long.pt", "long.en")
+    assert result.returncode == 0, result.stderr
+    assert b"BLEU" in result.stdout
+    assert b"perplexity 0" not in result.stdout
+    assert b"the perplexity excludes 1 that" in result.stdout
+    scores = json.loads(cli("evaluate", run, "long.pt", "long.en", "--json").stdout)
+    assert "loss" not in scores
+    assert scores["sentences"] == 1
+
+
 def test_evaluate_reads_further_references_and_another_tokenizer(cli, run, text_files, tmp_path):
     source, target = text_files
     (tmp_path / "other.en").write_text(target.read_text().replace("the", "a"))

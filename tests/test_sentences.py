@@ -9,7 +9,7 @@ from hypothesis import given
 from heedful import workflows
 from heedful.config import Config
 from heedful.core.errors import InputError
-from heedful.data.sentences import Pieces, SentenceSplitter, pieces_of_text
+from heedful.data.sentences import Pieces, SentenceSplitter, pieces_of_text, sentences_of
 from heedful.inference.translator import Translator
 from heedful.interop.export.ctranslate2_search import ctranslate2_translator
 from heedful.runs.run import Run
@@ -50,6 +50,24 @@ def test_nothing_is_lost_and_no_piece_is_too_long(line):
     pieces = splitter(line)
     assert "".join(pieces.join(pieces.texts).split()) == "".join(line.split())
     assert len(pieces.texts) == 1 or max(words(pieces.texts)) <= 6
+
+
+@pytest.mark.parametrize("language", ["fr", "en", "de", "ja", ""])
+@pytest.mark.parametrize("space", ["\u00a0", "\u2009", "\u202f", "\u3000"])
+def test_wide_spaces_before_full_stops_are_read(language, space):
+    """The library fails at them: one line of a text would end the work."""
+    line = f"Vitamine C{space}. Elle est bonne.{space}Oui{space}? Non."
+    sentences = sentences_of(line, language)
+    assert "".join(sentences) == line
+    assert len(sentences) > 1
+
+
+def test_a_line_that_the_library_cannot_read_is_one_sentence(monkeypatch):
+    def failing(*_):
+        raise Exception("byte index 3 is no boundary")  # as of a library in Rust
+
+    monkeypatch.setattr("sentencex.segment", failing)
+    assert sentences_of("Um gato. Um cão.", "pt") == ["Um gato. Um cão."]
 
 
 def test_a_text_without_spaces_is_cut_too():

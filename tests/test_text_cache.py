@@ -1,7 +1,9 @@
 """The cache of encoded text: whatever happens to an entry, it is found damaged and made anew."""
 
 import itertools
+import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -132,6 +134,14 @@ def test_a_full_cache_is_not_used(words, tmp_path, monkeypatch):
     with pytest.warns(InputWarning, match="encoded text is not kept: No space left on device"):
         assert pairs_of(words, tmp_path) == right
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_has_left_is_removed(words, tmp_path):
+    for name, age in (("unfinished-old", 10), ("unfinished-new", 1)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, times=(time.time() - age * 24 * 3600,) * 2)
+    pairs_of(words, tmp_path)
+    assert {path.name for path in tmp_path.glob("unfinished-*")} == {"unfinished-new"}
 
 
 def test_errors_of_the_text_are_not_errors_of_the_cache(words, tmp_path):

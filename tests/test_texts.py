@@ -8,11 +8,14 @@ import tarfile
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from heedful.config import Config, DataConfig
 from heedful.config import named_texts as registry
+from heedful.config.recipes import find_recipe
+from heedful.config.settings import of_recipe
 from heedful.core.errors import InputError
 from heedful.core.plugins import find_task
 from heedful.data.corpus import resolve
@@ -132,6 +135,18 @@ def test_lists_and_facts(cli, server):
 def test_a_text_that_is_not_there_names_the_command(server):
     with pytest.raises(InputError, match=f"heedful data get {NAME} downloads it"):
         corpora(Config(data=DataConfig(corpus=NAME)))
+
+
+def test_a_file_that_no_text_of_that_name_has_is_not_looked_up_there():
+    assert registry.located(Path("trec/train.txt")) is None  # of the recipe, in HEEDFUL_DATA
+    assert registry.located(Path("trec/TREC_10.label")) == registry.find("trec").folder / "TREC_10.label"
+
+
+def test_a_text_in_the_other_direction_than_the_recipe_is_refused():
+    recipe = find_recipe("multi30k-en-de")
+    with pytest.raises(InputError, match="The recipe multi30k-en-de is for en to de, but multi30k:de-en is de to en"):
+        of_recipe(recipe, ["--data.corpus", "multi30k:de-en"])
+    assert of_recipe(recipe, ["--data.corpus", "multi30k:en-de"]).data.corpus == "multi30k:en-de"
 
 
 @pytest.mark.parametrize("command", ["get", "info"])

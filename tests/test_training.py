@@ -36,6 +36,23 @@ def test_training_does_not_delete_foreign_files(config, tmp_path):
 
 
 @pytest.mark.any_backend
+def test_a_run_that_another_process_begins_meanwhile_is_kept(config, tmp_path, monkeypatch):
+    """Reading the text takes minutes, in which the same command may begin elsewhere."""
+    path, prepared = tmp_path / "run", Training.prepared
+
+    def late(*arguments, **options):
+        training = prepared(*arguments, **options)
+        path.mkdir()
+        (path / "config.json").write_text("of the other process")
+        return training
+
+    monkeypatch.setattr(Training, "prepared", late)
+    with pytest.raises(InputError, match="already holds a run"):
+        workflows.train(config, path, quiet)
+    assert (path / "config.json").read_text() == "of the other process"
+
+
+@pytest.mark.any_backend
 def test_a_folder_that_was_begun_and_not_finished_is_free(config, tmp_path, monkeypatch):
     """Guards a training that is killed before its config is written: the same command must work again."""
     with monkeypatch.context() as patch:

@@ -1,6 +1,7 @@
 """Tuning: balanced draws, successive halving that can be killed, and a winning recipe that says why."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,12 +18,12 @@ from heedful.config.recipes import find_recipe
 from heedful.core.errors import InputError
 from heedful.core.storage import locked
 from heedful.training.schedule import training_schedule
-from heedful.workflows.tuning import halving
+from heedful.workflows.tuning import halving, trials
 from heedful.workflows.tuning.halving import plan_tuning, tune
 from heedful.workflows.tuning.outcome import effects, write_outcome
 from heedful.workflows.tuning.space import draw_trials, search_space
 from heedful.workflows.tuning.state import Tuning, with_peak_rate
-from heedful.workflows.tuning.trials import RefusedRecipe, Round, Trial, first_settings
+from heedful.workflows.tuning.trials import BAD_INPUT, RefusedRecipe, Round, Trial, first_settings, train_trial
 from tests.conftest import change, quiet
 
 pytestmark = pytest.mark.any_backend
@@ -202,6 +203,19 @@ def test_real_trials_are_killed_and_go_on_to_the_same_table(recipe, tmp_path):
     assert process.returncode == 0, output
     for name in ("trials.tsv", "best.toml"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_recipe_that_fails_in_a_later_round_is_a_failed_trial(recipe, whole, tmp_path, monkeypatch):
+    """Guards against removing all trials because the recipe's own training found the disk full."""
+    config, folder = Config.from_toml(recipe), tmp_path / "0"
+    monkeypatch.setattr(trials, "_run", lambda command, output: output.write("heedful: No space left\n") and BAD_INPUT)
+    trial = Trial({})
+    with pytest.raises(RefusedRecipe, match="No space left"):
+        train_trial(trial, folder, recipe, config, Round(updates=9), "loss")
+    shutil.copytree(whole.path, folder, dirs_exist_ok=True)
+    (folder / "log.jsonl").unlink()
+    train_trial(trial, folder, recipe, config, Round(updates=9), "loss")
+    assert trial.failure == "heedful: No space left"
 
 
 def test_a_refused_recipe_leaves_nothing_and_a_tuning_that_runs_stays(recipe, tmp_path, monkeypatch, capsys):

@@ -92,15 +92,22 @@ def warn_of_cut_lines(count: int) -> None:
 
 @contextlib.contextmanager
 def termination_interrupts() -> Iterator[list[int]]:
-    """Treat SIGTERM like Ctrl-C in this context; yields a list of the signals that came."""
+    """Treat SIGTERM, and the end of the terminal, like Ctrl-C in this context; yields a list of the signals that came.
+
+    What is ignored, as with `nohup`, stays so.
+    """
     received: list[int] = []
 
     def leave(number, frame):
         received.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, leave)
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: handler for number in numbers if (handler := signal.getsignal(number)) != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, leave)
     try:
         yield received
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

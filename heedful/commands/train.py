@@ -162,7 +162,7 @@ def _resume_command(options):
         from heedful import workflows
 
         path = workflows.default_folder(settings.of_recipe(find_recipe(options.recipe), options.overrides))
-    return f"heedful train --resume {path}"
+    return f"heedful train --resume {path}{'-seedN' if options.seeds else ''}"
 
 
 def _without_processes(arguments):

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the trials (default: runs/NAME-tuning)")
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="continue a tuning that was stopped")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the draws (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="seed of the draws (default: 1)")
     parser.epilog = (
         "Trials differ in width, depth, vocabulary, dropout, smoothing, batch, learning rate, optimizer and "
         "consistency. All train for a ninth of --train.minutes (default: a sixth of --minutes), a third of them for a "
@@ -44,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
 
     if bool(options.recipe) == bool(options.resume):
         raise InputError("Name a recipe to tune, or a folder after --resume.")
-    if options.resume and (options.minutes or options.trials or options.run or options.overrides):
+    planned = (options.minutes, options.trials, options.run, options.overrides, options.seed is not None)
+    if options.resume and any(planned):
         raise InputError("--resume continues a tuning as it was planned: leave out the other arguments.")
     tuning = Tuning.load(options.resume) if options.resume else _planned(options)
     recipe = tuning.folder / RECIPE
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             tune(tuning, recipe, config, report_progress)
         except RefusedRecipe:
-            if not options.resume:
+            if not options.resume and not any(trial.scores for trial in tuning.trials):
                 shutil.rmtree(tuning.folder)  # a corrected recipe can be tuned there
             raise
         except KeyboardInterrupt:
@@ -88,7 +89,8 @@ def _planned(options):
     folder = options.run or Path("runs") / f"{config.name}-tuning"
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty. Continue a tuning with --resume {folder}, or choose another --run.")
-    tuning = plan_tuning(config, folder, options.minutes or 0, options.trials or 0, lines_of(config), options.seed)
+    seed = 1 if options.seed is None else options.seed
+    tuning = plan_tuning(config, folder, options.minutes or 0, options.trials or 0, lines_of(config), seed)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RECIPE).write_text(recipe_text(config, read_recipe(path), given), encoding="utf-8")
     tuning.save()

@@ -98,9 +98,14 @@ def find(name: str) -> NamedText:
 
 
 def located(path: Path) -> Path | None:
-    """Return the file in the cache folder that NAME/FILE stands for; None if there is no text of that name."""
+    """Return the file in the cache folder that NAME/FILE stands for; None if no text of that name has such a file."""
     name, _, file = path.as_posix().rpartition("/")
-    return find(name).folder / file if _is_name(name) else None
+    if not _is_name(name):
+        return None
+    text = find(name)
+    cached = text.folder / file
+    is_of_text = text.layout == UNKNOWN or file in {*text.train, *text.valid, *text.test} or cached.exists()
+    return cached if is_of_text else None
 
 
 def refuse_training_on_test_text(path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from heedful.config import SET_BY_SIZE, Config, read_recipe
 from heedful.config.format_1 import RENAMED
+from heedful.config.languages import languages_of
 from heedful.core.errors import InputError
 from heedful.core.validation import from_dict
 
@@ -42,8 +43,16 @@ def of_recipe(path: str | Path, arguments: Sequence[str]) -> Config:
     Raises:
         InputError: as in `override`, or the recipe itself is invalid.
     """
-    config = Config.from_toml(path)  # so that an error in the recipe itself names the recipe
-    return of_table(read_recipe(path), arguments) if arguments else config
+    recipe = Config.from_toml(path)  # so that an error in the recipe itself names the recipe
+    if not arguments:
+        return recipe
+    config = of_table(read_recipe(path), arguments)
+    before, after = languages_of(recipe), languages_of(config)
+    if config.data.corpus != recipe.data.corpus and all(after) and after == before[::-1] != before:
+        raise InputError(
+            f"The recipe {recipe.name} is for {' to '.join(before)}, but {config.data.corpus} is {' to '.join(after)}."
+        )
+    return config
 
 
 def of_table(table: dict[str, Any], arguments: Sequence[str] = ()) -> Config:

@@ -22,6 +22,7 @@ from safetensors.numpy import save as to_safetensors
 from heedful.core.errors import InputError, InputWarning, library_errors_reported
 
 CHECKSUM = "sha256"
+NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)  # codes of a full or forbidden disk
 LOCKED_BYTE = 1 << 30  # where Windows locks a file of a lock
 LOCK_SECONDS = 0.2  # between two attempts to lock it
 
@@ -142,12 +143,12 @@ def shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
 
 
 @contextlib.contextmanager
-def warn_if_forbidden(what: str) -> Iterator[None]:
-    """Warn with the text `what` instead of failing if writing is not permitted, such as in another user's run."""
+def warn_if_not_writable(what: str) -> Iterator[None]:
+    """Warn with the text `what` instead of failing if nothing can be written, as in another user's run."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno not in NOT_WRITABLE:
             raise
         warnings.warn(f"{what}: {error.strerror}: {error.filename}", InputWarning, stacklevel=3)
 

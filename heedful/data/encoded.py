@@ -152,12 +152,16 @@ def _read(folder, mapped):
     return EncodedPairs(source, target, filtered, max(1, versions))
 
 
+class NoPairLeft(InputError):
+    """All pairs of a text are too long, or have an empty side."""
+
+
 def _require_pairs(filtered, corpus, max_tokens):
     if filtered.kept:
         return
     if not filtered.too_long and not filtered.empty:
         raise InputError(f"{corpus.name} is empty.")
-    raise InputError(
+    raise NoPairLeft(
         f"No pair of {corpus.name} is left: {filtered.too_long:,} have {max_tokens:,} tokens or more on a side, "
         f"which is too long (data.max_tokens; to validate on, model.max_length), {filtered.empty:,} have an empty side."
     )

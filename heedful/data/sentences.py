@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from heedful.data.normalization import UNSPACED
 # Where a sentence that is too long may be cut: after punctuation, then between words.
 CUTS = (r"(?<=[,;:，、；：])\s*|\s+(?=[–—(])|(?<=[)–—])\s+", r"(?<=\s)(?=\S)")
 # Scripts without spaces between sentences, and their punctuation.
+_WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")  # spaces that are not ASCII
 _UNSPACED = re.compile(f"[{UNSPACED}\u3000-\u303f\uff00-\uff60]")
 
 
@@ -127,20 +128,31 @@ def sentences_of(line: str, language: str) -> list[str]:
     >>> sentences_of("Dr. Silva chegou. O gato dorme.", "pt")
     ['Dr. Silva chegou. ', 'O gato dorme.']
     """
-    import sentencex
-
-    try:
-        with library_errors_reported("The text cannot be split into sentences"):
-            parts = list(sentencex.segment(language or "en", line))
-    except UnicodeEncodeError as error:
-        raise InputError("A text is not UTF-8.") from error
     sentences: list[str] = []
-    for part in parts:
+    for part in _segments(line, language or "en"):
         if sentences and not (part.strip() and sentences[-1].strip()):
             sentences[-1] += part  # white space alone
         else:
             sentences.append(part)
     return sentences
+
+
+def _segments(line: str, language: str) -> Iterator[str]:
+    """Yield what sentencex takes for the sentences of a line; the whole line if it fails."""
+    import sentencex
+
+    try:
+        with library_errors_reported("The text cannot be split into sentences"):
+            # It fails at full stops after wide spaces, such as one that does not break.
+            parts = list(sentencex.segment(language, _WIDE_SPACE.sub(" ", line)))
+    except UnicodeEncodeError as error:
+        raise InputError("A text is not UTF-8.") from error
+    except InputError:
+        parts = [line]
+    start = 0
+    for part in parts:
+        yield line[start : start + len(part)]
+        start += len(part)
 
 
 def pieces_of_text(text: str, split: Callable[[str, str], Pieces]) -> Pieces:

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from heedful.core.errors import InputWarning
-from heedful.core.storage import file_hash, known_file_hash, write_text
+from heedful.core.storage import NOT_WRITABLE, file_hash, known_file_hash, write_text
 
 FORMAT = "3"  # format of the folders; part of their names
 MANIFEST = "manifest.json"
-NOT_WRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+UNFINISHED = "unfinished-"  # prefix of folders that are being filled
+ABANDONED_AFTER = 7 * 24 * 3600.0  # seconds after which such a folder is of a process that was killed
+NO_FOLDER = (errno.ENOTDIR, errno.EEXIST)
 
 
 def kept_in_cache(parts: Any, cache: Path | None, write: Callable[[Path], Any], read: Callable[..., Any]) -> Any:
@@ -47,7 +49,7 @@ def kept_in_cache(parts: Any, cache: Path | None, write: Callable[[Path], Any], 
         _fill(folder, write)
     except OSError as error:
         of_the_cache = error.filename is None or Path(error.filename).is_relative_to(folder.parent)
-        if error.errno not in NOT_WRITABLE or not of_the_cache:
+        if error.errno not in (*NOT_WRITABLE, *NO_FOLDER) or not of_the_cache:
             raise
         warnings.warn(
             f"encoded text is not kept: {error.strerror}: {error.filename or folder.parent}; HEEDFUL_CACHE may name "
@@ -73,7 +75,11 @@ def _not_kept(write, read):
 def _fill(folder, write):
     """Write the content beside a folder, then put it in its place."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+    for unfinished in folder.parent.glob(f"{UNFINISHED}*"):
+        with contextlib.suppress(FileNotFoundError):  # another process removes it
+            if time.time() - unfinished.stat().st_mtime > ABANDONED_AFTER:
+                shutil.rmtree(unfinished, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder.parent) as temporary:
         new = Path(temporary) / "encoded"
         new.mkdir()
         write(new)

@@ -185,7 +185,9 @@ def choose_heads(run: "Run", aligner: Aligner) -> AlignmentHeads:
         corpora = run.task.find_corpora(run.config)
         valid = _texts(corpora["valid"], CHOSEN_ON)
         pairs = valid + _texts(corpora["train"], LEARNED_FROM)
-    except InputError:
+    except (InputError, OSError):  # or it belongs to somebody else
+        return AlignmentHeads()
+    if not valid:
         return AlignmentHeads()
     words = [(source.split(), target.split()) for source, target in pairs]
     heads = best_heads(aligner.every_head(valid), aligned_both_ways(words, len(valid)))

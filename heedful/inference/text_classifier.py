@@ -1,6 +1,6 @@
 """Text classification: a classifier with its tokenizer and labels."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,22 @@ class TextClassifier(Predictor):
         words = require_text(text).split()
         if label is not None and label not in self.labels:
             raise InputError(f"There is no class {label!r}; the model knows {', '.join(self.labels)}.")
-        shortened = [" ".join(words[:index] + words[index + 1 :]) for index in range(len(words))]
-        whole, *without = self.probabilities([text, *shortened], discard_warning)
+        [whole] = self.probabilities([text], discard_warning)
         column = int(whole.argmax()) if label is None else self.labels.index(label)
-        return [WordEffect(word, float(whole[column] - row[column])) for word, row in zip(words, without, strict=True)]
+        count = self._count_read(words)
+        # Without a word, as many words beyond those that are read can move up as it has bytes.
+        shortened = (
+            " ".join(words[:index] + words[index + 1 : count + len(words[index].encode())]) for index in range(count)
+        )
+        without = (row for window in line_batches(shortened, TEXTS_AT_ONCE)
+                   for row in self.probabilities(window, discard_warning))  # fmt: skip
+        effects = [float(whole[column] - row[column]) for row in without] + [0.0] * (len(words) - count)
+        return [WordEffect(word, effect) for word, effect in zip(words, effects, strict=True)]
+
+    def _count_read(self, words: Sequence[str]) -> int:
+        """Return how many words of a text the model reads, at least in part."""
+        text, max_tokens = " ".join(words), self.length - 2
+        _, spans = self.tokenizer.ids_and_spans(text)
+        if len(spans) <= max_tokens:
+            return len(words)
+        return text.count(" ", 0, spans[max_tokens - 1][1]) + 1

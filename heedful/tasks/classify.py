@@ -10,7 +10,7 @@ import numpy as np
 
 from heedful.config import Config, DataConfig, DecodeConfig
 from heedful.core.errors import InputError, counted
-from heedful.core.storage import warn_if_forbidden
+from heedful.core.storage import warn_if_not_writable
 from heedful.data.corpus import Corpus
 from heedful.data.examples import Examples, plan_pieces
 from heedful.data.labels import (
@@ -168,7 +168,7 @@ class Classify(Task):
         counts = {"accuracy": np.stack([right, np.ones(len(wanted))], 1).astype(float)}
         scores = save_scores(run, corpus, scores, counts, written)
         if not several:
-            with warn_if_forbidden("the confusion matrix is not drawn"):
+            with warn_if_not_writable("the confusion matrix is not drawn"):
                 draw_confusion(run.path / "figures" / "confusion.png", np.array(scores["confusion"]), labels)
         return scores
 

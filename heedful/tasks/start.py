@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.config import Config, TokenizerConfig
 from heedful.config.architecture import DROPOUTS
-from heedful.config.train import FINE_TUNING_RATE
+from heedful.config.train import FINE_TUNING_RATE, TrainConfig
 from heedful.core.errors import InputError
 from heedful.core.plugins import find_task
 from heedful.core.storage import name_in_model, read_checked
@@ -32,6 +32,7 @@ OWN_AROUND_ENCODER = (
     "untrained_head",
 )
 # Instead of the paper's schedule.
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
 GENTLE: dict[str, Any] = {"schedule": "constant", "learning_rate": FINE_TUNING_RATE, "warmup_updates": 100}
 
 
@@ -81,7 +82,14 @@ def starting_point(config: Config) -> Start:
         raise InputError(
             f"train.freeze would freeze all weights, which come from {before.path}: name some in train.freeze_weights."
         )
-    train = dataclasses.replace(config.train, **GENTLE) if config.train.schedule == "paper" else config.train
+    train = config.train
+    if train.schedule == "paper":
+        if changed := [name for name in ("learning_rate", "warmup_updates") if getattr(train, name) != DEFAULTS[name]]:
+            raise InputError(
+                f"train.{changed[0]} would not be used: a training that continues from {before.path} has a constant "
+                'learning rate unless train.schedule is set. Set it, such as train.schedule = "constant".'
+            )
+        train = dataclasses.replace(train, **GENTLE)
     config = dataclasses.replace(config, train=train, model=model, tokenizer=tokenizer_config(before, config))
     return Start(before, config, whole)
 

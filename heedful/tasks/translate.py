@@ -1,5 +1,6 @@
 """Translation: an encoder-decoder model that writes a target text for each source text."""
 
+import contextlib
 import dataclasses
 import itertools
 import time
@@ -16,7 +17,7 @@ from heedful.core.errors import InputError
 from heedful.core.special_tokens import END_ID, FIRST_ID, START_ID
 from heedful.data.bilingual_files import has_both_sides
 from heedful.data.corpus import Corpus, resolve_pairs, with_references
-from heedful.data.encoded import encode
+from heedful.data.encoded import NoPairLeft, encode
 from heedful.data.examples import Examples
 from heedful.data.tokenizer import Tokenizer
 from heedful.runs.training_log import Sample
@@ -211,12 +212,15 @@ class Translate(Task):
             wanted, had = (sum(one[side] for one in kept) for side in (0, 1))
             scores |= {"terms": wanted, "terms_kept": round(had / wanted, 4) if wanted else 1.0}
         tokens = sum(len(ids) for ids in run.target_tokenizer.encode_batch(translations))
-        readable = scored_pairs(run, Corpus(lambda: pairs, corpus.fingerprint, corpus.name))
-        scores |= TokenScores(translator.model, readable)()
+        readable = 0
+        with contextlib.suppress(NoPairLeft):  # then there is no loss
+            examples = scored_pairs(run, Corpus(lambda: pairs, corpus.fingerprint, corpus.name))
+            readable = len(examples.pairs.source)
+            scores |= TokenScores(translator.model, examples)()
         scores |= {
             "sentences": len(pairs),
             "sources_cut": len(cut),
-            "sentences_of_loss": len(readable.pairs.source),
+            "sentences_of_loss": readable,
             "seconds": round(seconds, 2),
             "output_tokens_per_second": round(tokens / seconds, 1),
         }
@@ -225,7 +229,8 @@ class Translate(Task):
     def describe(self, scores: Mapping[str, Any]) -> str:
         text = (
             f"BLEU {scores['bleu']:.2f}  chrF {scores['chrf']:.2f}  exact {scores['exact']:.2%}  "
-            f"perplexity {scores['perplexity']:.3f}  on {scores['sentences']:,} sentences"
+            + (f"perplexity {scores['perplexity']:.3f}  " if "perplexity" in scores else "")
+            + f"on {scores['sentences']:,} sentences"
         )
         if "terms" in scores:
             text += f", {scores['terms_kept']:.2%} of {scores['terms']:,} terms"

@@ -129,6 +129,7 @@ class Training:
             origins |= dict.fromkeys(settings.changed(config, training.config), PLANNED)
         path.mkdir(parents=True, exist_ok=True)
         with locked(path):
+            require_free(path, force)  # another process may have begun a run there since
             for old in written(path):  # only with `force`
                 old.unlink()
             Run.create(path, training.config, *training.run.tokenizers(), origins=origins)

@@ -48,10 +48,10 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         elif token.type == "inline":
             cursor = max(cursor, first)
             for part in _BREAK.split(token.content):
-                position = _located(text, part, cursor, last)
-                if position is None:  # what the parser has changed, such as escaped bars in a table
+                span = _located(text, part, cursor, last)
+                if span is None:  # what the parser has changed, such as escaped bars in a table
                     continue
-                start, cursor = position
+                start, cursor = span
                 sentence = reads(_with_labels(unwrapped(part.strip()), environment.get("references", {})))
                 if not sentence.wordless:
                     replacements.ranges.append(Replacement(start, cursor, sentence))

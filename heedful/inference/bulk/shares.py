@@ -5,6 +5,7 @@ together with the same other lines as without shares, and the gathered result is
 """
 
 import contextlib
+import functools
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -70,18 +71,23 @@ class Bulk:
 
     def windows(self) -> int:
         """Return in how many windows the records are read: at most so many shares have work."""
-        return -(-self.records.count() // self.window)
+        return -(-self._count // self.window)
+
+    @functools.cached_property
+    def _count(self) -> int:
+        """The number of records, for which the whole file is read."""
+        return self.records.count()
 
     def whole(self, translate: Translate) -> int:
         """Translate all records; write OUT when all are done. Return their number."""
-        count = self.records.count()
+        count = self._count
         self.records.fingerprint(0, count)  # a record without a text is reported before hours of work
         self._write(self.out, 0, count, translate)
         return count
 
     def compute(self, share: Share, translate: Translate) -> int:
         """Translate a share, unless it is finished; return the number of records that were translated."""
-        start, stop = share.bounds(self.records.count(), self.window)
+        start, stop = share.bounds(self._count, self.window)
         wanted = self._wanted(share, start, stop)
         path, manifest = self._paths(share)
         if self._finished(path, manifest, wanted):
@@ -97,7 +103,7 @@ class Bulk:
         Raises:
             InputError: shares are missing, or were computed from other records, weights or settings.
         """
-        count, parts, missing = self.records.count(), [], []
+        count, parts, missing = self._count, [], []
         for number in range(1, total + 1):
             share = Share(number, total)
             start, stop = share.bounds(count, self.window)

@@ -22,7 +22,7 @@ from heedful.core.storage import (
     locked,
     plain_file,
     read_checked,
-    warn_if_forbidden,
+    warn_if_not_writable,
     with_checksum,
     write_atomically,
     write_text,
@@ -58,7 +58,7 @@ def save_scores(
     counts = {name: each if find_metric(name).keep_empty else each[each[:, 1] > 0] for name, each in counts.items()}
     scores |= {"intervals": {metric: interval(metric, each) for metric, each in counts.items()}}
     scores |= provenance(run, corpus, decode)
-    with warn_if_forbidden("the scores are not kept"):
+    with warn_if_not_writable("the scores are not kept"):
         _write(run, corpus, scores, counts, texts)
     return scores
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from heedful.core.errors import InputError
 from heedful.core.plugins import find_logger
 from heedful.core.storage import write_text
 from heedful.core.validation import read_json
@@ -62,7 +63,14 @@ class Loggers:
         self.loggers: dict[str, Logger] = {}
         for name in names:
             known = self.state.setdefault(name, {"id": None, "closed": True, "updates": {}})
-            self.loggers[name] = logger = find_logger(name)(folder, settings, known["id"])
+            kind = find_logger(name)
+            try:
+                self.loggers[name] = logger = kind(folder, settings, known["id"])
+            except InputError:  # its package is not installed
+                raise
+            except Exception as error:  # noqa: BLE001 - of another program, whose failure must not end a training
+                self._report_failure(name, error)
+                continue
             if logger.loses_records and not known["closed"]:
                 known["updates"] = {}
             known |= {"id": logger.id, "closed": False}
@@ -106,8 +114,11 @@ class Loggers:
             return True
         except Exception as error:  # noqa: BLE001 - of another program, whose failure must not end a training
             del self.loggers[name]
-            self.report(f"The logger {name} has failed, and the training continues without it: {error}")
+            self._report_failure(name, error)
             return False
+
+    def _report_failure(self, name, error):
+        self.report(f"The logger {name} has failed, and the training continues without it: {error}")
 
     def _save(self):
         write_text(self.path, json.dumps(self.state, indent=2) + "\n")

@@ -22,7 +22,7 @@ WINDOW, PER_REQUEST = 256, 16  # lines that are asked for before the first of th
 SECONDS, RETRIES = 60, 5  # for an answer; the client waits longer before each further try
 UNFINISHED = ("length", "content_filter")  # reasons why an answer ends before its end
 REFUSED = (400, 413, 422)  # status codes of a text that is too long or not wanted
-MANY_REFUSED = 10  # in a row: the texts are not the reason
+MANY_REFUSED = 10  # in a row, before the first answer: the texts are not the reason
 BYTES = 3  # of a token, for the estimate
 SYSTEM_PROMPT = "Translate the text of the user{languages}. Answer with the translation only."
 
@@ -61,7 +61,7 @@ class EndpointTeacher(Teacher):
         self._answers = dict(_read_answers(answers))
         self.read = sum(answer.read for answer in self._answers.values())
         self.written = sum(answer.written for answer in self._answers.values())
-        self._refused_in_a_row, self._lock = 0, threading.Lock()
+        self._refused_in_a_row, self._has_answered, self._lock = 0, False, threading.Lock()
         self._library = openai_library()
         self._client = self._library.OpenAI(
             base_url=plan.endpoint, api_key=os.environ.get(KEY) or "none", timeout=SECONDS, max_retries=RETRIES
@@ -128,9 +128,12 @@ class EndpointTeacher(Teacher):
                 raise InputError(f"{where} answers {error.status_code}: {_short(error.message)}") from error
             with self._lock:
                 self._refused_in_a_row += 1
-                if self._refused_in_a_row >= MANY_REFUSED:
+                max_refused = MANY_REFUSED * (MANY_REFUSED if self._has_answered else 1)
+                if self._refused_in_a_row >= max_refused:
                     reason = f"{error.status_code}: {_short(error.message)}"
-                    raise InputError(f"{where} refuses {MANY_REFUSED} texts in a row with {reason}") from error
+                    raise InputError(f"{where} refuses {max_refused} texts in a row with {reason}") from error
+                if self._has_answered:  # the text is the reason: it is not asked for again
+                    self._keep(text, Answer([], 0, 0), file)
             return
         except self._library.APITimeoutError as error:
             raise InputError(f"{where} has not answered within {SECONDS} seconds, {RETRIES + 1} times.") from error
@@ -139,11 +142,14 @@ class EndpointTeacher(Teacher):
         except (self._library.OpenAIError, AttributeError, TypeError, ValueError) as error:
             raise InputError(f"{where} does not answer with a chat completion: {_short(error)}") from error
         with self._lock:
-            self._refused_in_a_row = 0
-            file.write(json_line({"text": text} | answer._asdict()))
-            file.flush()
-            self._answers[text] = answer
+            self._refused_in_a_row, self._has_answered = 0, True
+            self._keep(text, answer, file)
             self.read, self.written = self.read + answer.read, self.written + answer.written
+
+    def _keep(self, text, answer, file):
+        file.write(json_line({"text": text} | answer._asdict()))
+        file.flush()
+        self._answers[text] = answer
 
     def _is_over_budget(self):
         return 0 < self._plan.budget < self.read + self.written

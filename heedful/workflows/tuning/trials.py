@@ -88,7 +88,7 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
         metric: the score on the validation text that counts.
 
     Raises:
-        RefusedRecipe: `heedful train` refuses the recipe itself.
+        RefusedRecipe: `heedful train` refuses the recipe itself, before a run begins.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / CONFIG).is_file():
@@ -102,7 +102,7 @@ def train_trial(trial: Trial, folder: Path, recipe: Path, config: Config, until:
     if not log or reached in trial.updates or not math.isfinite(log[0].get(f"valid_{metric}", math.nan)):
         lines = (folder / OUTPUT).read_text(encoding="utf-8").strip().splitlines()
         failure = lines[-1] if lines else f"exit code {code}"
-        if code == BAD_INPUT and not trial.settings:
+        if code == BAD_INPUT and not trial.settings and not (folder / CONFIG).is_file():
             raise RefusedRecipe(failure.removeprefix("heedful: "))
         trial.failure = failure
         return
@@ -125,7 +125,10 @@ def first_settings(trial: Trial, config: Config, until: Round) -> dict[str, Any]
 
 def _run(command, output):
     """Run a command; when this process is interrupted, let the command save its state first."""
-    process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    # In a session of its own: Ctrl-C would reach it too, and at a second signal a training stops without its state.
+    process = subprocess.Popen(
+        command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         return process.wait()
     except BaseException:

@@ -114,8 +114,10 @@ def optimized():
 
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()  # programs in memory do not tell by which flags they were compiled
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from heedful.backend.threads import weights_here
 from heedful.core import memory
 from heedful.core.cache import cache_folder
 from heedful.core.errors import InputWarning
+from heedful.core.processors import cores
 
 # For loops of small steps on a CPU: only matrix products call XLA's library kernels, all else is compiled. By default
 # sums and maxima use the library too, although the call costs more than the operation.
@@ -143,7 +144,8 @@ def keep_compilations() -> None:
     if NAME != "jax":
         return
     try:
-        _keep_in(cache_folder() / "compiled-jax")
+        # XLA compiles for a number of threads, which JAX leaves out of the names of programs.
+        _keep_in(cache_folder() / f"compiled-jax-{cores()}-cores")
     except (OSError, RuntimeError) as error:  # there may be no home folder
         advice = "compiled programs are not kept; HEEDFUL_CACHE may name a folder for them"
         reason = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error

@@ -177,8 +177,8 @@ class Trainer:
         if differences[worst]:
             raise InputError(
                 f"Replaying updates {first + 1} to {goal} gave a different result: {worst} differs by "
-                f"{differences[worst]:.3g}. The machine, a library or an environment variable has changed, or a GPU "
-                "sums in varying order; continue without --verify if that is fine."
+                f"{differences[worst]:.3g}. The machine, its number of cores, a library or an environment variable "
+                "has changed, or a GPU sums in varying order; continue without --verify if that is fine."
             )
         self.report(f"replayed updates {first + 1} to {goal}: {len(last[0])} variables, all identical to the last bit")
         self._restore(*last)

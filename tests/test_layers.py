@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from heedful import Transformer
 from heedful.backend.products import LARGE_KERNEL
 from heedful.layers import (
     DecoderBlock,
@@ -20,6 +21,7 @@ from heedful.layers import (
     rotate,
     sinusoid,
 )
+from heedful.layers.initial_values import without_initial_values
 
 
 def test_sinusoid_is_the_papers_formula(numpy):
@@ -176,3 +178,16 @@ def test_parts_of_a_layer_may_be_called_before_the_layer(position, normal, numpy
     else:
         by_hand = layer.residual.norm(x + layer.attention(x))
     np.testing.assert_allclose(numpy(layer(x)), numpy(by_hand), atol=1e-6)
+
+
+def test_a_model_that_will_be_loaded_computes_no_initial_values(numpy):
+    """But seeds have theirs, and a model built afterwards too."""
+    with without_initial_values():
+        model = Transformer(11, 13, num_layers=1, d_model=8, num_heads=2, d_ff=16, positions="learned", dropout=0.1)
+    assert not any(numpy(weight).any() for weight in model.weights)
+    seeds = [variable for variable in model.variables if "seed" in variable.path]
+    assert seeds
+    assert all(numpy(seed).any() for seed in seeds)
+    again = Transformer(11, 13, num_layers=1, d_model=8, num_heads=2, d_ff=16, positions="learned", norm="layer")
+    drawn = [weight for weight in again.weights if weight.path.endswith(("kernel", "embeddings", "gamma"))]
+    assert all(numpy(weight).any() for weight in drawn)

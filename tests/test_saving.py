@@ -29,7 +29,15 @@ from heedful.training.schedule import SCHEDULES, Schedule
 from tests.conftest import SLOW_ON_TENSORFLOW, fast
 
 SIZES = {"num_layers": 1, "d_model": 6, "num_heads": 2, "d_ff": 10, "max_length": 13, "dropout": 0.2}
-ABSTRACT = {"Base", "TextEncoder", "TokenMean", "_MaskedSum", "AttentionSublayer", "SameShape"}  # never saved
+ABSTRACT = {
+    "Base",
+    "TextEncoder",
+    "TokenMean",
+    "_MaskedSum",
+    "AttentionSublayer",
+    "SameShape",
+    "LoadableLayer",
+}  # never saved
 KERAS = (
     keras.layers.Layer, keras.losses.Loss, keras.metrics.Metric, keras.optimizers.Optimizer,
     keras.optimizers.schedules.LearningRateSchedule, keras.initializers.Initializer, keras.DTypePolicy,

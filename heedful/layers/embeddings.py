@@ -12,13 +12,14 @@ from heedful import backend
 from heedful.backend import Shape, Tensor
 from heedful.core.special_tokens import PAD_ID, START_ID
 from heedful.layers.checks import check_ids
+from heedful.layers.initial_values import LoadableLayer
 from heedful.layers.rounding import RoundedKernel, rounds
 
 NEVER_WRITTEN = -1e9  # bias of a token that must never be generated, such as padding in an imported model
 
 
 @keras.saving.register_keras_serializable("heedful")
-class TokenEmbedding(keras.layers.Embedding):
+class TokenEmbedding(LoadableLayer, keras.layers.Embedding):
     """Turn ids into vectors scaled by sqrt(d_model), and vectors back into logits (Vaswani et al. 2017, section 3.4).
 
     The table starts with a standard deviation of 1 / sqrt(d_model): a scaled embedding then has unit variance, and so

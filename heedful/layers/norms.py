@@ -11,13 +11,14 @@ import keras
 from heedful import backend
 from heedful.backend import Tensor
 from heedful.config.architecture import choices
+from heedful.layers.initial_values import LoadableLayer
 
 NORMS = choices("norm")
 EPSILON = 1e-6  # Keras' default of 1e-3 changes outputs noticeably; reference implementations use 1e-6 or 1e-5
 
 
 @keras.saving.register_keras_serializable("heedful")
-class LayerNorm(keras.layers.LayerNormalization):
+class LayerNorm(LoadableLayer, keras.layers.LayerNormalization):
     """Keras' layer over the last axis, computed by `backend.layer_norm`."""
 
     def call(self, inputs: Tensor) -> Tensor:
@@ -26,7 +27,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 @keras.saving.register_keras_serializable("heedful")
-class RMSNorm(keras.layers.RMSNormalization):
+class RMSNorm(LoadableLayer, keras.layers.RMSNormalization):
     """Keras' layer over the last axis, computed by `backend.rms_norm`."""
 
     def call(self, inputs: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from keras import ops
 
 from heedful import backend
 from heedful.backend import Shape, Tensor
+from heedful.layers.initial_values import LoadableLayer
 from heedful.layers.same_shape import SameShape
 
 
@@ -70,7 +71,7 @@ class SinusoidalPositions(SameShape):
 
 
 @keras.saving.register_keras_serializable("heedful")
-class LearnedPositions(keras.layers.Layer):
+class LearnedPositions(LoadableLayer):
     """Add a learned vector for each position up to `max_length` (Gehring et al. 2017, section 3.1)."""
 
     def __init__(self, d_model: int, max_length: int, **kwargs: Any):

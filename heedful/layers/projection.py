@@ -10,11 +10,12 @@ from keras import ops
 
 from heedful import backend
 from heedful.backend import Shape, Tensor
+from heedful.layers.initial_values import LoadableLayer
 from heedful.layers.rounding import RoundedKernel, rounds
 
 
 @keras.saving.register_keras_serializable("heedful")
-class Projection(keras.layers.Dense):
+class Projection(LoadableLayer, keras.layers.Dense):
     """A Dense layer that flattens its input (B, T, D) to (B T, D) before it multiplies by the kernel.
 
     The result equals that of Dense. The kernel's gradient then sums over one axis, not two, so XLA compiles a plain

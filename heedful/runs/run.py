@@ -183,9 +183,14 @@ class Run:
         Raises:
             InputError: there are no weights yet, they are damaged, or they do not fit config, tokenizers or adapter.
         """
+        from heedful.layers.initial_values import (
+            without_initial_values,  # this loads Keras, which some commands do not need
+        )
+
         path = self.weights_path()
         self.refuse_larger_than(path)
-        model = self.build_model()
+        with without_initial_values():
+            model = self.build_model()
         arrays, _, checksum = read_with_checksum(path)
         if self.adapter:
             adapter = read_adapter_of(self.adapter, checksum[:16], self.path)

@@ -94,6 +94,10 @@ class SlotSearch:
         inputs = source_ids(Ragged.of(sources), rows, length)
         self._state = self._program("admit", (count, length))(self._state, inputs, places)
 
+    def forget(self) -> None:
+        """Give up all sentences after a failure, and the state, whose buffers a program may have consumed."""
+        self.tickets, self._state = [None] * self.slots, None
+
     def remove(self, tickets: Sequence[Any]) -> None:
         """Free the slots of sentences that no one waits for; their results are dropped."""
         for slot, ticket in enumerate(self.tickets):

@@ -1,6 +1,7 @@
 """Text generation: a language model with its tokenizer."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -59,18 +60,20 @@ class Generator(Predictor):
         return [candidates[0].text for candidates in self.candidates(prompts, warn, **options)]
 
     def predict_stream(
-        self, texts: Iterable[str], warn: Warn | None = None, scored: bool = False, **options: Any
-    ) -> Iterator[list[ScoredText]]:
+        self, texts: Iterable[str], warn: Warn | None = None, scored: bool = False,
+        numbers: Iterable[int] | None = None, **options: Any,
+    ) -> Iterator[list[ScoredText]]:  # fmt: skip
         """Yield the `n_best` texts of each prompt, see `candidates`. All prompts are read before the first text."""
-        yield from self.candidates(texts, warn, scored, **options)
+        yield from self.candidates(texts, warn, scored, numbers, **options)
 
     def candidates(
-        self, prompts: Iterable[str], warn: Warn | None = None, scored: bool = False, **options: Any
-    ) -> list[list[ScoredText]]:
+        self, prompts: Iterable[str], warn: Warn | None = None, scored: bool = False,
+        numbers: Iterable[int] | None = None, **options: Any,
+    ) -> list[list[ScoredText]]:  # fmt: skip
         """Return for each prompt its `n_best` texts, best first.
 
         Scores are in nats; those of a beam are normalised by length as configured. The score of a text generated in
-        rounds is the sum over the rounds.
+        rounds is the sum over the rounds. `numbers` are those of the prompts, which samples depend on; None: from 1 on.
 
         Raises:
             InputError: a prompt is empty, but the model needs one (with `warn` it is returned as is), or the settings
@@ -78,7 +81,10 @@ class Generator(Predictor):
         """
         prompts = list(require_texts(prompts))
         decode = self._for_call(options)
-        texts = [_Text(number, self._read(prompt, number, warn)) for number, prompt in enumerate(prompts, start=1)]
+        texts = [
+            _Text(number, self._read(prompt, number, warn))
+            for number, prompt in zip(numbers or itertools.count(1), prompts, strict=False)
+        ]
         self._require_context(decode, max((len(text.prompt) for text in texts), default=0) + decode.max_length - 1)
         for text in texts:
             if not text.prompt:  # a warning has said so

@@ -126,7 +126,7 @@ class LineTranslator(Predictor):
             read = [
                 self._read(line, f"line {number}", line_of, unsplit) for number, line in enumerate(window, start=first)
             ]
-            yield from self._translate_window(search, read, begun, first, warn)
+            yield from self._translate_window(search, read, begun, itertools.count(first), warn)
             first += len(window)
         if given and warn and next(prefixes, None) is not None:
             warn(f"there are more prefixes than lines ({first - began}).")
@@ -162,7 +162,9 @@ class LineTranslator(Predictor):
                 self.reader.read_marked(text, search.decode, f"{name} {number}", document.escaped, glossary)
                 for number, text in enumerate(document.texts[first : first + size], start=first + 1)
             ]
-            for candidates in self._translate_window(search, lines, [""] * len(lines), first + 1, warn):
+            for candidates in self._translate_window(
+                search, lines, [""] * len(lines), itertools.count(first + 1), warn
+            ):
                 yield candidates[0].text
 
     def pieces_of_document(self, document: Document, glossary: Glossary | None = None, **options: Any) -> Pieces:
@@ -206,15 +208,18 @@ class LineTranslator(Predictor):
         return pieces
 
     def translate_pieces(
-        self, texts: Sequence[str], warn: Warn | None = None, scored: bool = False, **options: Any
-    ) -> list[list[ScoredText]]:
+        self, texts: Sequence[str], warn: Warn | None = None, scored: bool = False,
+        numbers: Iterable[int] | None = None, **options: Any,
+    ) -> list[list[ScoredText]]:  # fmt: skip
         """Return for each text its `n_best` translations; the texts are those of `pieces`, and are read as they are.
 
-        `warn`, `scored` and `options`: see `predict_stream`.
+        Args:
+            numbers: those that samples depend on; None: from 1 on.
+            warn, scored, options: see `predict_stream`.
         """
         search = self.search_with(scored, **options)
         lines = [Line(Pieces([text], [], [])) for text in require_texts(texts)]
-        return list(self._translate_window(search, lines, [""] * len(lines), 1, warn))
+        return list(self._translate_window(search, lines, [""] * len(lines), numbers or itertools.count(1), warn))
 
     def joinable(self, line: Line) -> Pieces:
         """Return the pieces of a line; joined, they get its markup back."""
@@ -228,13 +233,18 @@ class LineTranslator(Predictor):
         return line.pieces._replace(joined=joined)
 
     def _translate_window(
-        self, search: Any, lines: Sequence[Line], prefixes: Sequence[str], first: int, warn: Warn | None
+        self,
+        search: Any,
+        lines: Sequence[Line],
+        prefixes: Sequence[str],
+        line_numbers: Iterable[int],
+        warn: Warn | None,
     ) -> Iterator[list[ScoredText]]:
         """Yield the candidates of each line."""
         warn_of_cut_texts([note for line in lines for note in line.pieces.notes], warn)
         numbers = [
             number + SENTENCE_STRIDE * sentence
-            for number, line in enumerate(lines, start=first)
+            for number, line in zip(line_numbers, lines, strict=False)
             for sentence in range(len(line.pieces.texts))
         ]
         texts = [text for line in lines for text in line.pieces.texts]

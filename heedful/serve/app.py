@@ -1,6 +1,7 @@
 """The application: all interfaces of a service, with the checks that every request passes."""
 
 import base64
+import functools
 import hmac
 import logging
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from heedful.core.errors import InputError
 from heedful.serve import deepl, libretranslate, openai, pages
 from heedful.serve.monitoring import Monitor
 from heedful.serve.openapi import openapi_route
-from heedful.serve.requests import Refused, warnings_of
+from heedful.serve.requests import KEY_CHECK, Refused, warnings_of
 from heedful.serve.service import Service
 
 OPEN = ("/livez", "/readyz", "/health")  # paths that need no key
@@ -59,14 +60,17 @@ def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
         origin = request.headers.get("origin")
         if "*" not in hosts and _host(request.headers.get("host", "")) not in hosts:
             refusal = _error(403, "This server does not answer for that host name: see --allowed-host.", path=path)
-        elif origin and origin not in origins and _host(origin.partition("://")[2]) not in hosts:
+        elif origin and origin not in origins and not _is_own(origin.partition("://")[2], request, hosts):
             refusal = _error(403, "Web pages of other origins may not use this server: see --cors.", path=path)
         elif request.method == "OPTIONS" and origin:
             refusal = Response(status_code=204)
-        elif keys and path not in OPEN and not _has_key(request, keys):
-            # Browsers cannot send a bearer token when they open a page; they can send a password.
-            scheme = 'Basic realm="heedful"' if path.startswith(PAGES) else "Bearer"
-            refusal = _error(401, "An API key is needed.", {"WWW-Authenticate": scheme}, path)
+        elif (
+            keys and path not in OPEN and not path.startswith(libretranslate.DOWNLOADS) and not _has_key(request, keys)
+        ):
+            if path in libretranslate.KEY_IN_BODY and "authorization" not in request.headers:
+                scope.setdefault("state", {})[KEY_CHECK] = functools.partial(_is_key, keys)
+            else:
+                refusal = _without_key(path)
         allowed = [(b"x-content-type-options", b"nosniff")]
         if origin and origin in origins:
             allowed += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin"),
@@ -75,13 +79,24 @@ def _guarded(app: ASGIApp, hosts, keys, origins) -> ASGIApp:
 
         async def sent(message):
             if message["type"] == "http.response.start":
-                warnings = [(b"warning", f'299 heedful "{text}"'.encode()) for text in warnings_of(scope)]
+                warnings = [(b"warning", f'299 heedful "{_quoted(text)}"'.encode()) for text in warnings_of(scope)]
                 message["headers"] = [*message.get("headers", []), *allowed, *warnings]
             await send(message)
 
         await (refusal or app)(scope, receive, sent)
 
     return guarded
+
+
+def _quoted(text: str) -> str:
+    """Return a text as the content of a quoted string in a header, where control characters may not stand."""
+    visible = "".join(character if character.isprintable() else "?" for character in text)
+    return visible.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _is_own(address: str, request: Request, hosts: Sequence[str]) -> bool:
+    """Return whether an address of a web page is one of the server's own: of a known host, or of the request's."""
+    return _host(address) in hosts or address.lower() == request.headers.get("host", "").lower()
 
 
 def _host(value: str) -> str:
@@ -99,7 +114,20 @@ def _has_key(request: Request, keys) -> bool:
             return False
     elif scheme.lower() not in ("bearer", "deepl-auth-key"):
         return False
+    return _is_key(keys, given)
+
+
+def _is_key(keys: Sequence[str], given: str) -> bool:
     return any(hmac.compare_digest(given.strip().encode(), key.encode()) for key in keys)
+
+
+def _without_key(path: str) -> Response:
+    """Return the answer to a request without a key, or with a wrong one."""
+    if path.startswith(("/v2/", "/v3/")):  # as DeepL
+        return _error(403, "An API key is needed.", path=path)
+    # Browsers cannot send a bearer token when they open a page; they can send a password.
+    scheme = 'Basic realm="heedful"' if path.startswith(PAGES) else "Bearer"
+    return _error(401, "An API key is needed.", {"WWW-Authenticate": scheme}, path)
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None, path: str = "") -> JSONResponse:

@@ -1,5 +1,6 @@
 """DeepL's glossaries: those of /v2, for one pair of languages, and those of /v3, for several."""
 
+import asyncio
 import csv
 from typing import Any
 
@@ -12,8 +13,10 @@ from heedful.data.glossary import Glossary
 from heedful.serve.glossaries import Entry, Glossaries
 from heedful.serve.requests import ANY, TEXT, Field, Refused, read_fields, require_encodable
 from heedful.serve.service import Service
+from heedful.serve.texts import in_background
 
 FORMATS = ("tsv", "csv")
+MAX_TERMS = 100_000  # of a dictionary
 DICTIONARY = ("source_lang", "target_lang", "entries", "entries_format")
 
 
@@ -36,7 +39,7 @@ class _Version2:
     async def create(self, request: Request) -> JSONResponse:
         fields = {name: Field(TEXT, ...) for name in ("name", *DICTIONARY)}
         given = await read_fields(request, fields, self.service.limits, forms=True)
-        pair, terms = _dictionary(self.service, given)
+        pair, terms = await in_background(_dictionary, self.service, given)
         entry = self.glossaries.add(given["name"])
         entry.dictionaries[pair] = terms
         return JSONResponse(self._shown(entry), 201)
@@ -69,7 +72,7 @@ class _Version3:
     fields = {"name": Field(TEXT), "dictionaries": Field(ANY)}
 
     def __init__(self, service: Service, glossaries: Glossaries):
-        self.service, self.glossaries = service, glossaries
+        self.service, self.glossaries, self._changing = service, glossaries, asyncio.Lock()
 
     def routes(self) -> list[Route]:
         return [
@@ -83,7 +86,7 @@ class _Version3:
         given = await read_fields(request, self.fields, self.service.limits)
         if not given["name"]:
             raise Refused(422, "The field 'name' is missing.")
-        dictionaries = self._dictionaries_in(given)
+        dictionaries = await in_background(self._dictionaries_in, given)
         entry = self.glossaries.add(given["name"])
         entry.dictionaries.update(dictionaries)
         return JSONResponse(self._shown(entry), 201)
@@ -98,9 +101,8 @@ class _Version3:
             return Response(status_code=204)
         if request.method == "PATCH":
             given = await read_fields(request, self.fields, self.service.limits)
-            for pair, terms in self._dictionaries_in(given).items():  # terms are added to those that it has
-                old = entry.dictionaries.get(pair)
-                entry.dictionaries[pair] = Glossary((old.terms if old else {}) | terms.terms, "entries")
+            async with self._changing:  # terms are added to those that it has
+                entry.dictionaries |= await in_background(self._added, entry, given)
             entry.name = given["name"] or entry.name
         return JSONResponse(self._shown(entry))
 
@@ -108,7 +110,7 @@ class _Version3:
         entry = self.glossaries.find(request.path_params["id"])
         if request.method == "PUT":
             given = await read_fields(request, {name: Field(TEXT) for name in DICTIONARY}, self.service.limits)
-            pair, terms = _dictionary(self.service, given)
+            pair, terms = await in_background(_dictionary, self.service, given)
             entry.dictionaries[pair] = terms
             return JSONResponse(_counted(pair, terms))
         del entry.dictionaries[_pair_in(request, entry)]
@@ -128,6 +130,12 @@ class _Version3:
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             raise Refused(400, "dictionaries must be a list of dictionaries.")
         return dict(_dictionary(self.service, table) for table in tables)
+
+    def _added(self, entry: Entry, given: dict[str, Any]) -> dict[tuple[str, str], Glossary]:
+        """Return the dictionaries of a glossary to which a request adds terms."""
+        more = self._dictionaries_in(given)
+        known = {pair: entry.dictionaries[pair].terms for pair in more if pair in entry.dictionaries}
+        return {pair: _limited(Glossary(known.get(pair, {}) | terms.terms, "entries")) for pair, terms in more.items()}
 
     def _shown(self, entry: Entry) -> dict[str, Any]:
         dictionaries = [_counted(pair, terms) for pair, terms in entry.dictionaries.items()]
@@ -156,12 +164,19 @@ def _dictionary(service: Service, table: dict[str, Any]) -> tuple[tuple[str, str
     pair = language(table["source_lang"]), language(table["target_lang"])
     service.for_languages(*pair)
     lines = table["entries"].splitlines()
-    if table["entries_format"] == "csv":
-        lines = ["\t".join(row[:2]) for row in csv.reader(lines)]
     try:
-        return pair, Glossary.of_lines(lines, "entries")
-    except InputError as error:
+        if table["entries_format"] == "csv":
+            lines = ["\t".join(row[:2]) for row in csv.reader(lines)]
+        return pair, _limited(Glossary.of_lines(lines, "entries"))
+    except (InputError, csv.Error) as error:
         raise Refused(400, str(error)) from error
+
+
+def _limited(glossary: Glossary) -> Glossary:
+    """Return a glossary; `Refused` (413) if it has too many terms."""
+    if len(glossary.terms) > MAX_TERMS:
+        raise Refused(413, f"A dictionary may have {MAX_TERMS:,} entries.")
+    return glossary
 
 
 def _as_tsv(glossary: Glossary) -> str:

@@ -58,7 +58,8 @@ class Engine:
 
     Args:
         predictor: the `Predictor` of the run.
-        limit: texts that may wait or be computed at a time; `Busy` beyond.
+        limit: texts that may wait or be computed at a time; `Busy` beyond. The further texts of a request whose first
+            one was accepted are accepted too, so that a long text has a chance.
         slots: sentences decoded together by each thread.
         in_slots: whether the predictor is a `Translator` of our own engine, whose sentences can enter slots, unless
             they are sampled, several are wanted, or each begins with a token of its own.
@@ -105,29 +106,35 @@ class Engine:
         for thread in self._threads:
             thread.join()
 
-    def translate(self, text: str, follow: Callable[[list[int]], Any] | None = None) -> concurrent.futures.Future:
+    def translate(
+        self, text: str, follow: Callable[[list[int]], Any] | None = None, further: bool = False
+    ) -> concurrent.futures.Future:
         """Queue a text to translate with the run's settings; its result is a `ScoredText`.
 
-        `follow` is called with the ids written so far; only for greedy search.
+        Args:
+            text: a sentence.
+            follow: called with the ids written so far; only for greedy search.
+            further: whether it is of a request that was accepted.
         """
         ids = self.predictor.read([text], warn=discard_warning)[0] if self.in_slots else []
         if not ids or len(ids) + 1 > 2 * SOURCE_LENGTH:
-            return self.compute("translate", text, self._translate_texts)
+            return self.compute("translate", text, self._translate_texts, further=further)
         sentence = Sentence(ids, follow=follow)
-        self._accept(sentence, self._sentences)
+        self._accept(sentence, self._sentences, further)
         return sentence.future
 
     def compute(
-        self, method: str, text: Any, compute: Callable[[Sequence[Any]], Sequence[Any]], *options: Hashable
-    ) -> concurrent.futures.Future:
+        self, method: str, text: Any, compute: Callable[[Sequence[Any]], Sequence[Any]], *options: Hashable,
+        further: bool = False,
+    ) -> concurrent.futures.Future:  # fmt: skip
         """Queue a text for `compute`, which is called with all texts that wait for the same method and options."""
         job = Job(text, (method, *options), compute)
-        self._accept(job, self._jobs)
+        self._accept(job, self._jobs, further)
         return job.future
 
-    def _accept(self, item, queue):
+    def _accept(self, item, queue, further):
         with self._changed:
-            if self._stopped or self.pending >= self.limit:
+            if self._stopped or (self.pending >= self.limit and not further):
                 raise Busy
             self.pending += 1
             item.future.add_done_callback(self._answered)
@@ -221,7 +228,7 @@ class Engine:
         except BaseException as error:  # noqa: BLE001 - the thread must live, and the requests must learn of it
             for sentence in {*admitted, *filter(None, search.tickets)}:
                 _fail(sentence.future, error)
-            search.tickets = [None] * search.slots
+            search.forget()
 
     def _finish(self, sentence, candidates):
         if candidates is None:  # it does not fit into a slot

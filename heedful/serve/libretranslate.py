@@ -36,6 +36,8 @@ from heedful.serve.texts import (
 from heedful.serve.uploads import Uploads, read_upload
 
 FORMATS = ("text", "html")
+KEY_IN_BODY = ("/translate", "/detect", "/translate_file")  # paths whose requests may have their key in a field
+DOWNLOADS = "/download_file/"  # path of what needs no key, since each address has one
 
 
 def routes(service: Service) -> list[Route]:
@@ -164,7 +166,7 @@ def _files(service: Service) -> list[Route]:
 
 async def _translator(service: Service, source: str, target: str, text: str) -> tuple[Served, dict[str, Any]]:
     """Return the translator for two languages and, if the source is `auto`, which one was recognised."""
-    if source != "auto":
+    if source.lower() != "auto":
         return service.for_languages(source, target), {}
     code, share = await recognised(service, text, target)
     one = service.for_languages(code, target)

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from heedful.core.errors import InputError
-from heedful.data.sentences import gap_after
+from heedful.data.sentences import Pieces, gap_after
 from heedful.serve.openapi import Operation
 from heedful.serve.requests import (
     ANY,
@@ -68,6 +68,8 @@ class OpenAI:
             "max_completion_tokens": Field(WHOLE, None, 1, limits.tokens), "temperature": Field(NUMBER, None, 0, 2),
             "top_p": Field(NUMBER, None, 1e-6, 1), "n": Field(WHOLE, 1, 1, limits.alternatives),
             "seed": Field(WHOLE, None, 0, SEEDS), "stop": Field(TEXTS), "stream": Field(FLAG, False),
+            "top_k": Field(WHOLE, None, 1), "min_p": Field(NUMBER, None, 0, 1),  # of other servers
+            "repetition_penalty": Field(NUMBER, None, 0, 10),
         } | {name: Field(ANY, ignored=True) for name in IGNORED}  # fmt: skip
         self.completion_fields = writing | {"prompt": Field(TEXTS, ...), "echo": Field(FLAG, False)}
         self.chat_fields = writing | {"messages": Field(ANY, ...)}
@@ -134,7 +136,12 @@ class OpenAI:
         if given["encoding_format"] not in ("float", "base64"):
             raise Refused(422, "The field 'encoding_format' must be float or base64.")
         vectors = await answers(request, self.service.embed(one, texts), self.service.limits)
-        tokens = sum(map(len, one.run.tokenizer.encode_batch(texts)))
+        sizes = [len(ids) for ids in one.run.tokenizer.encode_batch(texts)]
+        tokens, max_tokens = sum(sizes), one.predictor.model.max_length - 2
+        note_cut(request, [
+            Pieces([text], [], [f"Input {number} has {size} tokens; only the first {max_tokens} are read."])
+            for number, (text, size) in enumerate(zip(texts, sizes, strict=True)) if size > max_tokens
+        ])  # fmt: skip
         data = [
             {"object": "embedding", "index": index, "embedding": _vector(vector, given["encoding_format"])}
             for index, vector in enumerate(vectors)
@@ -172,12 +179,14 @@ def _options(one: Served, given) -> dict[str, Any]:
     greedy = temperature is not None and temperature < MIN_TEMPERATURE
     if not greedy and (temperature or (given["top_p"] or 1) < 1):
         options |= {"sample": True, "beam_size": 1, "temperature": temperature or 1.0}
-        if given["top_p"]:
-            options["top_p"] = given["top_p"]
-        options["seed"] = given["seed"] if given["seed"] is not None else int.from_bytes(uuid.uuid4().bytes[:4])
     elif greedy and one.predictor.decode.sample:
         options["sample"] = False
-    if given["n"] > 1:
+    if given["repetition_penalty"]:
+        options["repetition_penalty"] = given["repetition_penalty"]
+    if options.get("sample", one.predictor.decode.sample):
+        options |= {name: given[name] for name in ("top_p", "top_k", "min_p") if given[name]}
+        options["seed"] = given["seed"] if given["seed"] is not None else int.from_bytes(uuid.uuid4().bytes[:4])
+    if given["n"] > 1 or (not one.task.translates and given["n"] != one.predictor.decode.n_best):
         options |= {"n_best": given["n"]}
         if not options.get("sample", one.predictor.decode.sample):
             options["beam_size"] = max(given["n"], one.predictor.decode.beam_size)

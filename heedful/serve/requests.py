@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import difflib
+import itertools
 import json
 import math
 import re
@@ -68,8 +69,9 @@ class Field:
     """Whether a `Warning` header reports that it was ignored, since the client may rely on it."""
 
 
-IGNORED, CUT = "heedful.ignored", "heedful.cut"  # keys of the state of a scope
+IGNORED, CUT, KEY_CHECK = "heedful.ignored", "heedful.cut", "heedful.key_check"  # keys of the state of a scope
 MAX_WARNINGS, MAX_NAME_LENGTH = 12, 40  # ignored names or warnings per answer; characters per name
+MAX_NAMES = 200  # fields of a request that are compared with the known ones
 MISSPELT = 0.75  # similarity from which an unknown field is a misspelt one
 NUMBER, TEXT, TEXTS, FLAG, WHOLE, ANY = "number", "text", "texts", "flag", "whole", "any"
 
@@ -115,14 +117,22 @@ async def read_fields(
         raise Refused(415, f"The content type must be {JSON}{f' or {FORM}' if forms else ''}.")
     body = await read_body(request, limits)
     given = _from_form(body, fields) if kind == FORM else _from_json(body)
-    for name in given:
+    require_key(request, given)
+    for name in itertools.islice(given, MAX_NAMES):
         if name not in fields:
-            if near := difflib.get_close_matches(name, fields, 1, MISSPELT):
+            if near := difflib.get_close_matches(name[:MAX_NAME_LENGTH], fields, 1, MISSPELT):
                 raise Refused(422, f"There is no field {name!r}: did you mean {near[0]!r}?")
             note_ignored(request, name)
         elif fields[name].noted:
             note_ignored(request, name)
     return {name: _checked(name, field, given.get(name)) for name, field in fields.items()}
+
+
+def require_key(request: Request, given: Mapping[str, Any]) -> None:
+    """Refuse (403) a request whose key was to be in a field, as that of LibreTranslate, and is not."""
+    is_key = request.scope.get("state", {}).get(KEY_CHECK)
+    if is_key and not (isinstance(given.get("api_key"), str) and is_key(given["api_key"])):
+        raise Refused(403, "An API key is needed, in the field api_key or as a bearer token.")
 
 
 def note_ignored(request: Request, what: str) -> None:

@@ -96,10 +96,11 @@ def serve(service: Service, options: Options, report: Callable[[str], Any] = pri
     """Answer requests until a signal comes; then answer those that were accepted. Return the exit code."""
     listening = _listen(options.host, options.port)
     address = listening.getsockname()
-    hosts = {*LOCAL, options.host.lower(), *(name.lower() for name in options.allowed_hosts)}
+    host = f"[{options.host}]" if ":" in options.host.strip("[]") and options.host[0] != "[" else options.host
+    hosts = {*LOCAL, host.lower(), *(name.lower() for name in options.allowed_hosts)}
     app, monitor = build_app(service, sorted(hosts), options.keys, options.origins)
     server = _Server(uvicorn_config(app, options.drain_seconds), monitor, report)
-    report(f"serving {', '.join(service.runs)} on http://{options.host}:{address[1]}")
+    report(f"serving {', '.join(service.runs)} on http://{host}:{address[1]}")
     asyncio.run(server.serve(sockets=[listening]))
     report(f"stopped: {monitor.answered} requests were answered")
     deadline = time.monotonic() + (0.0 if server.force_exit else options.drain_seconds)
@@ -188,7 +189,7 @@ def read_keys(path: Path) -> tuple[str, ...]:
         InputError: the file is missing, or has no key.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Cannot read the API keys in {path}: {error}.") from error
     keys = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))

@@ -76,16 +76,20 @@ class Service:
         """Return the translator from one language to another; `Refused` (400) if there is none."""
         for one in self.translators:
             own_source, own_target = one.languages
-            if own_target == target.lower() and source in (None, "auto", own_source):
+            if own_target == target.lower() and (source or "auto").lower() in ("auto", own_source):
                 return one
         pairs = ", ".join("-".join(one.languages) for one in self.translators) or "none"
         raise Refused(400, f"There is no translation from {source or 'auto'} to {target}; there is: {pairs}.")
 
-    def embed(self, one: Served, texts: Sequence[str]) -> list[concurrent.futures.Future]:
-        """Queue texts for their vectors, all or none."""
+    def embedder(self, one: Served) -> TextEmbedder:
+        """Return what computes vectors with the model of a run."""
         if one.name not in self._embedders:
             self._embedders[one.name] = TextEmbedder.for_model(one.predictor.model, one.run)
-        embedder = self._embedders[one.name]
+        return self._embedders[one.name]
+
+    def embed(self, one: Served, texts: Sequence[str]) -> list[concurrent.futures.Future]:
+        """Queue texts for their vectors, all or none."""
+        embedder = self.embedder(one)
 
         def compute(group):
             return list(embedder.embed(group))
@@ -94,45 +98,53 @@ class Service:
 
     def pieces(self, one: Served, text: str) -> Pieces:
         """Return the pieces of a text that a run answers one by one: a translator's lines and sentences."""
-        return one.predictor.pieces(text) if one.task.translates else Pieces([text], [], [])
+        if one.task.translates:
+            return one.predictor.pieces(text)
+        count, context = len(one.run.tokenizer.encode(text)) + one.predictor.starts, one.predictor.model.max_length
+        long = f"The prompt has {count} tokens, more than the model's context of {context}: only its end is read."
+        return Pieces([text], [], [long] if count > context else [])
 
     def translate(self, one: Served, pieces: Sequence[Pieces]) -> list[concurrent.futures.Future]:
         """Queue the pieces of texts for their translations by the run's settings, all or none."""
         return all_accepted(functools.partial(one.engine.translate, text) for each in pieces for text in each.texts)
 
     def candidates(
-        self, one: Served, pieces: Sequence[Pieces], first: bool = False, **options: Any
+        self, one: Served, pieces: Sequence[Pieces], first: bool = False, further: bool = False, **options: Any
     ) -> list[concurrent.futures.Future]:
         """Queue the pieces of texts for their translations by other settings, all or none.
 
-        The result of a piece is the list of its `ScoredText`s, or the `first` one.
+        The result of a piece is the list of its `ScoredText`s, or the `first` one. Samples depend on the place of a
+        piece in its request, not on what else is computed. `further`: see `Engine.translate`.
         """
 
-        def compute(texts):
-            results = one.predictor.translate_pieces(texts, discard_warning, scored=True, **options)
+        def compute(numbered):
+            numbers, texts = zip(*numbered, strict=True)
+            results = one.predictor.translate_pieces(texts, discard_warning, True, numbers, **options)
             return [candidates[0] for candidates in results] if first else results
 
         key = first, *sorted(options.items())
+        texts = (text for each in pieces for text in each.texts)
         return all_accepted(
-            functools.partial(one.engine.compute, "candidates", text, compute, *key)
-            for each in pieces
-            for text in each.texts
-        )
+            (functools.partial(one.engine.compute, "candidates", numbered, compute, *key)
+             for numbered in enumerate(texts, start=1)), further,
+        )  # fmt: skip
 
     def alternatives(self, one: Served, pieces: Sequence[Pieces], count: int) -> list[concurrent.futures.Future]:
-        """Queue the pieces of texts for `count` translations each, by a beam of that width at least."""
+        """Queue the pieces of an accepted request for `count` translations each, by a beam of that width at least."""
         width = max(count, one.predictor.decode.beam_size)
-        return self.candidates(one, pieces, beam_size=width, n_best=count, sample=False)
+        return self.candidates(one, pieces, further=True, beam_size=width, n_best=count, sample=False)
 
     def generate(self, one: Served, prompts: Sequence[str], **options: Any) -> list[concurrent.futures.Future]:
         """Queue prompts for their continuations, all or none; results are lists of `ScoredText`, with the prompt."""
 
-        def compute(group):
-            return one.predictor.predict(group, scored=True, **options)
+        def compute(numbered):
+            numbers, group = zip(*numbered, strict=True)
+            return one.predictor.predict(group, scored=True, numbers=numbers, **options)
 
         key = sorted(options.items())
         return all_accepted(
-            functools.partial(one.engine.compute, "generate", prompt, compute, *key) for prompt in prompts
+            functools.partial(one.engine.compute, "generate", numbered, compute, *key)
+            for numbered in enumerate(prompts, start=1)
         )
 
     def stream(self, one: Served, text: str, send: Callable[[str], Any], **options: Any) -> concurrent.futures.Future:
@@ -160,11 +172,18 @@ class Service:
         return future
 
 
-def all_accepted(submits: Iterable[Callable[[], concurrent.futures.Future]]) -> list[concurrent.futures.Future]:
-    """Return the futures of the parts of a request; if one is refused, the others are cancelled (see `accepted`)."""
+def all_accepted(
+    submits: Iterable[Callable[..., concurrent.futures.Future]], further: bool = False
+) -> list[concurrent.futures.Future]:
+    """Return the futures of the parts of a request; if one is refused, the others are cancelled (see `accepted`).
+
+    Args:
+        submits: called with `further`, which is true of all parts but the first.
+        further: whether even the first one is of a request that was accepted.
+    """
     with all_or_none() as futures:
         for submit in submits:
-            futures.append(accepted(submit))
+            futures.append(accepted(functools.partial(submit, further=further or bool(futures))))
     return futures
 
 

@@ -12,7 +12,7 @@ from heedful.core.errors import InputError
 from heedful.data.document_formats import read_document
 from heedful.data.document_formats.document import Document
 from heedful.data.glossary import Glossary
-from heedful.serve.requests import Limits, Refused, read_body
+from heedful.serve.requests import Limits, Refused, read_body, require_key
 from heedful.serve.service import Served, Service
 from heedful.serve.texts import in_background, joined
 
@@ -124,6 +124,7 @@ async def read_upload(request: Request, limits: Limits, name: str = "file") -> t
             raise Refused(422, f"The field {name!r} must be a file.")
         content = await upload.read()
         fields = {key: value for key, value in form.items() if isinstance(value, str)}
+        require_key(request, fields)
         return fields.get("filename") or upload.filename or "document", content, fields
     finally:
         await form.close()

@@ -1,6 +1,7 @@
 """Clients that exist: the packages openai, deepl and libretranslatepy, and plain HTTP."""
 
 import asyncio
+import concurrent.futures
 import dataclasses
 import re
 
@@ -64,6 +65,18 @@ def test_openai_completions(openai, translator, want, runs):
     written = openai.completions.create(model="writer", prompt="o gato", max_tokens=5, temperature=0, echo=True)
     assert written.choices[0].finish_reason == "length"
     assert written.choices[0].text == load(runs / "writer").generate("o gato", max_length=5, beam_size=1)
+
+
+def test_a_sample_does_not_depend_on_what_is_computed_beside_it(openai, translator):
+    def drawn(number):
+        answer = openai.completions.create(
+            model=("writer", translator)[number % 2], prompt="o gato", max_tokens=8, temperature=1.5, seed=7
+        )
+        return answer.choices[0].text
+
+    alone = [drawn(0), drawn(1)]
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(drawn, range(24))) == alone * 12
 
 
 def test_openai_sampling_depends_on_the_seed_only(openai):

@@ -19,6 +19,7 @@ import pytest
 from heedful.cli import main
 from heedful.config.languages import languages_of
 from heedful.data.sentences import Pieces, pieces_of_text
+from heedful.serve.app import build_app
 from heedful.serve.engine import Engine
 from heedful.serve.requests import Limits, Refused
 from heedful.serve.server import read_keys
@@ -102,13 +103,51 @@ def test_allowed_origins_may_use_the_server(service):
 def test_keys(service, tmp_path):
     (tmp_path / "keys").write_text("# ours\nsecret-1\n\nsecret-2\n", encoding="utf-8")
     with running(service, keys=read_keys(tmp_path / "keys")) as address:
-        assert httpx.post(f"{address}/translate", json=TRANSLATE).status_code == 401
+        assert httpx.post(f"{address}/translate", json=TRANSLATE).status_code == 403
         for header in ("Bearer secret-2", "DeepL-Auth-Key secret-1"):
             answer = httpx.post(f"{address}/translate", json=TRANSLATE, headers={"authorization": header})
             assert answer.status_code == 200
         answer = httpx.get(f"{address}/v1/models", headers={"authorization": "Bearer secret"})
         assert (answer.status_code, answer.json()["error"]["message"]) == (401, "An API key is needed.")
         assert httpx.get(f"{address}/livez").status_code == 200
+
+
+def test_a_key_in_a_field_as_libretranslate_sends_it(service, tmp_path):
+    """It announces that a key is needed; its clients send it in the body."""
+    form = {"data": {"target": "en", "source": "pt"}, "files": {"file": ("a.html", b"<p>o gato</p>")}}
+    with running(service, keys=["secret"]) as address, httpx.Client(base_url=address) as client:
+        assert client.post("/translate", json=TRANSLATE | {"api_key": "secret"}).status_code == 200
+        assert client.post("/translate", data=TRANSLATE | {"api_key": "secret"}).status_code == 200
+        assert client.post("/detect", json={"q": "o gato", "api_key": "secret"}).status_code == 200
+        for wrong in ({}, {"api_key": "secre"}, {"api_key": None}, {"api_key": ["secret"]}):
+            assert client.post("/translate", json=TRANSLATE | wrong).status_code == 403
+        assert client.post("/translate", json=TRANSLATE, headers={"authorization": "Bearer x"}).status_code == 401
+        assert client.post("/translate_file", **form).status_code == 403
+        form["data"]["api_key"] = "secret"
+        answer = client.post("/translate_file", **form)
+        assert answer.status_code == 200
+        assert client.get(answer.json()["translatedFileUrl"]).status_code == 200  # the address has a key of its own
+        assert client.post("/v2/translate", json={"text": ["a"], "target_lang": "EN"}).status_code == 403
+        assert client.post("/v1/completions", json={"api_key": "secret"}).status_code == 401
+
+
+def test_pages_of_the_host_that_was_asked_may_use_the_server(service):
+    app, _ = build_app(service, ["*"])
+    for origin, status in (("http://box:8000", 200), ("http://box", 403), ("https://evil.example", 403)):
+        headers = {"host": "box:8000", "origin": origin, "content-type": "application/json"}
+        assert asyncio.run(asked(app, headers)) == status
+
+
+async def asked(app, headers):
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://box:8000") as client:
+        return (await client.post("/translate", json=TRANSLATE, headers=headers)).status_code
+
+
+def test_a_warning_may_have_any_character(client):
+    """Control characters of a text would end the connection without an answer."""
+    answer = client.post("/translate", json=TRANSLATE | {"q": "o <b\rclass='x\x1b'> \"gato\\\" bebe"})
+    assert answer.status_code == 200
+    assert "299 heedful" in answer.headers["warning"]
 
 
 class Slow:
@@ -184,13 +223,17 @@ def test_a_second_thread_answers_while_the_first_computes():
     engine.stop()
 
 
-def test_a_request_that_does_not_fit_leaves_nothing_in_the_queue(slow):
-    """Of five lines three fit: all are refused, and the places of the three are free again."""
-    _, engine, service = slow
-    with running(service) as address:
-        answer = httpx.post(f"{address}/translate", json=TRANSLATE | {"q": "1\n2\n3\n4\n5"})
-        assert answer.status_code == 429
-        assert engine.pending == 0
+def test_a_request_with_more_texts_than_the_queue_is_accepted_if_it_finds_room(slow):
+    """Otherwise a text of many sentences is refused for ever."""
+    predictor, engine, service = slow
+    [one] = service.runs.values()
+    futures = service.translate(one, [Pieces([str(number)], [], []) for number in range(5)])
+    assert engine.pending == 5
+    with pytest.raises(Refused) as refused:
+        service.translate(one, [Pieces(["6"], [], [])])
+    assert refused.value.status == 429
+    predictor.go.set()
+    assert [future.result(5).text for future in futures] == [str(number) for number in range(5)]
 
 
 def test_a_request_that_is_refused_in_part_is_refused_as_a_whole(slow):
@@ -203,7 +246,7 @@ def test_a_request_that_is_refused_in_part_is_refused_as_a_whole(slow):
         with all_or_none() as accepted:
             futures.extend(service.translate(one, pieces))
             accepted += futures
-            service.alternatives(one, pieces, 3)
+            raise Refused(422, "The rest makes no sense.")
 
     with pytest.raises(Refused):
         submit()

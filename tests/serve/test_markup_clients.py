@@ -1,5 +1,6 @@
 """Markup, glossaries, documents and languages over HTTP, with clients that exist."""
 
+import csv
 import io
 import json
 import re
@@ -98,6 +99,10 @@ def test_glossaries_of_deepl(translator, client):
     assert "<b>tomcat</b>" in tagged
     with pytest.raises(deepl.DeepLException, match="comes twice"):
         translator.create_glossary_from_csv("x", "PT", "EN", "a,b\na,c\n")
+    limit = csv.field_size_limit(1000)
+    with pytest.raises(deepl.DeepLException, match="field larger than field limit"):
+        translator.create_glossary_from_csv("x", "PT", "EN", "a," + "b" * 1001)
+    csv.field_size_limit(limit)
     half = {"name": "x", "source_lang": "PT", "target_lang": "EN", "entries": "a\t\ud800", "entries_format": "tsv"}
     answer = client.post("/v2/glossaries", content=json.dumps(half), headers={"content-type": "application/json"})
     assert answer.status_code == 422

@@ -629,3 +629,92 @@ def test_a_table_is_scored_with_more_references(tmp_path, config):
     (tmp_path / "more.en").write_text("e\nf\n")
     corpus = find_task("translate").open_scored_text(config, [str(tmp_path / "a.tsv"), str(tmp_path / "more.en")])
     assert [tuple(row) for row in corpus] == [("a", "b", "e"), ("c", "d", "f")]
+
+
+@pytest.mark.parametrize(
+    ("line", "result"),
+    [
+        ("[ein Buch](a_b.md 'der Titel') hier", "[EIN BUCH](a_b.md 'der Titel') HIER"),
+        ('[ein Buch](a.md "ein \\"Titel\\"") hier', '[EIN BUCH](a.md "ein \\"Titel\\"") HIER'),
+        ("[ein Buch](a.md (der Titel)) hier", "[EIN BUCH](a.md (der Titel)) HIER"),
+        ("ein ![Hut](<das bild.png>) hier", "EIN ![HUT](<das bild.png>) HIER"),
+        ("[ein Buch](a(b(c)).md) hier", "[EIN BUCH](a(b(c)).md) HIER"),
+        ("drück <kbd>Alt</kbd> und <code>ein x</code> hier", "DRÜCK <kbd>Alt</kbd> UND <code>ein x</code> HIER"),
+        ("+++\ntitle = 'ein Hut'\n+++\nein Hut\n", "+++\ntitle = 'ein Hut'\n+++\nEIN HUT\n"),
+        ("---\na: ein Hut\n...\nein Hut\n", "---\na: ein Hut\n...\nEIN HUT\n"),
+        ("| a |\n|---|\n| ein Hut \\| Rock |\n| Rock |\n", "| A |\n|---|\n| ein Hut \\| Rock |\n| ROCK |\n"),
+        ("{% block content %} ein Hut", "{% block content %} EIN HUT"),
+    ],
+)
+def test_forms_of_markdown_that_people_write(line, result):
+    assert through(line, "a.md") == result
+
+
+@pytest.mark.parametrize(
+    ("rule", "forms"),
+    [
+        ("nplurals=1; plural=0", {0: "%D HÜTE"}),
+        ("nplurals=2; plural=(n != 1)", {0: "EIN HUT", 1: "%D HÜTE"}),
+        ("nplurals=3; plural=(n==0 ? 0 : n==1 ? 1 : 2)", {0: "%D HÜTE", 1: "EIN HUT", 2: "%D HÜTE"}),
+    ],
+)
+def test_each_plural_form_gets_the_source_of_its_numbers(rule, forms):
+    """A language with one form uses it for all numbers: a text without the number would be wrong."""
+    empty = "".join(f'msgstr[{form}] ""\n' for form in forms)
+    content = f'msgid ""\nmsgstr "Plural-Forms: {rule};\\n"\n\nmsgid "ein Hut"\nmsgid_plural "%d Hüte"\n{empty}'
+    [entry] = polib.pofile(through(content, "a.po").replace("%d", "%D"))
+    assert entry.msgstr_plural == forms
+
+
+def test_xliff_keeps_the_encoding_that_it_declares():
+    xliff = '<?xml version="1.0" encoding="ISO-8859-1"?><xliff version="1.2"><file><body><trans-unit id="1">'
+    xliff += "<source>ein haus</source></trans-unit></body></file></xliff>"
+    result = through(xliff, "a.xlf", lambda text: text.replace("haus", "Häuschen €"))
+    assert etree.fromstring(result.encode("latin-1")).find(".//target").text == "ein Häuschen €"
+
+
+def test_the_state_of_an_xliff_2_segment_counts():
+    xliff = '<xliff version="2.0"><file id="f"><unit id="1"><segment state="{}"><source>ein Hut</source>'
+    xliff += "<target>ein Hut</target></segment></unit></file></xliff>"
+    assert "<target>EIN HUT</target>" in through(xliff.format("initial"), "a.xlf")
+    assert "<target>ein Hut</target>" in through(xliff.format("translated"), "a.xlf")
+
+
+@pytest.mark.parametrize(("declared", "prefix"), [("xmlns:ns0", "ns0:"), ("xmlns", "")])
+def test_word_files_with_another_prefix_stay_well_formed(declared, prefix):
+    stream = io.BytesIO()
+    docx.Document().save(stream)
+    space = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    body = f"<{prefix}body><{prefix}p><{prefix}r><{prefix}t>ein Hut</{prefix}t></{prefix}r></{prefix}p></{prefix}body>"
+    with zipfile.ZipFile(stream) as archive:
+        files = {info.filename: archive.read(info) for info in archive.infolist()}
+    files["word/document.xml"] = f'<{prefix}document {declared}="{space}">{body}</{prefix}document>'.encode()
+    changed = io.BytesIO()
+    with zipfile.ZipFile(changed, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    result = docx.Document(io.BytesIO(through(changed.getvalue(), "a.docx")))
+    assert [paragraph.text for paragraph in result.paragraphs] == ["EIN HUT"]
+
+
+def test_many_small_parts_are_a_bomb_too():
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(210):
+            archive.writestr(f"word/media/{number}.bin", bytes(1_000_000))
+        archive.writestr("word/document.xml", "<w:document/>")
+    with pytest.raises(InputError, match="unpacks to far more than its size"):
+        through(stream.getvalue(), "a.docx")
+
+
+def test_spaces_that_do_not_break_stay():
+    assert through("<p>noch 5&nbsp;Hüte : ja</p>", "a.html") == "<p>NOCH 5\u00a0HÜTE : JA</p>"
+
+
+@pytest.mark.parametrize(
+    "text", ["%" + "0" * 20_000, "1" * 20_000, "a." * 10_000, "[x](" + "a" * 20_000, "<b>" * 8000 + "x" + "</b>" * 8000]
+)
+def test_long_texts_are_read_in_linear_time(text):
+    """Within the time limit of a test; each took minutes, or half a minute."""
+    for name in ("a.md", "a.html"):
+        read_document(text.encode(), name, PLAIN)

@@ -10,10 +10,10 @@ from heedful.core.errors import InputError
 _UNITS = "km|cm|mm|m|kg|mg|g|ml|l|kHz|MHz|GHz|Hz|kW|W|kV|V|kB|KB|MB|GB|TB|KiB|MiB|GiB|ms|s|min|h|px|pt|dpi|°C|°F|%|€|£"
 KINDS = {
     "url": r"(?:https?|ftp|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"'`]*[\w/])?",
-    "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "code": r"(?<!`)(`+)(?!`)[^\n]+?(?<!`)\1(?!`)",
-    "braces": r"\{\{[^{}\n]*\}\}|[$%#]?\{[^{}\s]{0,60}\}|\[X\d+X\]",  # the last one is Weblate's
-    "printf": r"%L?\d{1,2}(?![^\W_]|\$|\.\d)|%(?:\d+\$)?(?:\(\w+\))?[-+#0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?"
+    "braces": r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$%#]?\{[^{}\s]{0,60}\}|\[X\d+X\]",  # the last one is Weblate's
+    "printf": r"%L?\d{1,2}(?![^\W_]|\$|\.\d)|%(?:\d+\$)?(?:\(\w+\))?[-+#0]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?"
     r"(?:hh|h|ll|l|L|z|j|t|q|I64|I32)?[A-Za-z@]|%%",
     "variable": r"\$[A-Za-z_]\w*",
     "entity": r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});",

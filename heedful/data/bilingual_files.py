@@ -8,7 +8,7 @@ from pathlib import Path
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
 from heedful.data.document_formats.document import unwrapped
-from heedful.data.document_formats.po_document import parsed
+from heedful.data.document_formats.po_document import parsed, singular_form
 from heedful.data.document_formats.xliff_document import CODES, segments
 from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.marked_text import marked
@@ -72,13 +72,15 @@ def _in_utf8(content: bytes, name: str) -> bytes:
 
 def _po_pairs(content: bytes, name: str) -> Pairs:
     entries, _, _ = parsed(content, name)
+    singular = singular_form(entries)
     for entry in entries:
         if entry.fuzzy or entry.obsolete or not entry.translated():
             continue
         if entry.msgid_plural:
-            forms = [form for _, form in sorted(entry.msgstr_plural.items())]
-            yield entry.msgid, forms[0]
-            yield entry.msgid_plural, forms[-1]
+            forms = entry.msgstr_plural
+            if singular in forms:
+                yield entry.msgid, forms[singular]
+            yield entry.msgid_plural, forms[max(forms)]
         else:
             yield entry.msgid, entry.msgstr
 

@@ -19,7 +19,7 @@ MARKS = (  # between which words stay together, within a sentence
 )  # fmt: skip
 WITHIN_TEXT = ("lastRenderedPageBreak", "proofErr", "softHyphen")  # in a run, and no part of its text
 _PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
-MAX_SIZE, MAX_RATIO = 200_000_000, 200  # bytes of the parts that are read; of unpacked by packed size
+MAX_SIZE, MAX_RATIO = 200_000_000, 200  # bytes of all parts; of unpacked by packed size
 _OPEN, _CLOSE, _END = "\ue000", "\ue001", "\ue002"  # around the number of a run; at its end
 
 
@@ -34,6 +34,7 @@ class Text(NamedTuple):
     end: int
     content: str
     group: tuple[bytes, int, int]
+    prefix: str
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
@@ -46,7 +47,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         archive = zipfile.ZipFile(io.BytesIO(content))
         infos = archive.infolist()
         read_parts = [info for info in infos if _PARTS.fullmatch(info.filename)]
-        size = sum(info.file_size for info in read_parts)
+        size = sum(info.file_size for info in infos)
         if size > MAX_SIZE or any(one.file_size > 1 << 20 and one.file_size > MAX_RATIO * max(1, one.compress_size)
                                   for one in infos):  # fmt: skip
             raise InputError(f"{name} unpacks to far more than its size: it is refused.")
@@ -107,10 +108,12 @@ def _paragraphs(content, name):
             formats.pop()
         elif tag == "t" and parent == "r" and open_paragraphs:
             raw = content[end : max(end, event.start)].decode()
-            open_paragraphs[-1].append(Text(start, event.end, html.unescape(raw), (formats[-1], _holder(stack), mark)))
+            open_paragraphs[-1].append(
+                Text(start, event.end, html.unescape(raw), (formats[-1], _holder(stack), mark), event.prefix)
+            )
         elif tag == "noBreakHyphen" and parent == "r" and open_paragraphs:
             group = formats[-1], _holder(stack), mark
-            open_paragraphs[-1].append(Text(start, event.end, NO_BREAK_HYPHEN, group))
+            open_paragraphs[-1].append(Text(start, event.end, NO_BREAK_HYPHEN, group, event.prefix))
         elif tag in MARKS:
             mark = start
         elif parent == "r" and tag not in WITHIN_TEXT and open_paragraphs:
@@ -184,7 +187,8 @@ def _changes(groups, result):
     for group, share in zip(groups, shares, strict=True):
         for index, text in enumerate(group):
             content = html_escaped(share) if index == 0 else ""
-            yield text.start, text.end, f'<w:t xml:space="preserve">{content}</w:t>'
+            name = f"{text.prefix}:t" if text.prefix else "t"
+            yield text.start, text.end, f'<{name} xml:space="preserve">{content}</{name}>'
 
 
 def _changed(content, changes):

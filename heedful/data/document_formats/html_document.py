@@ -1,6 +1,7 @@
 """HTML: text between tags of blocks is translated; tags within a block go where the words go."""
 
 import codecs
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -80,11 +81,12 @@ def _runs(tokens: list[Token], partner: dict[int, int], within: frozenset[str], 
         index = partner[index] + 1 if hidden else index + 1
         first = index
     runs.append((first, len(tokens)))
+    counts = list(itertools.accumulate(map(_has_text, tokens), initial=0))
     for start, end in runs:
-        yield from _closed(tokens, partner, start, end)
+        yield from _closed(tokens, partner, start, end, counts)
 
 
-def _closed(tokens, partner, start, end):
+def _closed(tokens, partner, start, end, counts):
     """Yield the parts of a run between tags whose counterparts are outside of it, without tags at both ends."""
     first, hidden_until = start, start
     for index in range(start, end):
@@ -93,13 +95,16 @@ def _closed(tokens, partner, start, end):
         if index < hidden_until:
             continue  # a tag in code has no counterpart
         if tokens[index].kind in ("open", "close") and not start <= partner.get(index, -1) < end:
-            yield from _trimmed(tokens, partner, first, index)
+            yield from _trimmed(tokens, partner, first, index, counts)
             first = index + 1
-    yield from _trimmed(tokens, partner, first, end)
+    yield from _trimmed(tokens, partner, first, end, counts)
 
 
-def _trimmed(tokens, partner, start, end):
-    """Yield a part without the tags around all of it, and the comments at its ends."""
+def _trimmed(tokens, partner, start, end, counts):
+    """Yield a part without the tags around all of it, and the comments at its ends.
+
+    `counts`: of the texts before each token.
+    """
     changed = True
     while changed and start < end:
         changed = False
@@ -108,9 +113,9 @@ def _trimmed(tokens, partner, start, end):
             start, changed = start + 1, True
         elif not _has_text(last) and last.kind != "close":
             end, changed = end - 1, True
-        elif first.kind == "open" and not any(map(_has_text, tokens[start : partner[start]])):
+        elif first.kind == "open" and counts[start] == counts[partner[start]]:
             start, changed = partner[start] + 1, True
-        elif last.kind == "close" and not any(map(_has_text, tokens[partner[end - 1] : end])):
+        elif last.kind == "close" and counts[partner[end - 1]] == counts[end]:
             end, changed = partner[end - 1], True
         elif first.kind == "open" and partner[start] == end - 1 and not (first.hidden or first.name in OPAQUE):
             start, end, changed = start + 1, end - 1, True

@@ -10,11 +10,16 @@ from heedful.core.errors import InputError
 from heedful.data.document_formats import decoded
 from heedful.data.document_formats.document import Document, Replacement, Replacements, unwrapped
 from heedful.data.document_formats.html_document import html_replacements
+from heedful.data.markup.html_tokens import OPAQUE
 from heedful.data.markup.marked_text import marked
 
 # A reference link without a separate label; or code, which contains no links.
 _REFERENCE = re.compile(
     r"(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?<![\]\\])\[(?P<label>[^\[\]]+)\](?:\[\]|(?![\[(:]))"
+)
+# Of YAML, or of TOML.
+_FRONT_MATTER = re.compile(
+    r"\ufeff?(?:---\r?\n(?:.*?\r?\n)?(?:---|\.\.\.)|\+\+\+\r?\n(?:.*?\r?\n)?\+\+\+)[ \t]*(?:\r?\n|\Z)", re.DOTALL
 )
 _BREAK = re.compile(r"(?:  +|\\)\n")  # a line break within a paragraph
 
@@ -27,7 +32,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         raise InputError("Markdown needs markdown-it-py: pip install 'heedful[files]'.") from error
     text = decoded(content, name)
     starts = [0, *(end.end() for end in re.finditer(r"\r\n?|\n|.\Z", text, re.DOTALL))]
-    front = re.match(r"\ufeff?---\r?\n(?:.*?\r?\n)?---\r?\n", text, re.DOTALL)
+    front = _FRONT_MATTER.match(text)
     skipped = text[: front.end()].count("\n") if front else 0
     body = "\n" * skipped + text[front.end() :] if front else text
     replacements = Replacements(text)
@@ -42,7 +47,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         if token.type == "html_block":
             for one in html_replacements(text[first:last], protection).ranges:
                 # Entities stay as they are: what a model writes into Markdown is not escaped.
-                sentence = marked(unwrapped(text[first + one.start : first + one.end]), "tags", protection)
+                sentence = marked(unwrapped(text[first + one.start : first + one.end]), "tags", protection, OPAQUE)
                 replacements.ranges.append(Replacement(first + one.start, first + one.end, sentence))
             cursor = last
         elif token.type == "inline":
@@ -50,6 +55,8 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
             for part in _BREAK.split(token.content):
                 span = _located(text, part, cursor, last)
                 if span is None:  # what the parser has changed, such as escaped bars in a table
+                    escaped = _located(text, part.replace("|", "\\|"), cursor, last)
+                    cursor = escaped[1] if escaped else cursor
                     continue
                 start, cursor = span
                 sentence = reads(_with_labels(unwrapped(part.strip()), environment.get("references", {})))

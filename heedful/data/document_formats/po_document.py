@@ -1,5 +1,6 @@
 """PO files of gettext: entries without a translation are translated; fuzzy and translated ones stay as they are."""
 
+import gettext
 import re
 from typing import Any
 
@@ -40,6 +41,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
             texts.append(sentence)
         ranges.append((start, end, lines[start].split('"')[0].rstrip(), parts))
 
+    singular = singular_form(entries)
     begun = [entry for entry in entries if not entry.obsolete]
     starts = [number for number, line in enumerate(lines) if re.match(r'\ufeff?msgid[\s"]', line)]
     if len(starts) < len(begun):
@@ -49,8 +51,8 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
             continue
         for number in range(start, next((one for one in starts if one > start), len(lines))):
             if lines[number].startswith("msgstr"):
-                plural = re.match(r"msgstr\[([1-9])", lines[number])
-                add(number, entry.msgid_plural if plural else entry.msgid)
+                form = re.match(r"msgstr\[(\d+)", lines[number])
+                add(number, entry.msgid_plural if form and int(form[1]) != singular else entry.msgid)
 
     def written(results) -> bytes:
         parts, position = [], 0
@@ -88,6 +90,18 @@ def parsed(content: bytes, name: str) -> tuple[list[Any], str, str]:
         return polib.pofile(text), text, encoding
     except (OSError, ValueError, IndexError, KeyError, AttributeError, UnicodeError) as error:
         raise InputError(f"{name} is not a PO file: {error}.") from error
+
+
+def singular_form(entries: Any) -> int:
+    """Return the index of the form for the number 1 alone, by the header of a PO file; -1 if all numbers have one."""
+    header = entries.metadata.get("Plural-Forms", "")
+    rule = re.search(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+)", header)
+    if not rule:
+        return 0
+    try:
+        return -1 if int(rule[1]) == 1 else gettext.c2py(rule[2])(1)
+    except ValueError as error:
+        raise InputError(f"The plural forms {header!r} of a PO file cannot be read: {error}.") from error
 
 
 def _escaped(text):

@@ -1,7 +1,8 @@
 """XLIFF 1.2 and 2: segments without a translation get one; tags within them go where the words go."""
 
+import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from heedful.config.protected import Protection
@@ -43,7 +44,7 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
     """Yield the segments of an XLIFF file that may be translated."""
     depth_hidden: list[bool] = []
     source = target = None
-    begun: list[tuple[str, int, int, dict[str, str]]] = []
+    begun: list[tuple[str, int, int, Mapping[str, str]]] = []
     for event in xml_events(content, name):
         if event.opens:
             hidden = (depth_hidden[-1] if depth_hidden else False) or UNTRANSLATED in event.attributes.items()
@@ -62,7 +63,7 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
         elif parent in UNITS and tag == "seg-source" and source:
             source = (end, max(end, event.start)), event.end, source[2]  # which has the borders of its segments
         elif tag in UNITS and source and not source[2]:
-            state = target[4].get("state", "") if target else ""
+            state = target[4].get("state") or attributes.get("state", "") if target else ""  # of 1.2, or of 2
             translation = _TAG.sub(b"", content[target[2] : target[3]]).strip() if target else b""
             finished = bool(translation and state not in UNFINISHED)
             name_of_target = f"{event.prefix}:target" if event.prefix else "target"
@@ -71,6 +72,11 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
                 content[target[0] : target[2]].decode().replace("/>", ">") if target else f"<{name_of_target}>",
                 f"</{name_of_target}>", finished, source[1],
             )  # fmt: skip
+
+
+def _is_utf_8(content: bytes) -> bool:
+    declared = re.match(rb"(?:\xef\xbb\xbf)?<\?xml[^>]*?encoding\s*=\s*[\"']([\w.-]+)", content)
+    return not declared or codecs.lookup(declared[1].decode()).name == "utf-8"
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
@@ -87,10 +93,15 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
 
     def written(results) -> bytes:
         parts, position = [], 0
+        # What is read is UTF-8, so under another encoding it is ASCII, and stays so.
+        codec = ("utf-8", "strict") if _is_utf_8(content) else ("ascii", "xmlcharrefreplace")
         for segment, result in zip(chosen, results, strict=True):
             start, end = segment.target or (segment.after, segment.after)
             lead, _, trail = ends_of(content[slice(*segment.source)].decode())
-            parts += [content[position:start], f"{segment.opening}{lead}{result}{trail}{segment.closing}".encode()]
+            parts += [
+                content[position:start],
+                f"{segment.opening}{lead}{result}{trail}{segment.closing}".encode(*codec),
+            ]
             position = end
         return b"".join([*parts, content[position:]])
 

@@ -10,7 +10,8 @@ NUMBERED = re.compile(r"\{(/?)(\w+)\}")
 # Delimiters of Markdown; the end of a link includes its address.
 _MARKDOWN = re.compile(
     r"\\.|\*\*\*|___|\*\*|__|~~|\*|_|!?\[|"
-    r"\]\(\s*[^()\s]*(?:\([^()\s]*\))?[^()\s]*(?:\s+\"[^\"]*\")?\s*\)|\]\[[^\]\[]*\]"
+    r"\]\(\s*(?:<[^<>\n]*>|(?!<)[^()\s]*(?:\((?:[^()\s]|\([^()\s]*\))*\)[^()\s]*)*)"
+    r"(?:\s+(?:\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\)))?\s*\)|\]\[[^\]\[]*\]"
 )
 # Spans that only Markdown has: addresses in angle brackets, references to footnotes, checkboxes of task lists.
 MARKDOWN_SPANS = re.compile(

@@ -98,12 +98,19 @@ def html_tokens(text: str) -> list[Token]:
     if not events:
         return [Token("text", "", text)]
     tokens: list[Token] = []
+    pending: list[str] = []  # pieces of a text
 
     def add(kind: str, name: str, raw: str, hidden: bool = False) -> None:
-        if raw and kind == "text" and tokens and tokens[-1].kind == "text":
-            tokens[-1] = Token("text", "", tokens[-1].raw + raw)
+        if kind == "text":
+            pending.append(raw)
         elif raw:
+            end_text()
             tokens.append(Token(kind, name, raw, hidden))
+
+    def end_text() -> None:
+        if joined := "".join(pending):
+            tokens.append(Token("text", "", joined))
+        pending.clear()
 
     add("text", "", text[: events[0][0]])
     ends = [start for start, *_ in events[1:]] + [len(text)]
@@ -116,4 +123,5 @@ def html_tokens(text: str) -> list[Token]:
             stop = end if closed < 0 else text.index(">", closed) + 1
         add(kind, name, text[start:stop], hidden)
         add("text", "", text[stop:end])
+    end_text()
     return tokens

@@ -80,7 +80,7 @@ class MarkedText(NamedTuple):
 
 
 def marked(
-    text: str, form: str, protection: Protection, hidden: Sequence[str] = (), codes: Sequence[str] = ()
+    text: str, form: str, protection: Protection, hidden: Iterable[str] = (), codes: Sequence[str] = ()
 ) -> MarkedText:
     """Return a text without its markup.
 
@@ -131,7 +131,7 @@ class _Reading:
     """Joins the text of tokens, and notes where tags and protected spans are."""
 
     def __init__(
-        self, form: str, protection: Protection, hidden: Sequence[str], codes: Sequence[str], shields: Shields
+        self, form: str, protection: Protection, hidden: Iterable[str], codes: Sequence[str], shields: Shields
     ):
         self.form, self.protection, self.shields = form, protection, shields
         self.escaped = form in ("html", "xml")
@@ -173,7 +173,8 @@ class _Reading:
         return MarkedText(self.text, self.tags, self.slots, self.notes)
 
     def _is_hidden(self, token: Token) -> bool:
-        return token.name in self.hidden or (self.escaped and (token.name in OPAQUE or token.hidden))
+        opaque = self.escaped or self.form == "markdown"
+        return token.name in self.hidden or (opaque and (token.name in OPAQUE or token.hidden))
 
     def _has_content(self, element: Token, token: Token) -> bool:
         """Return whether a token of an element is text to translate; sub- and superscripts without letters are not."""
@@ -206,7 +207,8 @@ class _Reading:
                 self._add_slot(text, kind, text[:STAND_IN] if len(text) > LONG_SPAN else text)
 
     def _add_plain(self, raw: str) -> None:
-        text = re.sub(r"\s+", " ", html.unescape(raw)) if self.escaped else raw
+        # Spaces that do not break, and other wide ones, are characters of the text.
+        text = re.sub(r"[ \t\r\n\f]+", " ", html.unescape(raw)) if self.escaped else raw
         alone = self.tags and self.tags[-1].start == self.tags[-1].end == len(self.text)
         if alone and (not self.text or self.text[-1].isspace()):
             text = text.lstrip(" ")  # a tag stood between two spaces, or at the beginning
@@ -218,7 +220,7 @@ class _Reading:
         last = index if last is None else last
         following = next((one.raw for one in tokens[last + 1 :] if one.kind == "text"), " ")
         spaces = not self.text or self.text[-1].isspace(), not following or following[0].isspace()
-        if not any(spaces):
+        if not any(spaces) and self.text[-1].isalnum() and following[0].isalnum():
             self.text += " "  # else the words beside it would become one
         raw = self.shields.restored("".join(one.raw for one in tokens[index : last + 1]))
         self.tags.append(Tag(len(self.text), len(self.text), raw, "", (index, last), spaces))

@@ -3,7 +3,9 @@
 import argparse
 import dataclasses
 import shlex
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +57,9 @@ def run(options: argparse.Namespace) -> int:
     from heedful.runs.run import Run
 
     if any(is_document(path) for path in options.files):
-        return translate_document(options)
+        return _to_file(translate_document, options)
     if options.out or options.share or options.gather:
-        return translate_file(options)
+        return _to_file(translate_file, options)
     if options.field is not None or options.into is not None:
         raise InputError(f"--{'field' if options.field is not None else 'into'} is for a whole file: give --out.")
     if records := [path for path in options.files if format_of(path) != "text"]:
@@ -80,6 +82,18 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.flush()  # a reader may wait for the line
             bar.advance(shown)
     return 0
+
+
+def _to_file(translate: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Translate into a file; after a signal, leave nothing incomplete behind."""
+    from heedful.commands import terminal
+
+    with terminal.termination_interrupts() as received:
+        try:
+            return translate(options)
+        except KeyboardInterrupt:
+            terminal.report_progress("stopped: nothing was written.")
+            return 128 + (received or [signal.SIGINT])[0]
 
 
 def share(text: str) -> Any:
@@ -150,7 +164,7 @@ def translate_file(options: argparse.Namespace) -> int:
     decode = settings.given_options(runs[0].config, "decode", options)
     if decode.n_best > 1:
         raise InputError("A whole file has one translation for each line: leave out --n-best.")
-    source = records.opened(options.files[0], options.field, options.into or "translation")
+    source = records.opened(options.files[0], options.field, options.into)
     made_with = {
         "weights": [run.weights_fingerprint() for run in runs], "decode": dataclasses.asdict(decode),
         "engine": _engine_of(options, runs[0]), "field": source.field, "into": source.into,

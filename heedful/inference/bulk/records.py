@@ -16,6 +16,7 @@ from heedful.data.corpus import resolve
 from heedful.data.text_files import one_line, read_lines, uncompressed_name
 
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}  # by the end of a file's name; others are text
+INTO = "translation"  # where the result goes, by default
 FIELDS = {"tsv": "1", "jsonl": "text", "parquet": "text"}  # where the text is, by default
 
 ROWS_AT_ONCE = 10_000  # written to a Parquet file at once
@@ -34,13 +35,13 @@ def format_of(path: Path) -> str:
     return FORMATS.get(Path(uncompressed_name(path)).suffix, "text")
 
 
-def opened(path: Path, field: str | None = None, into: str = "translation") -> "Records":
+def opened(path: Path, field: str | None = None, into: str | None = None) -> "Records":
     """Return the records of a file.
 
     Args:
         path: the file, looked up in the working directory and in HEEDFUL_DATA.
         field: where the text is: a column (tsv, from 1) or a field (jsonl, parquet).
-        into: field that receives the result; in tsv it is a new last column.
+        into: field that receives the result; None: `translation`. In tsv it is a new last column.
 
     Raises:
         InputError: the file is missing, or its format has no fields.
@@ -50,11 +51,13 @@ def opened(path: Path, field: str | None = None, into: str = "translation") -> "
         raise InputError(f"{path} does not exist.")
     if file.is_dir():
         raise InputError(f"{path} is a folder, not a text file.")
-    if field is not None and kind == "text":
+    if (field is not None or into is not None) and kind == "text":
         raise InputError(f"{path} is plain text and has no fields; names end in {', '.join(FORMATS)} where it has.")
+    if into is not None and kind == "tsv":
+        raise InputError(f"The columns of {path} have no names: the translation is a new last column.")
     copy = None if file.is_file() else _Copy(file)
     kinds = {"text": Records, "tsv": TabbedRecords, "jsonl": JsonRecords, "parquet": ParquetRecords}
-    records = kinds[kind](copy.path if copy else file, FIELDS.get(kind, "") if field is None else field, into)
+    records = kinds[kind](copy.path if copy else file, FIELDS.get(kind, "") if field is None else field, into or INTO)
     records.copy = copy
     return records
 

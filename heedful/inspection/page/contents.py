@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from heedful.config.protected import KINDS
 from heedful.core.errors import InputError
 from heedful.core.special_tokens import MASK
 from heedful.core.storage import read_with_checksum
@@ -146,6 +147,7 @@ def _of_terms(run, glossary):
     heads, model = stored_heads(run) or AlignmentHeads(), run.config.model
     return {
         "glossary": [*glossary.terms.items()] if glossary else [],
+        "protected": list(KINDS.values()),
         "soft_terms": LineReader.of_run(run).soft_terms,
         "alignment": {"heads": heads.indices(model.depths["decoder"], model.num_heads), "read_as": heads.read_as},
     }

@@ -23,6 +23,7 @@ from heedful.core.special_tokens import (
     START_ID,
     UNKNOWN,
 )
+from heedful.inference.generator import DEFAULT_LENGTH
 from heedful.interop.export.folders import ORIGIN, PARITY, replacing, write_origin
 from heedful.interop.export.formats import Format
 from heedful.interop.export.model_card import model_card
@@ -114,8 +115,8 @@ def generation_config(run: "Run") -> dict[str, Any]:
         config |= {"decoder_start_token_id": START_ID, "max_length": longest + 1}  # with the start
         if run.target_tokenizer.prefix_ids:
             config["forced_bos_token_id"] = run.target_tokenizer.prefix_ids[0]
-    elif written := config.pop("max_length"):
-        config["max_new_tokens"] = written
+    else:
+        config["max_new_tokens"] = config.pop("max_length") or DEFAULT_LENGTH
     unset = {"min_new_tokens": 0, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_p": 0.0}
     return {name: value for name, value in config.items() if name not in unset or value != unset[name]}
 
@@ -131,8 +132,10 @@ def _write_tokenizer(run, tokenizer, folder):
         before, after = [START], [END]
     data["post_processor"] = template(before, after, tokenizer.lookup) if before or after else None
     _write_json(folder / "tokenizer.json", data)
+    classifies = bool(run.config.data.labels)
     settings: dict[str, Any] = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": run.config.model.max_length,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": run.config.data.max_tokens if classifies else run.config.model.max_length,
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # "[END]" in a text is text
         "model_input_names": ["input_ids", "attention_mask"],

@@ -42,6 +42,8 @@ from heedful.interop.pretrained.vocabulary import Vocabulary, special_names
 from heedful.layers.embeddings import NEVER_WRITTEN
 from heedful.models import Classifier, MaskedLM
 
+KNOWN_HEADS = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification")  # ends of names of classes
+
 
 class BlockNames(NamedTuple):
     """Names of the tensors of a block; `{}` is its number."""
@@ -108,6 +110,7 @@ class EncoderLayout:
             InputError: it has a setting that our models lack, or its tensors do not fit its config.
         """
         folder.require(**self.required)
+        _require_known_head(folder)
         tensors = folder.tensors
         tensors.rename({".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"})  # old models
         stem = "" if f"{self._embeddings('')}word_embeddings.weight" in tensors else self.stem
@@ -130,7 +133,8 @@ class EncoderLayout:
         if not labels:
             model = _as_sentence_encoder(folder, model, weights)
         several = folder.config.get("problem_type") == SEVERAL_LABELS
-        data = {"labels": labels, "several_labels": several} if labels else {}
+        # A classifier reads as much as its model can, as in `transformers`.
+        data = {"labels": labels, "several_labels": several, "max_tokens": model.max_length} if labels else {}
         config = imported_config("classify" if labels else "fill", model, **data)
         return Imported(config, (vocabulary.tokenizer(),), weights)
 
@@ -245,6 +249,14 @@ def _as_sentence_encoder(folder, model, weights):
     options["max_length"] = min(model.max_length, options.get("max_length", model.max_length))
     weights[table] = weights[table][: options["max_length"]]
     return dataclasses.replace(model, **options)
+
+
+def _require_known_head(folder):
+    """Refuse a model whose head is for another task, such as classes of tokens, which looks like one for texts."""
+    for name in folder.config.get("architectures") or ():
+        if not str(name).endswith(KNOWN_HEADS):
+            known = ", ".join(f"...{end}" for end in KNOWN_HEADS)
+            raise InputError(f"{folder.path / 'config.json'}: a {name} is not supported, only {known}.")
 
 
 def _labels(folder):

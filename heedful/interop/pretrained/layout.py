@@ -48,8 +48,8 @@ ONE_LABEL, SEVERAL_LABELS = "single_label_classification", "multi_label_classifi
 
 
 def imported_config(task: str, model: ModelConfig, joint: bool = True, **data: Any) -> Config:
-    """Return the config of an imported model."""
-    limits = DataConfig(max_tokens=min(100, model.max_length), **data)
+    """Return the config of an imported model; `data` are settings of its section, such as `max_tokens`."""
+    limits = DataConfig(**{"max_tokens": min(100, model.max_length)} | data)
     return Config(task=task, name="imported", data=limits, tokenizer=TokenizerConfig(joint=joint), model=model)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from heedful.config import Config
+from heedful.core.errors import InputError
 from heedful.core.special_tokens import END, PAD, PAD_ID, START, START_ID, UNKNOWN
 from heedful.interop.pretrained.layout import (
     SINES,
@@ -156,6 +157,8 @@ class TranslatorLayout:
         """Return the `Vocabulary` of both sides, or of each."""
         names = _special_names(folder)
         if (folder.path / SOURCE).is_file():
+            if (folder.path / "target_vocab.json").is_file():
+                raise InputError(f"{folder.path} has a vocabulary for each side, which cannot be imported yet.")
             special = [name for name in names.values() if name]
             return [Vocabulary(folder, names, side) for side in read_sides(folder, special)]
         if shared:

@@ -1,5 +1,6 @@
 // @ts-check
 // A view as the fragment of the page's address, so that it can be reloaded and shared.
+import { KIND_NAMES } from "./parts.js";
 import { headsOff, toggled } from "./questions.js";
 
 /** The fields of the state that the address holds, with their defaults. */
@@ -15,6 +16,7 @@ const DEFAULTS = {
   width: 4,
 };
 
+const isCount = (number) => Number.isInteger(number) && number >= 0;
 const numbers = (text) => text.split(".").map(Number);
 const READERS = {
   view: String,
@@ -28,7 +30,9 @@ const READERS = {
   off: (text) =>
     text.split(",").reduce((off, head) => {
       const [kind, layer, number] = head.split(".");
-      return toggled(off, kind, +layer, +number);
+      return Object.hasOwn(KIND_NAMES, kind) && isCount(+layer) && isCount(+number)
+        ? toggled(off, kind, +layer, +number)
+        : off;
     }, null),
 };
 const WRITERS = {
@@ -48,7 +52,7 @@ export function readAddress(fragment, defaults = {}) {
     if (text === null) continue;
     const value = read(text);
     const list = Array.isArray(value) ? value : [value];
-    if (!list.some((item) => typeof item === "number" && !(Number.isInteger(item) && item >= 0))) state[name] = value;
+    if (!list.some((item) => typeof item === "number" && !isCount(item))) state[name] = value;
   }
   return state;
 }

@@ -29,6 +29,7 @@ const VIEWS = [
   ["errors", "Errors", Errors, (about) => !!about.sentences],
   ["heads", "Heads that matter", Heads, (about) => !!about.importance],
 ];
+const ADDRESS_DELAY = 350; // milliseconds between two addresses: Safari allows 100 in 30 seconds, fewer than one types
 const EMPTY = { ids: [], pieces: [], words: [] };
 const UNTOUCHED = { chosen: 0, forced: null, forcedWord: null }; // of a sentence that is shown anew
 const merge = (state, change) => ({ ...state, ...change });
@@ -55,6 +56,7 @@ function App({ models, abouts }) {
   const sentence = Math.min(state.sentence, sentences.length - 1);
   const { text } = sentences[sentence];
   const turn = useRef(0);
+  const addressed = useRef(-ADDRESS_DELAY); // when the address was written
 
   useEffect(() => {
     const read = () => {
@@ -64,7 +66,14 @@ function App({ models, abouts }) {
     return () => removeEventListener("hashchange", read);
   });
   useEffect(() => {
-    history.replaceState(null, "", location.href.split("#")[0] + writeAddress(state));
+    const write = () => {
+      addressed.current = performance.now();
+      history.replaceState(null, "", location.href.split("#")[0] + writeAddress(state));
+    };
+    const wait = addressed.current + ADDRESS_DELAY - performance.now();
+    if (wait <= 0) return write();
+    const timer = setTimeout(write, wait);
+    return () => clearTimeout(timer);
   }, [state.view, state.run, state.text, state.sentence, state.chosen, state.off, state.forced, state.width]);
   useEffect(() => {
     const mine = ++turn.current;
@@ -123,7 +132,7 @@ function App({ models, abouts }) {
       ${state.error && html`<p class="note" role="alert">${state.error}</p>`}
     </section>
     <div id="view" role="tabpanel" aria-labelledby=${`tab-${view}`} data-ready=${String(!!state.ready)} tabindex="-1">
-      <${View} ...${shared} />
+      <${View} key=${run} ...${shared} />
       ${view === "why" && about.nearest && text && html`<${Nearest} ...${{ model, text }} />`}
     </div>
     <footer>${about.computed}${timing(state)}</footer>`;

@@ -1,27 +1,28 @@
 // @ts-check
 // The tree of a beam search: what was kept at each step, what ended, what was pruned.
-import { useEffect, useState } from "preact/hooks";
-import { html, nats, percent, readFont, shown, textWidth } from "./parts.js";
+import { useState } from "preact/hooks";
+import { html, nats, percent, readFont, shown, textWidth, useAnswer } from "./parts.js";
 
 const FONT = 15;
 const LINE = 27;
 const GAP = 14; // pixels
 
-export function Beam({ state, act, model }) {
-  const [tree, setTree] = useState(/** @type {any} */ (null));
+export function Beam({ state, act, model, about }) {
   const [pruned, setPruned] = useState(false);
   const { source, off, width } = state;
-  useEffect(() => {
-    let stale = false;
-    (async () => {
+  const key = JSON.stringify([source.ids, off, width]);
+  const answer = useAnswer(
+    async (current) => {
       let last;
-      if (source.ids.length) for await (last of model.write({ source: source.ids, off, width })) if (stale) return;
-      if (!stale) setTree(last ?? null);
-    })();
-    return () => {
-      stale = true;
-    };
-  }, [model, source.ids.join(), JSON.stringify(off), width]);
+      if (source.ids.length || about.starts) {
+        for await (last of model.write({ source: source.ids, off, width })) if (!current(null)) return;
+      }
+      current({ key, tree: last ?? { nodes: [], done: [] } });
+    },
+    [model, key],
+  );
+  if (answer?.error) return html`<p class="note" role="alert">${answer.error}</p>`;
+  const tree = answer?.key === key ? answer.tree : null;
   if (!tree) return html`<p class="hint" role="status">Searching …</p>`;
   if (!tree.nodes.length) return html`<p class="hint" role="status">The model writes nothing here.</p>`;
   return html`<section class="card" aria-label="Beam search">

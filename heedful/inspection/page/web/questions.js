@@ -12,7 +12,8 @@ export async function written(model, source, options = {}) {
 }
 
 /** What the model reads for a text: with its terms, if the model was trained to use them. @param {any[]} terms */
-export const readAs = (about, text, terms) => (about.soft_terms ? withSoftTerms(text, placesOf(text, terms)) : text);
+export const readAs = (about, text, terms) =>
+  about.soft_terms ? withSoftTerms(text, placesOf(text, terms, about.protected)) : text;
 
 /**
  * The translation of a text with the terms that stand in it; null if there are none.
@@ -20,7 +21,7 @@ export const readAs = (about, text, terms) => (about.soft_terms ? withSoftTerms(
  * @returns {Promise<string | null>}
  */
 export async function withTerms(model, about, { text, source, target, terms }) {
-  const places = about.soft_terms ? [] : placesOf(text, terms);
+  const places = about.soft_terms ? [] : placesOf(text, terms, about.protected);
   if (!places.length) return null;
   const matches = matchTerms(text, places, target.text);
   if (!matches.missing.length) return placeTerms(text, places, target.text, matches, null);

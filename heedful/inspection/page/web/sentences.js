@@ -59,6 +59,7 @@ export function Sentences({ model, about, terms, sentences, chosen, choose }) {
     },
     [model, JSON.stringify([sentences, terms])],
   );
+  if (texts?.error) return html`<p class="note" role="alert">${texts.error}</p>`;
   return html`<p class="sentence-list" role="group" aria-label="Translation of the whole text">${sentences.map(
     ({ text, gap }, i) => html`<button key=${i} title=${text} aria-pressed=${String(i === chosen)}
       onClick=${() => choose(i)}>${texts?.[i] ?? "…"}</button>${gap || (UNSPACED.test(texts?.[i] ?? "") ? "" : " ")}`,

@@ -35,9 +35,10 @@ export const linesOf = (terms) => terms.map((term) => term.join("\t")).join("\n"
 
 /**
  * Where terms stand in a composed text: as whole words, the longest first, as written or with a capital first letter.
- * @param {string} text @param {Term[]} terms @returns {Place[]}
+ * @param {string} text @param {Term[]} terms @param {string[]} patterns of what is protected, where no term counts
+ * @returns {Place[]}
  */
-export function placesOf(text, terms) {
+export function placesOf(text, terms, patterns = []) {
   if (!terms.length) return [];
   const results = new Map(terms);
   const lowerCase = new Map(terms.map(([term]) => [term.toLowerCase(), term]));
@@ -52,7 +53,10 @@ export function placesOf(text, terms) {
       places.push({ start: match.index, end: match.index + match[0].length, result: results.get(term) ?? "" });
     }
   }
-  return places;
+  const kept = patterns
+    .flatMap((pattern) => [...text.matchAll(new RegExp(pattern, "g"))])
+    .map((match) => ({ start: match.index, end: match.index + match[0].length }));
+  return places.filter(({ start, end }) => kept.every((span) => end <= span.start || start >= span.end));
 }
 
 /** A source followed by the terms of its translation, for a model that was trained so. @param {Place[]} places */

@@ -191,7 +191,7 @@ const ALGORITHMS = {
   },
   Unigram(model, ids, special) {
     const scores = model.vocab.map(([, score]) => score);
-    const lowest = Math.min(...scores.filter((score) => score > -1e8));
+    const lowest = scores.reduce((least, score) => (score > -1e8 && score < least ? score : least), Infinity);
     const longest = model.vocab.reduce((length, [token]) => Math.max(length, token.length), 0);
     return (piece) =>
       mostLikely([...piece], { ids, special, scores, longest, unknown: model.unk_id, lowest: lowest - 10 });

@@ -718,3 +718,10 @@ def test_long_texts_are_read_in_linear_time(text):
     """Within the time limit of a test; each took minutes, or half a minute."""
     for name in ("a.md", "a.html"):
         read_document(text.encode(), name, PLAIN)
+
+
+def test_a_tag_is_not_cut_between_lines():
+    text = '<font face="Arial Black">a man walks in the park</font> and a <i>dog</i>'
+    first, second = wrapped(text, 2)
+    assert f"{first} {second}" == text
+    assert first == '<font face="Arial Black">a man walks in'

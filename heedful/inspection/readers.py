@@ -34,7 +34,8 @@ class TranslationReader(Reader):
         return len(variant.target)
 
     def written_limit(self, source: Sequence[int], decode: DecodeConfig) -> int:
-        return decode.length_limit(len(source), self.model.max_length)
+        # The views read what was written after the start token.
+        return min(decode.length_limit(len(source), self.model.max_length), self.model.max_length - 1)
 
 
 class ContinuationReader(Reader):

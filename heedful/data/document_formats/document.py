@@ -73,15 +73,22 @@ def unwrapped(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
+_TAG, _OUTSIDE_TAGS = re.compile(r"<[^<>]*>"), re.compile(r" (?![^<>]*>)")
+
+
+def _length(words: Sequence[str]) -> int:
+    return len(_TAG.sub("", " ".join(words)))
+
+
 def wrapped(text: str, lines: int) -> list[str]:
-    """Return a text in a number of lines, cut between words, of similar length."""
-    words = text.split(" ")
+    """Return a text in a number of lines, cut between words, of similar length; tags are not cut, nor counted."""
+    words = _OUTSIDE_TAGS.split(text)
     lines = min(lines, len(words))
     parts: list[str] = []
     for left in range(lines, 0, -1):
-        size = len(" ".join(words)) / left
+        size = _length(words) / left
         count = 1
-        while len(words) - count >= left and len(" ".join(words[: count + 1])) <= size + 1:
+        while len(words) - count >= left and _length(words[: count + 1]) <= size + 1:
             count += 1
         count = len(words) if left == 1 else count
         parts.append(" ".join(words[:count]))

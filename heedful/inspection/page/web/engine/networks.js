@@ -104,7 +104,7 @@ export class EncoderDecoder extends Network {
   limit(source, decode) {
     const maxLength = Math.min(
       Math.floor(source.length * decode.max_ratio + decode.max_extra),
-      this.options.max_length,
+      this.options.max_length - 1, // the views read what was written after the start token
     );
     return decode.max_length ? Math.min(maxLength, decode.max_length) : maxLength;
   }

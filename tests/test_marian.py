@@ -4,13 +4,14 @@ import json
 import os
 import shutil
 import subprocess
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from heedful.config import ModelConfig
-from heedful.core.errors import InputError
+from heedful.config import DecodeConfig, ModelConfig
+from heedful.core.errors import InputError, InputWarning
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.interop.engines import MARIAN
@@ -127,6 +128,15 @@ def test_what_marian_lacks_is_named():
     assert set(MARIAN.misfits(ModelConfig(**SMALL))) == {
         "model.positions = 'sinusoidal'", "model.start_vector = 'learned'",
     }  # fmt: skip
+
+
+def test_settings_of_the_search_that_marian_lacks_are_named():
+    decode = DecodeConfig(min_length=3, no_repeat_ngram=2, beam_size=4)
+    run = types.SimpleNamespace(config=types.SimpleNamespace(decode=decode))
+    with pytest.warns(
+        InputWarning, match=r"Marian ignores decode.min_length = 3, decode.no_repeat_ngram = 2: it has no"
+    ):
+        assert marian.decoder_options(run)["beam-size"] == 4
 
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "bergamot.mjs"

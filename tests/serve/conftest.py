@@ -27,9 +27,9 @@ def completed(coroutine):
 
 
 @contextlib.contextmanager
-def running(service, **options):
+def running(service, hosts=LOCAL, **options):
     """Serve an application on a free port; yield its address."""
-    app, monitor = build_app(service, LOCAL, **options)
+    app, monitor = build_app(service, hosts, **options)
     listening = socket.create_server(("127.0.0.1", 0))
     server = _Server(uvicorn_config(app, 5), monitor, quiet)
     server.capture_signals = contextlib.nullcontext  # signals are for the main thread

@@ -19,7 +19,6 @@ import pytest
 from heedful.cli import main
 from heedful.config.languages import languages_of
 from heedful.data.sentences import Pieces, pieces_of_text
-from heedful.serve.app import build_app
 from heedful.serve.engine import Engine
 from heedful.serve.requests import Limits, Refused
 from heedful.serve.server import read_keys
@@ -132,15 +131,10 @@ def test_a_key_in_a_field_as_libretranslate_sends_it(service, tmp_path):
 
 
 def test_pages_of_the_host_that_was_asked_may_use_the_server(service):
-    app, _ = build_app(service, ["*"])
-    for origin, status in (("http://box:8000", 200), ("http://box", 403), ("https://evil.example", 403)):
-        headers = {"host": "box:8000", "origin": origin, "content-type": "application/json"}
-        assert asyncio.run(asked(app, headers)) == status
-
-
-async def asked(app, headers):
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://box:8000") as client:
-        return (await client.post("/translate", json=TRANSLATE, headers=headers)).status_code
+    with running(service, hosts=["*"]) as address:
+        for origin, status in (("http://box:8000", 200), ("http://box", 403), ("https://evil.example", 403)):
+            headers = {"host": "box:8000", "origin": origin}
+            assert httpx.post(f"{address}/translate", json=TRANSLATE, headers=headers).status_code == status
 
 
 def test_a_warning_may_have_any_character(client):

@@ -105,7 +105,7 @@ def test_shares_of_something_else_are_not_gathered(run, many, cli, tmp_path):
     assert b"was not computed from these records, weights and settings" in other.stderr
     part = tmp_path / "out.txt.shares" / "00001-of-00002.txt"
     part.write_bytes(part.read_bytes()[:-5])
-    assert b"or is damaged: delete 00001-of-00002.json" in call("--gather", 2).stderr
+    assert b"or is damaged: delete 00001-of-00002.manifest.json" in call("--gather", 2).stderr
     assert not (tmp_path / "out.txt").exists()
     assert b": 150 lines" in call("--share", "1/2").stdout  # computed again, since it is damaged
     many.write_text(many.read_text().replace(SOURCES[1], SOURCES[2]))

@@ -672,6 +672,9 @@ def test_xliff_keeps_the_encoding_that_it_declares():
     result = through(xliff, "a.xlf", lambda text: text.replace("haus", "Häuschen €"))
     assert etree.fromstring(result.encode("latin-1")).find(".//target").text == "ein Häuschen €"
 
+    with pytest.raises(InputError, match=r"a.xlf declares an encoding that does not exist: .*foo-1"):
+        through(xliff.replace("ISO-8859-1", "foo-1"), "a.xlf")
+
 
 def test_the_state_of_an_xliff_2_segment_counts():
     xliff = '<xliff version="2.0"><file id="f"><unit id="1"><segment state="{}"><source>ein Hut</source>'

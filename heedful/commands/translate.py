@@ -85,14 +85,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _to_file(translate: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Translate into a file; after a signal, leave nothing incomplete behind."""
+    """Translate into a file; a signal ends the work as Ctrl-C does, so that incomplete files are removed."""
     from heedful.commands import terminal
 
     with terminal.termination_interrupts() as received:
         try:
             return translate(options)
         except KeyboardInterrupt:
-            terminal.report_progress("stopped: nothing was written.")
+            terminal.report_progress(f"Stopped before {options.out} was complete.")
             return 128 + (received or [signal.SIGINT])[0]
 
 

@@ -92,13 +92,13 @@ class Glossary:
 
         A translation counts in any case, and with an ending.
         """
-        wanted = [result for _, _, result in self.occurrences(source)]
+        results = [result for _, _, result in self.occurrences(source)]
         left, kept = translation.casefold(), 0
-        for result in wanted:
+        for result in results:
             if match := re.search(f"{_BEGINS}{re.escape(result.casefold())}", left):
                 left = left[: match.start()] + "\n" + left[match.end() :]
                 kept += 1
-        return len(wanted), kept
+        return len(results), kept
 
 
 def _folded(term: str) -> str:

@@ -303,16 +303,20 @@ def tokenizers():
             yield f"{kind}, {form}", Tokenizer.train(lines, kind, 700, prefix_space=kind == "bpe", normalize=form)
 
 
-@pytest.mark.slow
-def test_tokenizers_equal_those_of_the_library(browser, tmp_path):
-    texts = TEXTS + [line for pair in phrasebook("test", 30) for line in pair]
+def contents_of_tokenizers(named):
+    """A run for each tokenizer."""
     model = Transformer(V, V, **SMALL | {"max_length": 4000})
-    named = dict(tokenizers())
-    contents = [
+    return [
         contents_of_model(model, "translate", tokenizers={"source": json.loads(tokenizer.to_json())})
         for tokenizer in named.values()
     ]
-    with page_of(browser, write_document(tmp_path / "page.html", contents)) as page:
+
+
+@pytest.mark.slow
+def test_tokenizers_equal_those_of_the_library(browser, tmp_path):
+    texts = TEXTS + [line for pair in phrasebook("test", 30) for line in pair]
+    named = dict(tokenizers())
+    with page_of(browser, write_document(tmp_path / "page.html", contents_of_tokenizers(named))) as page:
         for number, (name, tokenizer) in enumerate(named.items()):
             ids = tokenizer.encode_batch(texts)
             for text, want, found in zip(texts, ids, page.evaluate(TOKENIZE, [number, texts, ids]), strict=True):
@@ -326,13 +330,8 @@ def test_tokens_stand_for_the_words_that_the_library_says(browser, tmp_path):
     """By the words of a text, since the library counts a space to a token or not; unknown ones too."""
     texts = [line for pair in phrasebook("test", 30) for line in pair]
     texts += ["Não é só água: 25 km – «já»", "it's  up_to-date", "o gato Ωμέγα come 日本 peixe"]
-    model = Transformer(V, V, **SMALL | {"max_length": 4000})
     named = dict(tokenizers())
-    contents = [
-        contents_of_model(model, "translate", tokenizers={"source": json.loads(tokenizer.to_json())})
-        for tokenizer in named.values()
-    ]
-    with page_of(browser, write_document(tmp_path / "page.html", contents)) as page:
+    with page_of(browser, write_document(tmp_path / "page.html", contents_of_tokenizers(named))) as page:
         for number, (name, tokenizer) in enumerate(named.items()):
             for text, split in zip(texts, page.evaluate(SPLIT, [number, texts]), strict=True):
                 ids, spans = tokenizer.ids_and_spans(text)

@@ -172,8 +172,8 @@ def test_terms_stand_in_the_translation(browser, expect, trained_well, tmp_path)
         expect(note).to_contain_text("pitch-black")
         text = "o boi branco dorme? o pato velho come! o gato preto bebe"
         page.get_by_role("textbox", name="Source text").fill(text)
-        whole = page.get_by_role("group", name="Translation of the whole text")
-        expect(whole).to_have_text(translator.translate(text), use_inner_text=True)
+        shown = page.get_by_role("group", name="Translation of the whole text")
+        expect(shown).to_have_text(translator.translate(text), use_inner_text=True)
         page.get_by_role("textbox", name="Source text").fill("www.gato.pt e `gato`")  # terms do not count there
         expect(note).to_have_count(0)
 

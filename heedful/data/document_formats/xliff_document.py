@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from heedful.config.protected import Protection
+from heedful.core.errors import InputError
 from heedful.data.document_formats import decoded
 from heedful.data.document_formats.document import Document, ends_of
 from heedful.data.document_formats.xml_events import xml_events
@@ -74,14 +75,20 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
             )  # fmt: skip
 
 
-def _is_utf_8(content: bytes) -> bool:
+def _is_utf_8(content: bytes, name: str) -> bool:
+    """Return whether a file declares UTF-8, or nothing; `InputError` if there is no encoding of the name."""
     declared = re.match(rb"(?:\xef\xbb\xbf)?<\?xml[^>]*?encoding\s*=\s*[\"']([\w.-]+)", content)
-    return not declared or codecs.lookup(declared[1].decode()).name == "utf-8"
+    try:
+        return not declared or codecs.lookup(declared[1].decode()).name == "utf-8"
+    except LookupError as error:
+        raise InputError(f"{name} declares an encoding that does not exist: {error}.") from error
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
     """Read an XLIFF file in UTF-8; raise `InputError` if it is not well-formed or declares entities."""
     decoded(content, name)
+    # What is read is UTF-8, so under another encoding it is ASCII, and stays so.
+    codec = ("utf-8", "strict") if _is_utf_8(content, name) else ("ascii", "xmlcharrefreplace")
     chosen: list[Segment] = []
     texts: list[MarkedText] = []
     for segment in segments(content, name):
@@ -93,8 +100,6 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
 
     def written(results) -> bytes:
         parts, position = [], 0
-        # What is read is UTF-8, so under another encoding it is ASCII, and stays so.
-        codec = ("utf-8", "strict") if _is_utf_8(content) else ("ascii", "xmlcharrefreplace")
         for segment, result in zip(chosen, results, strict=True):
             start, end = segment.target or (segment.after, segment.after)
             lead, _, trail = ends_of(content[slice(*segment.source)].decode())

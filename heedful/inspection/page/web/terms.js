@@ -64,13 +64,13 @@ export const withSoftTerms = (source, places) =>
   source + places.map(({ result }) => ` ${SOFT_TERM} ${result}`).join("");
 
 /**
- * The words of a text; the spans in `whole`, which are in order, are words of their own.
- * @param {string} text @param {Span[]} whole @returns {Span[]}
+ * The words of a text; each of some spans, which are in order, is one word.
+ * @param {string} text @param {Span[]} spans @returns {Span[]}
  */
-export function wordsOf(text, whole = []) {
+export function wordsOf(text, spans = []) {
   const words = [];
   let end = 0;
-  for (const span of [...whole, { start: text.length, end: text.length }]) {
+  for (const span of [...spans, { start: text.length, end: text.length }]) {
     for (const { index, 0: word } of text.slice(end, span.start).matchAll(WORD)) {
       words.push({ start: end + index, end: end + index + word.length });
     }

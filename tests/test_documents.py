@@ -684,6 +684,16 @@ def test_the_state_of_an_xliff_2_segment_counts():
 
 
 @pytest.mark.parametrize(("declared", "prefix"), [("xmlns:ns0", "ns0:"), ("xmlns", "")])
+def test_messages_with_plural_forms_are_translated_branch_by_branch():
+    message = '{N, plural, =0 {} one {a hat <x id="1"/>} other {# hats <x id="1"/>}} now'
+    result = '{N, plural, =0 {NOW} one {A HAT <x id="1"/> NOW} other {# HATS <x id="1"/> NOW}}'
+    xliff = f'<xliff version="1.2"><trans-unit id="1"><source>{message}</source></trans-unit></xliff>'
+    assert f"<target>{result}</target>" in through(xliff, "a.xlf", str.upper)
+    po = 'msgid "{n, plural,\\n other {# hats}}"\nmsgstr ""\n\nmsgid "a\\nb"\nmsgstr ""\n'
+    assert 'msgstr "{n, plural,\\n other {# HATS}}"' in (written := through(po, "a.po", str.upper))
+    assert written.endswith('msgstr "A\\nB"\n')
+
+
 def test_word_files_with_another_prefix_stay_well_formed(declared, prefix):
     stream = io.BytesIO()
     docx.Document().save(stream)

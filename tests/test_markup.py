@@ -19,6 +19,7 @@ from heedful.data.markup.forms import partners, tags_of
 from heedful.data.markup.html_tokens import html_tokens
 from heedful.data.markup.inline_terms import TERM, with_terms
 from heedful.data.markup.marked_text import marked
+from heedful.data.markup.messages import message_pieces
 from heedful.data.markup.placing import words_of
 from heedful.data.markup.protected_pairs import protected_pair
 from heedful.data.sentences import Pieces
@@ -53,6 +54,9 @@ def spans(text, protection=PLAIN):
         ("`a b` and &amp;", ["`a b`", "&amp;"]),
         ("no { braces } and a, b; 100% sure", ["100%"]),
         ("\u27e61\u27e7 in a text", ["\u27e61\u27e7"]),
+        ("{0, number} on { d , date, short}, {a, b}", ["{0, number}", "{ d , date, short}"]),
+        ("{n, plural, one {{g, select, x {{a}}}} other {b}} c", ["{n, plural, one {{g, select, x {{a}}}} other {b}}"]),
+        (r"one\nTwo, \u00e4, C:\new\text, $a \times b$, a\b", [r"\n", r"\u00e4", r"C:\new\text,", "$a"]),
     ],
 )
 def test_protected_spans(text, expected):
@@ -71,6 +75,58 @@ def test_a_pattern_that_does_not_compile_or_matches_anything_is_refused(pattern)
         Protection([pattern])
 
 
+@pytest.mark.parametrize(
+    ("message", "sentences"),
+    [
+        ("{n, plural, one {# file} other {# files}} left", ["{#} file left", "{#} files left"]),
+        ("you{n, plural,offset:1 =0{} other{ and # others}}", ["you", "you and {#} others"]),
+        (
+            "{n, plural, one {a cat} other {# cats}}, {m, plural, other {# dogs}}",
+            ["a cat, {#} dogs", "{n, number} cats, {#} dogs"],
+        ),
+        (
+            "{g, select, male {He has {n, plural, one {one} other {#}}} other {They don''t}}",
+            ["He has one", "He has {#}", "They don't"],
+        ),
+        ('<b title="{n, plural, other {x}}">{n, selectordinal, other {#th}}</b>', None),
+        ("no {name}, {0, number}", None),
+        ("{n, plural, one {a '{literal'} other {b}}", None),
+        ("{n, plural, one {never closed} other", None),
+        ("{a, select, other {" * 50 + "x" + "}}" * 50, None),
+        ("{a, select, x {1} other {2}}" * 7, None),  # 128 sentences
+    ],
+)
+def test_messages_have_a_sentence_for_each_branch(message, sentences):
+    pieces = message_pieces(message)
+    if message.startswith("<b"):  # the branch of the attribute is not read
+        sentences = ['<b title="{n, plural, other {x}}">{#}th</b>']
+    assert (pieces.texts if pieces else None) == sentences
+
+
+@pytest.mark.parametrize(
+    ("message", "translated", "expected"),
+    [
+        ("#1: {n, plural, other {# l}}", "l'{x} {#} d'{#} #1 '", "{n, plural, other {l''{x} # d''# '#'1 ''}}"),
+        ("{n, select, other {l}} #1", "l'{x} #1 it's", "{n, select, other {l''{x} #1 it's}}"),
+    ],
+)
+def test_translations_are_written_in_the_syntax_of_messages(message, translated, expected):
+    assert message_pieces(message).join([translated]) == expected
+
+
+def test_a_message_is_translated_branch_by_branch(whole):
+    translator = Translator.from_run(whole)
+    message = "{n, plural, one {o <b>gato</b> bebe} other {# gatos bebem}} leite"
+    one, others = translator.translate(["o <b>gato</b> bebe leite", "{#} gatos bebem leite"])
+    result = f"{{n, plural, one {{{one}}} other {{{others.replace('{#}', '#')}}}}}"
+    assert translator.translate(message) == "".join(translator.stream_tokens(message)) == result
+    pieces = translator.pieces(f"{message}\no gato")
+    translations = [each[0].text for each in translator.translate_pieces(pieces.texts)]
+    assert pieces.join(translations) == f"{result}\n{translator.translate('o gato')}"
+    [candidates] = translator.n_best([message], beam_size=2, n_best=2)  # each line has two, so it is kept
+    assert all(candidate.text.count(message[:-6]) == 1 for candidate in candidates)
+
+
 @given(st.text(alphabet="<>/ab=\"' !-&;{}0\n", max_size=80))
 def test_tokens_of_html_are_its_characters(text):
     assert "".join(token.raw for token in html_tokens(text)) == text
@@ -83,6 +139,7 @@ def test_tokens_of_html_are_its_characters(text):
         ("5 < 6 and 7 > 3", "tags", "5 < 6 and 7 > 3"),
         ("Click {0}here{/0}, {1}", "tags", "Click here, {1}"),
         ("one<br>two <img src='a>b'/> three", "tags", "one two three"),
+        ("a <0>red <12>hat</12></0><3/>, 1 <4 >2", "tags", "a red hat, 1 <4 >2"),
         ("a *b* and **c [d](e_f)** snake_case * x", "markdown", "a b and c d snake_case * x"),
         ("a `*b*` \\*c\\*", "markdown", "a `*b*` \\*c\\*"),
         ("set A__B__C and __d__", "markdown", "set A__B__C and d"),

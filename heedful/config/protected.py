@@ -8,11 +8,20 @@ from typing import NamedTuple
 from heedful.core.errors import InputError
 
 _UNITS = "km|cm|mm|m|kg|mg|g|ml|l|kHz|MHz|GHz|Hz|kW|W|kV|V|kB|KB|MB|GB|TB|KiB|MiB|GiB|ms|s|min|h|px|pt|dpi|°C|°F|%|€|£"
+_BRANCHES = r"[^{}]"
+for _ in range(5):  # arguments within branches of arguments
+    _BRANCHES = rf"(?:[^{{}}]|\{{{_BRANCHES}*\}})"
+_TYPES = "number|date|time|spellout|ordinal|duration|list"
 KINDS = {
     "url": r"(?:https?|ftp|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"'`]*[\w/])?",
     "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "code": r"(?<!`)(`+)(?!`)[^\n]+?(?<!`)\1(?!`)",
-    "braces": r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$%#]?\{[^{}\s]{0,60}\}|\[X\d+X\]",  # the last one is Weblate's
+    "braces": r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$%#]?\{[^{}\s]{0,60}\}"
+    # arguments of ICU MessageFormat
+    rf"|\{{\s*[\w.-]+\s*,\s*(?:(?:{_TYPES})\s*(?:,[^{{}}]*)?|(?:plural|selectordinal|select)\s*,{_BRANCHES}*)\}}"
+    r"|\[X\d+X\]",  # Weblate's
+    "escape": r"\\(?:[nrt](?![a-z])|u[0-9A-Fa-f]{4})",  # but no command of TeX
+    "path": r"(?<![\w\\])[A-Za-z]:\\[^\s\"'<>|?*]*",
     "printf": r"%L?\d{1,2}(?![^\W_]|\$|\.\d)|%(?:\d+\$)?(?:\(\w+\))?[-+#0]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?"
     r"(?:hh|h|ll|l|L|z|j|t|q|I64|I32)?[A-Za-z@]|%%",
     "variable": r"\$[A-Za-z_]\w*",
@@ -59,7 +68,7 @@ class Protection:
         self._kinds = [kind for kind, _ in parts]
         # Each part is searched by itself, so that a pattern may have groups and flags of its own.
         self._parts = [re.compile(pattern) for _, pattern in parts]
-        self._quick = None if own else re.compile(r"[{%$&`@\d\u27e6]|www\.|://")
+        self._quick = None if own else re.compile(r"[{%$&`@\\\d\u27e6]|www\.|://")
 
     def spans(self, text: str) -> list[Span]:
         """Return the spans of a text in order; where some overlap, the first and longest."""

@@ -158,13 +158,26 @@ def _segments(line: str, language: str) -> Iterator[str]:
 def pieces_of_text(text: str, split: Callable[[str, str], Pieces]) -> Pieces:
     """Return the pieces of all lines of a text, by a function of a line and its name; ends of lines are gaps."""
     lines = [split(line, f"line {number}") for number, line in enumerate(text.split("\n"), start=1)]
+    whole = joined_pieces(lines, "\n", "\n".join)
+    return whole if any(line.joined for line in lines) else whole._replace(joined=None)
+
+
+def joined_pieces(parts: Sequence[Pieces], gap: str, join: Callable[[list[str]], str]) -> Pieces:
+    """Return the pieces of several parts as those of one text.
+
+    Args:
+        parts: their pieces.
+        gap: what stands between two parts.
+        join: joins the results of the parts.
+    """
     gaps: list[str] = []
-    for index, line in enumerate(lines):
-        gaps += ["\n"] * bool(index) + line.gaps
+    for index, part in enumerate(parts):
+        gaps += [gap] * bool(index) + part.gaps
 
     def joined(results: list[str]) -> str:
         written = iter(results)
-        return "\n".join(line.join(itertools.islice(written, len(line.texts))) for line in lines)
+        return join([part.join(itertools.islice(written, len(part.texts))) for part in parts])
 
-    whole = Pieces([one for line in lines for one in line.texts], gaps, [one for line in lines for one in line.notes])
-    return whole._replace(joined=joined) if any(line.joined for line in lines) else whole
+    return Pieces(
+        [text for part in parts for text in part.texts], gaps, [n for part in parts for n in part.notes], joined
+    )

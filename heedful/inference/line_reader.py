@@ -9,6 +9,7 @@ from heedful.config.protected import Protection, protection_of
 from heedful.core.errors import InputError
 from heedful.data.glossary import Glossary
 from heedful.data.markup.marked_text import MarkedText, marked
+from heedful.data.markup.messages import message_pieces
 from heedful.data.sentences import Pieces, SentenceSplitter, sentences_of
 from heedful.data.tokenizer import Tokenizer
 from heedful.inference.marked_line import MarkedLine, whole_slots
@@ -136,6 +137,11 @@ class LineReader:
 def protection_of_run(run: Run) -> Protection:
     """Return what finds the protected spans in text for the model of a run."""
     return protection_of(run.config.data.protected)
+
+
+def message_of(line: str, decode: DecodeConfig) -> Pieces | None:
+    """Return the sentences of a message with plural forms or choices; None for other lines, or without markup."""
+    return None if decode.markup == "none" else message_pieces(line)
 
 
 def token_counter(tokenizer: Tokenizer) -> Callable[[Sequence[str]], list[int]]:

@@ -13,10 +13,10 @@ from heedful.core.validation import require_texts
 from heedful.data.document_formats.document import Document
 from heedful.data.glossary import Glossary
 from heedful.data.normalization import is_blank
-from heedful.data.sentences import Pieces, pieces_of_text
+from heedful.data.sentences import Pieces, joined_pieces, pieces_of_text
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.candidates import Candidate
-from heedful.inference.line_reader import Line, LineReader
+from heedful.inference.line_reader import Line, LineReader, message_of
 from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts, warn_of_other_forms
 
 if TYPE_CHECKING:
@@ -124,18 +124,29 @@ class LineTranslator(Predictor):
             if len(begun) < len(window):
                 raise InputError(f"There are fewer prefixes ({first - began + len(begun)}) than lines.")
             read = [
-                self._read(line, f"line {number}", line_of, unsplit) for number, line in enumerate(window, start=first)
+                self._read(line, f"line {number}", line_of, search.decode, unsplit)
+                for number, line in enumerate(window, start=first)
             ]
             yield from self._translate_window(search, read, begun, itertools.count(first), warn)
             first += len(window)
         if given and warn and next(prefixes, None) is not None:
             warn(f"there are more prefixes than lines ({first - began}).")
 
-    def _read(self, line: str, name: str, line_of: Callable[[str, str], Line], unsplit: bool) -> Line:
+    def _read(
+        self, text: str, name: str, line_of: Callable[[str, str], Line], decode: DecodeConfig, unsplit: bool
+    ) -> Line:
         """Return a text to translate; its lines are translated one by one, unless it is to stay `unsplit`."""
-        if unsplit or "\n" not in line.strip():
-            return line_of(line, name)
-        return Line(pieces_of_text(line, lambda part, _: self.joinable(line_of(part, name))))
+        if unsplit or not ("\n" in text.strip() or message_of(text, decode)):
+            return line_of(text, name)
+        return Line(pieces_of_text(text, lambda line, _: self._pieces_of_line(line, name, line_of, decode)))
+
+    def _pieces_of_line(
+        self, line: str, name: str, line_of: Callable[[str, str], Line], decode: DecodeConfig
+    ) -> Pieces:
+        """Return the pieces of a line; those of all its sentences if it is a message with plural forms or choices."""
+        if not (message := message_of(line, decode)):
+            return self.joinable(line_of(line, name))
+        return joined_pieces([self.joinable(line_of(text, name)) for text in message.texts], "", message.join)
 
     def translate_texts(
         self,
@@ -199,7 +210,7 @@ class LineTranslator(Predictor):
         """
         decode = dataclasses.replace(self.decode, n_best=1, **options)
         line_of = self.reader.reading(decode, glossary=glossary or self.glossary)
-        pieces = pieces_of_text(text, lambda line, name: self.joinable(line_of(line, name)))
+        pieces = pieces_of_text(text, lambda line, name: self._pieces_of_line(line, name, line_of, decode))
         lines = itertools.accumulate((gap == "\n" for gap in pieces.gaps), initial=1)
         long = [pair for pair in zip(pieces.texts, lines, strict=True) if len(pair[0].encode()) >= self.max_length]
         if long:  # without splitting, only their beginnings are read

@@ -18,7 +18,7 @@ from heedful.decoding.candidates import require_room
 from heedful.decoding.shared_state import SharedState
 from heedful.inference.adapted import AdaptedSearch, AdapterSwitch
 from heedful.inference.aligner import Aligner
-from heedful.inference.line_reader import LineReader
+from heedful.inference.line_reader import LineReader, message_of
 from heedful.inference.line_translator import SENTENCE_STRIDE, LineTranslator
 from heedful.inference.predictor import Alternative, Warn, warn_of_cut_texts
 from heedful.inference.scoring import Scorer
@@ -175,7 +175,7 @@ class Translator(LineTranslator):
         search = self.search_with(**greedy | options)
         glossary = None if prefix else self.glossary
         read = self.reader.reading(search.decode, bool(prefix), warn, glossary)(require_text(line), "the line")
-        if read.marked:  # it goes back into a whole translation
+        if read.marked or (not prefix and message_of(line, search.decode)):  # put back into a whole translation
             yield self.translate(line, warn, **greedy | options)
             return
         pieces = read.pieces

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heedful.data.markup.marked_text import MarkedText
+from heedful.data.markup.messages import message_pieces
 
 
 @dataclass
@@ -59,6 +60,38 @@ class Replacements:
             parts += [self.text[position : one.start], translation]
             position = one.end
         return "".join([*parts, self.text[position:]])
+
+
+class Texts:
+    """Collects the texts of a document; a message with plural forms or choices has one for each of its sentences.
+
+    Args:
+        read: returns a text without its markup.
+    """
+
+    def __init__(self, read: Callable[[str], MarkedText]):
+        self._read = read
+        self.texts: list[MarkedText] = []
+
+    def add(self, raw: str) -> Callable[[Sequence[str]], str] | None:
+        """Add a text; return what makes its translation from those of all texts, or None if it has no words."""
+        message = message_pieces(raw)
+        parts = message.texts if message else [raw]
+        marked = [self._read(part) for part in parts]
+        if all(one.wordless for one in marked):
+            return None
+        places: list[int | None] = []  # in `texts`; None: it stays as it is
+        for one in marked:
+            places.append(None if one.wordless else len(self.texts))
+            self.texts += [] if one.wordless else [one]
+
+        def written(results: Sequence[str]) -> str:
+            translations = [
+                part if place is None else results[place] for part, place in zip(parts, places, strict=True)
+            ]
+            return message.join(translations) if message else translations[0]
+
+        return written
 
 
 def ends_of(text: str) -> tuple[str, str, str]:

@@ -2,12 +2,14 @@
 
 import gettext
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
-from heedful.data.document_formats.document import Document
-from heedful.data.markup.marked_text import MarkedText, marked
+from heedful.data.document_formats.document import Document, Texts, ends_of
+from heedful.data.markup.marked_text import marked
+from heedful.data.markup.messages import message_pieces
 
 _ENCODING = re.compile(rb'"Content-Type:[^"]*charset=([\w-]+)')
 
@@ -20,9 +22,9 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     """
     entries, text, encoding = parsed(content, name)
     lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
-    texts: list[MarkedText] = []
-    # (first and last line, prefix, for each line of the text its index in `texts` or itself)
-    ranges: list[tuple[int, int, str, list[int | str]]] = []
+    texts = Texts(lambda line: marked(line, "tags", protection))
+    # (first and last line, prefix, parts of the message: text, or what makes it from the translations)
+    ranges: list[tuple[int, int, str, list[str | Callable[[Sequence[str]], str]]]] = []
 
     def add(start: int, message: str) -> None:
         end = start + 1
@@ -30,15 +32,10 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
             end += 1
         if any(line.partition('"')[2].strip() != '"' for line in lines[start:end]):
             return  # a plural form that has a translation, or text after the closing quote
-        parts: list[int | str] = []
-        for line in re.split(r"(\n)", message):
-            sentence = marked(line.strip(), "tags", protection)
-            if sentence.wordless:
-                parts.append(line)
-                continue
-            spaces = len(line) - len(line.lstrip())
-            parts += [line[:spaces], len(texts), line[len(line.rstrip()) :]]
-            texts.append(sentence)
+        parts: list[str | Callable[[Sequence[str]], str]] = []
+        for line in [message] if message_pieces(message) else re.split(r"(\n)", message):
+            before, text, after = ends_of(line)
+            parts += [before, texts.add(text) or text, after]
         ranges.append((start, end, lines[start].split('"')[0].rstrip(), parts))
 
     singular = singular_form(entries)
@@ -57,7 +54,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     def written(results) -> bytes:
         parts, position = [], 0
         for start, end, prefix, pieces in ranges:
-            message = "".join(results[one] if isinstance(one, int) else one for one in pieces)
+            message = "".join(one if isinstance(one, str) else one(results) for one in pieces)
             line_end = "\r\n" if lines[start].endswith("\r\n") else "\n"
             parts += lines[position:start]
             parts.append(f'{prefix} "{_escaped(message)}"{line_end}')
@@ -68,8 +65,8 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
             letter = error.object[error.start]
             raise InputError(f"{name} is in {encoding}, which has no {letter!r}: convert it with msgconv.") from error
 
-    notes = [f"{name}: {note}" for one in texts for note in one.notes]
-    return Document(texts, written, False, notes)
+    notes = [f"{name}: {note}" for one in texts.texts for note in one.notes]
+    return Document(texts.texts, written, False, notes)
 
 
 def parsed(content: bytes, name: str) -> tuple[list[Any], str, str]:

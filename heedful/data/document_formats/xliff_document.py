@@ -2,16 +2,16 @@
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
 from heedful.data.document_formats import decoded
-from heedful.data.document_formats.document import Document, ends_of
+from heedful.data.document_formats.document import Document, Texts, ends_of
 from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.html_tokens import UNTRANSLATED
-from heedful.data.markup.marked_text import MarkedText, marked
+from heedful.data.markup.marked_text import marked
 
 _TAG = re.compile(rb"<[^>]*>")
 UNITS = ("trans-unit", "segment")
@@ -89,26 +89,24 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     decoded(content, name)
     # What is read is UTF-8, so under another encoding it is ASCII, and stays so.
     codec = ("utf-8", "strict") if _is_utf_8(content, name) else ("ascii", "xmlcharrefreplace")
-    chosen: list[Segment] = []
-    texts: list[MarkedText] = []
+    texts = Texts(lambda raw: marked(raw, "xml", protection, codes=CODES))
+    chosen: list[tuple[Segment, Callable[[Sequence[str]], str]]] = []
     for segment in segments(content, name):
-        raw = content[slice(*segment.source)].decode()
-        text = marked(raw.strip(), "xml", protection, codes=CODES)
-        if not segment.finished and not text.wordless:
-            chosen.append(segment)
-            texts.append(text)
+        _, raw, _ = ends_of(content[slice(*segment.source)].decode())
+        if not segment.finished and (target := texts.add(raw)):
+            chosen.append((segment, target))
 
     def written(results) -> bytes:
         parts, position = [], 0
-        for segment, result in zip(chosen, results, strict=True):
+        for segment, target in chosen:
             start, end = segment.target or (segment.after, segment.after)
             lead, _, trail = ends_of(content[slice(*segment.source)].decode())
             parts += [
                 content[position:start],
-                f"{segment.opening}{lead}{result}{trail}{segment.closing}".encode(*codec),
+                f"{segment.opening}{lead}{target(results)}{trail}{segment.closing}".encode(*codec),
             ]
             position = end
         return b"".join([*parts, content[position:]])
 
-    notes = [f"{name}: {note}" for one in texts for note in one.notes]
-    return Document(texts, written, True, notes)
+    notes = [f"{name}: {note}" for one in texts.texts for note in one.notes]
+    return Document(texts.texts, written, True, notes)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heedful.data.markup.html_tokens import VOID, Token, html_tokens
 
 NUMBERED = re.compile(r"\{(/?)(\w+)\}")
+_DIGIT_TAG, _LETTERS = re.compile(r"<(/?)(?=\d+\s*/?>)"), "x\ue000"  # a tag such as `<0>`, which HTML does not know
 # Delimiters of Markdown; the end of a link includes its address.
 _MARKDOWN = re.compile(
     r"\\.|\*\*\*|___|\*\*|__|~~|\*|_|!?\[|"
@@ -22,10 +23,12 @@ CUE_NAMES = ("v", "c", "lang")
 
 
 def tags_of(text: str) -> list[Token]:
-    """Return the tokens of a text with tags of XML and HTML, and numbered ones such as `{0}link{/0}`."""
+    """Return the tokens of a text with tags of XML and HTML, and numbered ones: `<0>link</0>` and `{0}link{/0}`."""
     tokens: list[Token] = []
     closed = {match[2] for match in NUMBERED.finditer(text) if match[1]}
-    for token in html_tokens(text):
+    for token in html_tokens(text if _LETTERS in text else _DIGIT_TAG.sub(rf"<\1{_LETTERS}", text)):
+        if _LETTERS not in text:
+            token = token._replace(raw=token.raw.replace(_LETTERS, ""))
         if token.kind != "text" or not closed:
             tokens.append(token)
             continue

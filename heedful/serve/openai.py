@@ -37,12 +37,12 @@ from heedful.serve.requests import (
 from heedful.serve.service import Served, Service
 from heedful.serve.texts import combined, in_background
 
-# Accepted, because OpenAI's clients may send them; they have no effect.
+# Accepted, because OpenAI's clients may send them; they have no effect. A header names those that would change a text.
 IGNORED = (
-    "user", "frequency_penalty", "presence_penalty", "logit_bias", "suffix", "store", "metadata", "parallel_tool_calls",
-    "service_tier", "stream_options", "response_format", "modalities", "reasoning_effort",
+    "user", "store", "metadata", "parallel_tool_calls", "service_tier", "stream_options", "modalities",
 )  # fmt: skip
-SEEDS = 2**32 - 1
+NOTED = ("frequency_penalty", "presence_penalty", "logit_bias", "suffix", "response_format", "reasoning_effort")
+MAX_SEED = 2**32 - 1
 MIN_TEMPERATURE = 1e-4  # below it, the most likely token is drawn anyway
 
 
@@ -67,10 +67,10 @@ class OpenAI:
             "model": Field(TEXT, ...), "max_tokens": Field(WHOLE, None, 1, limits.tokens),
             "max_completion_tokens": Field(WHOLE, None, 1, limits.tokens), "temperature": Field(NUMBER, None, 0, 2),
             "top_p": Field(NUMBER, None, 1e-6, 1), "n": Field(WHOLE, 1, 1, limits.alternatives),
-            "seed": Field(WHOLE, None, 0, SEEDS), "stop": Field(TEXTS), "stream": Field(FLAG, False),
+            "seed": Field(WHOLE, None, 0, MAX_SEED), "stop": Field(TEXTS), "stream": Field(FLAG, False),
             "top_k": Field(WHOLE, None, 1), "min_p": Field(NUMBER, None, 0, 1),  # of other servers
             "repetition_penalty": Field(NUMBER, None, 0, 10),
-        } | {name: Field(ANY, ignored=True) for name in IGNORED}  # fmt: skip
+        } | {name: Field(ANY, ignored=True, noted=name in NOTED) for name in (*IGNORED, *NOTED)}  # fmt: skip
         self.completion_fields = writing | {"prompt": Field(TEXTS, ...), "echo": Field(FLAG, False)}
         self.chat_fields = writing | {"messages": Field(ANY, ...)}
         self.embedding_fields = {

@@ -34,7 +34,7 @@ class Limits:
     characters: int = 20_000
     """Characters of a text."""
     tokens: int = 1024
-    """Tokens to write."""
+    """Tokens that an OpenAI request may ask for."""
     alternatives: int = 8
     seconds: float = 60.0
     """Within which a request is answered."""

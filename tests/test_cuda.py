@@ -80,7 +80,7 @@ def test_an_update_lowers_for_cuda(name, dtype, pretended_gpu):
     import jax
 
     model = MODELS[name](dtype)
-    objective, _ = training_objective(model, TrainConfig())
+    objective = training_objective(model, TrainConfig())
     objective.optimizer.build(objective.trainable_variables)
     state = [
         [variable.value for variable in variables]

@@ -142,7 +142,7 @@ ids = np.arange(4, 16, dtype=np.int32).reshape(4, 3)
 batch = {"source": ids, "target": ids, "labels": ids, "weights": np.ones((4, 3), np.float32)}
 [batch] = with_update_tokens([batch])
 with backend.using_devices(shard=SHARD):
-    objective, _ = training_objective(model, TrainConfig())
+    objective = training_objective(model, TrainConfig())
     objective.optimizer.build(objective.trainable_variables)
     backend.distribute([*objective.variables, *objective.optimizer.variables])
     objective.fit(backend.feed(iter([batch] * 3), batch), steps_per_epoch=3, epochs=1, verbose=0)

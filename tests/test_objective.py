@@ -26,7 +26,7 @@ MODELS = {
 def test_only_the_first_fit_traces_the_model(name, monkeypatch):
     """Keras traces a model with an unbuilt layer in every `fit`, and a training calls `fit` at each validation."""
     new_model, batch = MODELS[name]
-    objective, _ = training_objective(new_model(), TrainConfig(warmup_updates=1))
+    objective = training_objective(new_model(), TrainConfig(warmup_updates=1))
     batch = with_update_tokens([batch | {"weights": np.ones(batch["labels"].shape, np.float32)}])[0]
     called = []
     call = Objective.call

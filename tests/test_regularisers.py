@@ -249,7 +249,7 @@ def test_muon_updates_matrices_orthogonally_and_the_rest_as_adam(numpy, normal):
     model = heedful.Transformer(11, 11, tie="none", num_kv_heads=1, **SIZES)
     width = SIZES["d_model"] // SIZES["num_heads"]
     train = TrainConfig(optimizer="muon", schedule="constant", warmup_updates=0, learning_rate=0.01)
-    objective, _ = training_objective(model, train)
+    objective = training_objective(model, train)
     optimizer, weights = objective.optimizer, objective.trainable_variables
     optimizer.build(weights)
     before = [numpy(weight) for weight in weights]

@@ -12,7 +12,7 @@ import heedful
 from heedful import backend
 from heedful.decoding.beam_search import BeamSearch
 from heedful.decoding.constraints import TokenConstraints
-from heedful.decoding.search import search
+from heedful.decoding.search import new_setup, search
 from heedful.decoding.strategies import Greedy, Number, Sampling
 from heedful.decoding.top_k import log_normaliser, top_k
 from heedful.layers import Trace
@@ -58,8 +58,9 @@ LIMITS = np.array([8, 6, 3, 7, 1, 8, 5])
 def run(model, source, limits, strategy, rules=None, **options):
     options.setdefault("capacity", int(max(limits)))
     first = np.full(len(source), START)
-    found = search(model, *map(ops.convert_to_tensor, (source, first, limits)), strategy, rules, **options)
-    return [ops.convert_to_numpy(x) for x in found]
+    source, first, limits = map(ops.convert_to_tensor, (source, first, limits))
+    results = search(new_setup(model, model.prefill(source), first, limits, strategy, rules, **options))
+    return [ops.convert_to_numpy(x) for x in results]
 
 
 FORWARD = weakref.WeakKeyDictionary()  # the compiled forward pass of each model

@@ -54,7 +54,7 @@ def new_objective(work):
     backend.set_seed(1)
     model = Transformer(work.vocab_size, work.vocab_size, dtype=work.train.policy, **work.model.keywords())
     train = dataclasses.replace(work.train, schedule="paper", learning_rate=1.0, warmup_updates=1000)
-    return training_objective(model, train)[0]
+    return training_objective(model, train)
 
 
 def peer_speed(name, work, updates):

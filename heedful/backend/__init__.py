@@ -33,10 +33,10 @@ from heedful.backend.processes import (
     exchange,
     from_first,
     join,
-    joined_by,
     leave,
     process_count,
     process_index,
+    resume_command,
 )
 from heedful.backend.products import affine, look_up, multiply, multiply_transposed
 from heedful.backend.programs import (
@@ -47,6 +47,7 @@ from heedful.backend.programs import (
     keep_compilations,
     scan,
     set_seed,
+    write_state,
 )
 from heedful.backend.tensors import Shape, Tensor
 from heedful.backend.threads import at_most_devices, inference_devices, spread, use_device, workers
@@ -82,7 +83,6 @@ __all__ = [
     "is_whole_here",
     "jax_on_cpu",
     "join",
-    "joined_by",
     "keep_compilations",
     "keep_distribution",
     "layer_norm",
@@ -94,6 +94,7 @@ __all__ = [
     "process_count",
     "process_index",
     "relu",
+    "resume_command",
     "rms_norm",
     "runs_ahead",
     "scan",
@@ -105,4 +106,5 @@ __all__ = [
     "use_device",
     "using_devices",
     "workers",
+    "write_state",
 ]

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,8 +19,8 @@ from heedful.backend.devices import NAME
 from heedful.core.errors import LOST_PROCESS, InputError
 from heedful.core.progress import note
 
-CONNECT = 120  # seconds to wait for the other processes at the start
-LONGEST = 7 * 24 * 3600  # seconds to wait for what another process does alone
+CONNECT_SECONDS = 120  # to wait for the other processes at the start
+MAX_WAIT_SECONDS = 7 * 24 * 3600  # for what another process does alone
 _joined: list[Any] = []  # this process's (index, count, option of the command line), once it has joined others
 _exchanges = itertools.count()  # numbers them, the same in each process
 
@@ -64,7 +65,7 @@ def join(
             jax.distributed.initialize(
                 address, count, index, local_device_ids=devices,
                 cluster_detection_method="deactivate" if address else None,
-                initialization_timeout=CONNECT, heartbeat_timeout_seconds=heartbeat,
+                initialization_timeout=CONNECT_SECONDS, heartbeat_timeout_seconds=heartbeat,
             )  # fmt: skip
             # Gloo connects at the first collective, and waits 30 s for it: no process is late here.
             multihost_utils.sync_global_devices("start")
@@ -131,9 +132,9 @@ def process_count() -> int:
     return _joined[1] if _joined else 1
 
 
-def joined_by() -> str:
-    """Return the option, after a space, with which the command line starts as many processes; empty for only one."""
-    return f" {_joined[2]}" if _joined else ""
+def resume_command(path: Path) -> str:
+    """Return the command that continues the training of a run in as many processes."""
+    return f"heedful train --resume {path}{f' {_joined[2]}' if _joined else ''}"
 
 
 def exchange(value: Any) -> list[Any]:
@@ -156,7 +157,7 @@ def _wait_for_all():
     barrier = f"heedful/{next(_exchanges)}"
     client.key_value_set(f"{barrier}/{process_index()}", "here")
     for index in range(process_count()):
-        client.blocking_key_value_get(f"{barrier}/{index}", 1000 * LONGEST)
+        client.blocking_key_value_get(f"{barrier}/{index}", 1000 * MAX_WAIT_SECONDS)
 
 
 @contextlib.contextmanager
@@ -209,7 +210,7 @@ def _require_free_port(address):
 def _wait_for_port(address):
     """Wait until something listens at an address: JAX would end the process with a C++ message if nothing does."""
     host, port = _split(address)
-    deadline = time.monotonic() + CONNECT
+    deadline = time.monotonic() + CONNECT_SECONDS
     while True:
         try:
             with socket.create_connection((host, port), timeout=10):

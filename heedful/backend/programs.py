@@ -99,6 +99,12 @@ def set_seed(seed: int | None) -> None:
         keras.utils.set_random_seed(seed)
 
 
+def write_state(model: keras.Model) -> None:
+    """Write the state of a running `fit` into the variables of a model; only JAX keeps it elsewhere."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
 def finish(loss: Tensor, began: float) -> float:
     """Wait until an update is done and its memory is free; return its loss. `began` is its start (`time.monotonic`).
 

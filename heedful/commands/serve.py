@@ -22,14 +22,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port, default=8000, help="port; 0: a free one (default: 8000)")
     parser.add_argument(
         "--languages", action="append", default=[], type=_pair, metavar="PAIR",
-        help="languages of a translator, such as pt-en; one for each translator, in their order (default: from its text)",
+        help="languages of a translator, such as pt-en; one for each, in their order (default: from its text)",
     )  # fmt: skip
     add_engine(parser, "of translators")
     parser.add_argument("--queue", type=count, default=1024, help="texts that may wait for each run (default: 1024)")
     parser.add_argument("--slots", type=count, default=48, help="sentences decoded together by a thread (default: 48)")
     parser.add_argument("--seconds", type=count, default=60, help="within which a request is answered (default: 60)")
     parser.add_argument("--max-lines", type=count, default=256, help="lines in a request (default: 256)")
-    parser.add_argument("--max-tokens", type=count, default=1024, help="largest max_tokens of OpenAI requests (default: 1024)")
+    parser.add_argument(
+        "--max-tokens", type=count, default=1024, help="largest max_tokens of OpenAI requests (default: 1024)"
+    )
     parser.add_argument("--api-keys", type=Path, metavar="FILE", help="accept only requests with a key of this file")
     parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="host name to answer for")
     parser.add_argument(

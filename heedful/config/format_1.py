@@ -12,7 +12,7 @@ RENAMED = {f"train.{old}": f"train.{new}" for old, new in TRAIN.items()}
 RENAMED |= {f"model.{old}": f"model.{new}" for old, new in MODEL.items() if old != "norm"}  # now the kind of norm
 
 
-def translated(table: dict[str, Any], origin: object, trained: bool = False) -> dict[str, Any]:
+def config_from_format_1(table: dict[str, Any], origin: object, trained: bool = False) -> dict[str, Any]:
     """Convert the table of a format 1 config to the current format; return a table of another format as is.
 
     Args:

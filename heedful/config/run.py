@@ -139,7 +139,7 @@ class Config:
         if isinstance(table, dict) and isinstance(table.get("format"), int) and table["format"] > FORMAT:
             table = {"format": table["format"]}  # report the format rather than its keys, which may be new
         if isinstance(table, dict):
-            table = format_1.translated(table, path, trained=True)
+            table = format_1.config_from_format_1(table, path, trained=True)
             if isinstance(table.get("tokenizer"), dict):  # before the setting existed, nothing was normalised
                 table["tokenizer"].setdefault("normalize", "none")
         return cls.from_table(table, str(path))
@@ -164,4 +164,4 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path} is not UTF-8: byte {error.start}.") from error
     except (ValueError, RecursionError) as error:  # too many digits or brackets, besides invalid TOML
         raise InputError(f"{path} is not valid TOML: {error}.") from error
-    return {"name": Path(path).stem} | format_1.translated(table, path)
+    return {"name": Path(path).stem} | format_1.config_from_format_1(table, path)

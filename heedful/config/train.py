@@ -1,5 +1,6 @@
 """The section [train] of a config."""
 
+import typing
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,7 @@ BALANCED = "balanced"  # class weights
 # Default peaks of the learning rate. Published rates of Adam fall with the width about so: 3e-3 at 128, 7e-4 at 512.
 RATE_TIMES_WIDTH, HIGHEST_DEFAULT_RATE, FINE_TUNING_RATE = 0.384, 3e-3, 1e-4
 IMPOSSIBLE_RATE = 0.1
+ENDING = ("cosine", "linear", "wsd")  # schedules that end at a given update
 CONSISTENCY_WEIGHTS = {"r_drop": 5.0, "sim_cut": 3.0}  # as in the papers
 
 
@@ -212,7 +214,7 @@ class TrainConfig:
     @property
     def schedule_ends(self) -> bool:
         """Whether the learning rate reaches its final value at `updates`."""
-        return self.schedule in ("cosine", "linear", "wsd")
+        return self.schedule in ENDING
 
     @property
     def is_paced(self) -> bool:
@@ -223,3 +225,6 @@ class TrainConfig:
     def policy(self) -> str:
         """The Keras dtype policy of the precision; weights stay float32."""
         return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[self.precision]
+
+
+SCHEDULES = typing.get_args(typing.get_type_hints(TrainConfig)["schedule"])

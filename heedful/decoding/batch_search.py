@@ -213,9 +213,7 @@ class BatchSearch:
 
     def _search(self, capacity: int, names: tuple[str, ...], *values: Any) -> tuple[Any, ...]:
         given = dict(zip(names, values, strict=True))
-        inputs, slots = (given["source"], given["first"], given["limits"]), self.decode.batch_size
-        strategy, constraints = self._strategy(given), self._constraints(given)
-        return tuple(search(self.model, *inputs, strategy, constraints, slots=slots, capacity=capacity))
+        return tuple(search(self._setup(self.model.prefill(given["source"]), capacity, given)))
 
     def _begin(self, capacity: int, names: tuple[str, ...], *values: Any) -> LoopState:
         given = dict(zip(names, values, strict=True))
@@ -230,7 +228,10 @@ class BatchSearch:
 
     def _setup(self, memory: Any, capacity: int, given: Mapping[str, Any]) -> Setup:
         strategy, constraints = self._strategy(given), self._constraints(given)
-        return new_setup(self.model, memory, given["first"], given["limits"], strategy, constraints, capacity=capacity)
+        return new_setup(
+            self.model, memory, given["first"], given["limits"], strategy, constraints,
+            slots=self.decode.batch_size, capacity=capacity,
+        )  # fmt: skip
 
     def _settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings by name; each of `VARYING` is a `Number`, or None at its default."""

@@ -87,21 +87,8 @@ class Setup:
         return self.slots < self.count
 
 
-def search(
-    model: Any, source: Tensor, first: Tensor, limits: Tensor, strategy: Strategy,
-    constraints: TokenConstraints | None = None, *, slots: int | None = None, capacity: int,
-) -> SearchResults:  # fmt: skip
-    """Generate the best continuation of every sentence.
-
-    Args:
-        source: the argument of `prefill`, its first axis W.
-        model, first, limits, strategy, constraints, slots, capacity: see `new_setup`.
-
-    Returns:
-        `SearchResults`.
-    """
-    memory = model.prefill(source)
-    setup = new_setup(model, memory, first, limits, strategy, constraints, slots=slots, capacity=capacity)
+def search(setup: Setup) -> SearchResults:
+    """Generate the best continuation of every sentence."""
     condition, body = lambda state: unfinished(setup, state), lambda state: (advance(setup, state),)
     return search_results(setup, ops.while_loop(condition, body, (first_state(setup),))[0])
 
@@ -117,7 +104,7 @@ def new_setup(
         limits: maximum length of each sentence (W,).
         slots: number of sentences decoded together, a Python number; None: all.
         capacity: C, a Python number.
-        ring: see `Setup`; it is, if there are more sentences than slots.
+        ring: see `Setup`; always set where there are more sentences than slots.
         model, first, strategy, constraints: see `Setup`.
     """
     count = first.shape[0]
@@ -161,13 +148,13 @@ def advance(setup: Setup, state: LoopState) -> LoopState:
     capacity, strategy = setup.capacity, setup.strategy
     place = state.clock % capacity if setup.ring else state.clock
     places = ops.arange(capacity, dtype="int32")
-    in_time = (place - places) % capacity <= state.age[:, None]  # (B, C)
+    in_sentence = (place - places) % capacity <= state.age[:, None]  # (B, C)
     hypotheses = state.hypotheses.writing_at(place)
     logits, past, attention = setup.model.decode_step(
         hypotheses.last, state.memory, state.past,
         place=place * strategy.width,
         positions=ops.minimum(state.age, capacity - 1)[:, None],  # the age of an idle slot grows without limit
-        visible=_visible(hypotheses.ancestors, in_time),
+        visible=_visible(hypotheses.ancestors, in_sentence),
         attention=strategy.attention,
     )  # fmt: skip
     logits = ops.cast(logits, "float32")
@@ -234,18 +221,18 @@ def _admit(setup: Setup, state: LoopState, slot: Tensor) -> LoopState:
     )
 
 
-def _visible(ancestors: Tensor, in_time: Tensor) -> Tensor:
+def _visible(ancestors: Tensor, in_sentence: Tensor) -> Tensor:
     """Return the mask (B, 1, K, C x K) of the cached tokens that each hypothesis sees; K tokens share a place.
 
     Args:
         ancestors: which of the K tokens at each place belongs to the hypothesis (B, K, C).
-        in_time: which places belong to the sentence (B, C).
+        in_sentence: which places belong to the sentence (B, C).
     """
     _, width, capacity = ancestors.shape
     if width == 1:
-        return in_time[:, None, None, :]
+        return in_sentence[:, None, None, :]
     own = ops.equal(ancestors[..., None], ops.arange(width, dtype="int32"))  # (B, K, C, K)
-    visible = ops.logical_and(own, in_time[:, None, :, None])
+    visible = ops.logical_and(own, in_sentence[:, None, :, None])
     return ops.reshape(visible, (-1, 1, width, capacity * width))
 
 

@@ -24,7 +24,7 @@ from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch
 from heedful.decoding.candidates import Candidate, until_end
-from heedful.decoding.search import LoopState, Setup, advance, first_state, new_setup, unfinished
+from heedful.decoding.search import LoopState, Setup, advance, first_state, new_setup, search_results, unfinished
 from heedful.decoding.shared_state import SharedState
 
 SOURCE_LENGTH = 32  # tokens of a source, the end token included, in a slot
@@ -228,9 +228,7 @@ class SlotSearch:
             return ops.logical_and(ops.logical_and(unfinished(setup, state), state.clock < end), finished < enough)
 
         state = ops.while_loop(goes_on, lambda state: (advance(setup, state),), (state,))[0]
-        within = ops.arange(self.capacity, dtype="int32") < limits[:, None, None]
-        tokens = ops.where(within, state.results.tokens[: self.slots], 0)
-        return state, state.sentence, (tokens, state.results.scores[: self.slots], state.results.complete[: self.slots])
+        return state, state.sentence, search_results(setup, state)
 
 
 def _padded(array: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -113,24 +113,24 @@ class LineTranslator(Predictor):
             InputError: there are fewer prefixes than lines, or one is too long; or lines cannot be split.
         """
         search = self.search_with(scored, **options)
-        given = prefixes is not None
-        line_of = self.reader.reading(search.decode, given, warn, glossary or self.glossary)
+        has_prefixes = prefixes is not None
+        line_of = self.reader.reading(search.decode, has_prefixes, warn, glossary or self.glossary)
         lines, prefixes = iter(require_texts(texts)), itertools.repeat("") if prefixes is None else iter(prefixes)
-        began = first
-        unsplit = given or search.decode.n_best > 1
+        first_line = first
+        unsplit = has_prefixes or search.decode.n_best > 1
         sampled = search.decode.sample  # samples must not depend on when other lines arrive
         for window in line_batches(lines, BATCHES_AHEAD * search.decode.batch_size, whole=sampled):
-            begun = list(itertools.islice(prefixes, len(window)))
-            if len(begun) < len(window):
-                raise InputError(f"There are fewer prefixes ({first - began + len(begun)}) than lines.")
+            window_prefixes = list(itertools.islice(prefixes, len(window)))
+            if len(window_prefixes) < len(window):
+                raise InputError(f"There are fewer prefixes ({first - first_line + len(window_prefixes)}) than lines.")
             read = [
                 self._read(line, f"line {number}", line_of, search.decode, unsplit)
                 for number, line in enumerate(window, start=first)
             ]
-            yield from self._translate_window(search, read, begun, itertools.count(first), warn)
+            yield from self._translate_window(search, read, window_prefixes, itertools.count(first), warn)
             first += len(window)
-        if given and warn and next(prefixes, None) is not None:
-            warn(f"there are more prefixes than lines ({first - began}).")
+        if has_prefixes and warn and next(prefixes, None) is not None:
+            warn(f"there are more prefixes than lines ({first - first_line}).")
 
     def _read(
         self, text: str, name: str, line_of: Callable[[str, str], Line], decode: DecodeConfig, unsplit: bool
@@ -261,10 +261,10 @@ class LineTranslator(Predictor):
         texts = [text for line in lines for text in line.pieces.texts]
         sources = self.read(texts, [number % SENTENCE_STRIDE for number in numbers], warn)
         waiting = [index for index, ids in enumerate(sources) if ids]
-        begun = None
+        prefix_ids = None
         if any(prefixes):  # then every line is one piece
-            begun = self._encode_prefixes([prefixes[index] for index in waiting])
-        searched = search([sources[index] for index in waiting], [numbers[index] for index in waiting], begun)
+            prefix_ids = self._encode_prefixes([prefixes[index] for index in waiting])
+        searched = search([sources[index] for index in waiting], [numbers[index] for index in waiting], prefix_ids)
         candidates_of = dict(zip(waiting, searched, strict=True))
         results = (candidates_of.get(index, EMPTY) for index in range(len(texts)))
         if not any(line.marked for line in lines):

@@ -146,10 +146,6 @@ class Engine:
         """Whether all threads run."""
         return all(thread.is_alive() for thread in self._threads)
 
-    def count_pending(self) -> float:
-        """Return the number of texts that were accepted and not answered yet."""
-        return self.pending
-
     def _answered(self, future):
         with self._changed:
             self.pending -= 1

@@ -1,5 +1,6 @@
 """What a server reports of itself: /livez, /readyz, /health and /metrics. No label names a client or a text."""
 
+import functools
 import time
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -25,7 +26,7 @@ class Monitor:
         )
         waiting = Gauge("heedful_pending_texts", "Texts that wait or are computed", ["run"], registry=self.registry)
         for one in service.runs.values():
-            waiting.labels(one.name).set_function(one.engine.count_pending)
+            waiting.labels(one.name).set_function(functools.partial(getattr, one.engine, "pending"))
 
     def routes(self) -> list[Route]:
         """Return the routes."""

@@ -1,8 +1,9 @@
 """The exact training state, and how it is saved to the run folder and restored."""
 
+import contextlib
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +56,21 @@ class Checkpoints:
         """Write a state (None: the current one) with the progress, and delete old ones."""
         keep, every = self.config.keep, self.config.validate_every
         arrays = self.arrays() if arrays is None else arrays
-        self.write(lambda: self.files.save(arrays, progress, keep, every))
+        with self.writing():
+            self.files.save(arrays, progress, keep, every)
 
-    def write(self, action: Callable[[], Any]) -> None:
-        """Run an `action` that writes to the run folder; if it fails, raise an `InputError` that says what is kept."""
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write to the run folder in this context; if it fails, an `InputError` says what is kept."""
         try:
-            action()
+            yield
         except OSError as error:
             paths = self.files.paths()
             kept = f"the last state, {paths[-1]}, is whole" if paths else "no state was saved yet"
             raise InputError(
                 f"Cannot save to {self.run.path}: {error.strerror}; {kept}. A state takes {self._bytes():,} "
-                f"bytes, and {self.config.keep} are kept. Make room, then continue with: heedful train --resume "
-                f"{self.run.path}"
+                f"bytes, and {self.config.keep} are kept. Make room, then continue with: "
+                f"{backend.resume_command(self.run.path)}"
             ) from error
 
     def warn_if_disk_is_low(self, report: Callable[[str], Any]) -> None:

@@ -59,17 +59,17 @@ def estimate_cost(run: Run, model: keras.Model, examples: Examples) -> "CostEsti
         model: fresh from `run.build_model()`; it must not be used afterwards.
         examples: the training examples, as for a `Trainer`.
     """
-    often = _shapes(examples)
-    count = often.total()
+    shape_counts = _count_shapes(examples)
+    count = shape_counts.total()
     firsts = examples.first_of_each_shape()  # some shapes do not occur in every epoch
     accumulate = run.config.train.accumulate_batches
     steps = max(1 + TIMED, 2 * accumulate)  # includes a whole update
     seconds = _seconds(run, model, list(map(examples.batch, firsts)), steps)
-    usual = [statistics.fmean(each[accumulate:]) for each in seconds]
-    whole = sum(each * often[examples.shape(first)] for each, first in zip(usual, firsts, strict=True))
+    batch_seconds = [statistics.fmean(each[accumulate:]) for each in seconds]
+    whole = sum(each * shape_counts[examples.shape(first)] for each, first in zip(batch_seconds, firsts, strict=True))
     gc.collect()  # a model in training is part of reference cycles
     return CostEstimate(
-        compiling=max(0.0, sum(each[0] for each in seconds) - sum(usual)),
+        compiling=max(0.0, sum(each[0] for each in seconds) - sum(batch_seconds)),
         epoch=whole / count * examples.batches_per_epoch,
         rate=sum(map(examples.tokens, range(count))) / whole,
         memory=peak_memory(),
@@ -86,19 +86,23 @@ def update_costs(run: Run, model: keras.Model, examples: Examples, timed: int) -
     Returns:
         Seconds per update, and seconds to compile all shapes.
     """
-    often, accumulate = _shapes(examples), run.config.train.accumulate_batches
-    (usual, _), *_ = often.most_common(1)
-    batch = examples.batch(next(number for number in range(often.total()) if examples.shape(number) == usual))
+    shape_counts, accumulate = _count_shapes(examples), run.config.train.accumulate_batches
+    (usual_shape, _), *_ = shape_counts.most_common(1)
+    batch = examples.batch(
+        next(number for number in range(shape_counts.total()) if examples.shape(number) == usual_shape)
+    )
     [seconds] = _seconds(run, model, [batch], max(1 + timed, 2 * accumulate))
     whole_updates = seconds[accumulate : len(seconds) // accumulate * accumulate]
     # The median, since other programs may interrupt an update.
     timed_batch = float(np.median(np.reshape(whole_updates, (-1, accumulate)).mean(axis=1)))
-    mean_places = sum(_places(shape) * times for shape, times in often.items()) / often.total()
+    mean_places = sum(_places(shape) * times for shape, times in shape_counts.items()) / shape_counts.total()
     gc.collect()
-    return accumulate * timed_batch * mean_places / _places(usual), len(often) * max(0.0, seconds[0] - timed_batch)
+    return accumulate * timed_batch * mean_places / _places(usual_shape), len(shape_counts) * max(
+        0.0, seconds[0] - timed_batch
+    )
 
 
-def _shapes(examples):
+def _count_shapes(examples):
     """Return how often each shape occurs in the first batches."""
     count = max(1, min(LOOKED_AT, math.ceil(examples.batches_per_epoch)))
     return collections.Counter(map(examples.shape, range(count)))
@@ -156,7 +160,7 @@ def largest_batch(attempt: "Callable[[int], Trial | None]") -> int:
 
 def _seconds(run, model, batches, steps):
     """Return, for each batch, the seconds that each of `steps` took."""
-    objective, _ = training_objective(model, run.config.train)
+    objective = training_objective(model, run.config.train)
     queue = (batch for batch in itertools.chain(batches, itertools.repeat(batches[-1])) for _ in range(steps))
     return np.reshape(step_seconds(objective, queue, steps * len(batches)), (-1, steps)).tolist()
 

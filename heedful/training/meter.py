@@ -35,8 +35,8 @@ class Meter:
         self._seen: set = set()
         self._pending: collections.deque = collections.deque()  # counts of batches not yet trained on
         self._flops = FlopCounter(model)
-        self._whole: collections.Counter = collections.Counter()
-        self._rate: float | None = None
+        self._in_total: collections.Counter = collections.Counter()
+        self._product_rate: float | None = None
         self._total = config.updates
         self.restart()
         self.bar = progress_bar(
@@ -66,12 +66,12 @@ class Meter:
             updates: number of updates since the last `restart`.
             seconds: that they took.
         """
-        left = updates - self._now["compiled"] / self.config.accumulate_batches
-        return (seconds - self._now["compiling"]) / left if left > 0 else None
+        left = updates - self._since_restart["compiled"] / self.config.accumulate_batches
+        return (seconds - self._since_restart["compiling"]) / left if left > 0 else None
 
     def restart(self) -> None:
         """Reset the counts of `figures` and `rate`."""
-        self._now: collections.Counter = collections.Counter()
+        self._since_restart: collections.Counter = collections.Counter()
 
     def watched(self, batches: Iterator[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
         """Yield batches, and record the time and size of each."""
@@ -100,8 +100,8 @@ class Meter:
         else:
             self._seen.add(shape)
             counts = {"compiling": seconds, "compiled": 1}
-        self._now.update(counts)
-        self._whole.update(counts)
+        self._since_restart.update(counts)
+        self._in_total.update(counts)
         if self.task is not None:
             update, rate = (number + 1) // self.config.accumulate_batches, f"{self.rate:,.0f} tokens/s"
             self.bar.update(self.task, completed=update, rate=rate)
@@ -112,12 +112,12 @@ class Meter:
     @property
     def rate(self) -> float:
         """Non-padding tokens per second (translation: target), without compilation."""
-        return _ratio(self._now, "tokens", "seconds")
+        return _ratio(self._since_restart, "tokens", "seconds")
 
     @property
     def counted(self) -> bool:
         """Whether anything but compilation was counted."""
-        return bool(self._whole["tokens"])
+        return bool(self._in_total["tokens"])
 
     def figures(self) -> dict[str, Any]:
         """Return the figures for the log, counted since the last `restart`.
@@ -129,15 +129,15 @@ class Meter:
         if rate:  # of one device, or of the cores of one process
             devices = backend.training_devices(self.config.devices)
             rate *= devices if backend.device() != "cpu" else backend.process_count()
-        self._rate = max(self._rate or 0.0, rate) if rate else None
-        return self._figures(self._now)
+        self._product_rate = max(self._product_rate or 0.0, rate) if rate else None
+        return self._figures(self._since_restart)
 
     def summary(self) -> str:
         """Return one line that summarises all counts."""
-        figures = self._figures(self._whole)
+        figures = self._figures(self._in_total)
         machine = ""
-        if "mfu" in figures and self._rate:
-            machine = f"{figures['mfu']:.0%} of the machine's {self._rate / 1e9:,.0f} GFLOP/s, "
+        if "mfu" in figures and self._product_rate:
+            machine = f"{figures['mfu']:.0%} of the machine's {self._product_rate / 1e9:,.0f} GFLOP/s, "
         return (
             f"{figures['tokens_per_second']:,.0f} tokens/s, {figures['padding_share']:.1%} padding, {machine}"
             f"{figures['data_share']:.1%} of the time making batches, {figures['compile_seconds']:.0f} s "
@@ -155,8 +155,8 @@ class Meter:
             "padding_share": round(_ratio(counts, "padding", "places"), 4),
             "data_share": round(_ratio(counts, "making", "seconds"), 4),
         }
-        if self._rate:
-            figures["mfu"] = round(_ratio(counts, "operations", "seconds") / self._rate, 4)
+        if self._product_rate:
+            figures["mfu"] = round(_ratio(counts, "operations", "seconds") / self._product_rate, 4)
         return figures
 
 

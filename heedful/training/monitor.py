@@ -44,7 +44,7 @@ class Monitor(keras.callbacks.Callback):
         self.latest_logs = logs or {}
         self.batch_number += 1
         update, batches_into_update = divmod(self.batch_number, self.trainer.config.accumulate_batches)
-        runs_ahead = self.trainer.updates.continues(self.batch_number)
+        runs_ahead = self.trainer.updates.runs_ahead_after(self.batch_number)
         if runs_ahead and not self.meter.is_new(self.batch_number - 1):
             return
         loss = self._wait()
@@ -53,15 +53,15 @@ class Monitor(keras.callbacks.Callback):
         if not math.isfinite(loss):
             self.diverged = update
         if self.log:
-            self.trainer.checkpoints.write(lambda: self.log.after_update(update, loss))
+            with self.trainer.checkpoints.writing():
+                self.log.after_update(update, loss)
         stop = self.should_stop()
         if self.trainer.updates.ends(self.latest_logs, stop):
             self.model.stop_training = True
             if not stop and not self.diverged:
                 self.signals.received_elsewhere = signal.SIGTERM
         elif self.log and update != self.last_update and self._save_is_due():
-            if hasattr(self.model, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
-                self.model.jax_state_sync()
+            backend.write_state(self.model)
             self.trainer.save_between(update)
             self.saved_at = time.monotonic()
 

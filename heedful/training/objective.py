@@ -145,14 +145,14 @@ class Objective(keras.Model):
         })  # fmt: skip
 
 
-def training_objective(model: keras.Model, train: TrainConfig) -> tuple[Objective, Schedule]:
-    """Return the compiled objective that trains a model as a config says, and its learning rate schedule."""
-    schedule = training_schedule(train, model.d_model)
+def training_objective(model: keras.Model, train: TrainConfig, schedule: Schedule | None = None) -> Objective:
+    """Return the compiled objective that trains a model as a config says; `schedule`: None for that of the config."""
+    schedule = schedule or training_schedule(train, model.d_model)
     objective = Objective(model, train.label_smoothing, train.accumulate_batches, consistency_of(train))
     factors = rate_factors(model, train) if train.rate_factors else None
     widths = _fused_widths(model) if train.optimizer == "muon" else None
     objective.compile(training_optimizer(train, schedule, factors, widths))
-    return objective, schedule
+    return objective
 
 
 def _fused_widths(model):

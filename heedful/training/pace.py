@@ -49,7 +49,7 @@ class Pace:
         planned: int,
         seconds_left: float,
         update_seconds: float,
-        validation: float,
+        validation_seconds: float,
         validate_every: int,
     ) -> "Pace":
         """Return the pace after a validation: this one, or one that ends in time at the speed of the last interval.
@@ -59,25 +59,28 @@ class Pace:
             planned: number of updates of the schedule as planned first.
             seconds_left: seconds until the deadline.
             update_seconds: seconds per update.
-            validation: seconds of a validation.
+            validation_seconds: seconds of a validation.
             validate_every: updates between validations.
         """
-        fitting = update + updates_within(SHARE * seconds_left, update_seconds, validation, validate_every)
+        fitting = update + updates_within(SHARE * seconds_left, update_seconds, validation_seconds, validate_every)
         updates = max(update + 1, min(self.max_updates, fitting))
         if abs(updates - self.updates) <= NOTICEABLE * self.updates:
             return self
         return self.ending_at(updates, update, planned)
 
 
-def updates_within(seconds: float, update: float, validation: float, validate_every: int) -> int:
+def updates_within(seconds: float, update_seconds: float, validation_seconds: float, validate_every: int) -> int:
     """Return how many updates fit into a given time, at least one.
 
     Args:
         seconds: the time available.
-        update: seconds of an update.
-        validation: seconds of a validation; one follows every `validate_every` updates, and one the last update.
+        update_seconds: seconds of an update.
+        validation_seconds: of a validation; one follows every `validate_every` updates, and one the last update.
         validate_every: updates between validations.
     """
-    intervals = int(max(seconds, 0) / (validate_every * update + validation))
-    rest = int((seconds - intervals * (validate_every * update + validation) - validation) / update)
+    intervals = int(max(seconds, 0) / (validate_every * update_seconds + validation_seconds))
+    rest = int(
+        (seconds - intervals * (validate_every * update_seconds + validation_seconds) - validation_seconds)
+        / update_seconds
+    )
     return max(1, intervals * validate_every + min(max(rest, 0), validate_every))

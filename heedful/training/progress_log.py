@@ -66,8 +66,7 @@ class ProgressLog:
 
     def _read_moments(self):
         """Return the moments; none if other processes have parts of them, see `train.shard`."""
-        if hasattr(self.objective, "jax_state_sync"):  # on JAX the state of a running `fit` is not in the variables
-            self.objective.jax_state_sync()
+        backend.write_state(self.objective)
         if not all(backend.is_whole_here(moment.variable) for moment in self._moments):
             return []
         for moment in self._moments[:1]:

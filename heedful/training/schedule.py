@@ -8,10 +8,8 @@ from keras import ops
 
 from heedful.backend import Tensor
 from heedful.config import TrainConfig
+from heedful.config.train import ENDING, SCHEDULES
 from heedful.training.pace import Pace
-
-ENDING = ("cosine", "linear", "wsd")  # schedules that end at a given update
-SCHEDULES = ("paper", "inverse_square_root", *ENDING, "constant")
 
 
 @keras.saving.register_keras_serializable("heedful")
@@ -77,7 +75,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def follow(self, optimizer: keras.optimizers.Optimizer) -> None:
         """Keep a `Pace` in new variables of an optimizer, which is built: it can change without compiling anew."""
-        names = ("pace_since", "pace_place", "pace_step")
+        names = ("pace_start", "pace_position", "pace_speed")
         self._pace = tuple(optimizer.add_variable((), initializer="zeros", name=name) for name in names)
         self._pace[2].assign(1.0)
 

@@ -92,8 +92,10 @@ class Selection:
     def _save(self, progress):
         if progress.get("base") and adapted_layers(self.model):
             adapter = adapter_of(self.model, progress["base"])
-            self.checkpoints.write(lambda: write_adapter(self.run.path / ADAPTER, adapter))
-        self.checkpoints.write(lambda: self.run.save_model(self.model))
+            with self.checkpoints.writing():
+                write_adapter(self.run.path / ADAPTER, adapter)
+        with self.checkpoints.writing():
+            self.run.save_model(self.model)
 
     def finish(self, progress: dict[str, Any]) -> None:
         """Choose between the best single state and the average of the last ones."""
@@ -114,7 +116,8 @@ class Selection:
                 f"(best single state {best:.4g}): {'kept' if wins else forgotten or 'not kept'}"
             )
             if wins:
-                self.checkpoints.write(lambda: self.run.save_weights(average))
+                with self.checkpoints.writing():
+                    self.run.save_weights(average)
                 progress["best"] = scores[by]  # so that no worse state replaces it after a resume
                 self.checkpoints.save(progress, arrays)
 

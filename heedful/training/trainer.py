@@ -41,7 +41,7 @@ class Trainer:
         data_fingerprint: of the training text; resuming requires the same text.
         seconds_spent: time used of `train.minutes` before the first update.
         valid_fingerprint: of the validation text; the best weights are chosen anew if it has changed.
-        most_updates: largest number of updates if the schedule is to end within `train.minutes`; None: as planned.
+        max_updates: largest number of updates if the schedule is to end within `train.minutes`; None: as planned.
         base: fingerprint of the weights that all weights of the model were initialised with; empty: it is untrained.
     """
 
@@ -56,7 +56,7 @@ class Trainer:
         seconds_spent: float = 0.0,
         base: str = "",
         valid_fingerprint: str = "",
-        most_updates: int | None = None,
+        max_updates: int | None = None,
     ):
         self.run, self.model, self.examples = run, model, examples
         self.config = run.config.train
@@ -70,19 +70,20 @@ class Trainer:
         self.progress |= {"best": None, "best_update": 0, "waited": 0, "base": base, "valid": valid_fingerprint}
         self.progress |= self._settings_in_progress()
         self._validations: list[float] = []  # seconds of each in this session
-        self._first_pace = Pace(self.config.updates, max(self.config.updates, most_updates or 0))
+        self._first_pace = Pace(self.config.updates, max(self.config.updates, max_updates or 0))
         self._set_pace(self._first_pace)
 
     @property
     def resuming(self) -> str:
         """The command that continues the training."""
-        return f"heedful train --resume {self.run.path}{backend.joined_by()}"
+        return backend.resume_command(self.run.path)
 
     def restore(self) -> None:
         """Continue from the newest intact state of the run, exactly: weights, optimizer, dropout seeds, data order."""
         self._restore(*self.run.checkpoints.read_last(self.report))
-        self.checkpoints.write(lambda: self.run.log.forget_after(self.update))
-        self.checkpoints.write(lambda: self.run.snapshots.forget_after(self.update))
+        with self.checkpoints.writing():
+            self.run.log.forget_after(self.update)
+            self.run.snapshots.forget_after(self.update)
 
     def _restore(self, arrays, progress):
         if progress["data"] != self.progress["data"]:
@@ -273,8 +274,9 @@ class Trainer:
             "validation_seconds": round(time.monotonic() - began, 2),
         }
         self._validations.append(time.monotonic() - began)
-        self.checkpoints.write(lambda: self.run.log.append(entry))
-        self.checkpoints.write(lambda: self.run.log.append_samples(self.update, samples))
+        with self.checkpoints.writing():
+            self.run.log.append(entry)
+            self.run.log.append_samples(self.update, samples)
         self._save_snapshot()
         if board:
             board.write(self.update, {name: value for name, value in entry.items() if name != "update"})
@@ -293,7 +295,8 @@ class Trainer:
         validation, rest = divmod(self.update, self.config.validate_every)
         if self.config.snapshots and not rest and self.run.snapshots.due(validation):
             weights = weights_by_name(self.model)
-            self.checkpoints.write(lambda: self.run.snapshots.save(self.update, weights))
+            with self.checkpoints.writing():
+                self.run.snapshots.save(self.update, weights)
 
     def _learning_rate(self, update):
         """Return the learning rate of an update."""

@@ -15,9 +15,10 @@ from heedful.training.ahead import prepared_ahead
 from heedful.training.objective import REPLICATED, training_objective, with_update_tokens
 from heedful.training.optimizer import averaged_weights
 from heedful.training.pace import Pace
+from heedful.training.schedule import training_schedule
 from heedful.training.watchdog import Watchdog
 
-TOGETHER = 8  # updates between two times that the host waits for an accelerator
+UPDATES_IN_FLIGHT = 8  # updates between two times that the host waits for an accelerator
 
 
 class Updates:
@@ -35,14 +36,15 @@ class Updates:
 
     def __init__(self, model: keras.Model, examples: Examples, config: TrainConfig, resume: str = ""):
         self.model, self.examples, self.config, self.resume = model, examples, config, resume
-        self.objective, self.schedule = training_objective(model, config)
+        self.schedule = training_schedule(config, model.d_model)
+        self.objective = training_objective(model, config, self.schedule)
         self.optimizer = self.objective.optimizer
         self.optimizer.build(self.objective.trainable_variables)
         self.saved_variables = list(self.optimizer.variables)
         """Those of the optimizer that belong to the state of a training; its pace is saved as numbers."""
         if config.is_paced:
             self.schedule.follow(self.optimizer)
-        self._last = 0  # batch of the current run
+        self._last_batch = 0  # batch of the current run
         self.state_assigned = True  # since the last updates; the other processes do not have it yet
         require_rows(examples, config)
 
@@ -104,19 +106,19 @@ class Updates:
         """Return whether the run ends after an update: because of a loss that is not finite, or of a wish."""
         return not np.isfinite(logs["loss"]) or bool(logs.get(backend.STOP_WISHES, wish))
 
-    def continues(self, number: int) -> bool:
+    def runs_ahead_after(self, number: int) -> bool:
         """Return whether the next batch is dispatched before the device has finished the first `number` batches.
 
-        On a CPU each batch is awaited. On an accelerator, every `TOGETHER` updates and the last batch are.
+        On a CPU each batch is awaited. On an accelerator, every `UPDATES_IN_FLIGHT` updates and the last batch are.
         """
-        waits = TOGETHER * self.config.accumulate_batches if backend.runs_ahead() else 1
-        return number % waits != 0 and number != self._last
+        waits = UPDATES_IN_FLIGHT * self.config.accumulate_batches if backend.runs_ahead() else 1
+        return number % waits != 0 and number != self._last_batch
 
     def _run(self, first, goal, assigned, callbacks, wish, watched):
         variables = [*self.objective.variables, *self.optimizer.variables]
         if assigned and backend.process_count() > 1:
             self._receive(variables)
-        self._last = goal * self.config.accumulate_batches
+        self._last_batch = goal * self.config.accumulate_batches
         example = self.examples.batch(0) | {"update_tokens": np.ones(1, np.float32)}
         with backend.using_devices(self.config.devices, processes=True, shard=self.config.shard):
             backend.distribute(variables)
@@ -184,7 +186,7 @@ class _Following(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.number += 1
-        if self.updates.continues(self.number):
+        if self.updates.runs_ahead_after(self.number):
             return
         float(logs["loss"])  # waits for the update
         if self.number % self.per_update == 0 and self.updates.ends(logs, False):

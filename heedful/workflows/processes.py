@@ -72,7 +72,7 @@ def _prepared(begin):
         if training.fingerprint != begin["text"]:
             return None, "its training text differs from that of process 0"
         backend.set_seed(config.train.seed)
-        resume = f"heedful train --resume {run.path}{backend.joined_by()}"
+        resume = backend.resume_command(run.path)
         return Updates(training.fresh_model(), training.examples, config.train, resume), ""
     except InputError as error:
         return None, str(error)

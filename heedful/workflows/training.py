@@ -53,7 +53,7 @@ class Training:
         self.run, self.report, self.config, self.task = run, report, run.config, run.task
         self.origins: dict[str, str] = {}  # where settings came from, by their full names
         self.seconds_spent = 0.0  # of train.minutes, before the first update
-        self.most_updates: int | None = None  # before they were planned
+        self.max_updates: int | None = None  # before they were planned
         for name in self.config.train.loggers:
             find_logger(name)  # an unknown one is refused before anything is written
         self.corpora = self.task.find_corpora(self.config)
@@ -181,7 +181,7 @@ class Training:
 
     def plan_minutes(self) -> None:
         """Set `train.updates` to what fits into `train.minutes`; the time for planning counts towards it."""
-        began, self.most_updates = time.monotonic(), self.config.train.updates
+        began, self.max_updates = time.monotonic(), self.config.train.updates
         self.config = self.run.config = self.task.plan_updates(fit_into_minutes(self), self.config)
         self.seconds_spent = time.monotonic() - began
 
@@ -243,7 +243,7 @@ class Training:
         validator = self.validator(model)
         trainer = Trainer(
             self.run, model, self.examples, validator, self.report, self.fingerprint, self.seconds_spent, base,
-            self.valid_fingerprint, self.most_updates,
+            self.valid_fingerprint, self.max_updates,
         )  # fmt: skip
         if verify:
             trainer.verify()

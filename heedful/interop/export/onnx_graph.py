@@ -115,7 +115,7 @@ class Layers:
     def __init__(self, graph: Graph, model: ModelConfig):
         self.graph, self.model = graph, model
         self.heads, self.kv_heads = model.num_heads, model.kv_heads
-        self.size = model.head_size
+        self.head_size = model.head_size
         self.op, self.constant = graph.op, graph.constant
 
     def dense(self, name: str, x: str) -> str:
@@ -181,14 +181,14 @@ class Layers:
 
     def heads_of(self, x: str, heads: int) -> str:
         """Split (B, T, N H) into heads (B, N, T, H)."""
-        split = self.op("Reshape", x, self.constant([0, -1, heads, self.size]))
+        split = self.op("Reshape", x, self.constant([0, -1, heads, self.head_size]))
         return self.op("Transpose", split, perm=[0, 2, 1, 3])
 
     def projected(self, name: str, x: str, widths: Sequence[int]) -> list[str]:
         """Apply a fused projection to `x`, and split the result into parts of some numbers of heads."""
         if not self.graph.has(f"{name}/kernel"):
             return [self.heads_of(x, heads) for heads in widths]
-        lengths = self.constant([heads * self.size for heads in widths])
+        lengths = self.constant([heads * self.head_size for heads in widths])
         joint = self.dense(name, x)
         parts = [joint] if len(widths) == 1 else self.graph.ops("Split", len(widths), joint, lengths, axis=-1)
         return [self.heads_of(part, heads) for part, heads in zip(parts, widths, strict=True)]
@@ -199,7 +199,7 @@ class Layers:
 
     def rotated(self, x: str, positions: str) -> str:
         """Rotate heads (B, N, T, H) by their positions (T,) or (B, T)."""
-        half = self.size // 2
+        half = self.head_size // 2
         rates = self.model.rotary_base ** (-np.arange(half, dtype=np.float32) / half)
         angles = self._angles(positions, rates, "rotary_rates", [-1])  # (T, H/2) or (B, T, H/2)
         cos, sin = (self.op("Unsqueeze", self.op(kind, angles), self.constant([-3])) for kind in ("Cos", "Sin"))
@@ -218,12 +218,12 @@ class Layers:
         if self.kv_heads != self.heads:
             keys, values = self._repeated(keys), self._repeated(values)
         scores = self.op("MatMul", query, self.op("Transpose", keys, perm=[0, 1, 3, 2]))
-        scores = self.op("Mul", scores, self.constant(self.size**-0.5, np.float32))
+        scores = self.op("Mul", scores, self.constant(self.head_size**-0.5, np.float32))
         if visible is not None:
             scores = self.op("Where", visible, scores, self.constant(MASKED_SCORE, np.float32))
         mixed = self.op("MatMul", self.op("Softmax", scores, axis=-1), values)
         joined = self.op("Reshape", self.op("Transpose", mixed, perm=[0, 2, 1, 3]),
-                         self.constant([0, -1, self.heads * self.size]))  # fmt: skip
+                         self.constant([0, -1, self.heads * self.head_size]))  # fmt: skip
         return self.dense(f"{name}/output", joined) if self.graph.has(f"{name}/output/kernel") else joined
 
     def _repeated(self, x):

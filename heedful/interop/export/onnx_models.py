@@ -93,7 +93,7 @@ class Blocks(Layers):
     def caches(self, kind: str, length: str) -> dict[str, tuple[str, list[Any]]]:
         """Return type and axes of the caches of all blocks, without the first word of their names."""
         return {
-            f".{index}.{kind}{part}": ("float32", ["batch", self.kv_heads, length, self.size])
+            f".{index}.{kind}{part}": ("float32", ["batch", self.kv_heads, length, self.head_size])
             for index in range(self.model.depths["decoder"])
             for part in ("key", "value")
         }

@@ -26,7 +26,7 @@ class TrialTraining:
         self.model, self.batch, self.micro_batches = model, batch, train.accumulate_batches
         plain: dict[str, Any] = {"clip_norm": 0.0, "weight_decay": 0.0, "beta_2": 0.98}
         quick: dict[str, Any] = {"schedule": "inverse_square_root", "learning_rate": rate, "warmup_updates": 10}
-        self.objective, _ = training_objective(model, dataclasses.replace(train, **plain, **quick))
+        self.objective = training_objective(model, dataclasses.replace(train, **plain, **quick))
         self.optimizer = self.objective.optimizer
         self.optimizer.build(self.objective.trainable_variables)
         # weights, dropout seeds, the optimizer

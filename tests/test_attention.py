@@ -114,11 +114,13 @@ def test_cached_steps_equal_one_pass(normal, numpy, rotary, qk_norm):
     cache, steps = layer.empty_cache(2, 9), []
     for t in range(7):
         visible = masks.causal(ops.arange(t, t + 1), ops.arange(9))
-        positions = ops.arange(t, t + 1)
+        positions = ops.arange(t, t + 1) if t % 2 else None  # which follow from `place`
         attended, cache = layer(x[:, t : t + 1], visible=visible, cache=cache, place=t, positions=positions)
         steps.append(numpy(attended))
     np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, atol=1e-5)
     assert isinstance(cache, KeyValueCache)
+    with pytest.raises(ValueError, match="The cache holds 9 positions; 3 more do not fit at position 7"):
+        layer(x[:, :3], cache=cache, place=7)
 
 
 def test_rotary_depends_on_relative_positions_only(normal, numpy):

@@ -104,6 +104,10 @@ def test_several_labels_are_learned(several, tmp_path, cli):
     assert scores["accuracy"] > 0.9
     assert scores["micro_f1"] > 0.9
     text = next(text for text in TEXTS if "drink" in text and " c" in text)
+    assert "-\n" in (run.path / "outputs" / "0001.txt").read_text()  # as in the text, where there is no label
+    one_label = change(several, "--train.init_from", str(run.path), "--data.several_labels", "false")
+    with pytest.raises(InputError, match=r"gives a text several labels: set data\.several_labels = true"):
+        workflows.train(one_label, tmp_path / "other", quiet)
     line = cli("classify", "run", stdin=text + "\n").stdout.decode().strip()
     assert sorted(line.split(",")) == ["animal", "drink"]
     answer = json.loads(cli("classify", "run", "--probabilities", stdin=text + "\n").stdout)

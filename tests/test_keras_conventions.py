@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from heedful import backend
+from heedful import Generator, MaskFiller, TextClassifier, Tokenizer, Translator, backend
 from heedful.layers import (
     CausalSelfAttention,
     EncoderBlock,
@@ -19,6 +19,7 @@ from heedful.layers import (
 from heedful.layers.attention import attention_weights
 from heedful.models import CausalLM, Classifier, MaskedLM, Transformer
 from heedful.training.loss import TokenCrossentropy
+from heedful.training.metrics import Perplexity
 
 SIZES = {"num_layers": 1, "d_model": 6, "num_heads": 2, "d_ff": 10, "max_length": 13}
 IDS = np.array([[3, 4, 5, 6, 7, 0, 0], [8, 9, 4, 0, 0, 0, 0], [5, 4, 3, 2, 3, 4, 9]], "int32")
@@ -183,6 +184,12 @@ def test_the_loss_of_weighted_tokens_is_their_mean(numpy):
     assert weighted == pytest.approx(model.evaluate(IDS[:1], IDS[:1], verbose=0), rel=1e-5)
     with pytest.raises(ValueError, match="class_weight"):
         model.fit(IDS, IDS, class_weight={0: 9.0}, verbose=0)
+    texts = np.array([1.0, 0.0, 0.0], "float32")  # one weight for each text, for a loss of Keras too, where T may be B
+    square = IDS[:, :3]
+    for loss in (TokenCrossentropy(), keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")):
+        model.compile("sgd", loss)
+        weighted = model.evaluate(square, square, sample_weight=texts, verbose=0)
+        assert weighted == pytest.approx(model.evaluate(square[:1], square[:1], verbose=0), rel=1e-5)
     classifier = Classifier(11, 4, **SIZES)
     classifier.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     classifier.fit(IDS, np.array([0, 1, 3]), class_weight={0: 9.0, 1: 1.0, 3: 1.0}, verbose=0)
@@ -197,6 +204,72 @@ def test_ids_that_a_model_cannot_read_are_refused():
             call(np.where(IDS == 9, 13, IDS))
         with pytest.raises(ValueError, match="begins with padding"):
             call(IDS[:, ::-1])
+
+
+def test_labels_that_are_not_in_the_vocabulary_are_refused():
+    model = CausalLM(11, **SIZES)
+    model.compile("sgd", TokenCrossentropy())
+    for call in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match="The labels contain 13, but the vocabulary has 11 entries, 0 to 10"):
+            call(IDS, np.where(IDS == 9, 13, IDS), verbose=0)
+        with pytest.raises(ValueError, match="The labels contain -1"):
+            call(IDS, np.where(IDS == 9, -1, IDS), verbose=0)
+
+
+@pytest.mark.parametrize("ignored", [-100, 99])
+def test_an_ignored_label_may_be_no_word(normal, numpy, ignored):
+    """Guards against NaN on JAX and an error on TensorFlow: -100 is usual in PyTorch."""
+    logits, labels = normal(3, 7, 11), np.where(IDS == 0, ignored, IDS)
+    for kind in (TokenCrossentropy, Perplexity):
+        got, expected = (kind(ignored_label=label)(y, logits) for label, y in ((ignored, labels), (0, IDS)))
+        np.testing.assert_allclose(numpy(got), numpy(expected), rtol=1e-6)
+    np.testing.assert_allclose(
+        numpy(TokenCrossentropy()(IDS[..., None], logits)), numpy(TokenCrossentropy()(IDS, logits)), rtol=1e-6
+    )
+    model = CausalLM(11, **SIZES)
+    model.compile("sgd", TokenCrossentropy(ignored_label=ignored))
+    assert np.isfinite(model.fit(IDS, labels, verbose=0).history["loss"]).all()
+
+
+def test_positions_count_without_segments(numpy):
+    model = Transformer(11, 11, **SIZES)
+    source, target = IDS[2:, :5], IDS[2:, 2:]
+    plain = {"source": source, "target": target}
+    spread = plain | {"source_positions": np.array([[0, 2, 4, 6, 8]]), "target_positions": np.array([[5, 6, 7, 8, 9]])}
+    segments = {f"{side}_segments": np.ones((1, 5), "int32") for side in ("source", "target")}
+    assert np.abs(numpy(model(spread)) - numpy(model(plain))).max() > 1e-3
+    np.testing.assert_allclose(numpy(model(spread | segments)), numpy(model(spread)), atol=1e-5)
+    np.testing.assert_allclose(numpy(model(plain | segments)), numpy(model(plain)), atol=1e-5)
+    with pytest.raises(ValueError, match="need both source_segments and target_segments"):
+        model(plain | {"source_segments": segments["source_segments"]})
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0)])
+def test_there_may_be_no_text_or_no_token(numpy, shape):
+    assert numpy(CausalLM(11, **SIZES)(np.zeros(shape, "int32"))).shape == (*shape, 11)
+
+
+def test_sizes_that_are_not_positive_are_refused():
+    for name in ("num_layers", "d_ff", "max_length", "d_model", "num_heads", "num_kv_heads"):
+        with pytest.raises(ValueError, match=rf"{name} \(0\) must be at least 1"):
+            CausalLM(11, **SIZES | {name: 0})
+    with pytest.raises(ValueError, match="must be positive"):
+        MultiHeadAttention(12, 4, num_kv_heads=0)
+
+
+def test_predictors_refuse_models_and_tokenizers_that_do_not_fit():
+    tokenizer = Tokenizer.train(["a cat drinks milk"], "char", 30)
+    size = len(tokenizer)
+    translator, writer = Transformer(size, size, **SIZES), CausalLM(size, **SIZES)
+    for predictor, arguments, message in (
+        (Generator, (translator, tokenizer), "A Transformer has no vocab_size"),
+        (Translator, (writer, tokenizer, tokenizer), "A CausalLM has no source_vocab_size"),
+        (Generator, (CausalLM(size - 1, **SIZES), tokenizer), rf"has {size} tokens, but vocab_size of the model"),
+        (MaskFiller, (MaskedLM(size, **SIZES), tokenizer), r"no \[MASK\] token"),
+        (TextClassifier, (Classifier(size, 3, **SIZES), tokenizer, ["a", "b"], 9), "has 3 classes, but 2 labels"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            predictor(*arguments)
 
 
 def test_the_embeddings_of_a_translator_have_the_deviation_that_is_asked_for():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from heedful import Transformer
+from heedful import Transformer, backend
 from heedful.backend.products import LARGE_KERNEL
 from heedful.layers import (
     DecoderBlock,
@@ -61,6 +61,15 @@ def test_positions_start_at_the_given_index(make, normal, numpy):
 def test_learned_positions_refuse_a_longer_input_than_max_length(normal):
     with pytest.raises(ValueError, match="max_length is 5"):
         LearnedPositions(6, 5)(normal(2, 7, 6))
+
+
+def test_positions_that_were_never_learned_and_odd_widths_are_refused(normal):
+    if backend.NAME != "torch":  # which checks indices itself
+        with pytest.raises(ValueError, match="Positions must be 0 to 3, not 2 to 4"):
+            LearnedPositions(6, 4)(normal(2, 3, 6), positions=np.array([2, 3, 4]))
+    for concatenated in (False, True):
+        with pytest.raises(ValueError, match=r"d_model \(5\) must be even"):
+            sinusoid(np.arange(4), 5, concatenated)
 
 
 def test_rotation_keeps_norms_and_rotates_by_the_position(normal, numpy):

@@ -26,7 +26,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tens
 def _attend(query, keys, values, visible):
     (batch, length, heads, size), kv_heads = query.shape, keys.shape[2]
     scores = _product(_heads_first(query, kv_heads), _transposed(keys, kv_heads), "float32") * size**-0.5
-    scores = scores.reshape(batch, heads, length, -1)
+    scores = scores.reshape(batch, heads, length, keys.shape[1])
     scores = scores if visible is None else jnp.where(visible, scores, HIDDEN_SCORE)
     weights = jax.nn.softmax(scores).astype(values.dtype)  # (B, N, T, S)
     mixed = _product(_grouped(weights, kv_heads), _heads_first(values, kv_heads), values.dtype)
@@ -61,8 +61,10 @@ def _product(x, y, dtype):
 
 def _heads_first(x, kv_heads):
     """Reshape (B, T, N, H) to (B, K, G T, H): query heads that share a key head are stacked."""
-    batch, length, _, size = x.shape
-    return x.reshape(batch, length, kv_heads, -1, size).transpose(0, 2, 3, 1, 4).reshape(batch, kv_heads, -1, size)
+    batch, length, heads, size = x.shape
+    groups = heads // kv_heads
+    x = x.reshape(batch, length, kv_heads, groups, size).transpose(0, 2, 3, 1, 4)
+    return x.reshape(batch, kv_heads, groups * length, size)
 
 
 def _transposed(x, kv_heads):
@@ -72,13 +74,15 @@ def _transposed(x, kv_heads):
 
 def _heads_back(x, shape):
     """Reshape (B, K, G T, H) back to `shape` (B, T, N, H)."""
-    batch, length, _, size = shape
-    return x.reshape(batch, x.shape[1], -1, length, size).transpose(0, 3, 1, 2, 4).reshape(shape)
+    batch, length, heads, size = shape
+    x = x.reshape(batch, x.shape[1], heads // x.shape[1], length, size)
+    return x.transpose(0, 3, 1, 2, 4).reshape(shape)
 
 
 def _grouped(weights, kv_heads):
     """View weights (B, N, T, S) as (B, K, G T, S)."""
-    return weights.reshape(weights.shape[0], kv_heads, -1, weights.shape[3])
+    batch, heads, length, places = weights.shape
+    return weights.reshape(batch, kv_heads, heads // kv_heads * length, places)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))

@@ -60,9 +60,9 @@ def run(options: argparse.Namespace) -> None:
 
 def names_of(labels: Any) -> str:
     """Return the names of scored labels as in the training text: separated by commas, or a dash."""
-    from heedful.data.labels import NO_LABEL
+    from heedful.data.labels import written_labels
 
-    return ",".join(label for label, _ in labels) or NO_LABEL
+    return written_labels(label for label, _ in labels)
 
 
 def effects(classifier: Any, text: str, labels: Any) -> str:

@@ -77,6 +77,7 @@ def _draw_attention(run, options, figure):
 def _measure_heads(run, tokens):
     """Measure the heads, and print them, the most important first."""
     from heedful import backend
+    from heedful.core.errors import counted
     from heedful.inspection.head_importance import measure_heads
 
     backend.keep_compilations()
@@ -87,6 +88,8 @@ def _measure_heads(run, tokens):
         for layer, row in enumerate(layers, start=1)
         for head, change in enumerate(row, start=1)
     ]
-    print(f"loss {importance['loss']:.4f} nats per token, on {importance['tokens']:,} tokens of {importance['text']}")
+    unit = "text" if run.task.text_layout(run.config.data) == "labelled" else "token"
+    amount = counted(importance["tokens"], unit)
+    print(f"loss {importance['loss']:.4f} nats per {unit}, on {amount} of {importance['text']}")
     for change, name in sorted(changes, reverse=True):
         print(f"{change:+.4f}  without {name}")

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SIDES = ("encoder", "decoder")
+SIZES = (
+    "d_model", "num_heads", "head_dim", "d_ff", "num_kv_heads", "num_layers", "encoder_layers", "decoder_layers",
+    "max_length",
+)  # fmt: skip
 # Arguments of `layers.sinusoid` by the name of the encoding: whether concatenated, and whether with the endpoint.
 SINUSOIDS = {
     "sinusoidal": (False, False), "sinusoidal_concatenated": (True, False), "sinusoidal_marian": (True, True),
@@ -77,6 +81,9 @@ class BlockOptions:
             allowed = choices(name, type(self))
             if allowed and getattr(self, name) not in allowed:
                 raise ValueError(f"Unknown {name} {getattr(self, name)!r}: choose one of {', '.join(allowed)}.")
+        for name in SIZES:
+            if (size := getattr(self, name, None)) is not None and size < 1:
+                raise ValueError(f"{name} ({size}) must be at least 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +132,8 @@ class Architecture(BlockOptions):
     @property
     def depths(self) -> dict[str, int]:
         """The number of blocks of each of the `SIDES` of an encoder-decoder."""
-        return {side: getattr(self, f"{side}_layers") or self.num_layers for side in SIDES}
+        layers = {side: getattr(self, f"{side}_layers") for side in SIDES}
+        return {side: self.num_layers if number is None else number for side, number in layers.items()}
 
     def block_options(self) -> dict[str, Any]:
         """Return the keyword arguments of each block."""

@@ -99,7 +99,7 @@ class DataConfig:
     Transformer tutorial, or of the reversed output, as in heedful 0.1.0."""
     max_tokens: int = 100
     """Length limit in tokens. translate: pairs with a longer source or target are left out. generate: length of a
-    window or row. fill, classify: longer texts are truncated."""
+    window or row. fill: longer texts are cut into pieces. classify: longer texts are truncated."""
     batch_tokens: int | Literal["auto"] = 4096
     """Tokens in a batch, padding included, counted on the longer side. auto: as many as fit in memory."""
     batch_sentences: int = 0

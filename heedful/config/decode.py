@@ -46,7 +46,7 @@ class DecodeConfig:
     """Scores are divided by ((5 + length) / 6)^a (gnmt) or length^a (average)."""
     coverage_penalty: float = called(0.0, transformers=MISSING, ctranslate2="coverage_penalty")
     """Strength of the penalty for source tokens that received little attention (Wu et al. 2016)."""
-    stop: Literal["attainable", "width"] = called("attainable", transformers=MISSING, ctranslate2=MISSING)
+    stop: Literal["attainable", "width"] = called("attainable", transformers=SAME, ctranslate2=MISSING)
     """When beam search ends: as soon as no better result is possible (attainable), or when beam_size hypotheses have
     ended (width)."""
     precision: Literal["as_trained", "float32", "bfloat16", "int8"] = called(

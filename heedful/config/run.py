@@ -71,8 +71,9 @@ class Config:
             raise InputError("train.freeze would freeze the adapters of train.lora_rank too: leave it out.")
         if self.train.lora_rank and self.train.freeze_weights:
             raise InputError("train.lora_rank freezes all weights: name those to adapt in train.lora_weights instead.")
-        if self.train.lora_rank and self.tokenizer.new_tokens:
-            raise InputError("tokenizer.new_tokens needs trained tables, and train.lora_rank freezes them.")
+        for name in ("lora_rank", "freeze"):
+            if getattr(self.train, name) and self.tokenizer.new_tokens:
+                raise InputError(f"tokenizer.new_tokens needs trained tables, and train.{name} freezes them.")
 
     def _refuse_schedule(self) -> None:
         """Raise `InputError` if there is a schedule, or a second average, beside the schedule-free optimizer."""

@@ -80,11 +80,13 @@ def encode_texts(corpus: Corpus, tokenizer: Tokenizer, cache: Path | None = None
         InputError: all texts are empty.
     """
 
+    cut = _slices if _can_be_cut(tokenizer) else lambda text: [text]
+
     def write(folder):
         kept = text_bytes = empty = 0
         with RaggedWriter(folder, "ids") as written:
             for chunk in _chunks(corpus):
-                pieces = [list(_slices(text)) for text in chunk]
+                pieces = [list(cut(text)) for text in chunk]
                 encoded = iter(tokenizer.encode_batch(itertools.chain.from_iterable(pieces)))
                 whole = [list(itertools.chain.from_iterable(itertools.islice(encoded, len(parts)))) for parts in pieces]
                 written.add(filter(None, whole))
@@ -112,6 +114,11 @@ def _chunks(texts):
             chunk, size = [], 0
     if chunk:
         yield chunk
+
+
+def _can_be_cut(tokenizer):
+    """Return whether the ids of a text are those of its parts; not if spaces at the ends, or a prefix, are special."""
+    return tokenizer.encode("a b\nc d") == tokenizer.encode("a b\n") + tokenizer.encode("c d")
 
 
 def _slices(text):

@@ -142,6 +142,11 @@ def split_labels(text: str) -> list[str]:
     return [] if text == NO_LABEL else [label.strip() for label in text.split(",") if label.strip()]
 
 
+def written_labels(labels: Iterable[str]) -> str:
+    """Return the labels of a text as `split_labels` reads them."""
+    return ",".join(labels) or NO_LABEL
+
+
 def label_sets(corpus: Corpus, labels: Sequence[str]) -> np.ndarray:
     """Return which of `labels` each text has: integers 0 and 1 (N, C).
 

@@ -12,7 +12,7 @@ from heedful.core.validation import require_text, require_texts
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.prompt_search import PromptSearch
 from heedful.decoding.shared_state import SharedState
-from heedful.inference.predictor import Predictor, ScoredText, Warn, warn_of_cut_texts
+from heedful.inference.predictor import Predictor, ScoredText, Warn, require_vocabulary, warn_of_cut_texts
 from heedful.inference.token_stream import new_text
 from heedful.models.precisions import Precisions
 from heedful.runs.run import Run
@@ -35,6 +35,7 @@ class Generator(Predictor):
     """
 
     def __init__(self, model: Any, tokenizer: Tokenizer, decode: DecodeConfig | None = None, starts: bool = False):
+        require_vocabulary(model, vocab_size=tokenizer)
         self.model, self.tokenizer, self.decode, self.starts = model, tokenizer, decode or DecodeConfig(), starts
         self._precisions, self._shared = Precisions(model), SharedState()
 

@@ -14,7 +14,7 @@ from heedful.core.validation import require_text
 from heedful.data.lengths import round_up
 from heedful.data.tokenizer import Tokenizer
 from heedful.inference.batching import LENGTH_STEP
-from heedful.inference.predictor import FilledText, Predictor, ScoredToken, TooLong, Warn
+from heedful.inference.predictor import FilledText, Predictor, ScoredToken, TooLong, Warn, require_vocabulary
 from heedful.inference.text_embedder import TextEmbedder
 from heedful.runs.run import Run
 
@@ -37,6 +37,9 @@ class MaskFiller(Predictor):
     def __init__(
         self, model: Any, tokenizer: Tokenizer, untrained_head: bool = False, embedder: TextEmbedder | None = None
     ):
+        require_vocabulary(model, vocab_size=tokenizer)
+        if tokenizer.mask_id is None:
+            raise ValueError("The tokenizer has no [MASK] token: train it with mask=True.")
         self.model, self.tokenizer, self.untrained_head = model, tokenizer, untrained_head
         self.embedder = embedder or TextEmbedder(model, tokenizer)
         self._program = backend.compiled(lambda ids: ops.softmax(ops.cast(model(ids), "float32")), model)

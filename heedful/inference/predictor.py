@@ -101,6 +101,22 @@ class Predictor:
         """Use the current weights of the model, for a model that is still being trained."""
 
 
+def require_vocabulary(model: Any, **tokenizers: Tokenizer) -> None:
+    """Raise `ValueError` if a model, or one of an `Ensemble`, has no such vocabulary, or one too small for a tokenizer.
+
+    Args:
+        model: the model.
+        tokenizers: by the name of the model's vocabulary size, such as `source_vocab_size`.
+    """
+    for one in getattr(model, "models", [model]):
+        for name, tokenizer in tokenizers.items():
+            size = getattr(one, name, None)
+            if size is None:
+                raise ValueError(f"A {type(one).__name__} has no {name}: this predictor is for other models.")
+            if len(tokenizer) > size:
+                raise ValueError(f"The tokenizer has {len(tokenizer):,} tokens, but {name} of the model is {size:,}.")
+
+
 def warn_of_other_forms(tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> None:
     """Warn, once, if a tokenizer that folds nothing gives a text other `ids` than the same text in its usual form."""
     if tokenizer.normalization != "none":

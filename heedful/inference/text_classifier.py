@@ -12,7 +12,15 @@ from heedful.core.line_stream import line_batches
 from heedful.core.validation import require_text, require_texts
 from heedful.data.tokenizer import Tokenizer
 from heedful.inference.batching import BatchedProgram
-from heedful.inference.predictor import Predictor, ScoredLabel, Warn, WordEffect, as_array, discard_warning
+from heedful.inference.predictor import (
+    Predictor,
+    ScoredLabel,
+    Warn,
+    WordEffect,
+    as_array,
+    discard_warning,
+    require_vocabulary,
+)
 from heedful.runs.run import Run
 
 TEXTS_AT_ONCE = 1024  # texts classified together
@@ -31,6 +39,9 @@ class TextClassifier(Predictor):
 
     def __init__(self, model: Any, tokenizer: Tokenizer, labels: Iterable[str], length: int):
         self.model, self.tokenizer, self.labels, self.length = model, tokenizer, tuple(labels), length
+        require_vocabulary(model, vocab_size=tokenizer)
+        if len(self.labels) != model.num_classes:
+            raise ValueError(f"The model has {model.num_classes} classes, but {len(self.labels)} labels were given.")
         self.several_labels = model.several_labels
         self._program = BatchedProgram(lambda ids: ops.cast(model(ids), "float32"), model, length)
 

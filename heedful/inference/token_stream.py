@@ -1,10 +1,12 @@
 """Incremental decoding of tokens to text."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from heedful.data.tokenizer import Tokenizer
 
 HALF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")  # a token of byte fallback
 
 
 class GrowingText:
@@ -19,9 +21,21 @@ class GrowingText:
         self._tokenizer, self._shown = tokenizer, tokenizer.decode(before)
 
     def added(self, ids: Sequence[int]) -> str:
-        """Return what all ids so far add to the text; a character of several tokens is added with the last one."""
+        """Return what all ids so far add to the text; a character of several tokens is added with the last one.
+
+        Bytes of byte fallback are added with the token after them, since they are decoded together.
+        """
         text = self._tokenizer.decode(ids)
-        if text.endswith(HALF_A_CHARACTER) or len(text) <= len(self._shown):
+        if text.endswith(HALF_A_CHARACTER) or (ids and _BYTE.fullmatch(self._tokenizer.lookup(ids[-1]) or "")):
+            return ""
+        return self._new(text)
+
+    def rest(self, ids: Sequence[int]) -> str:
+        """Return what is not added yet when no more ids come, such as bytes that are no character."""
+        return self._new(self._tokenizer.decode(ids))
+
+    def _new(self, text: str) -> str:
+        if len(text) <= len(self._shown):
             return ""
         new, self._shown = text[len(self._shown) :], text
         return new
@@ -40,3 +54,5 @@ def new_text(tokenizer: Tokenizer, ids: Iterable[int], before: Sequence[int] = (
         whole.append(token)
         if new := growing.added(whole):
             yield new
+    if rest := growing.rest(whole):
+        yield rest

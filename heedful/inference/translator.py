@@ -20,7 +20,7 @@ from heedful.inference.adapted import AdaptedSearch, AdapterSwitch
 from heedful.inference.aligner import Aligner
 from heedful.inference.line_reader import LineReader, message_of
 from heedful.inference.line_translator import SENTENCE_STRIDE, LineTranslator
-from heedful.inference.predictor import Alternative, Warn, warn_of_cut_texts
+from heedful.inference.predictor import Alternative, Warn, require_vocabulary, warn_of_cut_texts
 from heedful.inference.scoring import Scorer
 from heedful.inference.token_stream import new_text
 from heedful.models.ensemble import Ensemble
@@ -45,6 +45,7 @@ class Translator(LineTranslator):
         self, model: Any, source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, decode: DecodeConfig | None = None,
         adapters: Mapping[str, Adapter] | None = None, reader: LineReader | None = None, run: Run | None = None,
     ):  # fmt: skip
+        require_vocabulary(model, source_vocab_size=source_tokenizer, target_vocab_size=target_tokenizer)
         precisions, shared = Precisions(model), SharedState()
 
         def new_search(decode: DecodeConfig, scored: bool) -> Any:

@@ -96,7 +96,12 @@ class MultiHeadAttention(SameShape):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.d_model, self.num_heads, self.num_kv_heads = d_model, num_heads, num_kv_heads or num_heads
+        self.d_model, self.num_heads = d_model, num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if min(d_model, num_heads, self.num_kv_heads, head_dim or 1) < 1:
+            raise ValueError(
+                f"d_model ({d_model}), num_heads ({num_heads}) and num_kv_heads ({num_kv_heads}) must be positive."
+            )
         self.cross, self.causal, self.rotary, self.bias, self.projections = cross, causal, rotary, bias, projections
         self.head_dim, self.rotary_base = head_dim or d_model // num_heads, rotary_base
         self.qk_norm, self.norm_epsilon, self.residual_init = qk_norm, norm_epsilon, residual_init
@@ -175,7 +180,8 @@ class MultiHeadAttention(SameShape):
                 `causal` and Keras masks. None: what these leave visible, or everything.
             cache: for self-attention in generation: a `KeyValueCache` or `PrefixedCache` for all positions, or None.
             place: cache index at which the new keys and values are stored.
-            positions: positions of the queries, (T,) or (B, T), used for rotary positions. None: 0 to T - 1.
+            positions: positions of the queries, (T,) or (B, T), used for rotary positions. None: 0 to T - 1, or
+                `place` onwards with a `KeyValueCache`.
             trace: a `Trace` that records the attention weights and may switch heads off, or None.
             mask, queries_mask, memory_mask: set by Keras, see the class; `mask` if `queries` are the only tensor.
 
@@ -186,10 +192,12 @@ class MultiHeadAttention(SameShape):
             ValueError: `visible` is not boolean or does not fit, or the inputs are not those of this kind of attention.
         """
         self._check_inputs(memory, values)
-        if self.cross:  # of a cache, Keras passes a cache of nothing
+        if self.cross:  # the mask that Keras passes for a cache is a cache of None
             mask = None if isinstance(memory, KeyValueCache) else memory_mask
         elif mask is None:
             mask = queries_mask
+        if positions is None and isinstance(cache, KeyValueCache):
+            positions = place + ops.arange(ops.shape(queries)[1])
         visible = self._visible(visible, mask, queries, memory, cache, place)
         query, new = self._project(queries, memory, values, positions)
         stored = memory if isinstance(memory, KeyValueCache) else None
@@ -204,7 +212,7 @@ class MultiHeadAttention(SameShape):
             mixed = self._attend(query, keys, values, visible, trace)
         if trace is not None:
             mixed = trace.switched(self, mixed)
-        attended = ops.reshape(mixed, (-1, ops.shape(mixed)[1], self.query_width))
+        attended = ops.reshape(mixed, (*ops.shape(mixed)[:2], self.query_width))
         if self.output_projection is not None:
             attended = self.output_projection(attended)
         return attended if cache is None else (attended, cache)
@@ -267,12 +275,12 @@ class MultiHeadAttention(SameShape):
             *(ops.zeros((batch_size * self.num_kv_heads, *shape), self.compute_dtype) for shape in (keys, values))
         )
 
-    def _project(self, queries: Tensor, memory: Tensor, others: Tensor, positions: Tensor) -> tuple[Tensor, Any]:
+    def _project(self, queries: Tensor, memory: Tensor, value_input: Tensor, positions: Tensor) -> tuple[Tensor, Any]:
         """Return query (B, T, N, H) and (keys, values), each (B, S, K, H), or None if `memory` is a cache."""
         if self.cross:
             projected = queries if self.query_projection is None else self.query_projection(queries)
             query = self._normalised(self.query_norm, self._split(projected, self.num_heads))
-            return query, None if isinstance(memory, KeyValueCache) else self._keys_and_values(memory, others)
+            return query, None if isinstance(memory, KeyValueCache) else self._keys_and_values(memory, value_input)
         if self.joint_projection is None:
             query = keys = values = self._split(queries, self.num_heads)
             return self._normalised_and_rotated(query, keys, values, positions)
@@ -316,7 +324,7 @@ class MultiHeadAttention(SameShape):
         return Projection(units, name=name, **options)
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
-        return ops.reshape(x, (-1, ops.shape(x)[1], heads, self.head_dim))
+        return ops.reshape(x, (*ops.shape(x)[:2], heads, self.head_dim))
 
     def _split_pair(self, pair: Tensor) -> tuple[Tensor, ...]:
         return tuple(self._split(half, self.num_kv_heads) for half in ops.split(pair, 2, axis=-1))  # each (B, S, K, H)

@@ -36,7 +36,15 @@ class KeyValueCache(NamedTuple):
         return self.values.shape[1]
 
     def write(self, place: Tensor, keys: Tensor, values: Tensor) -> "KeyValueCache":
-        """Return the cache with keys and values (B, T, K, H) stored at `place` onwards."""
+        """Return the cache with keys and values (B, T, K, H) stored at `place` onwards.
+
+        Raises:
+            ValueError: there is no room for them; not known inside a compiled loop, where `place` has no value.
+        """
+        if isinstance(place, int) and place + keys.shape[1] > self.length:
+            raise ValueError(
+                f"The cache holds {self.length} positions; {keys.shape[1]} more do not fit at position {place}."
+            )
         new = KeyValueCache.of(keys, values)
         return KeyValueCache(
             ops.slice_update(self.keys, (0, 0, place), new.keys),

@@ -10,6 +10,7 @@ from keras import ops
 
 from heedful import backend
 from heedful.backend import Shape, Tensor
+from heedful.layers.checks import check_positions
 from heedful.layers.initial_values import LoadableLayer
 from heedful.layers.same_shape import SameShape
 
@@ -22,6 +23,8 @@ def sinusoid(positions: Tensor, d_model: int, concatenated: bool = False, endpoi
     only by a permutation of dimensions, but weights trained with one do not fit the other. With `endpoint`, the last
     pair has the wavelength 2 pi 10000, as in tensor2tensor and Marian: pair i has 2 pi 10000^(2i / (d_model - 2)).
     """
+    if d_model % 2:
+        raise ValueError(f"Sinusoidal positions come in pairs: d_model ({d_model}) must be even.")
     last = max(d_model - 2, 1) if endpoint else d_model
     rates = 10000.0 ** (-ops.arange(0, d_model, 2, dtype="float32") / last)  # (D/2,)
     angles = ops.cast(positions, "float32")[..., None] * rates  # (..., T, D/2)
@@ -92,6 +95,8 @@ class LearnedPositions(LoadableLayer):
                     "Shorten the text or build the model with a larger max_length."
                 )
             positions = ops.arange(length)
+        else:
+            check_positions(positions, self.max_length)
         return x + ops.cast(backend.look_up(self.embeddings, positions), x.dtype)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

@@ -17,7 +17,7 @@ from heedful import backend
 from heedful.backend import Shape, Tensor
 from heedful.config.architecture import Architecture, from_format_1
 from heedful.layers import masks
-from heedful.layers.checks import check_ids
+from heedful.layers.checks import check_ids, check_labels
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.input_embedding import InputEmbedding
 from heedful.layers.norms import Norm
@@ -114,28 +114,48 @@ class Base(SameShape, keras.Model):
         """Train as `keras.Model.fit` does, after a check of ids in arrays, or in the first batch of a `PyDataset`.
 
         Raises:
-            ValueError: see `check`; or `class_weight` is given, with which Keras would weight whole texts, not tokens.
+            ValueError: see `check`; or a label is not in the vocabulary; or `class_weight` is given, with which Keras
+                would weight whole texts, not tokens.
         """
-        if options.get("class_weight") is not None and type(self).read_ids is not Base.read_ids:
+        if options.get("class_weight") is not None and self._labels_tokens:
             raise ValueError(
                 "class_weight does not work with labels (B, T): Keras would weight each text by the index of its "
                 "largest label. Pass a sample_weight (B, T)."
             )
-        first = keras.utils.unpack_x_y_sample_weight(x[0])[0] if isinstance(x, keras.utils.PyDataset) else x
-        self._check_arrays(first)
-        return super().fit(_with_int32(x), _with_int32(y), *arguments, **options)
+        first, labels = x, y
+        if isinstance(x, keras.utils.PyDataset):
+            first, labels, _ = keras.utils.unpack_x_y_sample_weight(x[0])
+        self._check_arrays(first, labels)
+        return super().fit(_with_int32(x), _with_int32(y), *arguments, **self._with_token_weights(y, options))
 
     def evaluate(self, x: Any = None, y: Any = None, *arguments: Any, **options: Any) -> Any:
-        self._check_arrays(x)
-        return super().evaluate(_with_int32(x), _with_int32(y), *arguments, **options)
+        self._check_arrays(x, y)
+        return super().evaluate(_with_int32(x), _with_int32(y), *arguments, **self._with_token_weights(y, options))
 
     def predict(self, x: Any, *arguments: Any, **options: Any) -> Any:
         self._check_arrays(x)
         return super().predict(x, *arguments, **options)
 
-    def _check_arrays(self, x: Any) -> None:
+    def _check_arrays(self, x: Any, y: Any = None) -> None:
         if isinstance(x, (dict, list, tuple)) or hasattr(x, "shape"):
             self.check(x)
+        if self._labels_tokens and isinstance(y, np.ndarray):
+            ignored = getattr(self.loss, "ignored_label", getattr(self.loss, "ignore_class", None))
+            check_labels(y, self.output_projection.vocab_size, ignored)
+
+    @property
+    def _labels_tokens(self) -> bool:
+        """Whether labels are those of tokens (B, T), not of texts (B,)."""
+        return type(self).read_ids is not Base.read_ids
+
+    def _with_token_weights(self, y: Any, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of `fit` with one weight for each token: Keras would take (B,) for the weights of (T,)."""
+        weights = options.get("sample_weight")
+        if not self._labels_tokens or not isinstance(weights, np.ndarray) or not isinstance(y, np.ndarray):
+            return options
+        if weights.ndim != 1 or y.ndim < 2:
+            return options
+        return options | {"sample_weight": np.repeat(weights[:, None], y.shape[1], axis=1)}
 
     def export(
         self,

@@ -36,8 +36,8 @@ class Transformer(Base):
     losses and weighted metrics ignore padding.
 
     Several pairs may share a row. `source_segments` and `target_segments`, shaped like the ids, then number the
-    pairs of a row, so that they cannot attend to each other; `source_positions` and `target_positions` give the
-    position of each token in its text.
+    pairs of a row, so that they cannot attend to each other. `source_positions` and `target_positions` give the
+    position of each token in its text; without them it is its place in the row.
 
     Args:
         source_vocab_size, target_vocab_size: sizes of the vocabularies, padding included.
@@ -108,6 +108,8 @@ class Transformer(Base):
         # from which layers would otherwise take it, and dropout would silently be off.
         source, target = _unpack(inputs)
         source_packing, target_packing = (_packing(inputs, side) for side in ("source", "target"))
+        if (source_packing.segments is None) != (target_packing.segments is None):
+            raise ValueError("Texts that share a row need both source_segments and target_segments.")
         memory, memory_visible = self.encode(source, training, trace, *source_packing)
         if source_packing.segments is not None:
             memory_visible = masks.same_segment(target_packing.segments, source_packing.segments)
@@ -214,9 +216,9 @@ class Packing(NamedTuple):
 
 def _packing(inputs: Any, side: str) -> Packing:
     """Return the `Packing` of a side."""
-    if not isinstance(inputs, dict) or f"{side}_segments" not in inputs:
+    if not isinstance(inputs, dict):
         return Packing()
-    return Packing(inputs[f"{side}_segments"], inputs[f"{side}_positions"])
+    return Packing(inputs.get(f"{side}_segments"), inputs.get(f"{side}_positions"))
 
 
 def _unpack(inputs: Any) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,7 @@ from heedful.data.labels import (
     read_labelled,
     require_labels,
     split_labels,
+    written_labels,
 )  # fmt: skip
 from heedful.data.ragged import Ragged
 from heedful.data.tokenizer import Tokenizer
@@ -158,7 +159,7 @@ class Classify(Task):
             scores = label_set_scores(predicted, wanted, labels)
             confidence = np.where(predicted, probabilities, 1 - probabilities)
             scores["calibration_error"] = calibration_error(confidence.ravel(), decisions.ravel())
-            written = [",".join(label for label, has in zip(labels, row, strict=True) if has) for row in predicted]
+            written = [written_labels(itertools.compress(labels, row)) for row in predicted]
         else:
             predicted = probabilities.argmax(-1)
             right = predicted == wanted
@@ -230,7 +231,9 @@ class ClassValidator(Validator):
         from heedful.inference.predictor import discard_warning
 
         results = self.predictor.predict([text for _, text in self._shown], warn=discard_warning)
-        predicted = [",".join(one.label for one in each) if isinstance(each, list) else each.label for each in results]
+        predicted = [
+            written_labels(one.label for one in each) if isinstance(each, list) else each.label for each in results
+        ]
         return [
             Sample(f"{text}  ->  {label}   [{wanted}]", {"text": text, "label": label, "reference": wanted})
             for (wanted, text), label in zip(self._shown, predicted, strict=True)

@@ -103,9 +103,14 @@ def require_known_labels(start: Start, seen: Sequence[str]) -> Config:
     """Return the config of a classifier that starts from another one, with the classes of that one.
 
     Raises:
-        InputError: the text has a class that the other one does not know.
+        InputError: the text has a class that the other one does not know; or only one of them gives several labels.
     """
-    known = start.run.config.data.labels
+    known, several = start.run.config.data.labels, start.run.config.data.several_labels
+    if start.config.data.several_labels != several:
+        raise InputError(
+            f"{start.run.path} gives a text {'several labels' if several else 'one label'}: set data.several_labels = "
+            f"{str(several).lower()}."
+        )
     if new := sorted(set(seen) - set(known)):
         raise InputError(
             f"{start.run.path} has no class {new[0]!r}, which the training text has; it knows {', '.join(known)}."

@@ -157,7 +157,7 @@ def schedule_suggestion(facts: TextFacts, updates: int, maximum: int) -> Suggest
             "train.warmup_updates": min(600, max(1, updates // 5)),
             "train.validate_every": min(1000, max(10, updates // 10)),
         },
-        f"about {updates:,} updates; the learning rate falls to zero at the end",
+        f"about {updates:,} updates; the learning rate falls along a cosine",
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def prepare_weights(model: "keras.Model", config: Config) -> None:
     """Freeze the weights that the config names, and add adapters if it has any.
 
     Raises:
-        InputError: a pattern matches no weight, or all weights are frozen.
+        InputError: a pattern matches no weight, or all weights are frozen, or the rows of new tokens are.
     """
     train = config.train
     if train.freeze:
@@ -47,6 +47,8 @@ def prepare_weights(model: "keras.Model", config: Config) -> None:
     for weight in model.weights:
         if name_in_model(weight) in frozen:
             weight.trainable = False
+    if config.tokenizer.new_tokens and train.freeze_weights:
+        _require_trained_tables(model)
     if train.lora_rank:
         add_adapters(
             model, train.lora_weights, train.lora_rank, train.lora_alpha, train.seed,
@@ -54,6 +56,16 @@ def prepare_weights(model: "keras.Model", config: Config) -> None:
         )  # fmt: skip
     if not model.trainable_weights:
         raise InputError("train.freeze_weights freezes all weights: there is nothing to train.")
+
+
+def _require_trained_tables(model):
+    """Raise `InputError` if the rows of new tokens would stay as they are."""
+    from heedful.layers.embeddings import TokenEmbedding  # this loads Keras, which some commands do not need
+
+    for layer in model._flatten_layers():
+        if isinstance(layer, TokenEmbedding) and not layer.embeddings.trainable:
+            name = name_in_model(layer.embeddings)
+            raise InputError(f"tokenizer.new_tokens needs trained tables, and train.freeze_weights freezes {name}.")
 
 
 def _trained_whole(name, config):

@@ -52,12 +52,15 @@ class TokenCrossentropy(keras.losses.Loss):
         self.label_smoothing, self.ignored_label = label_smoothing, ignored_label
 
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Tensor:
+        y_true = ops.convert_to_tensor(y_true)
+        if len(y_true.shape) == len(y_pred.shape) and y_true.shape[-1] == 1:  # as Keras' own losses accept
+            y_true = ops.squeeze(y_true, -1)
         return super().__call__(y_true, y_pred, label_weights(y_true, sample_weight, self.ignored_label))
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each token (B, T) from targets (B, T) and logits (B, T, V)."""
         logits = ops.cast(y_pred, "float32")
-        nll, uniform = token_losses(logits, ops.cast(y_true, "int32"))
+        nll, uniform = token_losses(logits, known_labels(ops.cast(y_true, "int32"), self.ignored_label))
         return (1 - self.label_smoothing) * nll + self.label_smoothing * uniform
 
     def get_config(self) -> dict[str, Any]:
@@ -80,6 +83,11 @@ def label_weights(labels: Tensor, sample_weight: Tensor, ignored_label: int | No
     weights = ops.cast(sample_weight, "float32")
     missing = len(counts.shape) - len(weights.shape)  # one weight for each text
     return counts * ops.reshape(weights, (*ops.shape(weights), *[1] * missing))
+
+
+def known_labels(labels: Tensor, ignored_label: int | None) -> Tensor:
+    """Return labels (B, T) with padding for `ignored_label`, which may be no word, such as -100."""
+    return labels if ignored_label is None else ops.where(ops.equal(labels, ignored_label), PAD_ID, labels)
 
 
 def token_losses(logits: Tensor, targets: Tensor) -> Tensor:

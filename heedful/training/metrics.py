@@ -10,7 +10,7 @@ from keras import ops
 
 from heedful.backend import Tensor
 from heedful.core.special_tokens import PAD_ID
-from heedful.training.loss import label_weights, token_losses
+from heedful.training.loss import known_labels, label_weights, token_losses
 
 
 class TokenMean(keras.metrics.Metric):
@@ -87,7 +87,7 @@ class Perplexity(TokenMean):
         super().__init__(name=name, **kwargs)
 
     def values(self, targets: Tensor, logits: Tensor) -> Any:
-        return token_losses(logits, targets)[0]
+        return token_losses(logits, known_labels(targets, self.ignored_label))[0]
 
     def result(self) -> Tensor:
         return ops.exp(ops.minimum(super().result(), 88.0))  # beyond this, exp overflows float32

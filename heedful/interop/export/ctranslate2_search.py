@@ -121,10 +121,9 @@ class CTranslate2Search:
     """Searches with CTranslate2 in an exported model, with the interface of `BatchSearch` except for `limits`.
 
     CTranslate2 has one length limit for a whole batch; greedy search without scores cuts its results to each sentence's
-    own. It has its own stopping rule for beams, and does not count the end token when it chooses among results of
-    different lengths: with a length penalty, a few translations therefore differ from heedful's. Scores are converted
-    to heedful's normalisation, except that a coverage penalty is normalised too, and that an empty result of a beam has
-    a score of minus infinity.
+    own. It has its own stopping rule for beams: with a length penalty, up to a fifth of the translations differ from
+    heedful's. Scores are normalised as heedful's are, except that a coverage penalty is normalised too, and that an
+    empty result of a beam has a score of minus infinity.
 
     Args:
         exported: the `CTranslate2Model`.
@@ -190,7 +189,7 @@ class CTranslate2Search:
         return sorted(candidates, key=lambda candidate: -candidate.score)
 
     def _normalised(self, score, length, limit):
-        """Return a score normalised by the length with the end token, if any, which CTranslate2 leaves out."""
-        divided_by = length if self.decode.beam_size > 1 else 1
-        whole = length + (length < limit)
-        return score * (divided_by / whole) ** self.decode.length_penalty if divided_by else score
+        """Return a score normalised by the length with the end token, if any; CTranslate2 does so in beams only."""
+        if self.decode.beam_size > 1:
+            return score
+        return score / (length + (length < limit)) ** self.decode.length_penalty

@@ -27,9 +27,10 @@ from heedful.inference.generator import DEFAULT_LENGTH
 from heedful.interop.export.folders import ORIGIN, PARITY, replacing, write_origin
 from heedful.interop.export.formats import Format
 from heedful.interop.export.model_card import model_card
-from heedful.interop.export.plain_search import never_written_ids
+from heedful.interop.export.plain_search import never_written_ids, read_tokens
 from heedful.interop.export.transformers_engine import TransformersExport, require_transformers
 from heedful.interop.pretrained.architectures import LAYOUTS
+from heedful.interop.pretrained.sentence_encoder import EMBEDDING_FILES, write_embedding_options
 from heedful.interop.pretrained.vocabulary import template
 from heedful.runs.weights import weights_by_name
 
@@ -90,6 +91,13 @@ def write_description(run: "Run", folder: Path, settings: Mapping[str, Any], car
             warnings.warn(
                 f"transformers ignores {', '.join(lost)}: it has no such setting.", InputWarning, stacklevel=2
             )
+        if config.decode.repetition_penalty != 1 and (not run.task.translates or config.decode.beam_size > 1):
+            warnings.warn(
+                "transformers applies decode.repetition_penalty in another way: to the tokens of a prompt too, and "
+                "in a beam to log-probabilities.", InputWarning, stacklevel=2,
+            )  # fmt: skip
+    if run.task.embeds:
+        write_embedding_options(folder, config.model)
     _write_tokenizer(run, run.tokenizers()[0], folder)
     if run.task.translates and config.model.tie in ("none", "target"):  # each side has its own table
         (folder / "target").mkdir()
@@ -101,13 +109,13 @@ def write_description(run: "Run", folder: Path, settings: Mapping[str, Any], car
 def generation_config(run: "Run") -> dict[str, Any]:
     """Return the settings of a search, as `transformers` names them, nearest to those of a run.
 
-    Only greedy search is the same on both sides: beams end and are scored by rules of their own there.
+    A limit of new tokens that could lead a language model beyond its positions becomes one of the whole text.
     """
     decode = run.config.decode
     config: dict[str, Any] = {"pad_token_id": PAD_ID, "bos_token_id": START_ID, "eos_token_id": END_ID}
     config |= decode.called_in("transformers") | {"suppress_tokens": never_written_ids(run)}
     if decode.beam_size > 1:
-        config["early_stopping"] = False
+        config["early_stopping"] = True if decode.stop == "width" else "never"
     else:
         del config["length_penalty"]
     if run.task.translates:
@@ -116,7 +124,9 @@ def generation_config(run: "Run") -> dict[str, Any]:
         if run.target_tokenizer.prefix_ids:
             config["forced_bos_token_id"] = run.target_tokenizer.prefix_ids[0]
     else:
-        config["max_new_tokens"] = config.pop("max_length") or DEFAULT_LENGTH
+        new = config.pop("max_length") or DEFAULT_LENGTH
+        limit = run.config.model.max_length
+        config |= {"max_new_tokens": new} if new <= limit // 2 else {"max_length": limit}
     unset = {"min_new_tokens": 0, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_p": 0.0}
     return {name: value for name, value in config.items() if name not in unset or value != unset[name]}
 
@@ -132,10 +142,9 @@ def _write_tokenizer(run, tokenizer, folder):
         before, after = [START], [END]
     data["post_processor"] = template(before, after, tokenizer.lookup) if before or after else None
     _write_json(folder / "tokenizer.json", data)
-    classifies = bool(run.config.data.labels)
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": run.config.data.max_tokens if classifies else run.config.model.max_length,
+        "model_max_length": read_tokens(run.config),
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # "[END]" in a text is text
         "model_input_names": ["input_ids", "attention_mask"],
@@ -159,7 +168,7 @@ FORMAT = Format(
     require=require_transformers,
     files=(
         "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
-        "target", "README.md", ORIGIN, PARITY,
+        "target", *EMBEDDING_FILES, "README.md", ORIGIN, PARITY,
     ),
     quantizations=("float32",),
     write=write,

@@ -1,11 +1,13 @@
 """The model card of an exported run, from the run's config and scores."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heedful import __version__
 from heedful.config.named_texts import licence_of
 from heedful.config.settings import flat
+from heedful.core.special_tokens import MASK
+from heedful.interop.export.plain_search import never_written_ids, read_tokens
 from heedful.runs.scores.provenance import newest_scores
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ folder = Path(".")
 source = Tokenizer.from_file(str(folder / "tokenizer.json"))
 other = folder / "target" / "tokenizer.json"
 target = Tokenizer.from_file(str(other)) if other.exists() else source
+source.enable_truncation(READ_TOKENS)
+source.encode_special_tokens = True  # "[END]" in a text is text
 encoder, decoder = (
     onnxruntime.InferenceSession(folder / "onnx" / name)
     for name in ("encoder_model.onnx", "decoder_model_merged.onnx")
@@ -37,7 +41,11 @@ names = [output.name for output in decoder.get_outputs()]
 caches = {one.name: (1, one.shape[1], 0, one.shape[3]) for one in decoder.get_inputs() if "past" in one.name}
 
 
-def translate(text, max_tokens=100):
+never_written = NEVER_WRITTEN
+prefix = PREFIX  # what each translation begins with
+
+
+def translate(text, max_tokens=MAX_TOKENS):
     ids = np.array([source.encode(text).ids], np.int64)
     mask = np.ones_like(ids)
     [memory] = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
@@ -48,13 +56,13 @@ def translate(text, max_tokens=100):
         inputs |= {"input_ids": np.array([[token]], np.int64), "use_cache_branch": np.array([step > 0])}
         outputs = dict(zip(names, decoder.run(names, inputs)))
         logits = outputs.pop("logits")[0, -1]
-        logits[:3] = -np.inf  # padding, unknown and start are never written
-        token = int(logits.argmax())
+        logits[never_written] = -np.inf
+        token = prefix[step] if step < len(prefix) else int(logits.argmax())
         if token == target.token_to_id("[END]"):
             break
         written.append(token)
         inputs |= {name.replace("present", "past_key_values"): array for name, array in outputs.items()}
-    return target.decode(written)
+    return target.decode(written[len(prefix) :])
 """
 ONNX_LANGUAGE_MODEL = """
 import numpy as np
@@ -62,20 +70,24 @@ import onnxruntime
 from tokenizers import Tokenizer
 
 tokenizer = Tokenizer.from_file("tokenizer.json")
+tokenizer.encode_special_tokens = True  # "[END]" in a text is text
 model = onnxruntime.InferenceSession("onnx/model.onnx")
 names = [output.name for output in model.get_outputs()]
 caches = {one.name: (1, one.shape[1], 0, one.shape[3]) for one in model.get_inputs() if "past" in one.name}
 
 
-def generate(prompt, tokens=40):
-    ids = tokenizer.encode(prompt).ids
+never_written = NEVER_WRITTEN
+
+
+def generate(prompt, tokens=MAX_TOKENS):
+    ids = tokenizer.encode(prompt).ids[-(READ_TOKENS - tokens) :]  # the end of a long one
     inputs = {name: np.zeros(shape, np.float32) for name, shape in caches.items()}
     new = ids
     for _ in range(tokens):
         inputs |= {"input_ids": np.array([new], np.int64), "attention_mask": np.ones((1, len(ids)), np.int64)}
         outputs = dict(zip(names, model.run(names, inputs)))
         logits = outputs.pop("logits")[0, -1]
-        logits[:3] = -np.inf  # padding, unknown and start are never written
+        logits[never_written] = -np.inf
         new = [int(logits.argmax())]
         if new == [tokenizer.token_to_id("[END]")]:
             break
@@ -89,6 +101,7 @@ import onnxruntime
 from tokenizers import Tokenizer
 
 tokenizer = Tokenizer.from_file("tokenizer.json")
+tokenizer.enable_truncation(READ_TOKENS)
 model = onnxruntime.InferenceSession("onnx/model.onnx")
 
 
@@ -113,6 +126,13 @@ def onnx_card(run: "Run") -> str:
     """Return the README.md of an export to ONNX."""
     task = run.task
     code = ONNX_TRANSLATOR if task.translates else ONNX_LANGUAGE_MODEL if task.writes else ONNX_ENCODER
+    limit = read_tokens(run.config)
+    values: dict[str, Any] = {"READ_TOKENS": limit}
+    if task.translates or task.writes:
+        values["MAX_TOKENS"] = min(100, limit if task.translates else limit // 2)
+        values |= {"NEVER_WRITTEN": never_written_ids(run), "PREFIX": list(run.target_tokenizer.prefix_ids)}
+    for name, value in values.items():
+        code = code.replace(name, str(value))
     use = [f"```python\n{code.strip()}\n```", CLASS_OF_ONNX.strip()]
     return _card(
         run, "onnx", "Models for onnxruntime", [*use, TWO_VOCABULARIES.strip() if _two_vocabularies(run) else ""]
@@ -161,11 +181,14 @@ def _code(run, architecture):
             "print(target_tokenizer.batch_decode(ids, skip_special_tokens=True))",
             "```",
         ])  # fmt: skip
-    return f'```python\nfrom transformers import pipeline\n\npipeline("{_hub_task(run)}", model=".")("...")\n```'
+    text = f"... {MASK}" if _hub_task(run) == "fill-mask" else "..."
+    return f'```python\nfrom transformers import pipeline\n\npipeline("{_hub_task(run)}", model=".")("{text}")\n```'
 
 
 def _text(run, licence):
     data = run.config.data
+    if not data.train and data.corpus == "files":
+        return " ".join(["The model was imported; heedful does not know its training text.", data.origin]).strip()
     shown = (Path(name).name if Path(name).is_absolute() else name for name in data.train)  # no folders of a machine
     names = ", ".join(f"`{name}`" for name in shown) or f"`{data.corpus}`"
     lines = [f"Trained on {names}.", data.origin, f"Licence of the text: {licence}." if licence else ""]

@@ -20,7 +20,7 @@ from heedful.interop.export.huggingface import FORMAT as HUGGINGFACE
 from heedful.interop.export.huggingface import write_description
 from heedful.interop.export.model_card import onnx_card
 from heedful.interop.export.onnx_session import Session, onnxruntime
-from heedful.interop.export.plain_search import never_written_ids
+from heedful.interop.export.plain_search import never_written_ids, read_tokens
 from heedful.runs.weights import weights_by_name
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class OnnxExport(OpenedExport):
 
     def outputs(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of a text, and the model's logits or vectors."""
-        ids = self.run.tokenizer([text], max_length=self.run.config.model.max_length, truncation=True)["ids"]
+        ids = self.run.tokenizer([text], max_length=read_tokens(self.run.config), truncation=True)["ids"]
         return ids, self.session.logits(ids[0])
 
 

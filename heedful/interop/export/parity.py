@@ -14,7 +14,7 @@ from heedful.core.special_tokens import START_ID
 from heedful.core.storage import write_text
 from heedful.interop.export.folders import PARITY, replacing
 from heedful.interop.export.formats import Format, OpenedExport
-from heedful.interop.export.plain_search import WRITTEN_TOKENS, plain_search
+from heedful.interop.export.plain_search import WRITTEN_TOKENS, plain_search, read_tokens
 from heedful.runs.scores.bleu_tokenizer import bleu_tokenizer
 from heedful.training.evaluation import score_text
 
@@ -65,6 +65,7 @@ def export_checked(
                 result = {"quantization": one, "bytes": engine.size} | result
                 results.append(result)
                 search = f", {result['search']}" if "search" in result else ""
+                search += " with length_penalty 0" if "beam" in search else ""
                 report(f"{one}, {engine.size / 1e6:.1f} MB{search}: {describe(result)}")
             if one == "float32" and not all(map(passes, results)):
                 raise InputError(f"{form.library} does not compute what heedful does: the export was not kept.")
@@ -167,7 +168,7 @@ def _bleu(run, references, ours, theirs):
 
 def _differences(run, engine, texts):
     """Yield the largest difference of the outputs of both for each text."""
-    model, max_length = run.load_model(), run.config.model.max_length
+    model, max_length = run.load_model(), read_tokens(run.config)
     compute = model.encode if run.config.model.untrained_head else model
     for text in texts:
         ids, theirs = engine.outputs(text)

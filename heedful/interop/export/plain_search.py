@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
-from heedful.config import DecodeConfig
+from heedful.config import Config, DecodeConfig
 from heedful.core.special_tokens import PAD, START, UNKNOWN
 from heedful.decoding.candidates import forbidden_ids
 
@@ -34,3 +34,8 @@ def never_written(run: "Run") -> tuple[str, ...]:
 def never_written_ids(run: "Run") -> list[int]:
     """Return the ids of `never_written`; raise `InputError` if the run forbids a token that it does not know."""
     return list(forbidden_ids(plain_search(run), run.target_tokenizer))
+
+
+def read_tokens(config: Config) -> int:
+    """Return the number of tokens of a text that a model reads, special ones included."""
+    return config.data.max_tokens if config.data.labels else config.model.max_length

@@ -1,5 +1,7 @@
 """How a sentence encoder turns token vectors into one vector: the `modules.json` of sentence-transformers."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from heedful.core.errors import InputError
@@ -7,6 +9,8 @@ from heedful.core.storage import inside
 from heedful.core.validation import read_json
 
 MODULES, TRANSFORMER_CONFIG = "modules.json", "sentence_bert_config.json"
+POOLING_FOLDER, NORMALIZE_FOLDER = "1_Pooling", "2_Normalize"
+EMBEDDING_FILES = (MODULES, TRANSFORMER_CONFIG, POOLING_FOLDER, NORMALIZE_FOLDER)  # what an export writes
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 
 
@@ -46,3 +50,28 @@ def _pooling(path):
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
         raise InputError(f"{path}: only {' or '.join(POOLINGS)} is supported.")
     return POOLINGS[chosen[0]]
+
+
+def write_embedding_options(folder: Path, model: Any) -> None:
+    """Write how an encoder turns token vectors into one vector, as `embedding_options` and sentence-transformers read.
+
+    Args:
+        folder: of the export.
+        model: the section [model] of a config.
+    """
+    modules = [("", "Transformer"), (POOLING_FOLDER, "Pooling")]
+    if model.unit_vectors:
+        modules.append((NORMALIZE_FOLDER, "Normalize"))
+    listed = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(modules)
+    ]
+    pooling = {name: kind == model.vector_pooling for name, kind in POOLINGS.items()}
+    for path, _ in modules[1:]:
+        (folder / path).mkdir()
+    for name, content in (
+        (MODULES, listed),
+        (TRANSFORMER_CONFIG, {"max_seq_length": model.max_length, "do_lower_case": False}),
+        (f"{POOLING_FOLDER}/config.json", {"word_embedding_dimension": model.d_model} | pooling),
+    ):
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -342,6 +344,76 @@ def test_generation_config_keeps_limits_and_min_p(whole):
     assert {name: settings[name] for name in ("min_new_tokens", "max_length", "min_p", "temperature")} == {
         "min_new_tokens": 2, "max_length": 8, "min_p": 0.1, "temperature": 0.7,
     }  # fmt: skip
+
+
+def test_generation_config_ends_beams_as_the_run_does(whole):
+    for stop, early_stopping in (("attainable", "never"), ("width", True)):
+        decode = dataclasses.replace(whole.config.decode, beam_size=4, stop=stop)
+        whole.config = dataclasses.replace(whole.config, decode=decode)
+        assert generation_config(whole)["early_stopping"] == early_stopping
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{"length_penalty": 2.0}, {"stop": "width"}, {"stop": "width", "length_penalty": 0.5}]
+)
+def test_beams_of_an_export_end_as_those_of_the_run(tmp_path, options):
+    run = random_run(tmp_path, "translate", MARIAN)
+    decode = dataclasses.replace(run.config.decode, beam_size=4, max_ratio=1e6, max_length=39, **options)
+    run.config = dataclasses.replace(run.config, decode=dataclasses.replace(decode, forbidden=("[PAD]", "[START]")))
+    with pytest.warns(InputWarning, match=r"transformers ignores decode\.max_ratio"):
+        export(run, tmp_path / "out")
+    _, model = opened(tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    translator, same = heedful.Translator.from_run(run), 0
+    for text in SOURCES:
+        with torch.no_grad():
+            written = model.generate(**tokenizer(text, return_tensors="pt"))
+        same += tokenizer.decode(written[0], skip_special_tokens=True) == translator.translate(text)
+    assert same == len(SOURCES)
+
+
+def test_a_language_model_stays_within_its_positions(tmp_path):
+    run = random_run(tmp_path, "generate", GPT2)
+    assert generation_config(run)["max_length"] == 40  # of the whole text: 200 new tokens would not fit
+    decode = dataclasses.replace(run.config.decode, max_length=12, repetition_penalty=1.5)
+    run.config = dataclasses.replace(run.config, decode=decode)
+    assert generation_config(run)["max_new_tokens"] == 12
+    with pytest.warns(InputWarning, match=r"applies decode\.repetition_penalty in another way"):
+        export(run, tmp_path / "out")
+    text = transformers.pipeline("text-generation", model=str(tmp_path / "out"))(SOURCES[0])[0]["generated_text"]
+    assert text.startswith(SOURCES[0][:5])
+
+
+def test_an_encoder_keeps_how_it_embeds(tmp_path, numpy):
+    for number, options in enumerate([{"vector_pooling": "first", "unit_vectors": True}, {"unit_vectors": True}, {}]):
+        folder = tmp_path / str(number)
+        run = random_run(folder, "fill", BERT | options)
+        export(run, folder / "out")
+        again = import_model(folder / "out", folder / "again")
+        vectors = (heedful.TextEmbedder.from_run(one).embed(SOURCES) for one in (run, again))
+        np.testing.assert_allclose(next(vectors), next(vectors), atol=1e-5)
+
+
+def test_long_texts_of_a_classifier_are_cut_alike(tmp_path):
+    run = random_run(tmp_path, "classify", BERT | {"pooling": "first"})  # max_tokens = 30, max_length = 40
+    [result] = export_checked(run, FORMAT, tmp_path / "out", [" ".join(SOURCES)], report=quiet)
+    assert passes(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [("translate", MARIAN), ("generate", GPT2), ("fill", BERT), ("classify", BERT | {"pooling": "first"})],
+)
+def test_the_code_of_a_model_card_runs(tmp_path, task, options):
+    run = random_run(tmp_path, task, options)
+    export(run, tmp_path / "out")
+    code = (tmp_path / "out" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "out", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_export_says_which_settings_transformers_ignores(tmp_path):

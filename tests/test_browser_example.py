@@ -30,26 +30,22 @@ def site(tmp_path, whole):
         yield f"{address}/index.html"
 
 
-def test_the_page_translates_as_heedful_does(site, whole):
-    playwright = pytest.importorskip("playwright.sync_api")
+def test_the_page_translates_as_heedful_does(site, whole, browser):
     decode = dataclasses.replace(whole.config.decode, beam_size=1, max_ratio=1e6, max_length=23)
     expected = Run.open(whole.path).task.predictor([whole], decode).translate(SOURCES)
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for query in ("", "?type=int8"):
-            page, asked, failed = browser.new_page(), [], []
-            page.on("request", lambda request, asked=asked: asked.append(request.url))
-            page.on("pageerror", lambda error, failed=failed: failed.append(str(error)))
-            page.goto(site + query)
-            page.wait_for_selector("#translate:enabled", timeout=60_000)
-            page.fill("#source", "\n".join(SOURCES))
-            page.click("#translate")
-            page.wait_for_function("document.getElementById('status').textContent.endsWith(' s.')", timeout=120_000)
-            found = page.inner_text("#target").split("\n")
-            assert len(found) == len(SOURCES)
-            if not query:
-                assert [line.split()[:20] for line in found] == [line.split()[:20] for line in expected]
-            assert failed == []
-            own = site.rsplit("/", 1)[0]
-            assert [url for url in asked if not url.startswith((own, "blob:", "data:"))] == []
-        browser.close()
+    for query in ("", "?type=int8"):
+        page, asked, failed = browser.new_page(), [], []
+        page.on("request", lambda request, asked=asked: asked.append(request.url))
+        page.on("pageerror", lambda error, failed=failed: failed.append(str(error)))
+        page.goto(site + query)
+        page.wait_for_selector("#translate:enabled", timeout=60_000)
+        page.fill("#source", "\n".join(SOURCES))
+        page.click("#translate")
+        page.wait_for_function("document.getElementById('status').textContent.endsWith(' s.')", timeout=120_000)
+        found = page.inner_text("#target").split("\n")
+        assert len(found) == len(SOURCES)
+        if not query:
+            assert [line.split()[:20] for line in found] == [line.split()[:20] for line in expected]
+        assert failed == []
+        own = site.rsplit("/", 1)[0]
+        assert [url for url in asked if not url.startswith((own, "blob:", "data:"))] == []

@@ -164,8 +164,10 @@ def test_every_decoding_setting_says_what_other_engines_call_it():
     assert names["transformers"] - {SAME, MISSING} <= known.keys()
     for name in names["ctranslate2"] - {SAME, MISSING}:
         assert f"{name}:" in library().Translator.translate_batch.__doc__
-    changed = {"min_ratio": 0.5, "coverage_penalty": 0.1, "stop": "width"}
+    changed = {"min_ratio": 0.5, "coverage_penalty": 0.1, "length_norm": "gnmt"}
     assert DecodeConfig(beam_size=4, **changed).lacking("transformers") == changed
+    assert DecodeConfig(beam_size=4, min_ratio=0.5).lacking("marian") == {"min_ratio": 0.5}
+    assert set(DecodeConfig(beam_size=4).called_in("marian")) == {"beam-size", "normalize", "max-length-factor"}
     assert DecodeConfig(**changed).lacking("ctranslate2") == {"min_ratio": 0.5}  # greedy search uses only this
     assert DecodeConfig(min_p=0.1).lacking("ctranslate2") == {}
     assert DecodeConfig(sample=True, min_p=0.1).lacking("ctranslate2") == {"min_p": 0.1}

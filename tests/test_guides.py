@@ -52,7 +52,7 @@ def folder(tmp_path_factory):
         text = "".join(line.replace(" ", "\t", 1) + "\n" for line in lines)
         (folder / f"{part}.tsv").write_text(text, encoding="utf-8")
     page = (Path(__file__).parent.parent / "docs" / "guides" / "your_own_text.md").read_text(encoding="utf-8")
-    (folder / "mine.toml").write_text(re.search(r"```toml\n(name = \"mine\".*?)```", page, re.DOTALL)[1])
+    (folder / "mine.toml").write_text(re.search(r"```toml\n(name = \"by-recipe\".*?)```", page, re.DOTALL)[1])
     return folder
 
 

@@ -134,7 +134,7 @@ def test_settings_of_the_search_that_marian_lacks_are_named():
     decode = DecodeConfig(min_length=3, no_repeat_ngram=2, beam_size=4)
     run = types.SimpleNamespace(config=types.SimpleNamespace(decode=decode))
     with pytest.warns(
-        InputWarning, match=r"Marian ignores decode.min_length = 3, decode.no_repeat_ngram = 2: it has no"
+        InputWarning, match=r"Marian ignores decode.no_repeat_ngram = 2, decode.min_length = 3: it has no"
     ):
         assert marian.decoder_options(run)["beam-size"] == 4
 
@@ -154,7 +154,7 @@ IN_A_PAGE = """async (lines) => {
 
 
 @pytest.mark.slow
-def test_the_engine_of_firefox_translates_alike(recipe, cli, tmp_path):
+def test_the_engine_of_firefox_translates_alike(recipe, cli, tmp_path, browser):
     """Its WebAssembly build, of npm, in Node and in Chromium; its sentences are those of the export's own check."""
     if not all(map(shutil.which, ("node", "npm", "chromium"))):
         pytest.skip("node, npm or chromium is not installed")
@@ -173,11 +173,7 @@ def test_the_engine_of_firefox_translates_alike(recipe, cli, tmp_path):
     assert done.stdout.decode() == ours
     shutil.copy(SCRIPT, tmp_path)
     (tmp_path / "index.html").write_text("<!doctype html><title>Bergamot</title>", encoding="utf-8")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with served_folder(tmp_path) as address, playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page()
+    with served_folder(tmp_path) as address, browser.new_page() as page:
         page.goto(address)
         texts = page.evaluate(IN_A_PAGE, lines)
-        browser.close()
     assert "".join(f"{text}\n" for text in texts) == ours

@@ -104,6 +104,26 @@ def test_a_translator_learns_new_tokens(config, tmp_path, options):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--train.freeze_weights", '["target_embedding/*"]'),
+            r"train\.freeze_weights freezes target_embedding/embeddings",
+        ),
+        (("--train.freeze", "true"), r"train\.freeze freezes them"),
+    ],
+)
+def test_new_tokens_need_trained_tables(config, tmp_path, options, message):
+    base = workflows.train(change(config, "--train.updates", "1"), tmp_path / "base", quiet)
+    with pytest.raises(InputError, match=rf"tokenizer\.new_tokens needs trained tables, and {message}"):
+        workflows.train(
+            change(config, "--train.init_from", str(base.path), "--tokenizer.new_tokens", TOKENS, *options),
+            tmp_path / "further", quiet,
+        )  # fmt: skip
+
+
+@pytest.mark.any_backend
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["generate", "classify"])
 def test_other_tasks_learn_new_tokens(task, recipe_of, tmp_path):

@@ -5,12 +5,14 @@ import json
 import unicodedata
 
 import pytest
+import tokenizers
 from tokenizers import normalizers
 
 from heedful.core.errors import InputError
-from heedful.core.special_tokens import SPECIAL
+from heedful.core.special_tokens import END, PAD, SPECIAL, START, UNKNOWN
 from heedful.data.normalization import normalized, normalizer
 from heedful.data.tokenizer import BYTE_LEVEL, TOKENIZER_KINDS, Tokenizer
+from heedful.inference.token_stream import new_text
 
 pytestmark = pytest.mark.any_backend
 
@@ -292,3 +294,23 @@ def test_unknown_words_are_kept_if_asked(corpus, kind):
     assert tokenizer.decode(ids) == "the cat"
     assert tokenizer.decode(ids, keep_unknown=True) == "the [UNK] cat [UNK]"
     assert tokenizer.decode([2, *ids, 3, 0], keep_unknown=True) == "the [UNK] cat [UNK]"
+
+
+def test_a_stream_of_bytes_is_the_whole_text():
+    """Bytes of byte fallback are decoded together: what looks like a character may turn out to be none."""
+    smile = [f"<0x{byte:02X}>" for byte in "\N{SLIGHTLY SMILING FACE}".encode()]
+    vocabulary = {
+        token: number for number, token in enumerate([PAD, UNKNOWN, START, END, *smile, "\u2581cat", "\u2581a"])
+    }
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, UNKNOWN))
+    decoders = tokenizers.decoders
+    inner.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer = Tokenizer(inner)
+    for tokens in (
+        [*smile, "\u2581cat"],
+        [*smile, smile[0], "\u2581cat"],
+        ["\u2581a", *smile[:2]],
+        ["\u2581a", *smile],
+    ):
+        ids = [vocabulary[token] for token in tokens]
+        assert "".join(new_text(tokenizer, ids)) == tokenizer.decode(ids)

@@ -18,78 +18,87 @@ SAME = "same"  # the setting changes no result, or is applied on our side
 MISSING = "missing"  # the engine has no counterpart
 
 
-def called(default: Any, *, transformers: str, ctranslate2: str, varies: bool = False) -> Any:
+def called(default: Any, *, transformers: str, ctranslate2: str, marian: str, varies: bool = False) -> Any:
     """Return a field of `DecodeConfig`.
 
     Args:
         default: its default.
-        transformers, ctranslate2: what the setting is called in these engines: a name, `SAME` or `MISSING`.
+        transformers, ctranslate2, marian: what the setting is called in these engines: a name, `SAME` or `MISSING`.
         varies: whether it is an input of the compiled search, so that a request with another value compiles nothing.
     """
-    return field(default=default, metadata={"transformers": transformers, "ctranslate2": ctranslate2, "varies": varies})
+    names = {"transformers": transformers, "ctranslate2": ctranslate2, "marian": marian}
+    return field(default=default, metadata=names | {"varies": varies})
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
     """How text is decoded."""
 
-    batch_size: int = called(64, transformers=SAME, ctranslate2="max_batch_size")
+    batch_size: int = called(64, transformers=SAME, ctranslate2="max_batch_size", marian=SAME)
     """Number of sentences decoded together."""
-    beam_size: int = called(1, transformers="num_beams", ctranslate2="beam_size")
+    beam_size: int = called(1, transformers="num_beams", ctranslate2="beam_size", marian="beam-size")
     """Number of hypotheses kept per sentence. 1: greedy search."""
-    n_best: int = called(1, transformers=SAME, ctranslate2="num_hypotheses")
+    n_best: int = called(1, transformers=SAME, ctranslate2="num_hypotheses", marian=SAME)
     """Number of results per line, best first."""
-    length_penalty: float = called(1.0, transformers="length_penalty", ctranslate2="length_penalty")
+    length_penalty: float = called(1.0, transformers="length_penalty", ctranslate2="length_penalty", marian="normalize")
     """Exponent a of the length normalisation of scores in beam search. 0: plain log-probabilities, which favour short
     text."""
-    length_norm: Literal["gnmt", "average"] = called("average", transformers=MISSING, ctranslate2=MISSING)
+    length_norm: Literal["gnmt", "average"] = called(
+        "average", transformers=MISSING, ctranslate2=MISSING, marian=MISSING
+    )
     """Scores are divided by ((5 + length) / 6)^a (gnmt) or length^a (average)."""
-    coverage_penalty: float = called(0.0, transformers=MISSING, ctranslate2="coverage_penalty")
+    coverage_penalty: float = called(0.0, transformers=MISSING, ctranslate2="coverage_penalty", marian=MISSING)
     """Strength of the penalty for source tokens that received little attention (Wu et al. 2016)."""
-    stop: Literal["attainable", "width"] = called("attainable", transformers=SAME, ctranslate2=MISSING)
+    stop: Literal["attainable", "width"] = called("attainable", transformers=SAME, ctranslate2=MISSING, marian=SAME)
     """When beam search ends: as soon as no better result is possible (attainable), or when beam_size hypotheses have
     ended (width)."""
     precision: Literal["as_trained", "float32", "bfloat16", "int8"] = called(
-        "as_trained", transformers=SAME, ctranslate2=MISSING
+        "as_trained", transformers=SAME, ctranslate2=MISSING, marian=SAME
     )
     """Precision of the products with weights. as_trained: bfloat16 for a model that was trained in bfloat16, float32
     for any other. bfloat16 and int8 are faster on hardware that supports them, but a translation may occasionally
     depend on the batch size. All else is float32."""
-    sample: bool = called(False, transformers="do_sample", ctranslate2=SAME)
+    sample: bool = called(False, transformers="do_sample", ctranslate2=SAME, marian=MISSING)
     """Sample tokens instead of searching for the most likely ones."""
-    temperature: float = called(1.0, transformers="temperature", ctranslate2="sampling_temperature", varies=True)
+    temperature: float = called(
+        1.0, transformers="temperature", ctranslate2="sampling_temperature", marian=MISSING, varies=True
+    )
     """Sampling: below 1 sharpens the distribution, above 1 flattens it."""
-    top_k: int = called(0, transformers="top_k", ctranslate2="sampling_topk")
+    top_k: int = called(0, transformers="top_k", ctranslate2="sampling_topk", marian=MISSING)
     """Sampling: only from this many most likely tokens. 0: all."""
-    top_p: float = called(1.0, transformers="top_p", ctranslate2="sampling_topp", varies=True)
+    top_p: float = called(1.0, transformers="top_p", ctranslate2="sampling_topp", marian=MISSING, varies=True)
     """Sampling: only from the smallest set of tokens with this total probability."""
-    min_p: float = called(0.0, transformers="min_p", ctranslate2=MISSING, varies=True)
+    min_p: float = called(0.0, transformers="min_p", ctranslate2=MISSING, marian=MISSING, varies=True)
     """Sampling: only from tokens with at least this fraction of the highest probability."""
-    seed: int = called(1, transformers=SAME, ctranslate2=SAME)
+    seed: int = called(1, transformers=SAME, ctranslate2=SAME, marian=SAME)
     """Sampling: the same seed gives the same text for any batch size."""
     repetition_penalty: float = called(
-        1.0, transformers="repetition_penalty", ctranslate2="repetition_penalty", varies=True
+        1.0, transformers="repetition_penalty", ctranslate2="repetition_penalty", marian=MISSING, varies=True
     )
     """Above 1: makes tokens that were already generated less likely (Keskar et al. 2019)."""
-    no_repeat_ngram: int = called(0, transformers="no_repeat_ngram_size", ctranslate2="no_repeat_ngram_size")
+    no_repeat_ngram: int = called(
+        0, transformers="no_repeat_ngram_size", ctranslate2="no_repeat_ngram_size", marian=MISSING
+    )
     """Length of the n-grams of tokens that may not occur twice. 0: no limit. generate: prompt and text must fit the
     context."""
-    forbidden: tuple[str, ...] = called((), transformers="suppress_tokens", ctranslate2="suppress_sequences")
+    forbidden: tuple[str, ...] = called(
+        (), transformers="suppress_tokens", ctranslate2="suppress_sequences", marian=MISSING
+    )
     """Tokens, as spelled in the vocabulary, that are never generated."""
-    min_length: int = called(0, transformers="min_new_tokens", ctranslate2="min_decoding_length")
+    min_length: int = called(0, transformers="min_new_tokens", ctranslate2="min_decoding_length", marian=MISSING)
     """Minimum length of a result in tokens."""
-    min_ratio: float = called(0.0, transformers=MISSING, ctranslate2=MISSING)
+    min_ratio: float = called(0.0, transformers=MISSING, ctranslate2=MISSING, marian=MISSING)
     """translate: minimum length of a result in tokens per source token."""
-    max_length: int = called(0, transformers="max_length", ctranslate2="max_decoding_length")
+    max_length: int = called(0, transformers="max_length", ctranslate2="max_decoding_length", marian=MISSING)
     """Maximum length of a result in tokens. 0: the limit of the model (generate: 200)."""
-    max_ratio: float = called(2.0, transformers=MISSING, ctranslate2=SAME)
+    max_ratio: float = called(2.0, transformers=MISSING, ctranslate2=SAME, marian="max-length-factor")
     """translate: maximum length of a result in tokens per source token, before `max_extra` is added."""
-    max_extra: int = called(10, transformers=MISSING, ctranslate2=SAME)
+    max_extra: int = called(10, transformers=MISSING, ctranslate2=SAME, marian=SAME)
     """translate: number of tokens that a result may have beyond `max_ratio`."""
-    split: Literal["auto", "always", "never"] = called("auto", transformers=SAME, ctranslate2=SAME)
+    split: Literal["auto", "always", "never"] = called("auto", transformers=SAME, ctranslate2=SAME, marian=SAME)
     """translate: whether a line is translated sentence by sentence. auto: if the model was trained on single sentences,
     one result is wanted, and no prefix is given."""
-    markup: Literal["tags", "markdown", "none"] = called("tags", transformers=SAME, ctranslate2=SAME)
+    markup: Literal["tags", "markdown", "none"] = called("tags", transformers=SAME, ctranslate2=SAME, marian=SAME)
     """translate: what is taken out of a line and put back into its translation: tags such as `<b>` and `{0}...{/0}`
     (tags), or the emphasis and links of Markdown (markdown). Placeholders, addresses and code (see `data.protected`)
     are then kept unchanged too. none: a line is translated as it is; so is one with a prefix."""
@@ -157,7 +166,7 @@ class DecodeConfig:
         """Return the settings of this search that an engine has no counterpart for, with their values.
 
         Args:
-            engine: `transformers` or `ctranslate2`.
+            engine: `transformers`, `ctranslate2` or `marian`.
             scored: see `in_use`.
         """
         missing = {one.name: one.default for one in dataclasses.fields(self) if one.metadata[engine] == MISSING}

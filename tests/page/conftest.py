@@ -1,41 +1,10 @@
-"""One browser for all tests of the page; each test has a context of its own, offline.
-
-The browser is Debian's Chromium, or the one that HEEDFUL_CHROMIUM names. Without one the tests are skipped, unless
-HEEDFUL_NEEDS_CHROMIUM is set, as in `.ci/run`.
-"""
+"""Pages in the browser; each test has a context of its own, offline."""
 
 import contextlib
-import os
-import shutil
-
-import pytest
 
 from heedful.inspection.page.document import build_document
 
 READY = '[data-ready="true"]'  # set when everything about the text is computed
-
-
-def _missing(reason):
-    if os.environ.get("HEEDFUL_NEEDS_CHROMIUM"):
-        pytest.fail(f"{reason}, and HEEDFUL_NEEDS_CHROMIUM is set")
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        _missing("playwright is not installed")
-    path = os.environ.get("HEEDFUL_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if path is None:
-        _missing("there is no Chromium here")
-    with sync_playwright() as playwright:
-        # the sandbox of Chromium needs a user that is not root
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
-        yield browser
-        browser.close()
 
 
 @contextlib.contextmanager

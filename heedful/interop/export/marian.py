@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.config import DecodeConfig
 from heedful.core.errors import InputWarning
 from heedful.interop.engines import MARIAN
 from heedful.interop.export.folders import ORIGIN, PARITY, write_origin
@@ -35,11 +34,6 @@ Arrays = dict[str, np.ndarray]
 OPTIONS = "special:model.yml"  # the parameter that holds the options, as bytes
 ACTIVATIONS = {"relu": "relu", "silu": "swish"}  # our names and Marian's
 MODEL, CONFIG = "model.npz", "decoder.yml"
-# Settings of a search that Marian has no counterpart for.
-LACKING = (
-    "forbidden", "min_length", "min_ratio", "max_length", "repetition_penalty", "no_repeat_ngram", "coverage_penalty",
-    "sample",
-)  # fmt: skip
 FIXED = {
     "type": "transformer", "version": "v1.9.0", "transformer-preprocess": "", "transformer-postprocess": "dan",
     "transformer-postprocess-emb": "d", "transformer-postprocess-top": "", "transformer-no-projection": False,
@@ -159,12 +153,10 @@ def write_vocabularies(sides: Sequence[Vocabulary], folder: Path) -> list[str]:
 
 def decoder_options(run: "Run") -> dict[str, Any]:
     """Return the settings of a search, as Marian names them, nearest to those of a run; warn of those that it lacks."""
-    decode, usual = run.config.decode, DecodeConfig()
-    changed = [name for name in LACKING if getattr(decode, name) != getattr(usual, name)]
-    if lost := [f"decode.{name} = {getattr(decode, name)!r}" for name in changed]:
+    decode = run.config.decode
+    if lost := [f"decode.{name} = {value!r}" for name, value in decode.lacking("marian").items()]:
         warnings.warn(f"Marian ignores {', '.join(lost)}: it has no such setting.", InputWarning, stacklevel=2)
-    return {"beam-size": decode.beam_size, "normalize": decode.length_penalty, "word-penalty": 0.0,
-            "max-length-factor": decode.max_ratio}  # fmt: skip
+    return {"normalize": decode.length_penalty, "word-penalty": 0.0} | decode.called_in("marian")
 
 
 def write(run: "Run", folder: Path, quantization: str) -> None:

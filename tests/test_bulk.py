@@ -182,6 +182,8 @@ def test_every_format_keeps_what_is_beside_the_text(ending, tmp_path):
 
 def test_numbers_beside_a_text_keep_their_spelling(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": "x", "a": 1.10, "b": 1e400, "c": "\\u00e9" }\n{"text": "y", "t": 1}\n')
+    again = records.opened(tmp_path / "in.jsonl", into="b")
+    assert again.result(next(again.read(0, 1)), "z") == '{"text": "x", "a": 1.10, "b": "z", "c": "\\u00e9" }'
     records_of_file = records.opened(tmp_path / "in.jsonl", into="t")
     first, second = records_of_file.read(0, 2)
     assert records_of_file.result(first, "é") == '{"text": "x", "a": 1.10, "b": 1e400, "c": "\\u00e9", "t": "é"}'

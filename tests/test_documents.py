@@ -407,6 +407,32 @@ def test_a_memory_is_examined_as_a_training_reads_it(name, content, tmp_path, cl
     assert b"cannot be rewritten: correct it there" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("first", "unit", "pairs"),
+    [
+        ("en-US", {"en-US": "color", "en-GB": "colour", "de": "Farbe"}, [("color", "Farbe"), ("colour", "Farbe")]),
+        ("pt-BR", {"pt-BR": "ônibus", "pt_PT": "autocarro"}, [("ônibus", "autocarro")]),
+        ("en", {"en_US": "color", "de-DE": "Farbe"}, [("color", "Farbe")]),
+        ("en", {"en": "<![CDATA[a <b]]> hat", "de": "ein <![CDATA[Hut]]>"}, [("a <b hat", "ein Hut")]),
+        ("zh", {"zh": '点击<bpt i="1">b</bpt>确定<ept i="1"/>按钮。', "en": 'w<bpt i="1"/>or<ept i="1"/>d'},
+         [("点击确定按钮。", "word")]),
+    ],
+)  # fmt: skip
+def test_regions_sections_and_codes_in_a_memory(first, unit, pairs, tmp_path):
+    texts = "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in unit.items())
+    path = tmp_path / "a.tmx"
+    path.write_text(f'<tmx><header srclang="{first}"/><body><tu>{texts}</tu></body></tmx>', encoding="utf-8")
+    assert list(Corpus.from_files([path])) == pairs
+
+
+def test_sections_of_character_data_are_text_in_xliff():
+    xliff = '<xliff version="1.2"><trans-unit id="1"><source>a hat</source><target><![CDATA[ein <Hut]]></target>'
+    xliff += '</trans-unit><trans-unit id="2"><source><![CDATA[a & b hat]]></source></trans-unit></xliff>'
+    result = through(xliff, "a.xlf", str.upper)
+    assert "<target><![CDATA[ein <Hut]]></target>" in result
+    assert "<target>A &amp; B HAT</target>" in result
+
+
 def test_a_memory_of_three_languages_is_refused(tmp_path):
     path = tmp_path / "a.tmx"
     path.write_text(TMX.replace("</seg></tuv></tu></body>", '</seg></tuv><tuv xml:lang="fr"><seg>x</seg></tuv>'

@@ -168,7 +168,7 @@ def test_every_decoding_setting_says_what_other_engines_call_it():
     assert DecodeConfig(beam_size=4, **changed).lacking("transformers") == changed
     assert DecodeConfig(beam_size=4, min_ratio=0.5).lacking("marian") == {"min_ratio": 0.5}
     assert set(DecodeConfig(beam_size=4).called_in("marian")) == {"beam-size", "normalize", "max-length-factor"}
-    assert DecodeConfig(**changed).lacking("ctranslate2", scored=False) == {"min_ratio": 0.5}  # all that greedy search uses
+    assert DecodeConfig(**changed).lacking("ctranslate2", scored=False) == {"min_ratio": 0.5}
     assert DecodeConfig(min_p=0.1).lacking("ctranslate2") == {}
     assert DecodeConfig(sample=True, min_p=0.1).lacking("ctranslate2") == {"min_p": 0.1}
     sampled = DecodeConfig(sample=True, top_p=0.9).called_in("transformers")

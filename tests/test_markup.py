@@ -69,6 +69,12 @@ def test_patterns_of_ones_own_come_first():
     assert protection.numbered_kinds == {"own", "url"}
 
 
+@pytest.mark.parametrize("pattern", ["urls", "printfs", "brace"])
+def test_a_misspelt_kind_is_no_pattern(pattern):
+    with pytest.raises(InputError, match=rf"data\.protected: '{pattern}' is no kind of span: did you mean"):
+        Protection([pattern])
+
+
 @pytest.mark.parametrize("pattern", ["(", ".*", r"\w+", "a*", "[a-z ]+"])
 def test_a_pattern_that_does_not_compile_or_matches_anything_is_refused(pattern):
     with pytest.raises(InputError, match=r"data\.protected: "):
@@ -421,6 +427,14 @@ def test_protected_spans_need_a_vocabulary_without_prefix_space(config):
     assert with_markup_tokens(with_spans).tokenizer.new_tokens
     with pytest.raises(InputError, match="prefix_space puts a space after each protected span"):
         with_markup_tokens(change(with_spans, "--tokenizer.prefix_space", "true"))
+
+
+@pytest.mark.parametrize("part", ["<b ", '<a href="', "<!-- ", "<a b=c ", "<![CDATA["])
+@pytest.mark.parametrize("form", ["tags", "html", "markdown", "xml"])
+def test_tags_that_never_end_are_read_in_linear_time(part, form):
+    """Guards a server: Python's parser looks for the end of each again, which would take minutes."""
+    for text in (part * 40_000, part * 40_000 + ">"):
+        marked(text, form, PLAIN)
 
 
 def test_many_tags_that_are_never_closed_are_read_quickly():

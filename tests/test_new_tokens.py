@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from heedful import workflows
-from heedful.config import Config
+from heedful.config import Config, DecodeConfig
+from heedful.config.protected import Protection
 from heedful.core.errors import InputError
 from heedful.core.storage import read_checked
+from heedful.data.sentences import SentenceSplitter
 from heedful.data.tokenizer import TOKENIZER_KINDS, Tokenizer
+from heedful.inference.line_reader import LineReader, token_counter
 from heedful.inference.translator import Translator
 from heedful.interop.export.huggingface import export
 from heedful.runs.run import Run
@@ -45,6 +48,19 @@ def test_useless_new_tokens_are_refused(tokens, message):
         Tokenizer.train(TEXTS, "word", 60).with_tokens(tokens)
     with pytest.raises(InputError, match=message):
         Tokenizer.train(TEXTS, "word", 60, new_tokens=tokens)
+
+
+@pytest.mark.parametrize("tag", ["<2en>", "<en>"])
+def test_a_tag_counts_for_all_sentences_of_a_line(tag):
+    """Also one that looks like a tag of XML, which would be markup elsewhere."""
+    tokenizer = Tokenizer.train(TEXTS, "bpe", 300, new_tokens=[tag])
+    splitter = SentenceSplitter("en", token_counter(tokenizer), 50, by_default=True)
+    reader = LineReader(splitter, Protection(), tags=[tag])
+    read = reader.reading(DecodeConfig())
+    line = read(f"{tag} A cat sleeps. A <b>dog</b> sees {{x}}. {tag} It runs.", "line 1")
+    assert [text[: len(tag) + 2] for text in line.pieces.texts] == [f"{tag} A"] * 2 + [f"{tag} {tag[0]}"]
+    assert read("A cat sleeps. A dog runs.", "line 1").pieces.texts == ["A cat sleeps.", "A dog runs."]
+    assert reader.reading(DecodeConfig(split="never"))(f"{tag} A b.", "line 1").pieces.texts == [f"{tag} A b."]
 
 
 @pytest.mark.parametrize("kind", TOKENIZER_KINDS)

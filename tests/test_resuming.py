@@ -279,6 +279,8 @@ def test_a_finished_run_keeps_its_weights_when_select_by_changes(config, tmp_pat
         ("--model.positions", "rotary"),
         ("--data.corpus", "reverse", "--data.train", "[]", "--data.valid", "[]", "--data.test", "[]"),
         ("--train.init_from", "elsewhere"),
+        ("--data.protected", '["all"]'),
+        ("--data.terms", "0.4"),
     ],
     ids=lambda setting: setting[0],
 )

@@ -281,7 +281,8 @@ PORTUGUESE = ["O gato bebe leite.", "A menina comeu pão no jardim.", "O rei vê
     [
         (JAPANESE, "", "ja-mecab"), (CHINESE, "", "zh"), (KOREAN, "", "ko-mecab"), (THAI, "", "char"),
         (PORTUGUESE, "", "13a"), ([], "", "13a"), (["123"], "", "13a"), (["漢字"], "ja", "ja-mecab"),
-        (PORTUGUESE, "zh-TW", "zh"), (JAPANESE, "pt", "13a"), (["ボブ and the cat drink milk"] * 3, "", "13a"),
+        (PORTUGUESE, "zh-TW", "zh"), (CHINESE, "cmn", "zh"), (THAI, "Thai", "char"),
+        (JAPANESE, "pt", "13a"), (["ボブ and the cat drink milk"] * 3, "", "13a"),
     ],
 )  # fmt: skip
 def test_the_tokenizer_of_bleu_follows_language_or_script(references, language, tokenizer, monkeypatch):

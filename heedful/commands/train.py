@@ -253,6 +253,8 @@ def _train_seeds(options, config, origins, folder):
     if not folder.name:
         raise InputError(f"--seeds trains into FOLDER-seedN, and {folder} has no name: choose another --run.")
     folders = [folder.with_name(f"{folder.name}-seed{seed}") for seed in options.seeds]
+    if not config.train.score:
+        raise InputError("--seeds compares the scores of the trainings, and train.score = false computes none.")
     for seed, place in zip(options.seeds, folders, strict=True):  # check all before the first training
         _seeded(config, seed)  # raises an error if the seed is not valid
         workflows.require_free(place, options.force)

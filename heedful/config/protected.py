@@ -1,5 +1,6 @@
 """Spans that a translation must contain unchanged: placeholders, addresses, code, numbers with units."""
 
+import difflib
 import functools
 import re
 from collections.abc import Sequence
@@ -92,7 +93,13 @@ def protection_of(patterns: tuple[str, ...]) -> Protection:
 
 
 def checked(pattern: str) -> str:
-    """Return a regular expression; raise `InputError` if it does not compile or matches too much."""
+    """Return a regular expression.
+
+    Raises:
+        InputError: it does not compile, matches too much, or is a misspelt kind.
+    """
+    if pattern.isalpha() and (near := difflib.get_close_matches(pattern, [*KINDS, ALL], 1, 0.7)):
+        raise InputError(f"data.protected: {pattern!r} is no kind of span: did you mean {near[0]!r}?")
     try:
         compiled = re.compile(pattern)
     except re.error as error:

@@ -94,7 +94,7 @@ def _xliff_pairs(content: bytes, name: str) -> Pairs:
 def _tmx_pairs(content: bytes, name: str) -> Pairs:
     first = ""  # language of the sources
     begun: list[tuple[str, int]] = []
-    texts: dict[str, str] = {}
+    texts: list[tuple[str, str]] = []
     language, has_pairs, languages = "", False, set[str]()
     for event in xml_events(content, name):
         if event.opens:
@@ -102,7 +102,7 @@ def _tmx_pairs(content: bytes, name: str) -> Pairs:
             if event.name == "header":
                 first = _code(event.attributes.get("srclang", "").replace("*all*", ""))
             elif event.name == "tu":
-                texts = {}
+                texts = []
             elif event.name == "tuv":
                 language = _code(event.attributes.get("xml:lang") or event.attributes.get("lang", ""))
                 first = first or language
@@ -110,21 +110,40 @@ def _tmx_pairs(content: bytes, name: str) -> Pairs:
             continue
         tag, start = begun.pop()
         if tag == "seg":
-            texts[language] = _plain(content[start : max(start, event.start)])
-        elif tag == "tu" and first in texts:
-            others = [text for code, text in texts.items() if code != first]
-            if len(others) > 1:
-                raise InputError(f"{name} has more than two languages ({', '.join(texts)}): it must have two.")
-            has_pairs = has_pairs or bool(others)
-            yield from ((texts[first], other) for other in others)
+            texts.append((language, _plain(content[start : max(start, event.start)])))
+        elif tag == "tu":
+            pairs = _pairs_of_unit(texts, first, name)
+            has_pairs = has_pairs or bool(pairs)
+            yield from pairs
     if languages and not has_pairs:
         raise InputError(
             f"{name} has no pairs: its sources are in {first!r}, and its texts in {', '.join(sorted(languages))}."
         )
 
 
+def _pairs_of_unit(texts: list[tuple[str, str]], first: str, name: str) -> list[tuple[str, str]]:
+    """Return the pairs of a unit of a TMX: its texts in the language `first`, each with its translation.
+
+    Regions tell languages apart only if nothing else does: texts in en-US and en-GB have the same translation.
+    """
+    base = first.split("-")[0]
+    sources = [code for code, _ in texts if code.split("-")[0] == base]
+    if len(sources) == len(texts):
+        sources = [code for code in sources if code == first]
+    targets = {code for code, _ in texts if code not in sources}
+    if len({code.split("-")[0] for code in targets}) > 1:
+        raise InputError(
+            f"{name} has more than two languages ({', '.join(code for code, _ in texts)}): it must have two."
+        )
+    return [
+        (text, translation)
+        for code, text in texts if code in sources
+        for other, translation in texts if other in targets
+    ]  # fmt: skip
+
+
 def _code(language: str) -> str:
-    return language.split("-")[0].lower()
+    return language.replace("_", "-").lower()
 
 
 def _plain(raw: bytes) -> str:

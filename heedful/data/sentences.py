@@ -46,6 +46,10 @@ def gap_after(text: str, gap: str) -> str:
     return gap or ("" if not text or _UNSPACED.match(text[-1]) else " ")
 
 
+class CutText(str):
+    """A message about a text that is too long: only a part of it is read, or it is read in parts."""
+
+
 @dataclass(frozen=True)
 class SentenceSplitter:
     """Splits lines into sentences, and sentences that are too long into clauses.
@@ -88,11 +92,11 @@ class SentenceSplitter:
     def _note(self, name, cut):
         limit = counted(self.max_tokens, "token")
         if len(cut) == 1:
-            return (
+            return CutText(
                 f"{name} has a sentence that is longer than any in training ({limit}): it is translated in "
                 f"{cut[0]} parts."
             )
-        return (
+        return CutText(
             f"{name} has {len(cut)} sentences that are longer than any in training ({limit}): they are translated in "
             f"{sum(cut)} parts."
         )

@@ -1,5 +1,6 @@
 """How a line becomes the texts that a model translates: without its markup, sentence by sentence."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -38,10 +39,15 @@ class LineReader:
         splitter: splits lines into sentences.
         protection: finds protected spans.
         soft_terms: whether the model was trained to use terms that follow a source.
+        tags: tokens of the vocabulary, such as `<2en>`: those at the beginning of a line count for all its sentences.
     """
 
-    def __init__(self, splitter: SentenceSplitter, protection: Protection, soft_terms: bool = False):
+    def __init__(
+        self, splitter: SentenceSplitter, protection: Protection, soft_terms: bool = False, tags: Sequence[str] = ()
+    ):
         self.splitter, self.protection, self.soft_terms = splitter, protection, soft_terms
+        longest_first = sorted(tags, key=len, reverse=True)
+        self._tags = re.compile(rf"\s*(?:(?:{'|'.join(map(re.escape, longest_first))})\s*)+") if tags else None
 
     @classmethod
     def of_lines(cls, tokenizer: Tokenizer, max_length: int, protected: Sequence[str] = ()) -> "LineReader":
@@ -58,7 +64,7 @@ class LineReader:
         by_default = (data.several_sentences or 0.0) < PARAGRAPHS
         counter = token_counter(run.source_tokenizer)
         splitter = SentenceSplitter(languages_of(run.config)[0], counter, max_tokens, by_default)
-        return cls(splitter, protection_of_run(run), bool(data.terms))
+        return cls(splitter, protection_of_run(run), bool(data.terms), run.config.tokenizer.new_tokens)
 
     def reading(
         self,
@@ -84,7 +90,7 @@ class LineReader:
             if glossary:
                 reason = "there are prefixes" if prefixed else "markup = 'none' leaves lines as they are"
                 raise InputError(f"A glossary cannot be used, since {reason}.")
-            return lambda line, name: Line(split(line, name))
+            return self._tagged(lambda line, name: Line(split(line, name)))
 
         def read(line: str, name: str) -> Line:
             text = marked(line, decode.markup, self.protection)
@@ -98,7 +104,21 @@ class LineReader:
                 read.pieces._replace(notes=[f"{name}: {note}" for note in text.notes] + read.pieces.notes), read.marked
             )
 
-        return read
+        return self._tagged(read)
+
+    def _tagged(self, read: Callable[[str, str], Line]) -> Callable[[str, str], Line]:
+        """Return a function that reads lines as `read` does, with the tags of a line before each of its sentences."""
+        if not (tags := self._tags):
+            return read
+
+        def read_tagged(line: str, name: str) -> Line:
+            if not (match := tags.match(line)):
+                return read(line, name)
+            pieces, marked = read(line[match.end() :], name)
+            texts = [match.group() + text if text.strip() else text for text in pieces.texts]
+            return Line(pieces._replace(texts=texts), marked)
+
+        return read_tagged
 
     def read_marked(
         self, text: MarkedText, decode: DecodeConfig, name: str, escaped: bool = False, glossary: Glossary | None = None

@@ -13,7 +13,7 @@ from heedful.core.validation import require_texts
 from heedful.data.document_formats.document import Document
 from heedful.data.glossary import Glossary
 from heedful.data.normalization import is_blank
-from heedful.data.sentences import Pieces, joined_pieces, pieces_of_text
+from heedful.data.sentences import CutText, Pieces, joined_pieces, pieces_of_text
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.candidates import Candidate
 from heedful.inference.line_reader import Line, LineReader, message_of
@@ -332,7 +332,9 @@ class LineTranslator(Predictor):
         cut = [index for index, ids in enumerate(sources) if len(ids) > max_tokens]
         numbers = numbers or range(1, len(lines) + 1)
         messages = [
-            f"line {numbers[index]} has {len(sources[index])} tokens; only the first {max_tokens} are translated."
+            CutText(
+                f"line {numbers[index]} has {len(sources[index])} tokens; only the first {max_tokens} are translated."
+            )
             for index in cut
         ]
         warn_of_cut_texts(messages, warn)

@@ -192,10 +192,7 @@ class MultiHeadAttention(SameShape):
             ValueError: `visible` is not boolean or does not fit, or the inputs are not those of this kind of attention.
         """
         self._check_inputs(memory, values)
-        if self.cross:  # the mask that Keras passes for a cache is a cache of None
-            mask = None if isinstance(memory, KeyValueCache) else memory_mask
-        elif mask is None:
-            mask = queries_mask
+        mask = self._mask_of_keys(memory, mask, queries_mask, memory_mask)
         if positions is None and isinstance(cache, KeyValueCache):
             positions = place + ops.arange(ops.shape(queries)[1])
         visible = self._visible(visible, mask, queries, memory, cache, place)
@@ -216,6 +213,12 @@ class MultiHeadAttention(SameShape):
         if self.output_projection is not None:
             attended = self.output_projection(attended)
         return attended if cache is None else (attended, cache)
+
+    def _mask_of_keys(self, memory: Any, mask: Tensor, queries_mask: Tensor, memory_mask: Tensor) -> Tensor | None:
+        """Return the Keras mask of the keys, or None."""
+        if self.cross:  # the mask that Keras passes for a cache is a cache of None
+            return None if isinstance(memory, KeyValueCache) else memory_mask
+        return queries_mask if mask is None else mask
 
     def _sizes(self, queries: Tensor, memory: Tensor, cache: Any) -> tuple[Any, ...]:
         """Return the axes (B, N, T, S) of the attention weights; None where one is not known."""

@@ -19,6 +19,7 @@ from heedful.data.bilingual_files import has_both_sides
 from heedful.data.corpus import Corpus, resolve_pairs, with_references
 from heedful.data.encoded import NoPairLeft, encode
 from heedful.data.examples import Examples
+from heedful.data.sentences import CutText
 from heedful.data.tokenizer import Tokenizer
 from heedful.runs.training_log import Sample
 from heedful.tasks.start import starting_point
@@ -202,8 +203,8 @@ class Translate(Task):
         references, more = [form(row[1]) for row in rows], [tuple(map(form, row[2:])) for row in rows]
         options: dict[str, Any] = {"tokenize": bleu_tokenizer_of(run.config, references), "more_references": more}
         began = time.monotonic()
-        cut: list[str] = []
-        translations, scores, counts = translate_and_score(translator, pairs, cut.append, **options)
+        notes: list[str] = []
+        translations, scores, counts = translate_and_score(translator, pairs, notes.append, **options)
         seconds = time.monotonic() - began
         if translator.glossary:
             kept = [
@@ -219,7 +220,7 @@ class Translate(Task):
             scores |= TokenScores(translator.model, examples)()
         scores |= {
             "sentences": len(pairs),
-            "sources_cut": len(cut),
+            "sources_cut": sum(isinstance(note, CutText) for note in notes),
             "sentences_of_loss": readable,
             "seconds": round(seconds, 2),
             "output_tokens_per_second": round(tokens / seconds, 1),

@@ -20,6 +20,8 @@ CREATED_WITH = (
     "data.labels",
     "data.several_labels",
     "data.planned_updates",
+    "data.protected",
+    "data.terms",
     "train.init_from",
     "train.freeze",
     "train.freeze_weights",

@@ -1,5 +1,6 @@
 """HTML and XML cut into tags and text; the tokens joined are the input, character by character."""
 
+import html
 import itertools
 from html.parser import HTMLParser
 from typing import NamedTuple
@@ -29,6 +30,15 @@ class Token(NamedTuple):
     name: str
     raw: str
     hidden: bool = False
+
+
+def without_cdata(text: str) -> str:
+    """Return XML in which the content of CDATA sections is escaped text."""
+    parts, position = [], 0
+    while (start := text.find(CDATA, position)) >= 0 and (end := text.find("]]>", start)) >= 0:
+        parts += [text[position:start], html.escape(text[start + len(CDATA) : end], quote=False)]
+        position = end + len("]]>")
+    return "".join([*parts, text[position:]])
 
 
 class _Reader(HTMLParser):
@@ -92,11 +102,10 @@ class _Reader(HTMLParser):
 
 def html_tokens(text: str) -> list[Token]:
     """Return the tokens of an HTML or XML text."""
-    if "<" not in text:
-        return [Token("text", "", text)] if text else []
-    events = _Reader(text).events
+    last = text.rfind(">") + 1  # no tag ends after it, but the parser would look for the end of each
+    events = _Reader(text[:last]).events if "<" in text[:last] else []
     if not events:
-        return [Token("text", "", text)]
+        return [Token("text", "", text)] if text else []
     tokens: list[Token] = []
     pending: list[str] = []  # pieces of a text
 

@@ -8,12 +8,16 @@ from typing import NamedTuple
 
 from heedful.config.protected import Protection
 from heedful.data.markup.forms import MARKDOWN_SPANS, NUMBERED, READERS, partners
-from heedful.data.markup.html_tokens import OPAQUE, Token
+from heedful.data.markup.html_tokens import OPAQUE, Token, without_cdata
 from heedful.data.markup.shields import Shields
+from heedful.data.normalization import UNSPACED
 
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _DELIMITERS = re.compile(r"[<>*_~\[\]]|\{/")
 SUB_SUPER = ("sub", "sup")
 MAX_TAGS, MAX_DEPTH = 2000, 200  # of a text; one with more is kept as it is
+KEPT = "it is kept as it is."
+CODES_WITHIN_WORDS = ("bpt", "ept", "it")  # of XLIFF and TMX
 STAND_IN, OBJECT = 24, "\ufffc"  # characters that stand for a hidden element; what stands for one without text
 LONG_SPAN = 80  # characters of a protected span from which on a model reads its beginning only
 # Elements of HTML, and of DocBook in software, at whose borders a word ends.
@@ -100,11 +104,14 @@ def marked(
         if all(slot.end - slot.start <= LONG_SPAN for slot in slots):
             return MarkedText(text, [], slots, [])
     escaped = form in ("html", "xml")
+    if not escaped and (count := text.count("<")) > MAX_TAGS:  # reading what only looks like tags takes long
+        return MarkedText(text, [], [Slot(0, len(text), text, "code")], [f"{text[:40]!r} has {count:,} <: {KEPT}"])
+    text = without_cdata(text) if form == "xml" else text
     shields = Shields(text, () if escaped else _shielded(text, form, protection))
     tokens = READERS[form](shields.text)
     tags, deepest = _complexity(tokens)
     if tags > MAX_TAGS or deepest > MAX_DEPTH:
-        note = f"{text[:40]!r} has {tags:,} tags, nested up to {deepest:,} deep: it is kept as it is."
+        note = f"{text[:40]!r} has {tags:,} tags, nested up to {deepest:,} deep: {KEPT}"
         return MarkedText(text, [], [Slot(0, len(text), text, "code")], [note])
     return _Reading(form, protection, hidden, codes, shields).read(tokens)
 
@@ -220,7 +227,7 @@ class _Reading:
         last = index if last is None else last
         following = next((one.raw for one in tokens[last + 1 :] if one.kind == "text"), " ")
         spaces = not self.text or self.text[-1].isspace(), not following or following[0].isspace()
-        if not any(spaces) and self.text[-1].isalnum() and following[0].isalnum():
+        if not any(spaces) and tokens[index].name not in CODES_WITHIN_WORDS and _is_word(self.text[-1], following[0]):
             self.text += " "  # else the words beside it would become one
         raw = self.shields.restored("".join(one.raw for one in tokens[index : last + 1]))
         self.tags.append(Tag(len(self.text), len(self.text), raw, "", (index, last), spaces))
@@ -245,6 +252,11 @@ class _Reading:
         shown = shown or raw
         self.slots.append(Slot(len(self.text), len(self.text) + len(shown), raw, kind))
         self.text += shown
+
+
+def _is_word(before: str, after: str) -> bool:
+    """Return whether two characters would be parts of one word, in a script with spaces between words."""
+    return before.isalnum() and after.isalnum() and not (_UNSPACED.match(before) or _UNSPACED.match(after))
 
 
 def _slots(text: str, offset: int, protection: Protection, written: Callable[[str], str]) -> list[Slot]:

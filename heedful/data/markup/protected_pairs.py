@@ -3,6 +3,7 @@
 import hashlib
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -75,9 +76,10 @@ def _common_spans(source, target, protection):
 def _common_words(source, target):
     """Return the words, of more than one letter, that both sides have once."""
     sides = [[(text[word.start : word.end], tuple(word)) for word in words_of(text)] for text in (source, target)]
+    counts = [Counter(word for word, _ in side) for side in sides]
     once = [
-        {word: span for word, span in side if len(word) > 1 and sum(word == other for other, _ in side) == 1}
-        for side in sides
+        {word: span for word, span in side if len(word) > 1 and count[word] == 1}
+        for side, count in zip(sides, counts, strict=True)
     ]
     return [(once[0][word], once[1][word]) for word in once[0] if word in once[1] and word[0].isalnum()]
 

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from heedful.data.text_files import one_line, read_lines, uncompressed_name
 
 FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}  # by the end of a file's name; others are text
 INTO = "translation"  # where the result goes, by default
+_KEY = re.compile(r'\s*"')
 FIELDS = {"tsv": "1", "jsonl": "text", "parquet": "text"}  # where the text is, by default
 
 ROWS_AT_ONCE = 10_000  # written to a Parquet file at once
@@ -159,11 +161,23 @@ class JsonRecords(Records):
         return Record(content[self.field], line)
 
     def result(self, record: Record, result: Any) -> str:
-        line: str = record.content
-        if self.into in (content := json.loads(line)):
-            return json.dumps(content | {self.into: result}, ensure_ascii=False)
+        line: str = record.content  # in which all else keeps its spelling, such as that of numbers
+        if place := _value_in(line, self.into):
+            return line[: place[0]] + json.dumps(result, ensure_ascii=False) + line[place[1] :]
         added = json.dumps({self.into: result}, ensure_ascii=False)
-        return f"{line.rstrip().removesuffix('}').rstrip()}, {added[1:]}"  # numbers keep their spelling
+        return f"{line.rstrip().removesuffix('}').rstrip()}, {added[1:]}"
+
+
+def _value_in(line: str, name: str) -> tuple[int, int] | None:
+    """Return where the value of a field of a JSON object begins and ends; None if it has no such field."""
+    decoder, place, end = json.JSONDecoder(), None, line.index("{")
+    while key := _KEY.match(line, end + 1):  # after the brace, or a comma
+        found, end = decoder.raw_decode(line, key.end() - 1)
+        start = re.compile(r"\s*:\s*").match(line, end).end()  # type: ignore[union-attr]
+        _, end = decoder.raw_decode(line, start)
+        place = (start, end) if found == name else place
+        end = line.find(",", end) if "," in line[end:].lstrip()[:1] else len(line)
+    return place
 
 
 class ParquetRecords(Records):
@@ -180,6 +194,8 @@ class ParquetRecords(Records):
         except Exception as error:
             raise InputError(f"{path} is not a Parquet file: {error}.") from error
         names = self._file.schema_arrow.names
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InputError(f"{path} has several columns {twice[0]!r}.")
         if field not in names:
             raise InputError(f"{path} has no column {field!r}; it has {', '.join(names)}.")
 

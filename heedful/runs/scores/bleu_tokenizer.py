@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from heedful.config.languages import TWO_LETTERS
 from heedful.core.errors import InputError
 from heedful.data.doctor.characters import CHARACTERS, FIRST_SCRIPT, count_kinds
 
@@ -39,7 +40,10 @@ def bleu_tokenizer(references: Sequence[str], setting: str = "auto", language: s
             raise InputError(f"The tokenizer {setting!r} needs a package: pip install 'heedful[{extra}]'.")
         return setting
     base = language.replace("_", "-").split("-")[0].lower()
-    fitting = BY_LANGUAGE.get(base, "13a") if base else BY_SCRIPT.get(main_script(references), "13a")
+    if base in BY_LANGUAGE or base in TWO_LETTERS:
+        fitting = BY_LANGUAGE.get(base, "13a")
+    else:  # unknown, or a code that is not listed here, such as "cmn"
+        fitting = BY_SCRIPT.get(main_script(references), "13a")
     return "char" if _missing(fitting) else fitting
 
 

@@ -19,7 +19,7 @@ from heedful.inference.translator import Translator
 from heedful.runs.run import Run
 
 PLACEHOLDER = re.compile(
-    r"%(?:\d+\$)?(?:\(\w+\))?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|L|z|j|t)?[diouxXeEfFgGcrspaA]|%\d{1,2}(?![^\W_])|"
+    r"%%|%(?:\d+\$)?(?:\(\w+\))?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|L|z|j|t)?[diouxXeEfFgGcrspaA]|%\d{1,2}(?![^\W_])|"
     r"\{[\w.]*\}|\$\{?[A-Z_]+\}?|https?://[^\s<>\"']+[\w/]"
 )
 TAG = re.compile(r"<(/?)([A-Za-z][\w:-]*)((?:\s+[\w:-]+=(?:\"[^\"]*\"|'[^']*'))*)\s*(/?)>")

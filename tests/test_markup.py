@@ -51,6 +51,7 @@ def spans(text, protection=PLAIN):
         ("$HOME costs $5", ["$HOME"]),
         ("5 km, 1,000.5 MB, 20%, 30 °C", ["5 km", "1,000.5 MB", "20%", "30 °C"]),
         ("100 %ige Lösung, 5 Kinder, 7 men", []),
+        ("filemode (0%.3o), 5%1$s, 5%(n)d, 100%-ige, 5%.", ["%.3o", "%1$s", "%(n)d", "100%", "5%"]),
         ("`a b` and &amp;", ["`a b`", "&amp;"]),
         ("no { braces } and a, b; 100% sure", ["100%"]),
         ("\u27e61\u27e7 in a text", ["\u27e61\u27e7"]),

@@ -23,17 +23,18 @@ KINDS = {
     r"|\[X\d+X\]",  # Weblate's
     "escape": r"\\(?:[nrt](?![a-z])|u[0-9A-Fa-f]{4})",  # but no command of TeX
     "path": r"(?<![\w\\])[A-Za-z]:\\[^\s\"'<>|?*]*",
-    "printf": r"%L?\d{1,2}(?![^\W_]|\$|\.\d)|%(?:\d+\$)?(?:\(\w+\))?[-+#0]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?"
+    "printf": r"%L?\d{1,2}(?![^\W_]|\$|\.\d+[A-Za-z])|%(?:\d+\$)?(?:\(\w+\))?[-+#0]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?"
     r"(?:hh|h|ll|l|L|z|j|t|q|I64|I32)?[A-Za-z@]|%%",
     "variable": r"\$[A-Za-z_]\w*",
     "entity": r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9a-fA-F]{1,6});",
-    "number": rf"(?<![\w.,])\d+(?:[.,]\d+)*[ \u00a0\u202f]?(?:{_UNITS})(?!\w)",
+    "number": rf"(?<![\w.,])\d+(?:[.,]\d+)*[ \u00a0\u202f]?(?:{_UNITS})(?!\w|\.\d|\(\w+\)\w)",
 }
 LENIENT = "number"  # the kind of which a translation may have more, since a model may write a number in figures
 ALL = "all"  # names all kinds
 SLOTS = tuple(f"\u27e6{number}\u27e7" for number in range(1, 10))  # tokens that stand for the spans of a sentence
 _SLOT = re.compile("\u27e6[1-9]\u27e7")
-_PERCENT = re.compile("\\d[ \u00a0\u202f]?\\Z")  # what makes "%" a percent sign, as in "100 %ige"
+_PERCENT = re.compile("\\d[ \u00a0\u202f]?\\Z")  # what makes "%" a percent sign, as in "100 %ige" and "100%-ige"
+_SIZED = re.compile(r"%.*[\d.(*]")  # but not in "0%.3o"
 _SENTENCE = "This is a sentence of several plain words."
 
 
@@ -81,7 +82,10 @@ class Protection:
         spans: list[Span] = []
         for span in sorted(matches, key=lambda span: (span.start, -span.end)):
             end = spans[-1].end if spans else 0
-            if span.start >= end and not (span.kind == "printf" and _PERCENT.search(text, end, span.start)):
+            if span.start < end:
+                continue
+            sized = _SIZED.match(text, span.start, span.end)
+            if span.kind != "printf" or sized or not _PERCENT.search(text, end, span.start):
                 spans.append(span)
         return spans
 

@@ -65,12 +65,13 @@ def run(options: argparse.Namespace) -> None:
         run.of_task("translate")
         predictor.glossary = Glossary.read(options.glossary)
     commands = _named_commands(options.metric_command)
-    if options.metric or commands or options.sentences:
+    scores_further = bool(options.metric or commands or options.sentences)
+    if scores_further:
         run.of_task("translate")
     for name in options.metric:
         find_metric(name)  # an unknown one is reported before anything is translated
     scores = task.evaluate(run, corpus, predictor)
-    if options.metric or commands or options.sentences:
+    if scores_further:
         scores = _score_further(run, corpus, scores, options, commands)
     if options.json:
         print(json.dumps(scores, ensure_ascii=False))

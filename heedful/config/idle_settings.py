@@ -61,7 +61,7 @@ def is_of_task(task: str, name: str) -> bool:
 
 
 def _task_needed(task: str, name: str) -> str:
-    """Return which task a setting needs, if it is none of this one."""
+    """Return which tasks use a setting; empty if this one does."""
     of_tasks = _OF_TASKS.match(meanings()[name][-1]) if name in meanings() else None
     if of_tasks and _is_built_in(task) and task not in of_tasks[1].split(", "):
         return f"task = {' or '.join(map(repr, of_tasks[1].split(', ')))}"

@@ -61,7 +61,7 @@ class Consistency:
         twice["weights"] = ops.cast(twice["weights"], "float32") * ops.tile(shares, (rows,))[:, None]
         return twice
 
-    def of_logits(self, log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    def of_tokens(self, log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
         """Return the addition to the loss of each pair (P,), and its gradient by the logits (P, 2, V).
 
         Args:

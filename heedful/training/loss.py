@@ -271,7 +271,7 @@ def _chunk(features, targets, weights, table, label_smoothing, chosen, consisten
     dense = exponentials * (weights[:, None] / total) - (label_smoothing * each) * weights[:, None]
     if consistency is not None:
         log_probabilities = ops.reshape(logits - normaliser[:, None], (-1, 2, table.shape[0]))
-        added, by_logits = consistency.of_logits(log_probabilities)
+        added, by_logits = consistency.of_tokens(log_probabilities)
         of_pairs = ops.sum(ops.reshape(weights, (-1, 2)), axis=1)
         sums = sums + ops.sum(of_pairs * added) * ops.convert_to_tensor([1.0, 0.0, 0.0, 0.0], "float32")
         dense = dense + ops.reshape(of_pairs[:, None, None] * by_logits, ops.shape(dense))

@@ -109,7 +109,9 @@ class Objective(keras.Model):
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         results = self.get_metrics_result()
-        return results | {backend.STOP_WISHES: y_pred[4]} if backend.STOP_WISHES in x else results
+        if backend.STOP_WISHES not in x:
+            return results
+        return results | {backend.STOP_WISHES: y_pred[4]}
 
     def train_step(self, *arguments: Any) -> Any:
         """Compute one batch; see `keras.Model.train_step`. On JAX the new state stays where the old one was."""

@@ -53,9 +53,9 @@ def adam(
     *,
     beta_1: float = 0.9,
     epsilon: float = 1e-9,
-    rate_factors: Any = None,
+    rate_factors: Mapping[str, float] | None = None,
     moving_average: float = 0.0,
-) -> Any:
+) -> keras.optimizers.Optimizer:
     """Return Adam with the paper's betas and epsilon (section 5.3).
 
     Args:

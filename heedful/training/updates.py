@@ -181,8 +181,8 @@ class _Following(keras.callbacks.Callback):
 
     def __init__(self, updates: Updates, first: int):
         super().__init__()
-        self.updates, self.number, self.per_update = updates, first, updates.config.accumulate_batches
-        self.number *= self.per_update
+        self.updates, self.per_update = updates, updates.config.accumulate_batches
+        self.number = first * self.per_update
 
     def on_train_batch_end(self, batch, logs=None):
         self.number += 1

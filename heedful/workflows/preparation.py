@@ -52,10 +52,10 @@ def origins_of_prepared(asked: Config, config: Config, origins: Mapping[str, str
     Raises:
         InputError: a setting from the command line has no effect: `train.init_from` brings another value.
     """
-    before, after = settings.flat(asked), settings.flat(config)
-    changed = settings.changed(asked, config)
     if not asked.train.init_from:
         return dict(origins)
+    before, after = settings.flat(asked), settings.flat(config)
+    changed = settings.changed(asked, config)
     for name in changed:
         if origins.get(name, "").startswith(COMMAND_LINE) and before[name] not in (None, "auto"):
             raise InputError(

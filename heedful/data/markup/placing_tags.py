@@ -55,6 +55,11 @@ def _emptied(tag: Tag) -> Tag:
     return Tag(tag.start, tag.start, tag.opening + tag.closing, "", tag.order, (True, False))
 
 
+def _holder(tag: Tag, outermost: Sequence[Tag]) -> int | None:
+    """Return the index of the tag that a tag is in; None if it is in none."""
+    return next((index for index, one in enumerate(outermost) if _inside(tag, one)), None)
+
+
 def _inside(tag: Tag, outer: Tag) -> bool:
     return outer.order[0] < tag.order[0] and tag.order[1] < outer.order[1]
 
@@ -76,7 +81,7 @@ def _nested(
     outermost: list[Tag] = []
     inner: dict[int, list[Tag]] = {}
     for tag in pairs:  # outer ones first
-        holder = next((index for index, one in enumerate(outermost) if _inside(tag, one)), None)
+        holder = _holder(tag, outermost)
         if holder is None:
             inner[len(outermost)] = []
             outermost.append(tag)
@@ -99,7 +104,7 @@ def _nested(
     kept: list[Tag] = []
     held: dict[int, list[Tag]] = {index: [] for index in ranges}
     for tag in alone:
-        holder = next((index for index, one in enumerate(outermost) if _inside(tag, one)), None)
+        holder = _holder(tag, outermost)
         (kept if holder is None else held[holder]).append(tag)
     for index, tag in enumerate(outermost):
         covered = _covered(tag, source_words)

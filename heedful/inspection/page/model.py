@@ -37,7 +37,7 @@ class PageModel:
     """Answers what a page asks about a run. Threads may share it: they take turns.
 
     Args:
-        run: a trained `Run`, see `contents.require_page`. It computes in float32.
+        run: a trained `Run`, see `contents.require_page`. The model computes in float32.
     """
 
     def __init__(self, run: Run):

@@ -225,8 +225,8 @@ def sample_scores(metric: str, units: np.ndarray) -> np.ndarray:
 
 def unit_scores(metric: str, units: np.ndarray) -> np.ndarray:
     """Return the score of each unit (N,) from counts (N, C)."""
-    of_metric = find_metric(metric)
-    return np.array([(of_metric.score_unit or of_metric.score)(counts) for counts in units])
+    score = find_metric(metric).score_unit or find_metric(metric).score
+    return np.array([score(counts) for counts in units])
 
 
 def interval(metric: str, units: np.ndarray) -> tuple[float, float] | None:

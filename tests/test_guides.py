@@ -84,7 +84,7 @@ def test_your_own_text(train, options):
     [command, _] = trainings("your_own_text.md")
     warmup = 40 if "cosine" in options else 1000  # the paper's peak falls with the warm-up
     run = train(f"{command} {options} {LITTLE_TEXT} --train.warmup_updates {warmup}")
-    assert bleu(run) > 5
+    assert bleu(run) > 3
     losses = [entry["valid_loss"] for entry in run.log.read()]
     assert losses[-1] < losses[0]
 

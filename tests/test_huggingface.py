@@ -375,7 +375,7 @@ def test_beams_of_an_export_end_as_those_of_the_run(tmp_path, options):
 
 def test_a_language_model_stays_within_its_positions(tmp_path):
     run = random_run(tmp_path, "generate", GPT2)
-    assert generation_config(run)["max_length"] == 40  # of the whole text: 200 new tokens would not fit
+    assert generation_config(run)["max_new_tokens"] == 20  # 200 would not fit into 40 positions
     decode = dataclasses.replace(run.config.decode, max_length=12, repetition_penalty=1.5)
     run.config = dataclasses.replace(run.config, decode=decode)
     assert generation_config(run)["max_new_tokens"] == 12

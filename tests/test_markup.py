@@ -57,7 +57,7 @@ def spans(text, protection=PLAIN):
         ("\u27e61\u27e7 in a text", ["\u27e61\u27e7"]),
         ("{0, number} on { d , date, short}, {a, b}", ["{0, number}", "{ d , date, short}"]),
         ("{n, plural, one {{g, select, x {{a}}}} other {b}} c", ["{n, plural, one {{g, select, x {{a}}}} other {b}}"]),
-        (r"one\nTwo, \u00e4, C:\new\text, $a \times b$, a\b", [r"\n", r"\u00e4", r"C:\new\text,", "$a"]),
+        (r"one\nTwo, \u00e4, C:\new\text, $a \times b$, a\b", [r"\n", r"\u00e4", r"C:\new\text", "$a"]),
     ],
 )
 def test_protected_spans(text, expected):
@@ -115,6 +115,7 @@ def test_messages_have_a_sentence_for_each_branch(message, sentences):
     [
         ("#1: {n, plural, other {# l}}", "l'{x} {#} d'{#} #1 '", "{n, plural, other {l''{x} # d''# '#'1 ''}}"),
         ("{n, select, other {l}} #1", "l'{x} #1 it's", "{n, select, other {l''{x} #1 it's}}"),
+        ("{n, plural, other {# l}}", "{p, number, #,##0} {#}", "{n, plural, other {{p, number, #,##0} #}}"),
     ],
 )
 def test_translations_are_written_in_the_syntax_of_messages(message, translated, expected):
@@ -130,6 +131,8 @@ def test_a_message_is_translated_branch_by_branch(whole):
     pieces = translator.pieces(f"{message}\no gato")
     translations = [each[0].text for each in translator.translate_pieces(pieces.texts)]
     assert pieces.join(translations) == f"{result}\n{translator.translate('o gato')}"
+    lines = translator.pieces(message.replace(" other", "\n other")).texts
+    assert lines == translator.pieces(message).texts  # a message may have several lines
     [candidates] = translator.n_best([message], beam_size=2, n_best=2)  # each line has two, so it is kept
     assert all(candidate.text.count(message[:-6]) == 1 for candidate in candidates)
 

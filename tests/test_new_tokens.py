@@ -7,7 +7,7 @@ import pytest
 
 from heedful import workflows
 from heedful.config import Config, DecodeConfig
-from heedful.config.protected import Protection
+from heedful.config.protected import SLOTS, Protection
 from heedful.core.errors import InputError
 from heedful.core.storage import read_checked
 from heedful.data.sentences import SentenceSplitter
@@ -60,6 +60,10 @@ def test_a_tag_counts_for_all_sentences_of_a_line(tag):
     line = read(f"{tag} A cat sleeps. A <b>dog</b> sees {{x}}. {tag} It runs.", "line 1")
     assert [text[: len(tag) + 2] for text in line.pieces.texts] == [f"{tag} A"] * 2 + [f"{tag} {tag[0]}"]
     assert read("A cat sleeps. A dog runs.", "line 1").pieces.texts == ["A cat sleeps.", "A dog runs."]
+    assert read(tag, "line 1").pieces.texts == [tag] or tag == "<en>"
+    other = LineReader(splitter, Protection(), tags=["<br>", "kubectl", SLOTS[0]]).reading(DecodeConfig())
+    assert other("kubectl is it. It runs.", "line 1").pieces.texts == ["kubectl is it.", "It runs."]
+    assert other("<br>A cat. It runs.", "line 1").marked.marked.tags
     assert reader.reading(DecodeConfig(split="never"))(f"{tag} A b.", "line 1").pieces.texts == [f"{tag} A b."]
 
 

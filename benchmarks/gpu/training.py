@@ -36,7 +36,7 @@ def updates(size, options, devices=0):
 
         def on_train_batch_end(self, batch, logs=None):
             self.number += 1
-            if not trained.continues(self.number):
+            if not trained.runs_ahead_after(self.number):
                 monitor.loss = float(logs["loss"])
 
     began = time.perf_counter()

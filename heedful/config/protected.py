@@ -1,6 +1,5 @@
 """Spans that a translation must contain unchanged: placeholders, addresses, code, numbers with units."""
 
-import difflib
 import functools
 import re
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ KINDS = {
     rf"|\{{\s*[\w.-]+\s*,\s*(?:(?:{_TYPES})\s*(?:,[^{{}}]*)?|(?:plural|selectordinal|select)\s*,{_BRANCHES}*)\}}"
     r"|\[X\d+X\]",  # Weblate's
     "escape": r"\\(?:[nrt](?![a-z])|u[0-9A-Fa-f]{4})",  # but no command of TeX
-    "path": r"(?<![\w\\])[A-Za-z]:\\[^\s\"'<>|?*]*",
+    "path": r"(?<![\w\\])[A-Za-z]:\\(?:[^\s\"'<>|?*]*[^\s\"'<>|?*.,;:!)])?",
     "printf": r"%L?\d{1,2}(?![^\W_]|\$|\.\d+[A-Za-z])|%(?:\d+\$)?(?:\(\w+\))?[-+#0]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?"
     r"(?:hh|h|ll|l|L|z|j|t|q|I64|I32)?[A-Za-z@]|%%",
     "variable": r"\$[A-Za-z_]\w*",
@@ -102,8 +101,8 @@ def checked(pattern: str) -> str:
     Raises:
         InputError: it does not compile, matches too much, or is a misspelt kind.
     """
-    if pattern.isalpha() and (near := difflib.get_close_matches(pattern, [*KINDS, ALL], 1, 0.7)):
-        raise InputError(f"data.protected: {pattern!r} is no kind of span: did you mean {near[0]!r}?")
+    if meant := {kind for kind in (*KINDS, ALL) if pattern.lower() in (kind, f"{kind}s") or f"{pattern}s" == kind}:
+        raise InputError(f"data.protected: {pattern!r} is no kind of span: did you mean {meant.pop()!r}?")
     try:
         compiled = re.compile(pattern)
     except re.error as error:

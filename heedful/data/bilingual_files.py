@@ -130,7 +130,9 @@ def _pairs_of_unit(texts: list[tuple[str, str]], first: str, name: str) -> list[
     sources = [code for code, _ in texts if code.split("-")[0] == base]
     if len(sources) == len(texts):
         sources = [code for code in sources if code == first]
-    targets = {code for code, _ in texts if code not in sources}
+    targets = list(dict.fromkeys(code for code, _ in texts if code not in sources))
+    if not sources:
+        return []
     if len({code.split("-")[0] for code in targets}) > 1:
         raise InputError(
             f"{name} has more than two languages ({', '.join(code for code, _ in texts)}): it must have two."
@@ -138,7 +140,7 @@ def _pairs_of_unit(texts: list[tuple[str, str]], first: str, name: str) -> list[
     return [
         (text, translation)
         for code, text in texts if code in sources
-        for other, translation in texts if other in targets
+        for other, translation in texts if other in targets[:1]
     ]  # fmt: skip
 
 

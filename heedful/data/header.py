@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from heedful.config.languages import TWO_LETTERS
 from heedful.core.errors import InputError
 
 # Names that people give to columns of text and labels, in lower case.
@@ -18,14 +17,10 @@ COLUMN_NAMES = frozenset(
 def is_header(columns: Sequence[str | None]) -> bool:
     """Return whether a row of at least two columns names them.
 
-    >>> is_header(("label", "text")), is_header(("English", "Portuguese")), is_header(("pt", "en"))
-    (True, True, True)
-    >>> is_header(("good", "text")), is_header(("no", "no"))
-    (False, False)
+    >>> is_header(("label", "text")), is_header(("English", "Portuguese")), is_header(("good", "text"))
+    (True, True, False)
     """
-    names = [(column or "").strip().lower() for column in columns]
-    codes = len(set(names)) == len(names) and all(name in TWO_LETTERS for name in names)
-    return len(names) > 1 and (codes or all(name in COLUMN_NAMES for name in names))
+    return len(columns) > 1 and all(column and column.strip().lower() in COLUMN_NAMES for column in columns)
 
 
 def refuse_header(path: str | Path, line: str, columns: Sequence[str | None]) -> None:

@@ -9,6 +9,7 @@ from heedful.config.languages import languages_of
 from heedful.config.protected import Protection, protection_of
 from heedful.core.errors import InputError
 from heedful.data.glossary import Glossary
+from heedful.data.markup.html_tokens import INLINE, VOID
 from heedful.data.markup.marked_text import MarkedText, marked
 from heedful.data.markup.messages import message_pieces
 from heedful.data.sentences import Pieces, SentenceSplitter, sentences_of
@@ -39,15 +40,16 @@ class LineReader:
         splitter: splits lines into sentences.
         protection: finds protected spans.
         soft_terms: whether the model was trained to use terms that follow a source.
-        tags: tokens of the vocabulary, such as `<2en>`: those at the beginning of a line count for all its sentences.
+        tags: new tokens of the vocabulary. Those that look like tags of languages, such as `<2en>`, count for all
+            sentences of a line that begins with them.
     """
 
     def __init__(
         self, splitter: SentenceSplitter, protection: Protection, soft_terms: bool = False, tags: Sequence[str] = ()
     ):
         self.splitter, self.protection, self.soft_terms = splitter, protection, soft_terms
-        longest_first = sorted(tags, key=len, reverse=True)
-        self._tags = re.compile(rf"\s*(?:(?:{'|'.join(map(re.escape, longest_first))})\s*)+") if tags else None
+        longest_first = sorted(filter(_is_tag, tags), key=len, reverse=True)
+        self._tags = re.compile(rf"\s*(?:(?:{'|'.join(map(re.escape, longest_first))})\s*)+") if longest_first else None
 
     @classmethod
     def of_lines(cls, tokenizer: Tokenizer, max_length: int, protected: Sequence[str] = ()) -> "LineReader":
@@ -112,7 +114,8 @@ class LineReader:
             return read
 
         def read_tagged(line: str, name: str) -> Line:
-            if not (match := tags.match(line)):
+            match = tags.match(line)
+            if not match or match.end() == len(line):
                 return read(line, name)
             pieces, marked = read(line[match.end() :], name)
             texts = [match.group() + text if text.strip() else text for text in pieces.texts]
@@ -157,6 +160,12 @@ class LineReader:
 def protection_of_run(run: Run) -> Protection:
     """Return what finds the protected spans in text for the model of a run."""
     return protection_of(run.config.data.protected)
+
+
+def _is_tag(token: str) -> bool:
+    """Return whether a token of the vocabulary looks like the tag of a language, and not like one of HTML."""
+    match = re.fullmatch(r"<(\w[\w-]*)>|\[\w[\w-]*\]|__\w+__|>>[\w-]+<<", token)
+    return match is not None and (match[1] or "").lower() not in VOID | INLINE
 
 
 def message_of(line: str, decode: DecodeConfig) -> Pieces | None:

@@ -138,7 +138,16 @@ class LineTranslator(Predictor):
         """Return a text to translate; its lines are translated one by one, unless it is to stay `unsplit`."""
         if unsplit or not ("\n" in text.strip() or message_of(text, decode)):
             return line_of(text, name)
-        return Line(pieces_of_text(text, lambda line, _: self._pieces_of_line(line, name, line_of, decode)))
+        return Line(self._pieces_of_text(text, lambda _: name, line_of, decode))
+
+    def _pieces_of_text(
+        self, text: str, named: Callable[[str], str], line_of: Callable[[str, str], Line], decode: DecodeConfig
+    ) -> Pieces:
+        """Return the pieces of a text: of a message, which may have several lines, or of each line."""
+        within_lines = all(line.count("{") == line.count("}") for line in text.split("\n"))
+        if not within_lines and message_of(text, decode):
+            return self._pieces_of_line(text, named("line 1"), line_of, decode)
+        return pieces_of_text(text, lambda line, name: self._pieces_of_line(line, named(name), line_of, decode))
 
     def _pieces_of_line(
         self, line: str, name: str, line_of: Callable[[str, str], Line], decode: DecodeConfig
@@ -210,7 +219,7 @@ class LineTranslator(Predictor):
         """
         decode = dataclasses.replace(self.decode, n_best=1, **options)
         line_of = self.reader.reading(decode, glossary=glossary or self.glossary)
-        pieces = pieces_of_text(text, lambda line, name: self._pieces_of_line(line, name, line_of, decode))
+        pieces = self._pieces_of_text(text, str, line_of, decode)
         lines = itertools.accumulate((gap == "\n" for gap in pieces.gaps), initial=1)
         long = [pair for pair in zip(pieces.texts, lines, strict=True) if len(pair[0].encode()) >= self.max_length]
         if long:  # without splitting, only their beginnings are read

@@ -194,7 +194,7 @@ class MultiHeadAttention(SameShape):
         self._check_inputs(memory, values)
         mask = self._mask_of_keys(memory, mask, queries_mask, memory_mask)
         if positions is None and isinstance(cache, KeyValueCache):
-            positions = place + ops.arange(ops.shape(queries)[1])
+            positions = ops.cast(place, "int32") + ops.arange(ops.shape(queries)[1])
         visible = self._visible(visible, mask, queries, memory, cache, place)
         query, new = self._project(queries, memory, values, positions)
         stored = memory if isinstance(memory, KeyValueCache) else None

@@ -5,6 +5,7 @@ Axes: B batch, T query length, S key length, N query heads, K key heads (K divid
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from keras import ops
 
 from heedful.backend import Tensor
@@ -41,7 +42,7 @@ class KeyValueCache(NamedTuple):
         Raises:
             ValueError: there is no room for them; not known inside a compiled loop, where `place` has no value.
         """
-        if isinstance(place, int) and place + keys.shape[1] > self.length:
+        if isinstance(place, (int, np.integer)) and place + keys.shape[1] > self.length:
             raise ValueError(
                 f"The cache holds {self.length} positions; {keys.shape[1]} more do not fit at position {place}."
             )

@@ -122,15 +122,15 @@ class Base(SameShape, keras.Model):
                 "class_weight does not work with labels (B, T): Keras would weight each text by the index of its "
                 "largest label. Pass a sample_weight (B, T)."
             )
-        first, labels = x, y
+        first, labels, weighted = x, y, options.get("sample_weight") is not None
         if isinstance(x, keras.utils.PyDataset):
             first, labels, _ = keras.utils.unpack_x_y_sample_weight(x[0])
-        self._check_arrays(first, labels)
-        return super().fit(_with_int32(x), _with_int32(y), *arguments, **self._with_token_weights(y, options))
+        self._check_arrays(first, None if weighted else labels)
+        return super().fit(_with_int32(x), _with_int32(y), *arguments, **options)
 
     def evaluate(self, x: Any = None, y: Any = None, *arguments: Any, **options: Any) -> Any:
-        self._check_arrays(x, y)
-        return super().evaluate(_with_int32(x), _with_int32(y), *arguments, **self._with_token_weights(y, options))
+        self._check_arrays(x, y if options.get("sample_weight") is None else None)
+        return super().evaluate(_with_int32(x), _with_int32(y), *arguments, **options)
 
     def predict(self, x: Any, *arguments: Any, **options: Any) -> Any:
         self._check_arrays(x)
@@ -139,23 +139,13 @@ class Base(SameShape, keras.Model):
     def _check_arrays(self, x: Any, y: Any = None) -> None:
         if isinstance(x, (dict, list, tuple)) or hasattr(x, "shape"):
             self.check(x)
-        if self._labels_tokens and isinstance(y, np.ndarray):
-            ignored = getattr(self.loss, "ignored_label", getattr(self.loss, "ignore_class", None))
-            check_labels(y, self.output_projection.vocab_size, ignored)
+        if self._labels_tokens and isinstance(y, np.ndarray) and hasattr(self.loss, "ignored_label"):
+            check_labels(y, self.output_projection.vocab_size, self.loss.ignored_label)
 
     @property
     def _labels_tokens(self) -> bool:
         """Whether labels are those of tokens (B, T), not of texts (B,)."""
         return type(self).read_ids is not Base.read_ids
-
-    def _with_token_weights(self, y: Any, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of `fit` with one weight for each token: Keras would take (B,) for the weights of (T,)."""
-        weights = options.get("sample_weight")
-        if not self._labels_tokens or not isinstance(weights, np.ndarray) or not isinstance(y, np.ndarray):
-            return options
-        if weights.ndim != 1 or y.ndim < 2:
-            return options
-        return options | {"sample_weight": np.repeat(weights[:, None], y.shape[1], axis=1)}
 
     def export(
         self,

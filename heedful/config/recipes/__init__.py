@@ -22,7 +22,7 @@ def find_recipe(name: str) -> Path:
     if path.parent == Path() and path.suffix in ("", ".toml") and packaged.is_file():
         return packaged
     if (path / "config.json").is_file():
-        raise InputError(f"{name} is a run, not a recipe: continue it with --resume {name}.")
+        raise InputError(f"{name} is a run, not a recipe; heedful train --resume {name} continues its training.")
     problem = "is a folder, but no run folder" if path.is_dir() else "does not exist"
     near = difflib.get_close_matches(path.stem, recipe_names(), 1)
     advice = f" Did you mean {near[0]!r}?" if near else ""

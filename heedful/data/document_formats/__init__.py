@@ -10,6 +10,7 @@ from pathlib import Path
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
 from heedful.data.document_formats.document import Document
+from heedful.data.text_files import uncompressed_name
 
 FORMATS = {
     ".html": "html_document", ".htm": "html_document", ".xhtml": "html_document",
@@ -27,9 +28,11 @@ def is_document(path: Path) -> bool:
     """Return whether a file is translated as a document, by its name.
 
     Raises:
-        InputError: it is a document of a format that heedful does not know.
+        InputError: it is a document of a format that heedful does not know, or compressed.
     """
-    suffix = path.suffix.lower()
+    suffix = Path(uncompressed_name(path)).suffix.lower()
+    if suffix in FORMATS and suffix != path.suffix.lower():
+        raise InputError(f"{path}: documents are read uncompressed; decompress it first.")
     if suffix in REFUSED:
         raise InputError(
             f"{path}: {suffix} files cannot be translated; known are {', '.join(FORMATS)}, and plain text."

@@ -10,7 +10,7 @@ from heedful.core.errors import InputError
 from heedful.data.document_formats import decoded
 from heedful.data.document_formats.document import Document, Texts, ends_of
 from heedful.data.document_formats.xml_events import xml_events
-from heedful.data.markup.html_tokens import UNTRANSLATED, without_cdata
+from heedful.data.markup.html_tokens import CDATA, UNTRANSLATED, with_characters, without_cdata
 from heedful.data.markup.marked_text import marked
 
 _TAG = re.compile(r"<[^>]*>")
@@ -65,8 +65,8 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
             source = (end, max(end, event.start)), event.end, source[2]  # which has the borders of its segments
         elif tag in UNITS and source and not source[2]:
             state = target[4].get("state") or attributes.get("state", "") if target else ""  # of 1.2, or of 2
-            written = without_cdata(content[target[2] : target[3]].decode()) if target else ""
-            translation = _TAG.sub("", written).strip()
+            written = content[target[2] : target[3]].decode() if target else ""
+            translation = CDATA in written or _TAG.sub("", written).strip()
             finished = bool(translation and state not in UNFINISHED)
             name_of_target = f"{event.prefix}:target" if event.prefix else "target"
             yield Segment(
@@ -93,7 +93,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     texts = Texts(lambda raw: marked(raw, "xml", protection, codes=CODES))
     chosen: list[tuple[Segment, Callable[[Sequence[str]], str]]] = []
     for segment in segments(content, name):
-        _, raw, _ = ends_of(without_cdata(content[slice(*segment.source)].decode()))
+        _, raw, _ = ends_of(with_characters(without_cdata(content[slice(*segment.source)].decode())))
         if not segment.finished and (target := texts.add(raw)):
             chosen.append((segment, target))
 

@@ -2,6 +2,7 @@
 
 import html
 import itertools
+import re
 from html.parser import HTMLParser
 from typing import NamedTuple
 
@@ -33,12 +34,22 @@ class Token(NamedTuple):
 
 
 def without_cdata(text: str) -> str:
-    """Return XML in which the content of CDATA sections is escaped text."""
+    """Return XML in which the content of CDATA sections is escaped text; those that hold tags of HTML stay."""
     parts, position = [], 0
     while (start := text.find(CDATA, position)) >= 0 and (end := text.find("]]>", start)) >= 0:
-        parts += [text[position:start], html.escape(text[start + len(CDATA) : end], quote=False)]
-        position = end + len("]]>")
+        content, stop = text[start + len(CDATA) : end], end + len("]]>")
+        shown = text[start:stop] if re.search(r"</?[A-Za-z]", content) else html.escape(content, quote=False)
+        parts += [text[position:start], shown]
+        position = stop
     return "".join([*parts, text[position:]])
+
+
+def with_characters(text: str) -> str:
+    """Return XML with characters for references by number and quotes, but where a character would be markup."""
+    decoded = ((match.group(), html.unescape(match.group())) for match in re.finditer(r"&(?:#\w+|apos|quot);", text))
+    for reference, character in dict(decoded).items():
+        text = text if character in "<>&" else text.replace(reference, character)
+    return text
 
 
 class _Reader(HTMLParser):

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from heedful.data.sentences import Pieces
 
-MAX_SENTENCES, MAX_DEPTH = 100, 20  # of a message; one with more is kept as it is
+MAX_SENTENCES, MAX_DEPTH = 100, 20  # of a message that is taken apart
 _CHOICE = re.compile(r"\{\s*([\w.-]+)\s*,\s*(plural|selectordinal|select)\s*,\s*(?:offset:\s*\d+\s+)?")
 _SELECTOR = re.compile(r"\s*(?:=\d+|[\w-]+)\s*\{")
 _QUOTED = re.compile(r"'[{}#|]")  # a quote that begins literal text
+_ARGUMENT = re.compile(r"(\{[^{}]*\})")
 _NUMBER = "{#}"  # how a model reads `#`, the number of a plural
 
 
@@ -96,15 +97,20 @@ def _with_number(branch: str, number: str) -> str:
     parts, position = [], 0
     while inner := _choice(branch[position:]):
         begin, end = position + inner.start, position + inner.end
-        parts += [branch[position:begin].replace("#", number), branch[begin:end]]
+        parts += [_outside_arguments(branch[position:begin], number), branch[begin:end]]
         position = end
-    return "".join([*parts, branch[position:].replace("#", number)])
+    return "".join([*parts, _outside_arguments(branch[position:], number)])
+
+
+def _outside_arguments(text: str, number: str) -> str:
+    """Return a text with `number` for each `#` that no braces surround, such as those of a pattern of digits."""
+    return "".join(part if part[:1] == "{" else part.replace("#", number) for part in _ARGUMENT.split(text))
 
 
 def _written(result: str, counts: bool) -> str:
     """Return a translation in the syntax of messages: a quote before syntax is doubled, a literal `#` quoted."""
-    parts = [re.sub(r"'(?=[{}#']|\Z)", "''", part) for part in (result.split(_NUMBER) if counts else [result])]
-    return "#".join(part.replace("#", "'#'") for part in parts) if counts else parts[0]
+    result = re.sub(r"'(?=[{}#']|\Z)", "''", result)
+    return _outside_arguments(result, "'#'").replace(_NUMBER, "#") if counts else result
 
 
 def _choice(text: str) -> Choice | None:

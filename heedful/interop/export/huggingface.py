@@ -96,7 +96,7 @@ def write_description(run: "Run", folder: Path, settings: Mapping[str, Any], car
                 "transformers applies decode.repetition_penalty in another way: to the tokens of a prompt too, and "
                 "in a beam to log-probabilities.", InputWarning, stacklevel=2,
             )  # fmt: skip
-    if run.task.embeds:
+    if run.task.embeds and not config.data.labels:
         write_embedding_options(folder, config.model)
     _write_tokenizer(run, run.tokenizers()[0], folder)
     if run.task.translates and config.model.tie in ("none", "target"):  # each side has its own table
@@ -109,7 +109,7 @@ def write_description(run: "Run", folder: Path, settings: Mapping[str, Any], car
 def generation_config(run: "Run") -> dict[str, Any]:
     """Return the settings of a search, as `transformers` names them, nearest to those of a run.
 
-    A limit of new tokens that could lead a language model beyond its positions becomes one of the whole text.
+    A language model writes at most half as many tokens as it has positions, so that prompts of the other half fit.
     """
     decode = run.config.decode
     config: dict[str, Any] = {"pad_token_id": PAD_ID, "bos_token_id": START_ID, "eos_token_id": END_ID}
@@ -124,9 +124,7 @@ def generation_config(run: "Run") -> dict[str, Any]:
         if run.target_tokenizer.prefix_ids:
             config["forced_bos_token_id"] = run.target_tokenizer.prefix_ids[0]
     else:
-        new = config.pop("max_length") or DEFAULT_LENGTH
-        limit = run.config.model.max_length
-        config |= {"max_new_tokens": new} if new <= limit // 2 else {"max_length": limit}
+        config["max_new_tokens"] = min(config.pop("max_length") or DEFAULT_LENGTH, run.config.model.max_length // 2)
     unset = {"min_new_tokens": 0, "no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_p": 0.0}
     return {name: value for name, value in config.items() if name not in unset or value != unset[name]}
 

@@ -80,7 +80,7 @@ never_written = NEVER_WRITTEN
 
 
 def generate(prompt, tokens=MAX_TOKENS):
-    ids = tokenizer.encode(prompt).ids[-(READ_TOKENS - tokens) :]  # the end of a long one
+    ids = tokenizer.encode(prompt).ids[-max(1, READ_TOKENS - tokens) :]  # the end of a long one
     inputs = {name: np.zeros(shape, np.float32) for name, shape in caches.items()}
     new = ids
     for _ in range(tokens):

@@ -389,9 +389,7 @@ def test_a_memory_may_have_any_encoding_and_be_compressed(encoding, ending, tmp_
 def test_a_memory_without_its_source_language_is_refused(tmp_path):
     path = tmp_path / "a.tmx"
     path.write_text(TMX.replace('srclang="en-US"', 'srclang="fr"'))
-    with pytest.raises(
-        InputError, match=r"a.tmx has no pairs: its sources are in 'fr', and its texts in de, en, "
-    ):
+    with pytest.raises(InputError, match=r"a.tmx has no pairs: its sources are in 'fr', and its texts in de, en, "):
         list(Corpus.from_files([path]))
 
 

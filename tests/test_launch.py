@@ -133,7 +133,7 @@ def test_no_process_outlives_the_one_that_started_it():
 
 
 def test_a_place_that_cannot_be_joined_is_refused(monkeypatch):
-    monkeypatch.setattr(processes, "CONNECT", 0.3)
+    monkeypatch.setattr(processes, "CONNECT_SECONDS", 0.3)
     free = launching._free_port()
     with pytest.raises(InputError, match=f"Process 0 cannot be reached at 127.0.0.1:{free}"):
         backend.join(f"127.0.0.1:{free}", 2, 1)

@@ -67,7 +67,7 @@ def test_all_batches_but_the_first_of_each_shape_are_counted(tmp_path):
     assert figures["tokens_per_second"] == round(sum(map(examples.tokens, counted)) / len(counted) / 0.5, 1)
     assert figures["compile_seconds"] == 0.5 * len(first)
     operations = sum(FlopCounter(model).of(batches[number]) for number in counted) / len(counted) / 0.5
-    assert figures["mfu"] == round(operations / meter._rate, 4)
+    assert figures["mfu"] == round(operations / meter._product_rate, 4)
     meter.restart()
     assert set(meter.figures()) == {"compile_seconds", "peak_memory_gib"}  # without batches no rate is reported
     assert meter.counted

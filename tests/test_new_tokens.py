@@ -60,7 +60,6 @@ def test_a_tag_counts_for_all_sentences_of_a_line(tag):
     line = read(f"{tag} A cat sleeps. A <b>dog</b> sees {{x}}. {tag} It runs.", "line 1")
     assert [text[: len(tag) + 2] for text in line.pieces.texts] == [f"{tag} A"] * 2 + [f"{tag} {tag[0]}"]
     assert read("A cat sleeps. A dog runs.", "line 1").pieces.texts == ["A cat sleeps.", "A dog runs."]
-    assert read(tag, "line 1").pieces.texts == [tag] or tag == "<en>"
     other = LineReader(splitter, Protection(), tags=["<br>", "kubectl", SLOTS[0]]).reading(DecodeConfig())
     assert other("kubectl is it. It runs.", "line 1").pieces.texts == ["kubectl is it.", "It runs."]
     assert other("<br>A cat. It runs.", "line 1").marked.marked.tags

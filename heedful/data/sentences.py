@@ -162,8 +162,8 @@ def _segments(line: str, language: str) -> Iterator[str]:
 def pieces_of_text(text: str, split: Callable[[str, str], Pieces]) -> Pieces:
     """Return the pieces of all lines of a text, by a function of a line and its name; ends of lines are gaps."""
     lines = [split(line, f"line {number}") for number, line in enumerate(text.split("\n"), start=1)]
-    whole = joined_pieces(lines, "\n", "\n".join)
-    return whole if any(line.joined for line in lines) else whole._replace(joined=None)
+    pieces = joined_pieces(lines, "\n", "\n".join)
+    return pieces if any(line.joined for line in lines) else pieces._replace(joined=None)
 
 
 def joined_pieces(parts: Sequence[Pieces], gap: str, join: Callable[[list[str]], str]) -> Pieces:

@@ -62,7 +62,7 @@ class Replacements:
         return "".join([*parts, self.text[position:]])
 
 
-class Texts:
+class TextCollector:
     """Collects the texts of a document; a message with plural forms or choices has one for each of its sentences.
 
     Args:

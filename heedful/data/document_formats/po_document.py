@@ -7,7 +7,7 @@ from typing import Any
 
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
-from heedful.data.document_formats.document import Document, Texts, ends_of
+from heedful.data.document_formats.document import Document, TextCollector, ends_of
 from heedful.data.markup.marked_text import marked
 from heedful.data.markup.messages import message_pieces
 
@@ -22,7 +22,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     """
     entries, text, encoding = parsed(content, name)
     lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
-    texts = Texts(lambda line: marked(line, "tags", protection))
+    texts = TextCollector(lambda line: marked(line, "tags", protection))
     # (first and last line, prefix, parts of the message: text, or what makes it from the translations)
     ranges: list[tuple[int, int, str, list[str | Callable[[Sequence[str]], str]]]] = []
 

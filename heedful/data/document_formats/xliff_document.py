@@ -8,7 +8,7 @@ from typing import NamedTuple
 from heedful.config.protected import Protection
 from heedful.core.errors import InputError
 from heedful.data.document_formats import decoded
-from heedful.data.document_formats.document import Document, Texts, ends_of
+from heedful.data.document_formats.document import Document, TextCollector, ends_of
 from heedful.data.document_formats.xml_events import xml_events
 from heedful.data.markup.html_tokens import CDATA, UNTRANSLATED, with_characters, without_cdata
 from heedful.data.markup.marked_text import marked
@@ -90,21 +90,21 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     decoded(content, name)
     # What is read is UTF-8, so under another encoding it is ASCII, and stays so.
     codec = ("utf-8", "strict") if _is_utf_8(content, name) else ("ascii", "xmlcharrefreplace")
-    texts = Texts(lambda raw: marked(raw, "xml", protection, codes=CODES))
+    texts = TextCollector(lambda raw: marked(raw, "xml", protection, codes=CODES))
     chosen: list[tuple[Segment, Callable[[Sequence[str]], str]]] = []
     for segment in segments(content, name):
         _, raw, _ = ends_of(with_characters(without_cdata(content[slice(*segment.source)].decode())))
-        if not segment.finished and (target := texts.add(raw)):
-            chosen.append((segment, target))
+        if not segment.finished and (written_target := texts.add(raw)):
+            chosen.append((segment, written_target))
 
     def written(results) -> bytes:
         parts, position = [], 0
-        for segment, target in chosen:
+        for segment, written_target in chosen:
             start, end = segment.target or (segment.after, segment.after)
             lead, _, trail = ends_of(without_cdata(content[slice(*segment.source)].decode()))
             parts += [
                 content[position:start],
-                f"{segment.opening}{lead}{target(results)}{trail}{segment.closing}".encode(*codec),
+                f"{segment.opening}{lead}{written_target(results)}{trail}{segment.closing}".encode(*codec),
             ]
             position = end
         return b"".join([*parts, content[position:]])

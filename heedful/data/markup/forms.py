@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from heedful.data.markup.html_tokens import VOID, Token, html_tokens
 
 NUMBERED = re.compile(r"\{(/?)(\w+)\}")
-_DIGIT_TAG, _LETTERS = re.compile(r"<(/?)(?=\d+\s*/?>)"), "x\ue000"  # a tag such as `<0>`, which HTML does not know
+# Names of tags in HTML begin with a letter: those such as `<0>` get a prefix, which no text has, while they are read.
+_DIGIT_TAG, _PREFIX = re.compile(r"<(/?)(?=\d+\s*/?>)"), "x\ue000"
 # Delimiters of Markdown; the end of a link includes its address.
 _MARKDOWN = re.compile(
     r"\\.|\*\*\*|___|\*\*|__|~~|\*|_|!?\[|"
@@ -26,9 +27,9 @@ def tags_of(text: str) -> list[Token]:
     """Return the tokens of a text with tags of XML and HTML, and numbered ones: `<0>link</0>` and `{0}link{/0}`."""
     tokens: list[Token] = []
     closed = {match[2] for match in NUMBERED.finditer(text) if match[1]}
-    for token in html_tokens(text if _LETTERS in text else _DIGIT_TAG.sub(rf"<\1{_LETTERS}", text)):
-        if _LETTERS not in text:
-            token = token._replace(raw=token.raw.replace(_LETTERS, ""))
+    for token in html_tokens(text if _PREFIX in text else _DIGIT_TAG.sub(rf"<\1{_PREFIX}", text)):
+        if _PREFIX not in text:
+            token = token._replace(raw=token.raw.replace(_PREFIX, ""))
         if token.kind != "text" or not closed:
             tokens.append(token)
             continue

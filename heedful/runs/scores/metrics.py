@@ -225,7 +225,8 @@ def sample_scores(metric: str, units: np.ndarray) -> np.ndarray:
 
 def unit_scores(metric: str, units: np.ndarray) -> np.ndarray:
     """Return the score of each unit (N,) from counts (N, C)."""
-    score = find_metric(metric).score_unit or find_metric(metric).score
+    named = find_metric(metric)
+    score = named.score_unit or named.score
     return np.array([score(counts) for counts in units])
 
 

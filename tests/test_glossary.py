@@ -1,5 +1,6 @@
 """Glossaries: found in a source, and kept in its translation."""
 
+import numpy as np
 import pytest
 
 from heedful.cli import main
@@ -62,6 +63,23 @@ def test_terms_follow_a_source_for_a_model_that_learned_so():
     assert line.texts == [f"o gato bebe %s {TERM} tomcat"]
     [(source, _)] = line.to_align(["the tomcat drinks %s"])
     assert source.text == "o gato bebe %s"
+
+
+@pytest.mark.parametrize(
+    ("written", "result"),
+    [
+        ("das alte Haus", "das alte Haus"), ("die alten Häuser", "die alten Häuser"), ("Haus", "Haus"),
+        ("das alte Heim", "das alte Haus"), ("das alte Hausen", "das alte Hausen"), ("der Hase", "der Haus"),
+    ],
+)  # fmt: skip
+def test_a_model_that_reads_terms_may_inflect_them(written, result):
+    """A term that it does not use in any form replaces what it wrote, here for the last word of the source."""
+    text = Glossary({"casa": "Haus"}).marked(marked("a velha casa", "tags", Protection()))
+    line = MarkedLine(text, Pieces([text.text], [], []), Protection(), soft_terms=True)
+    pairs = line.to_align([written])
+    assert bool(pairs) == (written != result)
+    rows = [np.eye(3)[-len(target.words) :] for _, target in pairs]
+    assert line.restored([written], rows) == result
 
 
 def test_training_pairs_get_terms_of_their_targets():

@@ -20,8 +20,8 @@ from heedful.data.markup.html_tokens import html_tokens
 from heedful.data.markup.inline_terms import TERM, with_terms
 from heedful.data.markup.marked_text import marked
 from heedful.data.markup.messages import message_pieces
-from heedful.data.markup.placing import words_of
 from heedful.data.markup.protected_pairs import protected_pair
+from heedful.data.markup.words import words_of
 from heedful.data.sentences import Pieces
 from heedful.data.word_alignment import aligned_both_ways
 from heedful.inference.aligner import FILE, Aligner, AlignmentHeads, best_heads, choose_heads, links_of, stored_heads

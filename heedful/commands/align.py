@@ -71,7 +71,7 @@ def _words(text: str, punctuation: bool) -> Any:
     import re
 
     from heedful.data.markup.aligned_text import AlignedText
-    from heedful.data.markup.placing import Word
+    from heedful.data.markup.words import Word
 
     if punctuation:
         return AlignedText.of(text)

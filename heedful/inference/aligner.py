@@ -23,7 +23,7 @@ from heedful.core.validation import from_dict, read_json
 from heedful.data.corpus import Corpus
 from heedful.data.lengths import cut, round_up, run_by_length
 from heedful.data.markup.aligned_text import AlignedText
-from heedful.data.markup.placing import Word
+from heedful.data.markup.words import Word
 from heedful.data.padding import padded_batch
 from heedful.data.tokenizer import Tokenizer
 from heedful.data.word_alignment import Links, aligned_both_ways

@@ -9,11 +9,11 @@ import numpy as np
 from heedful.config.protected import SLOTS, Protection
 from heedful.data.markup.aligned_text import AlignedText
 from heedful.data.markup.forms import tags_of
-from heedful.data.markup.inline_terms import with_terms
 from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped
-from heedful.data.markup.placing import Place, Sentence, SpanMatches, Word, WrittenWord, place_spans, words_of
+from heedful.data.markup.placing import Place, Sentence, SpanMatches, WrittenWord, place_spans
 from heedful.data.markup.placing_tags import place_tags
 from heedful.data.markup.shields import Shields
+from heedful.data.markup.words import Word, words_of
 from heedful.data.sentences import Pieces, gap_after
 
 
@@ -26,7 +26,8 @@ class MarkedLine:
         pieces: its sentences.
         protection: finds protected spans; its `numbered_kinds` are read as numbered tokens.
         escaped: whether the result is HTML or XML, so that what a model writes is escaped.
-        soft_terms: whether terms follow the source, so that the model uses them; otherwise they replace what it wrote.
+        soft_terms: whether terms follow the source, so that the model uses and inflects them; those that it does not
+            use replace what it wrote instead, as all do otherwise.
     """
 
     marked: MarkedText
@@ -57,12 +58,7 @@ class MarkedLine:
             source = shown if shown in SLOTS else self.marked.text[slot.start : slot.end]
             places.append(Place(len(read), len(read) + len(source), shown, slot.result, slot.kind))
             read += source
-        sentence = Sentence(read + text[position:], places, start, self.protection)
-        if self.soft_terms:
-            terms = [place.result for place in places if place.kind == "term"]
-            sentence.read_as = with_terms(sentence.source, terms)
-            sentence.places = [place for place in places if place.kind != "term"]
-        return sentence
+        return Sentence(read + text[position:], places, start, self.protection, self.soft_terms)
 
     def _shown(self, slot: Slot, number: int) -> str:
         """Return what the model should write for a span; `number`: of numbered ones before it in its sentence."""
@@ -125,8 +121,7 @@ class MarkedLine:
     def _source_words(self, sentence: Sentence) -> list[Word]:
         """Return the words of a sentence, at their places in the whole line."""
         shift, places, words = sentence.offset, {place.start: place for place in sentence.places}, []
-        kept = [slot for slot in self.marked.slots if slot.kind != "term" or not self.soft_terms]
-        slots = iter([slot for slot in kept if slot.start >= sentence.offset])
+        slots = iter([slot for slot in self.marked.slots if slot.start >= sentence.offset])
         for word in sentence.source_words:
             if word.start in places and (place := places[word.start]).end == word.end:
                 slot = next(slots)

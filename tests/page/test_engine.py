@@ -11,7 +11,7 @@ from heedful.config import DecodeConfig
 from heedful.config.architecture import DROPOUTS, Architecture, choices
 from heedful.config.model import ModelConfig
 from heedful.core.special_tokens import END_ID, START_ID
-from heedful.data.markup.placing import words_of
+from heedful.data.markup.words import words_of
 from heedful.data.phrasebook import phrasebook
 from heedful.data.tokenizer import Tokenizer
 from heedful.decoding.batch_search import BatchSearch

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from heedful.data.markup.placing import Word, words_of
+from heedful.data.markup.words import Word, words_of
 
 
 class AlignedText(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from heedful.data.corpus import Corpus
-from heedful.data.markup.placing import words_of
+from heedful.data.markup.words import words_of
 
 TERM = "\u27e6+\u27e7"  # the token before each term
 MAX_TERMS, MAX_WORDS = 3, 3  # drawn for a pair; words of a term
@@ -42,8 +42,10 @@ def _drawn(target, random):
     if not words:
         return []
     free, terms = np.ones(len(words), bool), []
+    # A long word is hard to guess: the model must read it. It would write most short ones anyway.
+    lengths = np.array([word.end - word.start for word in words])
     for _ in range(random.integers(1, MAX_TERMS + 1)):
-        first = int(random.integers(len(words)))
+        first = int(random.choice(len(words), p=lengths / lengths.sum()))
         last = min(len(words), first + 1 + int(random.geometric(0.7) - 1) % MAX_WORDS)
         if free[first:last].all():
             free[first:last] = False

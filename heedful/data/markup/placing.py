@@ -12,34 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.config.protected import LENIENT, Protection
-from heedful.data.normalization import UNSPACED, word_character
+from heedful.data.markup.inline_terms import with_terms
+from heedful.data.markup.words import Word, inflected, words_of
+from heedful.data.normalization import word_character
 
-_WORD = re.compile(f"[{UNSPACED}]|[^\\W{UNSPACED}]+(?:['\u2019-][^\\W{UNSPACED}]+)*|[^\\w\\s]")
 _LETTER, _ADDRESS = re.compile(r"[^\W_]"), re.compile(r"[\w/:@#]")  # what would be read as a part of a span
 HALF = 0.5  # share of a word's attention above which it belongs to a span
-
-
-class Word(NamedTuple):
-    """Characters `start` to `end` of a text: a word, a punctuation mark, or a whole protected span."""
-
-    start: int
-    end: int
-
-
-def words_of(text: str, whole: Sequence[tuple[int, int]] = ()) -> list[Word]:
-    """Return the words of a text; the ranges in `whole`, which must be in order, are words of their own.
-
-    >>> [text[word.start : word.end] for text in ["It's 5 km."] for word in words_of(text, [(5, 9)])]
-    ["It's", '5 km', '.']
-    """
-    words: list[Word] = []
-    end = 0
-    for start, stop in [*whole, (len(text), len(text))]:
-        words += [Word(end + match.start(), end + match.end()) for match in _WORD.finditer(text[end:start])]
-        if stop > start:
-            words.append(Word(start, stop))
-        end = stop
-    return words
 
 
 class Place(NamedTuple):
@@ -68,20 +46,24 @@ class Sentence:
         places: protected spans, in order.
         offset: where it begins in the whole text, whose protected spans have their own lengths there.
         protection: finds protected spans in the translation.
+        read_terms: whether the model reads the terms of the source, and so may inflect them.
     """
 
     source: str
     places: list[Place]
     offset: int
     protection: Protection
+    read_terms: bool = False
     source_words: list[Word] = field(init=False)
 
-    read_as: str = field(init=False)
-    """What the model reads: the source, and terms that may follow it."""
-
     def __post_init__(self) -> None:
-        self.read_as = self.source
         self.source_words = words_of(self.source, [(place.start, place.end) for place in self.places])
+
+    @property
+    def read_as(self) -> str:
+        """What the model reads: the source, and terms that may follow it."""
+        terms = [place.result for place in self.places if place.kind == "term"] if self.read_terms else []
+        return with_terms(self.source, terms)
 
     @property
     def _unprotected(self) -> str:
@@ -100,6 +82,7 @@ class Sentence:
         used: dict[int, Place] = {}  # index of a span -> its place
         missing: list[Place] = []
         ranges: list[tuple[int, int, Place | None]] = []
+        forms: list[tuple[int, int]] = []
         for place in self.places:
             free = (
                 i for i, text in enumerate(texts)
@@ -108,12 +91,14 @@ class Sentence:
             if (index := next(free, None)) is not None:
                 used[index] = place
                 continue
-            taken = [span[:2] for span in ranges] + [spans[i][:2] for i in used]
+            taken = [span[:2] for span in ranges] + [spans[i][:2] for i in used] + forms
             start = _free_match(translation, place, self.source, taken)
-            if start is None:
-                missing.append(place)
-            else:
+            if start is not None:
                 ranges.append((start, start + len(place.shown), place))
+            elif self.read_terms and place.kind == "term" and (form := inflected(translation, place.shown, taken)):
+                forms.append(form)
+            else:
+                missing.append(place)
         ranges += [(spans[index].start, spans[index].end, place) for index, place in used.items()]
         stray = [
             span[:2] for index, span in enumerate(spans)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.data.markup.marked_text import Tag
-from heedful.data.markup.placing import HALF, Word, WrittenWord, best_range
+from heedful.data.markup.placing import HALF, WrittenWord, best_range
+from heedful.data.markup.words import Word
 
 
 def _shares(written: Sequence[WrittenWord], covered: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from heedful.config.protected import SLOTS, Protection
 from heedful.data.corpus import Corpus
-from heedful.data.markup.placing import words_of
+from heedful.data.markup.words import words_of
 
 NOISE = 0.2  # share of the pairs without protected spans that get some
 SHIFTED = 0.5  # share of the pairs whose numbers are drawn, not counted from 1, so that high ones are learned too

@@ -1,0 +1,79 @@
+"""Terms of a glossary in the translations of a run: how many come out, and what they cost in BLEU.
+
+    python -m benchmarks.terms RUN [--count 200] [--glossary terms.tsv]
+
+The terms are words of the test text and the words that translate them in the training text, by word alignment. Those of
+the references are a part of all: a term may have several translations, and the glossary knows one.
+"""
+
+import argparse
+import collections
+import re
+from pathlib import Path
+
+import sacrebleu
+
+from heedful.data.corpus import Corpus
+from heedful.data.glossary import Glossary
+from heedful.data.word_alignment import aligned_both_ways
+from heedful.inference.translator import Translator
+from heedful.runs.run import Run
+from heedful.tasks.translation_data import corpora
+
+SHORTEST = 4  # letters of a term
+FREQUENT = 50  # words, mostly without a meaning of their own, that are no terms
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text, without punctuation marks."""
+    return re.findall(r"[^\W\d_]+", text)
+
+
+def terms_of(training: Corpus, sources: list[str], count: int) -> dict[str, str]:
+    """Return the words that are most frequent in `sources`, and their most frequent translations in a training text."""
+    pairs = [(words(source), words(target)) for source, target, *_ in training]
+    links: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for (source, target), linked in zip(pairs, aligned_both_ways(pairs, len(pairs)), strict=True):
+        for s, t in linked:
+            links[source[s]][target[t]] += 1
+    known = collections.Counter(word for source, _ in pairs for word in source)
+    frequent = {word for word, _ in known.most_common(FREQUENT)}
+    asked = collections.Counter(word for source in sources for word in words(source))
+    terms = {}
+    for word, _ in asked.most_common():
+        if len(word) >= SHORTEST and word not in frequent and word in links and len(terms) < count:
+            terms[word] = links[word].most_common(1)[0][0]
+    return terms
+
+
+def main():
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run")
+    parser.add_argument("--count", type=int, default=200, help="terms of the glossary")
+    parser.add_argument("--glossary", type=Path, help="where to write it")
+    options = parser.parse_args()
+    run = Run.open(options.run)
+    training, test = (corpora(run.config)[part] for part in ("train", "test"))
+    sources, references = (list(side) for side in zip(*(row[:2] for row in test), strict=True))
+    glossary = Glossary(terms_of(training, sources, options.count))
+    if options.glossary:
+        lines = (f"{term}\t{result}\n" for term, result in glossary.terms.items())
+        options.glossary.write_text("".join(lines), encoding="utf-8")
+    translator = Translator.from_run(run)
+    form = run.target_tokenizer.normalized
+    references = [form(reference) for reference in references]
+    results = {
+        "references": references,
+        "without": translator.translate(sources),
+        "with the glossary": translator.translate(sources, glossary=glossary),
+    }
+    for name, texts in results.items():
+        counts = [glossary.kept(*pair) for pair in zip(sources, texts, strict=True)]
+        wanted, kept = (sum(side) for side in zip(*counts, strict=True))
+        bleu, chrf = (metric(texts, [references]).score for metric in (sacrebleu.corpus_bleu, sacrebleu.corpus_chrf))
+        print(f"{name:18s} {kept:,} of {wanted:,} terms ({kept / wanted:.2%})  BLEU {bleu:.2f}  chrF {chrf:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -178,7 +178,7 @@ def test_terms_stand_in_the_translation(browser, expect, trained_well, tmp_path)
         expect(note).to_have_count(0)
 
 
-def test_a_model_that_was_trained_with_terms_reads_them(browser, expect, path, tmp_path):
+def test_a_model_that_was_trained_with_terms_reads_them(browser, expect, path, tmp_path, trained_well):
     document = path.read_text(encoding="utf-8")
     assert '"soft_terms":false' in document
     (tmp_path / "page.html").write_text(document.replace('"soft_terms":false', '"soft_terms":true'), encoding="utf-8")
@@ -187,6 +187,12 @@ def test_a_model_that_was_trained_with_terms_reads_them(browser, expect, path, t
         page.get_by_role("textbox", name="Terms").fill("gato = cat")
         expect(page.locator(".source .word")).to_have_count(len([*SOURCE.split(), "[UNK]", "[UNK]", "end"]))
         expect(page.get_by_role("status", name="With your terms")).to_have_count(0)
+        page.get_by_role("textbox", name="Terms").fill("gato = tomcat")  # which it does not know
+        translator = load(trained_well / "phrases")
+        translator.reader.soft_terms, translator.glossary = True, Glossary({"gato": "tomcat"})
+        expect(page.get_by_role("status", name="With your terms").locator("q")).to_have_text(
+            translator.translate(SOURCE)
+        )
 
 
 def test_a_page_needs_a_sound_glossary(trained_well, tmp_path):

@@ -16,21 +16,26 @@ export const readAs = (about, text, terms) =>
   about.soft_terms ? withSoftTerms(text, placesOf(text, terms, about.protected)) : text;
 
 /**
- * The translation of a text with the terms that stand in it; null if there are none.
+ * The translation of a text with the terms that stand in it; null if that is what the model wrote.
  * @param {{ text: string, source: any, target: any, terms: any[] }} translated
  * @returns {Promise<string | null>}
  */
 export async function withTerms(model, about, { text, source, target, terms }) {
-  const places = about.soft_terms ? [] : placesOf(text, terms, about.protected);
+  const places = placesOf(text, terms, about.protected);
   if (!places.length) return null;
-  const matches = matchTerms(text, places, target.text);
-  if (!matches.missing.length) return placeTerms(text, places, target.text, matches, null);
-  const { maps } = await model.look({ source: source.ids, target: target.ids });
-  const sides = [
-    { words: wordsOf(text, places), spans: source.spans },
-    { words: wordsOf(target.text, matches.matched), spans: target.spans },
-  ];
-  return placeTerms(text, places, target.text, matches, alignedWords(maps.cross, about.alignment, sides[0], sides[1]));
+  const matches = matchTerms(text, places, target.text, about.soft_terms);
+  let alignment = null;
+  if (matches.missing.length) {
+    const plain = about.soft_terms ? await model.split({ text }) : source;
+    const { maps } = await model.look({ source: plain.ids, target: target.ids });
+    const sides = [
+      { words: wordsOf(text, places), spans: plain.spans },
+      { words: wordsOf(target.text, matches.matched), spans: target.spans },
+    ];
+    alignment = alignedWords(maps.cross, about.alignment, sides[0], sides[1]);
+  }
+  const result = placeTerms(text, places, target.text, matches, alignment);
+  return result === target.text ? null : result;
 }
 
 const without = (ids, group) => ids.filter((_, i) => !group.includes(i));

@@ -16,6 +16,7 @@ const WORD_CHARACTER = new RegExp(IN_WORD, "u");
 const ALPHANUMERIC = /[\p{L}\p{N}]/u;
 const SOFT_TERM = "\u27e6+\u27e7"; // the token before each term that follows a source
 const HALF = 0.5; // share of a word's attention above which it belongs to a term
+const [STEM, SHORTEST_STEM] = [2 / 3, 3]; // share of a word, and letters, with which all its forms are expected to begin
 
 const composed = (text) => text.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
@@ -83,20 +84,25 @@ export function wordsOf(text, spans = []) {
 /**
  * Which terms a translation has, and which it lacks.
  * @param {string} source @param {Place[]} places @param {string} translation
+ * @param {boolean} readTerms whether the model reads the terms, and so may inflect them
  * @returns {{ matched: (Span & { place: Place })[], missing: Place[] }}
  */
-export function matchTerms(source, places, translation) {
+export function matchTerms(source, places, translation, readTerms = false) {
   /** @type {(Span & { place: Place })[]} */
   const matched = [];
+  /** @type {Span[]} */
+  const forms = [];
   const missing = [];
   for (const place of places) {
     const size = place.result.length;
     const earlier = occurrences(source, place, source).filter((start) => start < place.start).length;
     const free = occurrences(translation, place, source)
       .map((start, index) => ({ start, distance: Math.abs(index - earlier) }))
-      .filter(({ start }) => matched.every((one) => start + size <= one.start || start >= one.end))
+      .filter(({ start }) => isFree({ start, end: start + size }, [...matched, ...forms]))
       .sort((a, b) => a.distance - b.distance || a.start - b.start);
+    const form = free.length || !readTerms ? null : inflected(translation, place.result, [...matched, ...forms]);
     if (free.length) matched.push({ start: free[0].start, end: free[0].start + size, place });
+    else if (form) forms.push(form);
     else missing.push(place);
   }
   return { matched: matched.sort((a, b) => a.start - b.start), missing };
@@ -114,6 +120,38 @@ function occurrences(text, place, source) {
   }
   return starts;
 }
+
+/** @param {Span} span @param {Span[]} taken */
+const isFree = (span, taken) => taken.every((one) => span.end <= one.start || span.start >= one.end);
+
+/**
+ * Where a text has another form of a term outside of some spans: words that begin as those of the term do.
+ * @param {string} text @param {string} term @param {Span[]} taken @returns {Span | undefined}
+ */
+function inflected(text, term, taken) {
+  const words = wordsOf(text);
+  const stems = wordsOf(term).map(({ start, end }) => folded(term.slice(start, end)));
+  const forms = words
+    .slice(stems.length - 1)
+    .map((last, first) => ({ start: words[first].start, end: last.end, first }));
+  return forms.find(
+    (form) =>
+      isFree(form, taken) &&
+      stems.every((stem, index) => {
+        const { start, end } = words[form.first + index];
+        return sameStem(folded(text.slice(start, end)), stem);
+      }),
+  );
+}
+
+/** Whether two words begin alike, as forms of one word do: for two thirds of the longer, at least. */
+function sameStem(one, other) {
+  const size = Math.max(SHORTEST_STEM, Math.ceil(STEM * Math.max(one.length, other.length)));
+  return Math.min(one.length, other.length) >= size && one.slice(0, size) === other.slice(0, size);
+}
+
+/** A word without regard to case and accents, which may change with its form. @param {string} word */
+const folded = (word) => word.toLowerCase().replaceAll("\u00df", "ss").normalize("NFD").replace(/\p{M}/gu, "");
 
 const inWord = (character) => WORD_CHARACTER.test(character ?? "");
 

@@ -155,6 +155,8 @@ def test_tokens_of_html_are_its_characters(text):
         ("a `*b*` \\*c\\*", "markdown", "a `*b*` \\*c\\*"),
         ("set A__B__C and __d__", "markdown", "set A__B__C and d"),
         ("&lt;b&gt; &amp; <i>x\n  y</i>", "html", "<b> & x y"),
+        ("a &lt;b class=&quot;c&quot;>red&lt;/b&gt; hat&lt;br/&gt; &lt; 5 &gt; 3", "xml", "a red hat < 5 > 3"),
+        ("use <![CDATA[a <i>red</i> & hat]]>", "xml", "use a red & hat"),
     ],
 )
 def test_text_without_markup(text, form, plain):
@@ -188,7 +190,7 @@ def test_code_is_hidden_in_html_and_read_as_its_beginning():
 def restored(line, translation, matrix=None, protection=PLAIN, form="tags"):
     """Return the restored line; by default words are aligned in order."""
     text = marked(line, form, protection)
-    result = MarkedLine(text, Pieces([text.text], [], []), protection, form == "html")
+    result = MarkedLine(text, Pieces([text.text], [], []), protection, form in ("html", "xml"))
     alignments = []
     for source, target in result.to_align([translation]):
         alignments.append(np.eye(len(target.words), len(source.words)) if matrix is None else matrix(source, target))
@@ -225,6 +227,20 @@ def restored(line, translation, matrix=None, protection=PLAIN, form="tags"):
 )
 def test_markup_goes_back(line, translation, expected):
     assert restored(line, translation) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "expected"),
+    [
+        ("ein &lt;b&gt;roter&lt;/b&gt; Hut", "a red hat", "a &lt;b&gt;red&lt;/b&gt; hat"),
+        ("ein Hut&lt;br/&gt;", "a hat", "a hat&lt;br/&gt;"),
+        ("ein &lt;i> Hut", "a <i> hat", "a &lt;i> hat"),  # without its counterpart
+        ("<g id='1'>ein &lt;a href=&quot;b&quot;&gt;Hut&lt;/a&gt;</g>", "a hat",
+         "<g id='1'>a &lt;a href=&quot;b&quot;&gt;hat&lt;/a&gt;</g>"),
+    ],
+)  # fmt: skip
+def test_tags_that_xml_has_as_text_go_back_as_text(line, translation, expected):
+    assert restored(line, translation, form="xml") == expected
 
 
 def test_what_a_model_writes_is_escaped_in_html():

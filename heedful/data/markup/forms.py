@@ -19,6 +19,9 @@ _MARKDOWN = re.compile(
 MARKDOWN_SPANS = re.compile(
     r"<(?:[A-Za-z][\w+.-]{1,31}:[^\s<>]*|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)>|\[\^[^\]\s]+\]:?|\A\[[ xX]\](?=\s)"
 )
+_ESCAPED_TAG = re.compile(
+    r"&lt;(?P<closing>/?)(?P<name>[A-Za-z][\w:-]*)(?:\s(?:(?!&[lg]t;)[^<>])*?)?(?P<alone>/?)(?:&gt;|>)"
+)
 _CUE_TAG = re.compile(r"<(/?)([A-Za-z]+)(?:[.\s][^<>]*|/)?>|<\d[\d:.]*>|\{\\[^{}]*\}")
 CUE_NAMES = ("v", "c", "lang")
 
@@ -40,6 +43,21 @@ def tags_of(text: str) -> list[Token]:
                 tokens.append(Token("close" if match[1] else "open", "{" + match[2], match.group()))
                 end = match.end()
         tokens.append(Token("text", "", token.raw[end:]))
+    return [token for token in tokens if token.raw]
+
+
+def xml_tokens(text: str) -> list[Token]:
+    """Return the tokens of XML; tags of HTML that it has as text, as in many XLIFF files, are tags too."""
+    tokens: list[Token] = []
+    for token in html_tokens(text):
+        end = 0
+        for match in _ESCAPED_TAG.finditer(token.raw) if token.kind == "text" else ():
+            name = match["name"].lower()
+            alone = match["alone"] or (name in VOID and not match["closing"])
+            kind = "alone" if alone else "close" if match["closing"] else "open"
+            tokens += [Token("text", "", token.raw[end : match.start()]), Token(kind, name, match.group())]
+            end = match.end()
+        tokens.append(token._replace(raw=token.raw[end:]))
     return [token for token in tokens if token.raw]
 
 
@@ -130,7 +148,7 @@ def _delimiters(text: str, opened: Sequence[tuple[str, int]]) -> Iterator[tuple[
 
 
 READERS: dict[str, Callable[[str], list[Token]]] = {
-    "cue": cue_tokens, "tags": tags_of, "html": html_tokens, "xml": html_tokens, "markdown": markdown_tokens,
+    "cue": cue_tokens, "tags": tags_of, "html": html_tokens, "xml": xml_tokens, "markdown": markdown_tokens,
 }  # fmt: skip
 
 

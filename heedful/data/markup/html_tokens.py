@@ -34,13 +34,11 @@ class Token(NamedTuple):
 
 
 def without_cdata(text: str) -> str:
-    """Return XML in which the content of CDATA sections is escaped text; those that hold tags of HTML stay."""
+    """Return XML in which the content of CDATA sections is escaped text."""
     parts, position = [], 0
     while (start := text.find(CDATA, position)) >= 0 and (end := text.find("]]>", start)) >= 0:
-        content, stop = text[start + len(CDATA) : end], end + len("]]>")
-        shown = text[start:stop] if re.search(r"</?[A-Za-z]", content) else html.escape(content, quote=False)
-        parts += [text[position:start], shown]
-        position = stop
+        parts += [text[position:start], html.escape(text[start + len(CDATA) : end], quote=False)]
+        position = end + len("]]>")
     return "".join([*parts, text[position:]])
 
 

@@ -245,8 +245,9 @@ class _Reading:
 
     def _add_unpaired(self, token: Token) -> None:
         raw = self.shields.restored(token.raw)
-        self.notes.append(f"{raw[:40]} has no counterpart: it is kept as text.")
-        self._add_slot(raw, "tag")
+        shown = html.unescape(raw) if self.escaped else raw
+        self.notes.append(f"{shown[:40]} has no counterpart: it is kept as text.")
+        self._add_slot(raw, "tag", shown)
 
     def _add_slot(self, raw: str, kind: str, shown: str = "") -> None:
         shown = shown or raw

@@ -11,16 +11,18 @@ from heedful.data.document_formats.document import Document, TextCollector, ends
 from heedful.data.markup.marked_text import marked
 from heedful.data.markup.messages import message_pieces
 
-_ENCODING = re.compile(rb'"Content-Type:[^"]*charset=([\w-]+)')
+_ENCODING = re.compile(rb'("Content-Type:[^"]*charset=)([\w.:-]+)')
+PLACEHOLDER = b"CHARSET"  # stands for the encoding in a file that xgettext has written
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
-    """Read a PO file in the encoding that its header names.
+    """Read a PO file in the encoding that its header names; with letters that this lacks, it is written in UTF-8.
 
     Raises:
-        InputError: it is not a PO file; or a translation cannot be written in its encoding.
+        InputError: it is not a PO file.
     """
     entries, text, encoding = parsed(content, name)
+    declared = match[2] if (match := _ENCODING.search(content)) else b""
     lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
     texts = TextCollector(lambda line: marked(line, "tags", protection))
     # (first and last line, prefix, parts of the message: text, or what makes it from the translations)
@@ -59,11 +61,11 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
             parts += lines[position:start]
             parts.append(f'{prefix} "{_escaped(message)}"{line_end}')
             position = end
+        result = "".join([*parts, *lines[position:]])
         try:
-            return "".join([*parts, *lines[position:]]).encode(encoding)
-        except UnicodeEncodeError as error:
-            letter = error.object[error.start]
-            raise InputError(f"{name} is in {encoding}, which has no {letter!r}: convert it with msgconv.") from error
+            return result.encode("ascii" if declared == PLACEHOLDER else encoding)
+        except UnicodeEncodeError:
+            return _ENCODING.sub(rb"\1UTF-8", result.encode(), count=1)
 
     notes = [f"{name}: {note}" for one in texts.texts for note in one.notes]
     return Document(texts.texts, written, False, notes)
@@ -76,7 +78,7 @@ def parsed(content: bytes, name: str) -> tuple[list[Any], str, str]:
     except ImportError as error:
         raise InputError("PO files need polib: pip install 'heedful[files]'.") from error
     match = _ENCODING.search(content)
-    encoding = match[1].decode() if match and match[1] != b"CHARSET" else "utf-8"
+    encoding = match[2].decode() if match and match[2] != PLACEHOLDER else "utf-8"
     try:
         text = content.decode(encoding)
     except (UnicodeDecodeError, LookupError) as error:

@@ -79,7 +79,7 @@ def unchanged(content: bytes, name: str) -> bytes:
     document = read_document(content, name, PROTECTION)
     results = []
     for text in document.texts:
-        line = READER.read_marked(text, DECODE, "text", document.escaped)
+        line = READER.read_marked(text, DECODE, "text")
         written, marked = line.pieces.texts, line.marked
         assert marked is not None
         pairs = marked.to_align(written)

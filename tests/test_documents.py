@@ -43,7 +43,7 @@ def through(content, name, change=str.upper):
     document = read_document(content, name, PLAIN)
     results = []
     for text in document.texts:
-        line = MarkedLine(text, Pieces([text.text], [], []), PLAIN, document.escaped)
+        line = MarkedLine(text, Pieces([text.text], [], []), PLAIN)
         [sentence] = line.sentences
         written, end = "", 0
         for place in sentence.places:  # what is protected stays
@@ -654,7 +654,7 @@ def test_parts_of_word_files_stay_apart():
 def test_terms_are_escaped_where_their_text_is():
     document = read_document(b"<p>the woman sleeps</p>", "a.html", PLAIN)
     text = Glossary({"woman": "R&D <woman>"}).marked(document.texts[0])
-    line = MarkedLine(text, Pieces([text.text], [], []), PLAIN, document.escaped)
+    line = MarkedLine(text, Pieces([text.text], [], []), PLAIN)
     assert line.restored(["the R&D <woman> sleeps"], []) == "the R&amp;D &lt;woman&gt; sleeps"
 
 

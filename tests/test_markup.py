@@ -190,7 +190,7 @@ def test_code_is_hidden_in_html_and_read_as_its_beginning():
 def restored(line, translation, matrix=None, protection=PLAIN, form="tags"):
     """Return the restored line; by default words are aligned in order."""
     text = marked(line, form, protection)
-    result = MarkedLine(text, Pieces([text.text], [], []), protection, form in ("html", "xml"))
+    result = MarkedLine(text, Pieces([text.text], [], []), protection)
     alignments = []
     for source, target in result.to_align([translation]):
         alignments.append(np.eye(len(target.words), len(source.words)) if matrix is None else matrix(source, target))
@@ -227,6 +227,39 @@ def restored(line, translation, matrix=None, protection=PLAIN, form="tags"):
 )
 def test_markup_goes_back(line, translation, expected):
     assert restored(line, translation) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "expected"),
+    [
+        ("nimm %(name)s nun", "take %(take %(name)s now", "take take %(name)s now"),
+        ("nimm %(name)s nun", "take %(nam)s now", "take %(name)s now"),
+        ("nimm %(name)s nun", "take %(nam s: now", "take %(name)s nam s: now"),
+        ("nimm {a} nun", "take {a} {the now", "take {a} the now"),
+        ("nimm `a b` nun", "take `a b` the `now", "take `a b` the now"),
+        ("nimm %d (alle) nun", "take %d file(s) (all) now", "take %d file(s) (all) now"),
+        ("nimm %d Datei nun", "take %d file(s) now", "take %d file(s) now"),
+        ("100% von %s", "100% of %s", "100% of %s"),
+        ("nimm http://a.b/%20c nun", "take 5% http://a.b/%20c now", "take 5% http://a.b/%20c now"),
+    ],
+)  # fmt: skip
+def test_what_is_left_of_a_span_goes_away(line, translation, expected):
+    assert restored(line, translation) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "expected"),
+    [
+        ("ein Hut", "a *red* `hat [x] _y_ z_1 $5 a|b <c", r"a \*red\* \`hat \[x\] \_y\_ z_1 \$5 a\|b \<c"),
+        ("ein * Hut", "a * hat*", "a * hat*"),
+        (r"ein \*Hut\*", r"a \*hat\*", r"a \*hat\*"),
+        ("der 1. Januar", "1. January", r"1\. January"),
+        ("Hut", "- hat", r"\- hat"), ("Nr. 1", "# 1", r"\# 1"),
+        ("- Hut", "- hat", "- hat"), ("ein Hut", "1.5 hats", "1.5 hats"),
+    ],
+)  # fmt: skip
+def test_what_a_model_writes_is_no_markdown(line, translation, expected):
+    assert restored(line, translation, form="markdown") == expected
 
 
 @pytest.mark.parametrize(

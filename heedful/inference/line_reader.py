@@ -97,11 +97,11 @@ class LineReader:
         def read(line: str, name: str) -> Line:
             text = marked(line, decode.markup, self.protection)
             text = glossary.marked(text) if glossary else text
-            if text.plain:
+            if text.plain and text.form != "markdown":
                 return Line(split(line, name))
             if text.wordless and not any(slot.kind == "term" for slot in text.slots):
                 return Line(unchanged(line))
-            read = self._line(split, text, name, False)
+            read = self._line(split, text, name)
             return Line(
                 read.pieces._replace(notes=[f"{name}: {note}" for note in text.notes] + read.pieces.notes), read.marked
             )
@@ -123,16 +123,14 @@ class LineReader:
 
         return read_tagged
 
-    def read_marked(
-        self, text: MarkedText, decode: DecodeConfig, name: str, escaped: bool = False, glossary: Glossary | None = None
-    ) -> Line:
-        """Return the `Line` of a text whose markup is known; `escaped`: whether its result is HTML or XML."""
+    def read_marked(self, text: MarkedText, decode: DecodeConfig, name: str, glossary: Glossary | None = None) -> Line:
+        """Return the `Line` of a text whose markup is known."""
         text = glossary.marked(text) if glossary else text
-        return self._line(self._splitting(decode, False, None), text, name, escaped)
+        return self._line(self._splitting(decode, False, None), text, name)
 
-    def _line(self, split: Callable[[str, str], Pieces], text: MarkedText, name: str, escaped: bool) -> Line:
+    def _line(self, split: Callable[[str, str], Pieces], text: MarkedText, name: str) -> Line:
         pieces = whole_slots(split(text.text, name), text)
-        line = MarkedLine(text, pieces, self.protection, escaped, self.soft_terms)
+        line = MarkedLine(text, pieces, self.protection, self.soft_terms)
         return Line(pieces._replace(texts=line.texts), line)
 
     def splits(self, decode: DecodeConfig) -> bool:

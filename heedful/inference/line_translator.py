@@ -179,7 +179,7 @@ class LineTranslator(Predictor):
         size = BATCHES_AHEAD * search.decode.batch_size
         for first in range(0, len(document.texts), size):
             lines = [
-                self.reader.read_marked(text, search.decode, f"{name} {number}", document.escaped, glossary)
+                self.reader.read_marked(text, search.decode, f"{name} {number}", glossary)
                 for number, text in enumerate(document.texts[first : first + size], start=first + 1)
             ]
             for candidates in self._translate_window(
@@ -204,7 +204,7 @@ class LineTranslator(Predictor):
         """Return the pieces of each text of a document; joined, they are its translation. `options`: see `pieces`."""
         decode, glossary = dataclasses.replace(self.decode, n_best=1, **options), glossary or self.glossary
         return [
-            self.joinable(self.reader.read_marked(text, decode, f"text {number}", document.escaped, glossary))
+            self.joinable(self.reader.read_marked(text, decode, f"text {number}", glossary))
             for number, text in enumerate(document.texts, start=1)
         ]
 

@@ -1,5 +1,6 @@
 """A line with markup: the sentences that a model reads, and its translation with the markup in place."""
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import numpy as np
 from heedful.config.protected import SLOTS, Protection
 from heedful.data.markup.aligned_text import AlignedText
 from heedful.data.markup.forms import tags_of
-from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped
+from heedful.data.markup.marked_text import MarkedText, Slot, html_escaped, markdown_escaped, markdown_paragraph
 from heedful.data.markup.placing import Place, Sentence, SpanMatches, WrittenWord, place_spans
 from heedful.data.markup.placing_tags import place_tags
 from heedful.data.markup.shields import Shields
@@ -25,7 +26,6 @@ class MarkedLine:
         marked: the line.
         pieces: its sentences.
         protection: finds protected spans; its `numbered_kinds` are read as numbered tokens.
-        escaped: whether the result is HTML or XML, so that what a model writes is escaped.
         soft_terms: whether terms follow the source, so that the model uses and inflects them; those that it does not
             use replace what it wrote instead, as all do otherwise.
     """
@@ -33,7 +33,6 @@ class MarkedLine:
     marked: MarkedText
     pieces: Pieces
     protection: Protection
-    escaped: bool = False
     soft_terms: bool = False
 
     def __post_init__(self) -> None:
@@ -91,13 +90,13 @@ class MarkedLine:
             alignments: of the pairs of `to_align`.
         """
         translations = self._without_tags(translations)
-        escape: Callable[[str], str] = html_escaped if self.escaped else str
         words = [word for sentence in self.sentences for word in self._source_words(sentence)]
         written: list[WrittenWord] = []
         first = 0
         for index, (sentence, text) in enumerate(zip(self.sentences, translations, strict=True)):
             matches = sentence.matches(text)
             alignment = alignments[index] if len(alignments) else None
+            escape = self._escape(sentence)
             part = place_spans(sentence, text, matches, _words(text, matches), alignment, escape)
             for one in part:
                 one.first = first
@@ -108,11 +107,18 @@ class MarkedLine:
                 part[0].gap = ""
             written += part
             first += len(sentence.source_words)
-        return place_tags(written, words, self.marked.tags)
+        result = place_tags(written, words, self.marked.tags)
+        return markdown_paragraph(result, self.marked.text) if self.marked.form == "markdown" else result
+
+    def _escape(self, sentence: Sentence) -> Callable[[str], str]:
+        """Return what makes text in the form of the line of what a model writes for a sentence."""
+        if self.marked.form == "markdown":
+            return functools.partial(markdown_escaped, source=sentence.unprotected)
+        return html_escaped if self.marked.escaped else str
 
     def _without_tags(self, translations: Sequence[str]) -> list[str]:
         """Return translations without the tags that a model has written; those of the source are put back."""
-        if self.escaped or not self.marked.tags:
+        if self.marked.escaped or not self.marked.tags:
             return list(translations)
         shown = {place.shown for sentence in self.sentences for place in sentence.places}
         kept = re.compile("|".join(map(re.escape, sorted(shown, key=len, reverse=True))) or r"(?!)")

@@ -53,7 +53,7 @@ def pieces_of(
         return predictor.pieces(text, glossary, **options)
     inline = None if markup.form == "html" else _inline(text, markup)
     replacements = html_replacements(text, predictor.reader.protection, markup.hidden, inline)
-    document = Document(replacements.texts, lambda results: replacements.written(results).encode(), True)
+    document = Document(replacements.texts, lambda results: replacements.written(results).encode())
     return predictor.pieces_of_document(document, glossary, **options)
 
 

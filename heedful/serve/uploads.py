@@ -86,7 +86,7 @@ async def translated_document(
     results: list[str] = []
     for first in range(0, len(document.texts), WINDOW):
         texts = document.texts[first : first + WINDOW]
-        part = Document(texts, lambda written: b"", document.escaped)
+        part = Document(texts, lambda written: b"")
         lines = one.predictor.pieces_of_texts(part, glossary)
         while True:
             try:

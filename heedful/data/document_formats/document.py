@@ -16,13 +16,11 @@ class Document:
     Args:
         texts: what is translated.
         written: returns the content of the file with their translations.
-        escaped: whether translations are written as HTML or XML, with entities.
         notes: messages for the user.
     """
 
     texts: list[MarkedText]
     written: Callable[[Sequence[str]], bytes]
-    escaped: bool = False
     notes: list[str] = field(default_factory=list)
 
 

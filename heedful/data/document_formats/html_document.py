@@ -31,7 +31,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         return replacements.written(results).encode(encoding, "xmlcharrefreplace")
 
     notes = [f"{name}: {note}" for one in replacements.texts for note in one.notes]
-    return Document(replacements.texts, written, True, notes)
+    return Document(replacements.texts, written, notes)
 
 
 def html_replacements(

@@ -64,7 +64,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
                     replacements.ranges.append(Replacement(start, cursor, sentence))
 
     notes = [f"{name}: {note}" for one in replacements.texts for note in one.notes]
-    return Document(replacements.texts, lambda results: replacements.written(results).encode(), False, notes)
+    return Document(replacements.texts, lambda results: replacements.written(results).encode(), notes)
 
 
 def _with_labels(text: str, references: Mapping[str, Any]) -> str:

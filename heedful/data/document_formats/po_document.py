@@ -68,7 +68,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
             return _ENCODING.sub(rb"\1UTF-8", result.encode(), count=1)
 
     notes = [f"{name}: {note}" for one in texts.texts for note in one.notes]
-    return Document(texts.texts, written, False, notes)
+    return Document(texts.texts, written, notes)
 
 
 def parsed(content: bytes, name: str) -> tuple[list[Any], str, str]:

@@ -37,7 +37,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         return replacements.written(wrapped_results).encode()
 
     notes = [f"{name}: {note}" for one in replacements.texts for note in one.notes]
-    return Document(replacements.texts, written, False, notes)
+    return Document(replacements.texts, written, notes)
 
 
 def _speeches(raw, offset):

@@ -110,4 +110,4 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         return b"".join([*parts, content[position:]])
 
     notes = [f"{name}: {note}" for one in texts.texts for note in one.notes]
-    return Document(texts.texts, written, True, notes)
+    return Document(texts.texts, written, notes)

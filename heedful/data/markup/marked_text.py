@@ -14,6 +14,10 @@ from heedful.data.normalization import UNSPACED
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _DELIMITERS = re.compile(r"[<>*_~\[\]]|\{/")
+ESCAPED = ("html", "xml")  # forms in which characters that mean markup are entities
+# What would be markup in Markdown: delimiters, and the beginning of a list, a heading or a quotation.
+_MARKDOWN = re.compile(r"[\\`*\[\]<~|$]|(?<!\w)_|_(?!\w)")
+_MARKDOWN_BLOCK = re.compile(r"(\d{0,9})(?:[.)]|#{1,6}|[>+-])(?=\s|$)")
 SUB_SUPER = ("sub", "sup")
 MAX_TAGS, MAX_DEPTH = 2000, 200  # of a text; one with more is kept as it is
 KEPT = "it is kept as it is."
@@ -62,12 +66,22 @@ class Slot(NamedTuple):
 
 
 class MarkedText(NamedTuple):
-    """A text without tags, its tags, its protected spans, and notes for the user."""
+    """A text without tags, its tags, its protected spans, and notes for the user.
+
+    Args:
+        form: of the markup that its translation gets, a key of `READERS`.
+    """
 
     text: str
     tags: list[Tag]
     slots: list[Slot]
     notes: list[str]
+    form: str = "tags"
+
+    @property
+    def escaped(self) -> bool:
+        """Whether what a model writes gets entities."""
+        return self.form in ESCAPED
 
     @property
     def plain(self) -> bool:
@@ -103,16 +117,18 @@ def marked(
         slots = _slots(text, 0, protection, str)
         if all(slot.end - slot.start <= LONG_SPAN for slot in slots):
             return MarkedText(text, [], slots, [])
-    escaped = form in ("html", "xml")
+    escaped = form in ESCAPED
     if not escaped and (count := text.count("<")) > MAX_TAGS:  # reading what only looks like tags takes long
-        return MarkedText(text, [], [Slot(0, len(text), text, "code")], [f"{text[:40]!r} has {count:,} <: {KEPT}"])
+        return MarkedText(
+            text, [], [Slot(0, len(text), text, "code")], [f"{text[:40]!r} has {count:,} <: {KEPT}"], form
+        )
     text = without_cdata(text) if form == "xml" else text
     shields = Shields(text, () if escaped else _shielded(text, form, protection))
     tokens = READERS[form](shields.text)
     tags, deepest = _complexity(tokens)
     if tags > MAX_TAGS or deepest > MAX_DEPTH:
         note = f"{text[:40]!r} has {tags:,} tags, nested up to {deepest:,} deep: {KEPT}"
-        return MarkedText(text, [], [Slot(0, len(text), text, "code")], [note])
+        return MarkedText(text, [], [Slot(0, len(text), text, "code")], [note], form)
     return _Reading(form, protection, hidden, codes, shields).read(tokens)
 
 
@@ -141,7 +157,7 @@ class _Reading:
         self, form: str, protection: Protection, hidden: Iterable[str], codes: Sequence[str], shields: Shields
     ):
         self.form, self.protection, self.shields = form, protection, shields
-        self.escaped = form in ("html", "xml")
+        self.escaped = form in ESCAPED
         self.hidden, self.codes = {name.lower() for name in (*hidden, *codes)}, set(codes)
         self.text = ""
         self.tags: list[Tag] = []
@@ -177,7 +193,7 @@ class _Reading:
                 self.tags.append(Tag(begun[first], len(self.text), opening, closing, (first, index)))
                 self._separate(tokens, index)
             index += 1
-        return MarkedText(self.text, self.tags, self.slots, self.notes)
+        return MarkedText(self.text, self.tags, self.slots, self.notes, self.form)
 
     def _is_hidden(self, token: Token) -> bool:
         opaque = self.escaped or self.form == "markdown"
@@ -265,6 +281,21 @@ def _slots(text: str, offset: int, protection: Protection, written: Callable[[st
         Slot(offset + span.start, offset + span.end, written(text[span.start : span.end]), span.kind)
         for span in protection.spans(text)
     ]
+
+
+def markdown_escaped(text: str, source: str) -> str:
+    """Return a text with backslashes before what would be markup; characters that its source has too stay.
+
+    >>> print(markdown_escaped("the *first* [x] of snake_case_", "[x]"))
+    the \\*first\\* [x] of snake_case\\_
+    """
+    return _MARKDOWN.sub(lambda match: match[0] if match[0] in source else f"\\{match[0]}", text)
+
+
+def markdown_paragraph(text: str, source: str) -> str:
+    """Return a line of Markdown that begins no list, heading or quotation, unless its source does."""
+    match = _MARKDOWN_BLOCK.match(text)
+    return f"{match[1]}\\{text[match.end(1) :]}" if match and not _MARKDOWN_BLOCK.match(source) else text
 
 
 def html_escaped(text: str) -> str:

@@ -17,6 +17,8 @@ from heedful.data.markup.words import Word, inflected, words_of
 from heedful.data.normalization import word_character
 
 _LETTER, _ADDRESS = re.compile(r"[^\W_]"), re.compile(r"[\w/:@#]")  # what would be read as a part of a span
+DELIMITERS, PARENTHESES = "%{}$`\\<>", "()[]"  # of spans such as `%(count)d`
+WITHOUT_DELIMITERS = ("term", "url", "email", "number")  # kinds of spans
 HALF = 0.5  # share of a word's attention above which it belongs to a span
 
 
@@ -66,7 +68,7 @@ class Sentence:
         return with_terms(self.source, terms)
 
     @property
-    def _unprotected(self) -> str:
+    def unprotected(self) -> str:
         """What stands between the protected spans of the source."""
         bounds = [
             0,
@@ -113,9 +115,28 @@ class Sentence:
         # What the source has as plain text, such as an address that a tag cuts in two, is no invention of the model.
         ranges += [
             (*span, None) for span in stray
-            if kinds[span] != LENIENT and translation[slice(*span)] not in self._unprotected
+            if kinds[span] != LENIENT and translation[slice(*span)] not in self.unprotected
         ]  # fmt: skip
         return SpanMatches(sorted(ranges, key=lambda one: one[:2]), missing)
+
+    def without_debris(self, matches: "SpanMatches", translation: str, words: Sequence[Word]) -> list[bool]:
+        """Return which words are no delimiters that are left where the model has not copied a span well.
+
+        Those that the source has as text, too, may belong there. Parentheses may be the model's own, unless a span is
+        missing or another delimiter stands before them.
+        """
+        spans = "".join(place.result for place in self.places if place.kind not in WITHOUT_DELIMITERS)
+        delimiters = set(DELIMITERS + PARENTHESES) & set(spans) - set(self.unprotected)
+        matched = {start for start, _, _ in matches.ranges}
+        kept, debris_end = [], -1
+        for start, end in words:
+            delimiter = translation[start:end] if start not in matched else ""
+            is_debris = delimiter in delimiters and bool(
+                delimiter in DELIMITERS or matches.missing or start == debris_end
+            )
+            debris_end = end if is_debris else debris_end
+            kept.append(not is_debris)
+        return kept
 
 
 class SpanMatches(NamedTuple):
@@ -199,21 +220,26 @@ def place_spans(
         escape: applied to what the model wrote.
     """
     count = len(sentence.source_words)
+    kept = sentence.without_debris(matches, translation, words)
     index_of = {word.start: index for index, word in enumerate(sentence.source_words)}
     at = {start: place for start, _, place in matches.ranges}
     written: list[WrittenWord] = []
-    end = 0
+    end, gap = 0, ""
     for number, word in enumerate(words):
-        gap = escape(translation[end : word.start])
+        text, place = translation[word.start : word.end], at.get(word.start)
+        gap = gap or escape(translation[end : word.start])
         end = word.end
-        row = np.zeros(count) if attention is None else attention[number]
-        if word.start not in at:
-            written.append(WrittenWord(escape(translation[word.start : word.end]), gap, row))
-        elif (place := at[word.start]) is not None:
+        if not kept[number] or (place is None and word.start in at):
+            continue
+        if place is None:
+            row = np.zeros(count) if attention is None else attention[number]
+            written.append(WrittenWord(escape(text), gap, row))
+        else:
             result = _result(place, escape)
-            if place.kind == "term" and translation[word.start].isupper() and result[:1].islower():
+            if place.kind == "term" and text[0].isupper() and result[:1].islower():
                 result = result[0].upper() + result[1:]
             written.append(WrittenWord(result, gap, _one_hot(count, index_of[place.start]), place))
+        gap = ""
     for place in matches.missing:
         _insert(written, place, _result(place, escape), index_of[place.start], sentence)
     _separate(written, sentence)

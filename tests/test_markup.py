@@ -153,6 +153,7 @@ def test_tokens_of_html_are_its_characters(text):
         ("a <0>red <12>hat</12></0><3/>, 1 <4 >2", "tags", "a red hat, 1 <4 >2"),
         ("a *b* and **c [d](e_f)** snake_case * x", "markdown", "a b and c d snake_case * x"),
         ("a `*b*` \\*c\\*", "markdown", "a `*b*` \\*c\\*"),
+        ("[![at https://a.b](https://c.d/e)](https://f.g)", "markdown", "at https://a.b"),
         ("set A__B__C and __d__", "markdown", "set A__B__C and d"),
         ("&lt;b&gt; &amp; <i>x\n  y</i>", "html", "<b> & x y"),
         ("a &lt;b class=&quot;c&quot;>red&lt;/b&gt; hat&lt;br/&gt; &lt; 5 &gt; 3", "xml", "a red hat < 5 > 3"),
@@ -278,6 +279,24 @@ def test_tags_that_xml_has_as_text_go_back_as_text(line, translation, expected):
 
 def test_what_a_model_writes_is_escaped_in_html():
     assert restored("1 &lt; <b>2</b>", "1 < 2", form="html") == "1 &lt; <b>2</b>"
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "rows", "expected"),
+    [
+        ("der <b>rote Hut</b>.", "the red, hat.", [0, 1, 1, 2, 2], "the <b>red, hat</b>."),
+        ("der <b>Hut.</b>", "the hat.", [0, 1, 2], "the <b>hat.</b>"),
+        ("der <b>...</b> Hut", "the ... hat", [0, 1, 2, 3, 4], "the <b>...</b> hat"),
+    ],
+)
+def test_tags_around_words_are_not_around_punctuation(line, translation, rows, expected):
+    """`rows`: for each word of the translation the one of the source that it belongs to."""
+    assert restored(line, translation, lambda source, target: np.eye(len(source.words))[rows]) == expected
+
+
+def test_a_tag_around_a_word_is_around_the_likeliest_word():
+    rows = np.array([[0.8, 0.1, 0.1], [0.0, 1.0, 0.0], [0.3, 0.3, 0.4], [0.0, 0.0, 1.0]])
+    assert restored("der <b>Hut</b>.", "the, hat.", lambda *_: rows) == "the, <b>hat</b>."
 
 
 def test_tags_follow_the_order_of_the_translation():

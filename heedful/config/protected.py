@@ -12,8 +12,10 @@ _BRANCHES = r"[^{}]"
 for _ in range(5):  # arguments within branches of arguments
     _BRANCHES = rf"(?:[^{{}}]|\{{{_BRANCHES}*\}})"
 _TYPES = "number|date|time|spellout|ordinal|duration|list"
+_ADDRESS = r"(?:(?!\]\()[^\s<>\"'`])"
 KINDS = {
-    "url": r"(?:https?|ftp|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/[^\s<>\"'`]*[\w/])?",
+    # An address of Markdown ends where its text or the next address begins.
+    "url": rf"(?:https?|ftp|file)://{_ADDRESS}*[^\s<>\"'`.,;:!?)\]}}]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/{_ADDRESS}*[\w/])?",
     "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "code": r"(?<!`)(`+)(?!`)[^\n]+?(?<!`)\1(?!`)",
     "braces": r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$%#]?\{[^{}\s]{0,60}\}"

@@ -107,7 +107,7 @@ class MarkedLine:
                 part[0].gap = ""
             written += part
             first += len(sentence.source_words)
-        result = place_tags(written, words, self.marked.tags)
+        result = place_tags(written, self.marked.text, words, self.marked.tags)
         return markdown_paragraph(result, self.marked.text) if self.marked.form == "markdown" else result
 
     def _escape(self, sentence: Sentence) -> Callable[[str], str]:

@@ -26,8 +26,8 @@ def with_terms(source: str, terms: Sequence[str]) -> str:
 def terms_corpus(corpus: Corpus, share: float) -> Corpus:
     """Return a corpus of pairs; in a share of them, terms of the target follow the source.
 
-    A model that could guess all terms would not learn to read them. So some are exchanged for a term of the pair before,
-    in the target too.
+    A model that could guess all terms would not learn to read them. So some are exchanged for a term of the pair
+    before, in the target too.
     """
     if not share:
         return corpus

@@ -13,11 +13,6 @@ from heedful.data.markup.placing import HALF, WrittenWord, best_range
 from heedful.data.markup.words import Word
 
 
-def _shares(written: Sequence[WrittenWord], covered: np.ndarray) -> np.ndarray:
-    """Return how much of each word belongs to some words of the source, given as a mask (S,) of the whole text."""
-    return np.array([one.row @ covered[one.first : one.first + len(one.row)] for one in written])
-
-
 class _Pair(NamedTuple):
     """A pair of tags around the words `start` to `stop` of the result."""
 
@@ -35,19 +30,20 @@ class _Point(NamedTuple):
     position: int
 
 
-def place_tags(written: Sequence[WrittenWord], source_words: Sequence[Word], tags: Sequence[Tag]) -> str:
+def place_tags(written: Sequence[WrittenWord], text: str, words: Sequence[Word], tags: Sequence[Tag]) -> str:
     """Return a translation with its tags, well-formed if those of the source are nested.
 
     Args:
         written: its words, with what they belong to.
-        source_words: of the whole text.
-        tags: of the whole text.
+        text: the whole source.
+        words: of the source.
+        tags: of the source.
     """
-    bounds = np.array([tuple(word) for word in source_words]).reshape(-1, 2)
+    placer = _TagPlacer(written, text, words)
     in_order = sorted(tags, key=lambda tag: tag.order)
-    pairs = [tag for tag in in_order if tag.closing and _covered(tag, bounds).any()]
+    pairs = [tag for tag in in_order if tag.closing and placer.covered(tag).any()]
     alone = [tag if not tag.closing else _emptied(tag) for tag in in_order if tag not in pairs]
-    tree, points = _nested(pairs, alone, (0, len(written)), written, bounds, np.ones(len(bounds), bool))
+    tree, points = placer.nested(pairs, alone, (0, len(written)), np.ones(len(words), bool))
     return _joined(written, 0, len(written), tree, points)
 
 
@@ -65,72 +61,97 @@ def _inside(tag: Tag, outer: Tag) -> bool:
     return outer.order[0] < tag.order[0] and tag.order[1] < outer.order[1]
 
 
-def _covered(tag: Tag, source_words: np.ndarray) -> np.ndarray:
-    """Return which words of the source (S,) a tag surrounds, at least in part."""
-    return (source_words[:, 0] < tag.end) & (source_words[:, 1] > tag.start)
+class _TagPlacer:
+    """Finds the words of a translation around which the tags of its source go; see `place_tags`."""
 
+    def __init__(self, written: Sequence[WrittenWord], text: str, words: Sequence[Word]):
+        self.written = written
+        self.source_words = np.array([tuple(word) for word in words]).reshape(-1, 2)  # (S, 2)
+        self.source_has_letters = np.array([any(map(str.isalnum, text[word.start : word.end])) for word in words], bool)
+        self.has_letters = np.array([bool(one.place) or any(map(str.isalnum, one.text)) for one in written], bool)
 
-def _nested(
-    pairs: Sequence[Tag],
-    alone: Sequence[Tag],
-    bounds: tuple[int, int],
-    written: Sequence[WrittenWord],
-    source_words: np.ndarray,
-    inside: np.ndarray,
-) -> tuple[list[_Pair], list[_Point]]:
-    """Return the `_Pair`s and `_Point`s within a range of words, from the tags within it."""
-    outermost: list[Tag] = []
-    inner: dict[int, list[Tag]] = {}
-    for tag in pairs:  # outer ones first
-        holder = _holder(tag, outermost)
-        if holder is None:
-            inner[len(outermost)] = []
-            outermost.append(tag)
-        else:
-            inner[holder].append(tag)
-    low, high = bounds
-    free = np.zeros(len(written), bool)
-    free[low:high] = True
-    ranges: dict[int, tuple[int, int]] = {}
-    for index in sorted(range(len(outermost)), key=lambda i: outermost[i].start - outermost[i].end):
-        tag = outermost[index]
-        scores = np.where(free, _shares(written, _covered(tag, source_words)) - HALF, -1e9)
-        start, stop = best_range(scores[low:high]) if high > low else (0, 0)
-        start, stop = low + start, low + stop
-        if stop == start or not free[start:stop].all():
-            start = stop = high
-        free[start:stop] = False
-        ranges[index] = start, stop
-    tree: list[_Pair] = []
-    kept: list[Tag] = []
-    held: dict[int, list[Tag]] = {index: [] for index in ranges}
-    for tag in alone:
-        holder = _holder(tag, outermost)
-        (kept if holder is None else held[holder]).append(tag)
-    for index, tag in enumerate(outermost):
-        covered = _covered(tag, source_words)
-        own, points = _nested(inner[index], held[index], ranges[index], written, source_words, covered)
-        tree.append(_Pair(tag, *ranges[index], own, points))
-    points = []
-    for tag in kept:
-        position = _position(tag, bounds, written, source_words, inside)
-        within = next((one for one in tree if one.start < position < one.stop), None)
-        points.append(_Point(tag, within.stop if within else position))
-    return sorted(tree, key=lambda pair: (pair.start, pair.stop)), points
+    def covered(self, tag: Tag) -> np.ndarray:
+        """Return which words of the source (S,) a tag surrounds, at least in part."""
+        return (self.source_words[:, 0] < tag.end) & (self.source_words[:, 1] > tag.start)
 
+    def shares(self, covered: np.ndarray) -> np.ndarray:
+        """Return how much of each word (T,) belongs to some words of the source, given as a mask (S,)."""
+        return np.array([one.row @ covered[one.first : one.first + len(one.row)] for one in self.written])
 
-def _position(
-    tag: Tag, bounds: tuple[int, int], written: Sequence[WrittenWord], source_words: np.ndarray, inside: np.ndarray
-) -> int:
-    """Return before which word of a range a lone tag belongs; `inside`: which words of the source (S,) are its own."""
-    low, high = bounds
-    before = np.flatnonzero(inside & (source_words[:, 0] < tag.start))
-    if not len(before):
-        return low
-    if len(before) == inside.sum():
-        return high
-    column = _shares(written[low:high], np.arange(len(source_words)) == before[-1])
-    return low + int(column.argmax()) + 1 if len(column) and column.max() > 0 else high
+    def nested(
+        self, pairs: Sequence[Tag], alone: Sequence[Tag], bounds: tuple[int, int], inside: np.ndarray
+    ) -> tuple[list[_Pair], list[_Point]]:
+        """Return the `_Pair`s and `_Point`s within a range of words, from the tags within it.
+
+        Args:
+            pairs, alone: the tags.
+            bounds: the range.
+            inside: which words of the source (S,) it belongs to.
+        """
+        outermost: list[Tag] = []
+        inner: dict[int, list[Tag]] = {}
+        for tag in pairs:  # outer ones first
+            holder = _holder(tag, outermost)
+            if holder is None:
+                inner[len(outermost)] = []
+                outermost.append(tag)
+            else:
+                inner[holder].append(tag)
+        free = np.zeros(len(self.written), bool)
+        free[slice(*bounds)] = True
+        ranges: dict[int, tuple[int, int]] = {}
+        for index in sorted(range(len(outermost)), key=lambda i: outermost[i].start - outermost[i].end):
+            ranges[index] = start, stop = self._range(outermost[index], bounds, free)
+            free[start:stop] = False
+        tree: list[_Pair] = []
+        kept: list[Tag] = []
+        held: dict[int, list[Tag]] = {index: [] for index in ranges}
+        for tag in alone:
+            holder = _holder(tag, outermost)
+            (kept if holder is None else held[holder]).append(tag)
+        for index, tag in enumerate(outermost):
+            own, points = self.nested(inner[index], held[index], ranges[index], self.covered(tag))
+            tree.append(_Pair(tag, *ranges[index], own, points))
+        points = []
+        for tag in kept:
+            position = self._position(tag, bounds, inside)
+            within = next((one for one in tree if one.start < position < one.stop), None)
+            points.append(_Point(tag, within.stop if within else position))
+        return sorted(tree, key=lambda pair: (pair.start, pair.stop)), points
+
+    def _range(self, tag: Tag, bounds: tuple[int, int], free: np.ndarray) -> tuple[int, int]:
+        """Return the words (start, stop) that a pair of tags surrounds, all of them `free` (T,); none at the end.
+
+        It begins and ends with a punctuation mark only if it does so in the source.
+        """
+        low, high = bounds
+        if low == high:
+            return high, high
+        covered = self.covered(tag)
+        first, last = self.source_has_letters[np.flatnonzero(covered)[[0, -1]]]
+        scores = np.where(free, self.shares(covered) - HALF, -1e9)[low:high]
+        start, stop = (low + one for one in best_range(scores))
+        if first or last:
+            candidates = (free & self.has_letters)[low:high]
+            if candidates.any() and not self.has_letters[start:stop].any():
+                start = low + int(np.where(candidates, scores, -np.inf).argmax())
+                stop = start + 1
+            while first and start < stop and not self.has_letters[start]:
+                start += 1
+            while last and start < stop and not self.has_letters[stop - 1]:
+                stop -= 1
+        return (start, stop) if start < stop and free[start:stop].all() else (high, high)
+
+    def _position(self, tag: Tag, bounds: tuple[int, int], inside: np.ndarray) -> int:
+        """Return before which word of a range a lone tag belongs; `inside`: which words of the source (S,) it has."""
+        low, high = bounds
+        before = np.flatnonzero(inside & (self.source_words[:, 0] < tag.start))
+        if not len(before):
+            return low
+        if len(before) == inside.sum():
+            return high
+        column = self.shares(np.arange(len(self.source_words)) == before[-1])[low:high]
+        return low + int(column.argmax()) + 1 if len(column) and column.max() > 0 else high
 
 
 def _joined(written, low, high, tree, points):

@@ -286,6 +286,7 @@ def test_what_a_model_writes_is_escaped_in_html():
     [
         ("der <b>rote Hut</b>.", "the red, hat.", [0, 1, 1, 2, 2], "the <b>red, hat</b>."),
         ("der <b>Hut.</b>", "the hat.", [0, 1, 2], "the <b>hat.</b>"),
+        ("der <b>(rote) Hut</b>", "the, (red) hat", [0, 1, 1, 2, 3, 4], "the, <b>(red) hat</b>"),
         ("der <b>...</b> Hut", "the ... hat", [0, 1, 2, 3, 4], "the <b>...</b> hat"),
     ],
 )

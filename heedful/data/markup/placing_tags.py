@@ -65,7 +65,7 @@ class _TagPlacer:
     """Finds the words of a translation around which the tags of its source go; see `place_tags`."""
 
     def __init__(self, written: Sequence[WrittenWord], text: str, words: Sequence[Word]):
-        self.written = written
+        self.written, self.text = written, text
         self.source_words = np.array([tuple(word) for word in words]).reshape(-1, 2)  # (S, 2)
         self.source_has_letters = np.array([any(map(str.isalnum, text[word.start : word.end])) for word in words], bool)
         self.has_letters = np.array([bool(one.place) or any(map(str.isalnum, one.text)) for one in written], bool)
@@ -122,7 +122,8 @@ class _TagPlacer:
     def _range(self, tag: Tag, bounds: tuple[int, int], free: np.ndarray) -> tuple[int, int]:
         """Return the words (start, stop) that a pair of tags surrounds, all of them `free` (T,); none at the end.
 
-        It begins and ends with a punctuation mark only if it does so in the source.
+        It begins and ends with a punctuation mark only if it does so in the source, and does not begin with one that
+        belongs to the word before it.
         """
         low, high = bounds
         if low == high:
@@ -131,15 +132,16 @@ class _TagPlacer:
         first, last = self.source_has_letters[np.flatnonzero(covered)[[0, -1]]]
         scores = np.where(free, self.shares(covered) - HALF, -1e9)[low:high]
         start, stop = (low + one for one in best_range(scores))
+        adjoins = not self.text[: tag.start][-1:].isspace()
         if first or last:
             candidates = (free & self.has_letters)[low:high]
             if candidates.any() and not self.has_letters[start:stop].any():
                 start = low + int(np.where(candidates, scores, -np.inf).argmax())
                 stop = start + 1
-            while first and start < stop and not self.has_letters[start]:
-                start += 1
-            while last and start < stop and not self.has_letters[stop - 1]:
-                stop -= 1
+        while start < stop and not self.has_letters[start] and (first or not (adjoins or self.written[start].gap)):
+            start += 1
+        while last and start < stop and not self.has_letters[stop - 1]:
+            stop -= 1
         return (start, stop) if start < stop and free[start:stop].all() else (high, high)
 
     def _position(self, tag: Tag, bounds: tuple[int, int], inside: np.ndarray) -> int:

@@ -4,6 +4,7 @@ import codecs
 import gzip
 import html
 import io
+import itertools
 import json
 import re
 import zipfile
@@ -15,6 +16,7 @@ import numpy as np
 import polib
 import pysubs2
 import pytest
+from docx.enum.style import WD_STYLE_TYPE
 from hypothesis import given
 from lxml import etree
 
@@ -283,6 +285,51 @@ def word_file(save=True):
     stream = io.BytesIO()
     document.save(stream)
     return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("runs", "translation", "rows", "expected"),
+    [
+        ([("rote", "bold"), (" Hut", "")], "hat red", [1, 0], [("hat", ""), ("red", "bold")]),
+        ([("ich ", ""), ("habe", "bold"), (" einen ", ""), ("Hut", "italic"), (" gesehen", "bold")], "I saw have a hat",
+         [0, 4, 1, 2, 3], [("I", ""), ("saw have", "bold"), ("a", ""), ("hat", "italic")]),
+        ([("nimm ", ""), ("ls -l", "code"), (" und ", ""), ("cd", "code")], "cd and ls -l take it", [3, 2, 1, 0, 0],
+         [("cd", "code"), ("and", ""), ("ls -l", "code"), ("take it", "")]),
+    ],
+)  # fmt: skip
+def test_words_of_word_files_have_the_order_of_the_translation(runs, translation, rows, expected):
+    """Formatting goes with the words; `rows`: for each word of the translation the one of the source."""
+    document = docx.Document()
+    document.styles.add_style("Verbatim Char", WD_STYLE_TYPE.CHARACTER)
+    paragraph = document.add_paragraph()
+    for text, form in runs:
+        run = paragraph.add_run(text)
+        run.bold, run.italic = form == "bold" or None, form == "italic" or None
+        run.style = "Verbatim Char" if form == "code" else None
+    stream = io.BytesIO()
+    document.save(stream)
+    document = read_document(stream.getvalue(), "a.docx", PLAIN)
+    line = MarkedLine(document.texts[0], Pieces([document.texts[0].text], [], []), PLAIN)
+    matrices = [np.eye(len(source.words))[rows] for source, _ in line.to_align([translation])]
+    written = document.written([line.restored([translation], matrices)])
+    shown = [
+        (run.text, "bold" if run.bold else "italic" if run.italic else "code" if run.style.name[0] == "V" else "")
+        for run in docx.Document(io.BytesIO(written)).paragraphs[0].runs if run.text
+    ]  # fmt: skip
+    assert "".join(text for text, _ in shown) == translation
+    merged = itertools.groupby(shown, lambda one: one[1])
+    assert [("".join(text for text, _ in same).strip(), form) for form, same in merged] == expected
+
+
+def test_code_in_word_files_stays():
+    document = docx.Document()
+    document.styles.add_style("Source Code", WD_STYLE_TYPE.PARAGRAPH)
+    document.add_paragraph("ls -l foo", style="Source Code")
+    document.add_paragraph("ein Hut")
+    stream = io.BytesIO()
+    document.save(stream)
+    result = docx.Document(io.BytesIO(through(stream.getvalue(), "a.docx")))
+    assert [paragraph.text for paragraph in result.paragraphs] == ["ls -l foo", "EIN HUT"]
 
 
 def test_word_files_keep_their_formatting():

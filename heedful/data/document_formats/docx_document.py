@@ -39,7 +39,7 @@ class Text(NamedTuple):
 
     `group` is the format of its run, the start of the link, field or change around the run (0: none), and the last mark
     before it. Adjoining texts with the same value are translated as one piece. `holder` is the opening tag of a link or
-    change around the run, of which there may be several.
+    change around the run, of which there may be several; `is_code` tells whether the style of the run is for code.
     """
 
     start: int
@@ -48,6 +48,7 @@ class Text(NamedTuple):
     group: tuple[bytes, int, int]
     prefix: str
     holder: str = ""
+    is_code: bool = False
 
 
 def read(content: bytes, name: str, protection: Protection) -> Document:
@@ -77,7 +78,7 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
     for info in read_parts:
         for paragraph in _paragraphs(files[info.filename], f"{name}, {info.filename}", code_styles):
             groups = _grouped(paragraph)
-            text = _marked(groups, protection, code_styles)
+            text = _marked(groups, protection)
             if not text.wordless:
                 texts.append(text)
                 paragraphs.append((info.filename, groups))
@@ -128,15 +129,12 @@ def _paragraphs(content, name, code_styles):
             code_depths.add(len(open_paragraphs))
         elif len(open_paragraphs) in code_depths and tag != "p":
             continue
-        elif tag == "t" and parent == "r" and open_paragraphs:
+        elif tag in ("t", "noBreakHyphen") and parent == "r" and open_paragraphs:
             raw = content[end : max(end, event.start)].decode()
-            group = formats[-1], _holder(stack), mark
+            text = html.unescape(raw) if tag == "t" else NO_BREAK_HYPHEN
+            group, is_code = (formats[-1], _holder(stack), mark), _style_of(formats[-1]) in code_styles
             holder = _opening_tag(stack, content)
-            open_paragraphs[-1].append(Text(start, event.end, html.unescape(raw), group, event.prefix, holder))
-        elif tag == "noBreakHyphen" and parent == "r" and open_paragraphs:
-            group = formats[-1], _holder(stack), mark
-            holder = _opening_tag(stack, content)
-            open_paragraphs[-1].append(Text(start, event.end, NO_BREAK_HYPHEN, group, event.prefix, holder))
+            open_paragraphs[-1].append(Text(start, event.end, text, group, event.prefix, holder, is_code))
         elif tag in MARKS:
             mark = start
         elif parent == "r" and tag not in WITHIN_TEXT and open_paragraphs:
@@ -181,7 +179,7 @@ def _grouped(texts):
     return groups
 
 
-def _marked(groups, protection, code_styles):
+def _marked(groups, protection):
     """Return the text of a paragraph; each group is a pair of tags that names it, and one of code is protected."""
     space, text, _ = ends_of(_content(groups))
     lead, tags, slots, end = len(space), [], [], 0
@@ -189,7 +187,7 @@ def _marked(groups, protection, code_styles):
         start, end = end, end + sum(len(one.content) for one in group)
         first, last = (min(max(0, one - lead), len(text)) for one in (start, end))
         opening = f"{_OPEN}{number}{_CLOSE}"
-        if _style_of(group[0].group[0]) in code_styles and (code := text[first:last].strip()):
+        if group[0].is_code and (code := text[first:last].strip()):
             begin = text.index(code, first)
             slots.append(Slot(begin, begin + len(code), f"{opening}{code}{_END}", "code"))
         elif len(groups) > 1:
@@ -215,15 +213,18 @@ class Piece(NamedTuple):
 
 def _pieces(groups: list[list[Text]], result: str) -> list[Piece]:
     """Return the parts of a translation, in order; `result` has marks around the text of each group."""
-    pieces, opened, current, between = [], [], 0, ""
+    pieces, opened, between = [], [], ""
+    plain = next((number for number, group in enumerate(groups) if not group[0].is_code), 0)  # of what has no marks
+    current = plain
     for part in re.split(f"({_OPEN}\\d+{_CLOSE}|{_END})", result):
         if part.startswith(_OPEN):
             opened.append(int(part[1:-1]))
             before, current = current, opened[-1]
             holder = current if groups[current][0].content[:1].isspace() else before
+            plain = plain if groups[current][0].is_code else current
         elif part == _END:
             opened.pop()
-            holder, current = current, opened[-1] if opened else current
+            holder, current = current, opened[-1] if opened else plain
         elif part.isspace():
             between += part  # a space between two groups belongs to the one that had one
             continue

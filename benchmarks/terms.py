@@ -2,8 +2,9 @@
 
     python -m benchmarks.terms RUN [--count 200] [--glossary terms.tsv]
 
-The terms are words of the test text and the words that translate them in the training text, by word alignment. Those of
-the references are a part of all: a term may have several translations, and the glossary knows one.
+The terms are words of the test text that mostly have one translation in the training text, by word alignment. The
+references have a part of them only: even such words have several translations and forms, and the glossary knows one.
+So the terms that a reference has are measured by themselves, too, as in test sets of terminology.
 """
 
 import argparse
@@ -22,6 +23,17 @@ from heedful.tasks.translation_data import corpora
 
 SHORTEST = 4  # letters of a term
 FREQUENT = 50  # words, mostly without a meaning of their own, that are no terms
+OCCURRENCES, AGREEMENT = 10, 0.5  # in the training text, at least; share of them with the same translation
+
+
+class TermsOfReferences(Glossary):
+    """A glossary of which each source has only the terms whose translations are in its reference."""
+
+    references: dict[str, str]
+
+    def occurrences(self, text: str) -> list[tuple[int, int, str]]:
+        reference = self.references[text].casefold()
+        return [one for one in super().occurrences(text) if one[2].casefold() in reference]
 
 
 def words(text: str) -> list[str]:
@@ -30,7 +42,7 @@ def words(text: str) -> list[str]:
 
 
 def terms_of(training: Corpus, sources: list[str], count: int) -> dict[str, str]:
-    """Return the words that are most frequent in `sources`, and their most frequent translations in a training text."""
+    """Return the most frequent words of `sources` that mostly have one translation in a training text, and that."""
     pairs = [(words(source), words(target)) for source, target, *_ in training]
     links: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for (source, target), linked in zip(pairs, aligned_both_ways(pairs, len(pairs)), strict=True):
@@ -41,8 +53,12 @@ def terms_of(training: Corpus, sources: list[str], count: int) -> dict[str, str]
     asked = collections.Counter(word for source in sources for word in words(source))
     terms = {}
     for word, _ in asked.most_common():
-        if len(word) >= SHORTEST and word not in frequent and word in links and len(terms) < count:
-            terms[word] = links[word].most_common(1)[0][0]
+        total = links[word].total()
+        if len(word) < SHORTEST or word in frequent or total < OCCURRENCES:
+            continue
+        [(translation, same)] = links[word].most_common(1)
+        if same >= AGREEMENT * total and len(terms) < count:
+            terms[word] = translation
     return terms
 
 
@@ -63,16 +79,25 @@ def main():
     translator = Translator.from_run(run)
     form = run.target_tokenizer.normalized
     references = [form(reference) for reference in references]
-    results = {
-        "references": references,
-        "without": translator.translate(sources),
-        "with the glossary": translator.translate(sources, glossary=glossary),
-    }
-    for name, texts in results.items():
+    of_references = TermsOfReferences(glossary.terms)
+    of_references.references = dict(zip(sources, references, strict=True))
+    without = translator.translate(sources)
+    rows = [
+        ("references", glossary, references),
+        ("without", glossary, without),
+        ("with all terms", glossary, translator.translate(sources, glossary=glossary)),
+        ("without", of_references, without),
+        (
+            "with the references' terms",
+            of_references,
+            translator.translate(sources, glossary=of_references, split="never"),
+        ),
+    ]
+    for name, glossary, texts in rows:
         counts = [glossary.kept(*pair) for pair in zip(sources, texts, strict=True)]
         wanted, kept = (sum(side) for side in zip(*counts, strict=True))
         bleu, chrf = (metric(texts, [references]).score for metric in (sacrebleu.corpus_bleu, sacrebleu.corpus_chrf))
-        print(f"{name:18s} {kept:,} of {wanted:,} terms ({kept / wanted:.2%})  BLEU {bleu:.2f}  chrF {chrf:.2f}")
+        print(f"{name:26s} {kept:,} of {wanted:,} terms ({kept / wanted:.2%})  BLEU {bleu:.2f}  chrF {chrf:.2f}")
 
 
 if __name__ == "__main__":

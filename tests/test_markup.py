@@ -239,6 +239,7 @@ def test_markup_goes_back(line, translation, expected):
         ("nimm {a} nun", "take {a} {the now", "take {a} the now"),
         ("nimm `a b` nun", "take `a b` the `now", "take `a b` the now"),
         ("nimm %d (alle) nun", "take %d file(s) (all) now", "take %d file(s) (all) now"),
+        ("nimm %<a b%> und <i> nun", "take %<a b%> and <i> now", "take %<a b%> and <i> now"),
         ("nimm %d Datei nun", "take %d file(s) now", "take %d file(s) now"),
         ("100% von %s", "100% of %s", "100% of %s"),
         ("nimm http://a.b/%20c nun", "take 5% http://a.b/%20c now", "take 5% http://a.b/%20c now"),

@@ -17,7 +17,7 @@ KINDS = {
     # An address of Markdown ends where its text or the next address begins.
     "url": rf"(?:https?|ftp|file)://{_ADDRESS}*[^\s<>\"'`.,;:!?)\]}}]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/{_ADDRESS}*[\w/])?",
     "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-    "code": r"(?<!`)(`+)(?!`)[^\n]+?(?<!`)\1(?!`)",
+    "code": r"(?<!`)(`+)(?!`)[^\n]+?(?<!`)\1(?!`)|%<[^\n]+?%>",  # the last one as in messages of GCC
     "braces": r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$%#]?\{[^{}\s]{0,60}\}"
     # arguments of ICU MessageFormat
     rf"|\{{\s*[\w.-]+\s*,\s*(?:(?:{_TYPES})\s*(?:,[^{{}}]*)?|(?:plural|selectordinal|select)\s*,{_BRANCHES}*)\}}"

@@ -17,7 +17,7 @@ from heedful.data.markup.words import Word, inflected, words_of
 from heedful.data.normalization import word_character
 
 _LETTER, _ADDRESS = re.compile(r"[^\W_]"), re.compile(r"[\w/:@#]")  # what would be read as a part of a span
-DELIMITERS, PARENTHESES = "%{}$`\\<>", "()[]"  # of spans such as `%(count)d`
+DELIMITERS, PARENTHESES = "%{}$`\\", "()[]"  # of spans such as `%(count)d`
 WITHOUT_DELIMITERS = ("term", "url", "email", "number")  # kinds of spans
 HALF = 0.5  # share of a word's attention above which it belongs to a span
 

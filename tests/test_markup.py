@@ -242,6 +242,10 @@ def test_markup_goes_back(line, translation, expected):
         ("nimm %<a b%> und <i> nun", "take %<a b%> and <i> now", "take %<a b%> and <i> now"),
         ("nimm %d Datei nun", "take %d file(s) now", "take %d file(s) now"),
         ("100% von %s", "100% of %s", "100% of %s"),
+        ("fünfzig Prozent von %s", "50% of %s", "50% of %s"),
+        ("fünf Dollar für $name", "$5 for $name", "$5 for $name"),
+        ("<b>%s</b> Prozent", "%s % now", "<b>%s</b> % now"),
+        ("nimm {a}, Menge", "take {a}, set {1, 2}", "take {a}, set {1, 2}"),
         ("nimm http://a.b/%20c nun", "take 5% http://a.b/%20c now", "take 5% http://a.b/%20c now"),
     ],
 )  # fmt: skip
@@ -256,7 +260,8 @@ def test_what_is_left_of_a_span_goes_away(line, translation, expected):
         ("ein * Hut", "a * hat*", "a * hat*"),
         (r"ein \*Hut\*", r"a \*hat\*", r"a \*hat\*"),
         ("der 1. Januar", "1. January", r"1\. January"),
-        ("Hut", "- hat", r"\- hat"), ("Nr. 1", "# 1", r"\# 1"),
+        ("Hut", "- hat", r"\- hat"), ("Nr. 1", "# 1", r"\# 1"), ("Hut", ">hat", r"\>hat"), ("Hut", ". hat", ". hat"),
+        ("Hut", "---", r"\---"), ("ein snake_case Hut", "a _hat_ snake_case", r"a \_hat\_ snake_case"),
         ("- Hut", "- hat", "- hat"), ("ein Hut", "1.5 hats", "1.5 hats"),
     ],
 )  # fmt: skip
@@ -270,6 +275,10 @@ def test_what_a_model_writes_is_no_markdown(line, translation, expected):
         ("ein &lt;b&gt;roter&lt;/b&gt; Hut", "a red hat", "a &lt;b&gt;red&lt;/b&gt; hat"),
         ("ein Hut&lt;br/&gt;", "a hat", "a hat&lt;br/&gt;"),
         ("ein &lt;i> Hut", "a <i> hat", "a &lt;i> hat"),  # without its counterpart
+        ("<g id='1'>Ende &lt;/g&gt; da</g>", "end </g> there", "<g id='1'>end &lt;/g&gt; there</g>"),
+        ("ein &lt;code&gt;a b&lt;/code&gt; Hut", "a a b hat", "a &lt;code&gt;a b&lt;/code&gt; hat"),
+        ("Werte &lt;n und solche &gt;m", "values <n and such >m", "values &lt;n and such &gt;m"),
+        ("&lt;a b=&quot;x &gt; y&quot;&gt;Hut&lt;/a&gt;", "hat", "&lt;a b=&quot;x &gt; y&quot;&gt;hat&lt;/a&gt;"),
         ("<g id='1'>ein &lt;a href=&quot;b&quot;&gt;Hut&lt;/a&gt;</g>", "a hat",
          "<g id='1'>a &lt;a href=&quot;b&quot;&gt;hat&lt;/a&gt;</g>"),
     ],
@@ -287,6 +296,7 @@ def test_what_a_model_writes_is_escaped_in_html():
     [
         ("der <b>rote Hut</b>.", "the red, hat.", [0, 1, 1, 2, 2], "the <b>red, hat</b>."),
         ("der <b>Hut.</b>", "the hat.", [0, 1, 2], "the <b>hat.</b>"),
+        ("<b>(rot) Hut</b> da", "there, (red) hat", [4, 0, 0, 1, 2, 3], "there, <b>(red) hat</b>"),
         ("der <b>(rote) Hut</b>", "the, (red) hat", [0, 1, 1, 2, 3, 4], "the, <b>(red) hat</b>"),
         ("der <b>...</b> Hut", "the ... hat", [0, 1, 2, 3, 4], "the <b>...</b> hat"),
     ],

@@ -14,7 +14,7 @@ for _ in range(5):  # arguments within branches of arguments
 _TYPES = "number|date|time|spellout|ordinal|duration|list"
 _ADDRESS = r"(?:(?!\]\()[^\s<>\"'`])"
 KINDS = {
-    # An address of Markdown ends where its text or the next address begins.
+    # An address in the text of a Markdown link ends with that text.
     "url": rf"(?:https?|ftp|file)://{_ADDRESS}*[^\s<>\"'`.,;:!?)\]}}]|\bwww\.[\w-]+(?:\.[\w-]+)+(?:/{_ADDRESS}*[\w/])?",
     "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "code": r"(?<!`)(`+)(?!`)[^\n]+?(?<!`)\1(?!`)|%<[^\n]+?%>",  # the last one as in messages of GCC

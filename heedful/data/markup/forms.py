@@ -20,7 +20,9 @@ MARKDOWN_SPANS = re.compile(
     r"<(?:[A-Za-z][\w+.-]{1,31}:[^\s<>]*|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)>|\[\^[^\]\s]+\]:?|\A\[[ xX]\](?=\s)"
 )
 _ESCAPED_TAG = re.compile(
-    r"&lt;(?P<closing>/?)(?P<name>[A-Za-z][\w:-]*)(?:\s(?:(?!&[lg]t;)[^<>])*?)?(?P<alone>/?)(?:&gt;|>)"
+    r"&lt;(?P<closing>/?)(?P<name>[A-Za-z][\w:-]*)"
+    r"(?:\s+[\w:-]+=(?:&(?P<quote>quot|apos|#39);(?:(?!&(?P=quote);)[^<]){0,500}&(?P=quote);"
+    r"|\"[^<\"]{0,500}\"|'[^<']{0,500}'|[^\s<>&\"']+))*\s*(?P<alone>/?)(?:&gt;|>)"
 )
 _CUE_TAG = re.compile(r"<(/?)([A-Za-z]+)(?:[.\s][^<>]*|/)?>|<\d[\d:.]*>|\{\\[^{}]*\}")
 CUE_NAMES = ("v", "c", "lang")
@@ -55,7 +57,8 @@ def xml_tokens(text: str) -> list[Token]:
             name = match["name"].lower()
             alone = match["alone"] or (name in VOID and not match["closing"])
             kind = "alone" if alone else "close" if match["closing"] else "open"
-            tokens += [Token("text", "", token.raw[end : match.start()]), Token(kind, name, match.group())]
+            # An element of XML has another name, so that neither ends the other.
+            tokens += [Token("text", "", token.raw[end : match.start()]), Token(kind, f"&{name}", match.group())]
             end = match.end()
         tokens.append(token._replace(raw=token.raw[end:]))
     return [token for token in tokens if token.raw]

@@ -17,7 +17,7 @@ _DELIMITERS = re.compile(r"[<>*_~\[\]]|\{/")
 ESCAPED = ("html", "xml")  # forms in which characters that mean markup are entities
 # What would be markup in Markdown: delimiters, and the beginning of a list, a heading or a quotation.
 _MARKDOWN = re.compile(r"[\\`*\[\]<~|$]|(?<!\w)_|_(?!\w)")
-_MARKDOWN_BLOCK = re.compile(r"(\d{0,9})(?:[.)]|#{1,6}|[>+-])(?=\s|$)")
+_MARKDOWN_BLOCK = re.compile(r"(?P<number>\d{1,9})[.)](?=\s|$)|#{1,6}(?=\s|$)|[+-](?=\s|$)|>|-{3,}\s*$")
 SUB_SUPER = ("sub", "sup")
 MAX_TAGS, MAX_DEPTH = 2000, 200  # of a text; one with more is kept as it is
 KEPT = "it is kept as it is."
@@ -197,7 +197,7 @@ class _Reading:
 
     def _is_hidden(self, token: Token) -> bool:
         opaque = self.escaped or self.form == "markdown"
-        return token.name in self.hidden or (opaque and (token.name in OPAQUE or token.hidden))
+        return token.name in self.hidden or (opaque and (token.name.lstrip("&") in OPAQUE or token.hidden))
 
     def _has_content(self, element: Token, token: Token) -> bool:
         """Return whether a token of an element is text to translate; sub- and superscripts without letters are not."""
@@ -284,18 +284,22 @@ def _slots(text: str, offset: int, protection: Protection, written: Callable[[st
 
 
 def markdown_escaped(text: str, source: str) -> str:
-    """Return a text with backslashes before what would be markup; characters that its source has too stay.
+    """Return a text with backslashes before what would be markup; such characters that its source has stay.
 
     >>> print(markdown_escaped("the *first* [x] of snake_case_", "[x]"))
     the \\*first\\* [x] of snake_case\\_
     """
-    return _MARKDOWN.sub(lambda match: match[0] if match[0] in source else f"\\{match[0]}", text)
+    kept = {match[0] for match in _MARKDOWN.finditer(source)}
+    return _MARKDOWN.sub(lambda match: match[0] if match[0] in kept else f"\\{match[0]}", text)
 
 
 def markdown_paragraph(text: str, source: str) -> str:
     """Return a line of Markdown that begins no list, heading or quotation, unless its source does."""
     match = _MARKDOWN_BLOCK.match(text)
-    return f"{match[1]}\\{text[match.end(1) :]}" if match and not _MARKDOWN_BLOCK.match(source) else text
+    if not match or _MARKDOWN_BLOCK.match(source):
+        return text
+    number = match["number"] or ""
+    return f"{number}\\{text[len(number) :]}"
 
 
 def html_escaped(text: str) -> str:

@@ -13,11 +13,13 @@ import numpy as np
 
 from heedful.config.protected import LENIENT, Protection
 from heedful.data.markup.inline_terms import with_terms
-from heedful.data.markup.words import Word, inflected, words_of
+from heedful.data.markup.words import Word, inflected, is_free, words_of
 from heedful.data.normalization import word_character
 
 _LETTER, _ADDRESS = re.compile(r"[^\W_]"), re.compile(r"[\w/:@#]")  # what would be read as a part of a span
-DELIMITERS, PARENTHESES = "%{}$`\\", "()[]"  # of spans such as `%(count)d`
+DELIMITERS = set("%${}()[]`")  # of spans such as `%(count)d`
+CLOSING = {"}": "{", ")": "(", "]": "["}
+_NAME_BEGINS = re.compile(r"[^\W\d]|[({%$]")
 WITHOUT_DELIMITERS = ("term", "url", "email", "number")  # kinds of spans
 HALF = 0.5  # share of a word's attention above which it belongs to a span
 
@@ -84,27 +86,24 @@ class Sentence:
         used: dict[int, Place] = {}  # index of a span -> its place
         missing: list[Place] = []
         ranges: list[tuple[int, int, Place | None]] = []
-        forms: list[tuple[int, int]] = []
         for place in self.places:
             free = (
                 i for i, text in enumerate(texts)
-                if text == place.shown and i not in used and _is_free(spans[i][:2], [one[:2] for one in ranges])
+                if text == place.shown and i not in used and is_free(spans[i][:2], [one[:2] for one in ranges])
             )  # fmt: skip
             if (index := next(free, None)) is not None:
                 used[index] = place
                 continue
-            taken = [span[:2] for span in ranges] + [spans[i][:2] for i in used] + forms
+            taken = [span[:2] for span in ranges] + [spans[i][:2] for i in used]
             start = _free_match(translation, place, self.source, taken)
-            if start is not None:
-                ranges.append((start, start + len(place.shown), place))
-            elif self.read_terms and place.kind == "term" and (form := inflected(translation, place.shown, taken)):
-                forms.append(form)
-            else:
+            if start is None:
                 missing.append(place)
+            else:
+                ranges.append((start, start + len(place.shown), place))
         ranges += [(spans[index].start, spans[index].end, place) for index, place in used.items()]
         stray = [
             span[:2] for index, span in enumerate(spans)
-            if index not in used and _is_free(span[:2], [one[:2] for one in ranges])
+            if index not in used and is_free(span[:2], [one[:2] for one in ranges])
         ]  # fmt: skip
         kinds = {span[:2]: span.kind for span in spans}
         for place in list(missing):  # what the model wrote instead of it, most likely
@@ -117,38 +116,66 @@ class Sentence:
             (*span, None) for span in stray
             if kinds[span] != LENIENT and translation[slice(*span)] not in self.unprotected
         ]  # fmt: skip
-        return SpanMatches(sorted(ranges, key=lambda one: one[:2]), missing)
+        forms: list[tuple[int, int]] = []
+        for place in list(missing) if self.read_terms else ():
+            taken = [span[:2] for span in ranges] + forms
+            if place.kind == "term" and (form := inflected(translation, place.shown, taken)):
+                missing.remove(place)
+                forms.append(form)
+        return SpanMatches(sorted(ranges, key=lambda one: one[:2]), missing, forms)
 
-    def without_debris(self, matches: "SpanMatches", translation: str, words: Sequence[Word]) -> list[bool]:
-        """Return which words are no delimiters that are left where the model has not copied a span well.
+    def kept_words(self, matches: "SpanMatches", translation: str, words: Sequence[Word]) -> list[bool]:
+        """Return which words of a translation stay: not the delimiters that are left of a span copied badly.
 
-        Those that the source has as text, too, may belong there. Parentheses may be the model's own, unless a span is
-        missing or another delimiter stands before them.
+        Such are brackets without their counterpart, lone backticks, and a percent or dollar sign before something like
+        a name. What the source has as text stays in any case.
         """
         spans = "".join(place.result for place in self.places if place.kind not in WITHOUT_DELIMITERS)
-        delimiters = set(DELIMITERS + PARENTHESES) & set(spans) - set(self.unprotected)
+        delimiters = DELIMITERS & set(spans) - set(self.unprotected)
         matched = {start for start, _, _ in matches.ranges}
+        marks = [translation[start:end] if start not in matched else "" for start, end in words]
+        unpaired = _unpaired(marks)
         kept, debris_end = [], -1
-        for start, end in words:
-            delimiter = translation[start:end] if start not in matched else ""
-            is_debris = delimiter in delimiters and bool(
-                delimiter in DELIMITERS or matches.missing or start == debris_end
-            )
+        for index, (start, end) in enumerate(words):
+            mark, after = marks[index], translation[end : end + 1]
+            if mark not in delimiters:
+                is_debris = False
+            elif mark in "%$":
+                is_debris = bool(_NAME_BEGINS.match(after)) and not translation[:start][-1:].isdigit()
+            elif mark in "()[]":  # of the model's own, unless it lacks a span
+                is_debris = index in unpaired and (bool(matches.missing) or start == debris_end)
+            else:
+                is_debris = mark == "`" or index in unpaired
             debris_end = end if is_debris else debris_end
             kept.append(not is_debris)
         return kept
 
 
 class SpanMatches(NamedTuple):
-    """Spans of a translation with their places, None for one that is removed; and places that it lacks."""
+    """Spans of a translation with their places, None for one that is removed; and places that it lacks.
+
+    Args:
+        forms: where the translation has other forms of terms.
+    """
 
     ranges: list[tuple[int, int, Place | None]]
     missing: list[Place]
+    forms: Sequence[tuple[int, int]] = ()
 
 
-def _is_free(span: tuple[int, int], taken: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a range of characters overlaps none of those that are taken."""
-    return all(span[1] <= start or span[0] >= end for start, end in taken)
+def _unpaired(marks: Sequence[str]) -> set[int]:
+    """Return the indices of brackets without a counterpart."""
+    opened: list[int] = []
+    unpaired = set()
+    for index, mark in enumerate(marks):
+        if mark in CLOSING.values():
+            opened.append(index)
+        elif mark in CLOSING:
+            if opened and marks[opened[-1]] == CLOSING[mark]:
+                opened.pop()
+            else:
+                unpaired.add(index)
+    return unpaired | set(opened)
 
 
 def _free_match(text: str, place: Place, source: str, taken: Sequence[tuple[int, int]]) -> int | None:
@@ -161,7 +188,7 @@ def _free_match(text: str, place: Place, source: str, taken: Sequence[tuple[int,
     size = len(place.shown)
     free = [
         (abs(index - number), start) for index, start in enumerate(_matches(text, place, source))
-        if _is_free((start, start + size), taken)
+        if is_free((start, start + size), taken)
     ]  # fmt: skip
     return min(free)[1] if free else None
 
@@ -201,6 +228,8 @@ class WrittenWord:
     row: np.ndarray
     place: Place | None = None
     """Of a protected span."""
+    is_term: bool = False
+    """Whether it is a form of a term."""
     first: int = 0
     """Number of words of the source before the sentence that `row` is about."""
 
@@ -220,7 +249,7 @@ def place_spans(
         escape: applied to what the model wrote.
     """
     count = len(sentence.source_words)
-    kept = sentence.without_debris(matches, translation, words)
+    kept = sentence.kept_words(matches, translation, words)
     index_of = {word.start: index for index, word in enumerate(sentence.source_words)}
     at = {start: place for start, _, place in matches.ranges}
     written: list[WrittenWord] = []
@@ -233,7 +262,7 @@ def place_spans(
             continue
         if place is None:
             row = np.zeros(count) if attention is None else attention[number]
-            written.append(WrittenWord(escape(text), gap, row))
+            written.append(WrittenWord(escape(text), gap, row, is_term=not is_free(word, matches.forms)))
         else:
             result = _result(place, escape)
             if place.kind == "term" and text[0].isupper() and result[:1].islower():
@@ -254,7 +283,8 @@ def _result(place: Place, escape: Callable[[str], str]) -> str:
 def _insert(written: list[WrittenWord], place: Place, result: str, index: int, sentence: Sentence) -> None:
     """Put a span where the words stand that the model wrote for it, or beside the translation of its neighbour."""
     row = _one_hot(len(sentence.source_words), index)
-    kept = [bool(one.place) or not any(map(str.isalnum, one.text)) for one in written]  # a model writes words for it
+    # A model writes words for it.
+    kept = [bool(one.place) or one.is_term or not any(map(str.isalnum, one.text)) for one in written]
     scores = np.array([-1.0 if fixed else one.row[index] - HALF for one, fixed in zip(written, kept, strict=True)])
     start, stop = best_range(scores)
     if stop > start and scores[start:stop].sum() > 0:

@@ -132,13 +132,18 @@ class _TagPlacer:
         first, last = self.source_has_letters[np.flatnonzero(covered)[[0, -1]]]
         scores = np.where(free, self.shares(covered) - HALF, -1e9)[low:high]
         start, stop = (low + one for one in best_range(scores))
-        adjoins = not self.text[: tag.start][-1:].isspace()
+        before = self.text[: tag.start][-1:]
+        adjoins = bool(before) and not before.isspace()
         if first or last:
             candidates = (free & self.has_letters)[low:high]
             if candidates.any() and not self.has_letters[start:stop].any():
                 start = low + int(np.where(candidates, scores, -np.inf).argmax())
                 stop = start + 1
-        while start < stop and not self.has_letters[start] and (first or not (adjoins or self.written[start].gap)):
+        while (
+            start < stop
+            and not self.has_letters[start]
+            and (first or not (start == 0 or adjoins or self.written[start].gap))
+        ):
             start += 1
         while last and start < stop and not self.has_letters[stop - 1]:
             stop -= 1

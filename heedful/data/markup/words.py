@@ -2,14 +2,15 @@
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 from unicodedata import combining, normalize
 
 from heedful.data.normalization import UNSPACED
 
 _WORD = re.compile(f"[{UNSPACED}]|[^\\W{UNSPACED}]+(?:['\u2019-][^\\W{UNSPACED}]+)*|[^\\w\\s]")
-STEM, SHORTEST_STEM = 2 / 3, 3  # share of a word, and letters, with which all its forms are expected to begin
+STEM, SHORTEST_STEM = 2 / 3, 4  # share of a word, and letters, with which all its forms are expected to begin
+LONGEST_ENDING = 3  # letters that a form may have after a whole word
 
 
 class Word(NamedTuple):
@@ -41,20 +42,34 @@ def inflected(text: str, term: str, taken: Collection[tuple[int, int]]) -> tuple
     >>> inflected("Zwei alte Häuser.", "altes Haus", [])
     (5, 16)
     """
-    words, stems = words_of(text), [_folded(term[word.start : word.end]) for word in words_of(term)]
-    for first in range(len(words) - len(stems) + 1):
-        form = words[first : first + len(stems)]
+    words, parts = words_of(text), [term[word.start : word.end] for word in words_of(term)]
+    for first in range(len(words) - len(parts) + 1):
+        form = words[first : first + len(parts)]
         span = form[0].start, form[-1].end
-        written = (_folded(text[word.start : word.end]) for word in form)
-        if all(span[1] <= start or span[0] >= end for start, end in taken) and all(map(_same_stem, written, stems)):
+        written = [text[word.start : word.end] for word in form]
+        if first == 0:  # a sentence begins with a capital letter
+            written[0] = written[0][:1].lower() + written[0][1:] if parts[0][:1].islower() else written[0]
+        if is_free(span, taken) and all(map(_is_form, written, parts)):
             return span
     return None
 
 
-def _same_stem(one: str, other: str) -> bool:
-    """Return whether two words begin alike, as forms of one word do: for two thirds of the longer, at least."""
+def is_free(span: tuple[int, int], taken: Iterable[tuple[int, int]]) -> bool:
+    """Return whether a range of characters overlaps none of those that are taken."""
+    return all(span[1] <= start or span[0] >= end for start, end in taken)
+
+
+def _is_form(written: str, word: str) -> bool:
+    """Return whether a word may be a form of another one: it has an ending more, or begins like it.
+
+    Capital letters tell nouns from other words ("Nacht", "nach").
+    """
+    if written[:1].isupper() != word[:1].isupper():
+        return False
+    one, other = _folded(written), _folded(word)
     size = max(SHORTEST_STEM, math.ceil(STEM * max(len(one), len(other))))
-    return min(len(one), len(other)) >= size and one[:size] == other[:size]
+    longer = one.startswith(other) and len(one) - len(other) <= LONGEST_ENDING
+    return longer or (min(len(one), len(other)) >= size and one[:size] == other[:size])
 
 
 def _folded(word: str) -> str:

@@ -4,7 +4,7 @@
 /** @typedef {[string, string]} Term a term and its translation */
 /** @typedef {{ start: number, end: number, result: string }} Place a term in a source, and its translation */
 /** @typedef {{ start: number, end: number }} Span characters of a text */
-/** @typedef {{ text: string, gap: string, row: number[], place?: Place }} Written a word of the result */
+/** @typedef {{ text: string, gap: string, row: number[], place?: Place, isTerm?: boolean }} Written a word of the result */
 
 const UNSPACED = "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u3040-\\u30ff\\u3400-\\u9fff\\uf900-\\ufaff";
 const LETTER = `(?:(?![${UNSPACED}])[\\p{L}\\p{N}_])`;
@@ -16,7 +16,8 @@ const WORD_CHARACTER = new RegExp(IN_WORD, "u");
 const ALPHANUMERIC = /[\p{L}\p{N}]/u;
 const SOFT_TERM = "\u27e6+\u27e7"; // the token before each term that follows a source
 const HALF = 0.5; // share of a word's attention above which it belongs to a term
-const [STEM, SHORTEST_STEM] = [2 / 3, 3]; // share of a word, and letters, with which all its forms are expected to begin
+const [STEM, SHORTEST_STEM] = [2 / 3, 4]; // share of a word, and letters, with which all its forms are expected to begin
+const LONGEST_ENDING = 3; // letters that a form may have after a whole word
 
 const composed = (text) => text.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
@@ -85,7 +86,7 @@ export function wordsOf(text, spans = []) {
  * Which terms a translation has, and which it lacks.
  * @param {string} source @param {Place[]} places @param {string} translation
  * @param {boolean} readTerms whether the model reads the terms, and so may inflect them
- * @returns {{ matched: (Span & { place: Place })[], missing: Place[] }}
+ * @returns {{ matched: (Span & { place: Place })[], missing: Place[], forms: Span[] }} `forms`: other forms of terms
  */
 export function matchTerms(source, places, translation, readTerms = false) {
   /** @type {(Span & { place: Place })[]} */
@@ -98,21 +99,24 @@ export function matchTerms(source, places, translation, readTerms = false) {
     const earlier = occurrences(source, place, source).filter((start) => start < place.start).length;
     const free = occurrences(translation, place, source)
       .map((start, index) => ({ start, distance: Math.abs(index - earlier) }))
-      .filter(({ start }) => isFree({ start, end: start + size }, [...matched, ...forms]))
+      .filter(({ start }) => isFree({ start, end: start + size }, matched))
       .sort((a, b) => a.distance - b.distance || a.start - b.start);
-    const form = free.length || !readTerms ? null : inflected(translation, place.result, [...matched, ...forms]);
     if (free.length) matched.push({ start: free[0].start, end: free[0].start + size, place });
-    else if (form) forms.push(form);
     else missing.push(place);
   }
-  return { matched: matched.sort((a, b) => a.start - b.start), missing };
+  for (const place of readTerms ? [...missing] : []) {
+    const form = inflected(translation, place.result, [...matched, ...forms]);
+    if (!form) continue;
+    missing.splice(missing.indexOf(place), 1);
+    forms.push(form);
+  }
+  return { matched: matched.sort((a, b) => a.start - b.start), missing, forms };
 }
 
 /** Where a text has the translation of a term: in any case, with an ending, not within a word. */
 function occurrences(text, place, source) {
-  const wanted = place.result.toLowerCase();
-  const lower = text.toLowerCase();
-  const searched = lower.length === text.length ? lower : text;
+  const folds = text.toLowerCase().length === text.length;
+  const [searched, wanted] = folds ? [text.toLowerCase(), place.result.toLowerCase()] : [text, place.result];
   const glued = inWord(source[place.start - 1]);
   const starts = [];
   for (let start = searched.indexOf(wanted); start >= 0; start = searched.indexOf(wanted, start + 1)) {
@@ -130,24 +134,33 @@ const isFree = (span, taken) => taken.every((one) => span.end <= one.start || sp
  */
 function inflected(text, term, taken) {
   const words = wordsOf(text);
-  const stems = wordsOf(term).map(({ start, end }) => folded(term.slice(start, end)));
+  const parts = wordsOf(term).map(({ start, end }) => term.slice(start, end));
   const forms = words
-    .slice(stems.length - 1)
+    .slice(parts.length - 1)
     .map((last, first) => ({ start: words[first].start, end: last.end, first }));
   return forms.find(
     (form) =>
       isFree(form, taken) &&
-      stems.every((stem, index) => {
+      parts.every((part, index) => {
         const { start, end } = words[form.first + index];
-        return sameStem(folded(text.slice(start, end)), stem);
+        const word = text.slice(start, end);
+        // A sentence begins with a capital letter.
+        const begins = form.first + index === 0 && isLower(part[0]);
+        return isForm(begins ? word[0].toLowerCase() + word.slice(1) : word, part);
       }),
   );
 }
 
-/** Whether two words begin alike, as forms of one word do: for two thirds of the longer, at least. */
-function sameStem(one, other) {
+const isLower = (letter) => letter.toLowerCase() === letter && letter.toUpperCase() !== letter;
+const isUpper = (letter) => letter.toUpperCase() === letter && letter.toLowerCase() !== letter;
+
+/** Whether a word may be a form of another one: it has an ending more, or begins like it. Nouns have capital letters. */
+function isForm(written, word) {
+  if (isUpper(written[0]) !== isUpper(word[0])) return false;
+  const [one, other] = [folded(written), folded(word)];
   const size = Math.max(SHORTEST_STEM, Math.ceil(STEM * Math.max(one.length, other.length)));
-  return Math.min(one.length, other.length) >= size && one.slice(0, size) === other.slice(0, size);
+  const longer = one.startsWith(other) && one.length - other.length <= LONGEST_ENDING;
+  return longer || (Math.min(one.length, other.length) >= size && one.slice(0, size) === other.slice(0, size));
 }
 
 /** A word without regard to case and accents, which may change with its form. @param {string} word */
@@ -158,10 +171,10 @@ const inWord = (character) => WORD_CHARACTER.test(character ?? "");
 /**
  * A translation with its terms: those that it lacks replace the words that the model wrote for them.
  * @param {string} source @param {Place[]} places @param {string} translation
- * @param {{ matched: (Span & { place: Place })[], missing: Place[] }} terms see `matchTerms`
+ * @param {{ matched: (Span & { place: Place })[], missing: Place[], forms: Span[] }} terms see `matchTerms`
  * @param {number[][] | null} alignment of the words of the translation, see `alignedWords`; null: no term is missing
  */
-export function placeTerms(source, places, translation, { matched, missing }, alignment) {
+export function placeTerms(source, places, translation, { matched, missing, forms }, alignment) {
   const sourceWords = wordsOf(source, places);
   const indexOf = (place) => sourceWords.findIndex((word) => word.start === place.start);
   const oneHot = (place) => sourceWords.map((_, index) => Number(index === indexOf(place)));
@@ -172,7 +185,8 @@ export function placeTerms(source, places, translation, { matched, missing }, al
     const text = translation.slice(word.start, word.end);
     end = word.end;
     const place = matched.find((one) => one.start === word.start)?.place;
-    if (!place) return { text, gap, row: alignment?.[index] ?? sourceWords.map(() => 0) };
+    const row = alignment?.[index] ?? sourceWords.map(() => 0);
+    if (!place) return { text, gap, row, isTerm: !isFree(word, forms) };
     const isCapital = text[0] !== text[0].toLowerCase();
     return { text: isCapital ? capitalised(place.result) : place.result, gap, row: oneHot(place), place };
   });
@@ -184,7 +198,9 @@ export function placeTerms(source, places, translation, { matched, missing }, al
 
 /** Puts a term in the place of the words that the model wrote for it, or beside the translation of its neighbour. */
 function insert(written, place, index, row, source) {
-  const scores = written.map((one) => (one.place || !ALPHANUMERIC.test(one.text) ? -1 : one.row[index] - HALF));
+  const scores = written.map((one) =>
+    one.place || one.isTerm || !ALPHANUMERIC.test(one.text) ? -1 : one.row[index] - HALF,
+  );
   const [start, stop] = bestRange(scores);
   if (stop > start && scores.slice(start, stop).reduce((sum, score) => sum + score, 0) > 0) {
     written.splice(start, stop - start, { text: place.result, gap: written[start].gap, row, place });

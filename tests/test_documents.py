@@ -321,6 +321,60 @@ def test_words_of_word_files_have_the_order_of_the_translation(runs, translation
     assert [("".join(text for text, _ in same).strip(), form) for form, same in merged] == expected
 
 
+def run_of(text, form=""):
+    return f'<w:r>{form}<w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+@pytest.mark.parametrize(
+    ("body", "translation", "rows", "expected"),
+    [
+        (f'{run_of("alt ")}<w:hyperlink r:id="9">{run_of("Seite")}</w:hyperlink>{run_of(" neu")}', "new page old",
+         [2, 1, 0], 'new <w:hyperlink r:id="9">page</w:hyperlink> old'),
+        (f'{run_of("alt ")}<w:fldSimple w:instr="A">{run_of("Seite")}</w:fldSimple>', "page old", [1, 0],
+         '<w:fldSimple w:instr="A">page</w:fldSimple> old'),
+        (f'<w:fldSimple w:instr="A">{run_of("eins ")}</w:fldSimple>'
+         f'<w:fldSimple w:instr="B">{run_of("zweimal")}</w:fldSimple>', "twice one", [1, 0],
+         '<w:fldSimple w:instr="A"></w:fldSimple><w:fldSimple w:instr="B">twice</w:fldSimple> one'),
+        (f'<w:ins w:id="1">{run_of("rot ")}</w:ins>{run_of("Hut")}', "hat red", [1, 0],
+         'hat <w:ins w:id="1">red</w:ins>'),
+        (f'<w:hyperlink r:id="1"><w:ins w:id="2">{run_of("Seite")}</w:ins></w:hyperlink>{run_of(" und ")}'
+         f'<w:hyperlink r:id="3">{run_of("Hutmacher")}</w:hyperlink>', "hatter and page", [2, 1, 0],
+         '<w:ins w:id="2"></w:ins></w:hyperlink><w:hyperlink r:id="3">hatter</w:hyperlink> and page'),
+        (f'{run_of("  rot ", "<w:rPr><w:b/></w:rPr>")}{run_of("Hut ")}', "hat red", [1, 0], "  hat red "),
+    ],
+)  # fmt: skip
+def test_words_leave_no_link_and_enter_none(body, translation, rows, expected):
+    document = read_document(word_file_of(f"<w:p>{body}</w:p>"), "a.docx", PLAIN)
+    line = MarkedLine(document.texts[0], Pieces([document.texts[0].text], [], []), PLAIN)
+    matrices = [np.eye(len(source.words))[rows] for source, _ in line.to_align([translation])]
+    with zipfile.ZipFile(io.BytesIO(document.written([line.restored([translation], matrices)]))) as archive:
+        written = archive.read("word/document.xml").decode()
+    etree.fromstring(written.encode())
+    shown = re.sub(r"</?w:(?:r|t|rPr|b)\b[^>]*>", "", written)
+    assert expected in shown
+
+
+@pytest.mark.parametrize("text", ["ein \ue002 Hut", "\ue000 Hut", "\ue0007\ue001 Hut"])
+@pytest.mark.parametrize("other", ["", run_of(" da", "<w:rPr><w:b/></w:rPr>")], ids=["one run", "two"])
+def test_characters_for_private_use_are_text_of_word_files(text, other):
+    result = through(word_file_of(f"<w:p>{run_of(text)}{other}</w:p>"), "a.docx")
+    assert docx.Document(io.BytesIO(result)).paragraphs[0].text.startswith(text.upper())
+
+
+def test_changes_of_styles_are_no_styles():
+    old = '<w:rPrChange w:id="1"><w:rPr><w:rStyle w:val="HTMLCode"/></w:rPr></w:rPrChange>'
+    was = '<w:pPr><w:pPrChange w:id="2"><w:pPr><w:pStyle w:val="HTMLCode"/></w:pPr></w:pPrChange></w:pPr>'
+    for style, is_code in (("HTML Code", True), ("Postal Code", False), ("Code of Conduct", False), ("code", True)):
+        content = word_file_of(
+            f'<w:p>{was}{run_of("ein", f"<w:rPr><w:b/>{old}</w:rPr>")}'
+            f"""{run_of(" Hut", '<w:rPr><w:rStyle w:val="X"/></w:rPr>')}</w:p>""",
+            f'<w:style w:type="character" w:styleId="X"><w:name w:val="{style}"/></w:style>'
+            '<w:style w:type="character" w:styleId="HTMLCode"><w:name w:val="HTML Code"/></w:style>',
+        )  # fmt: skip
+        [text] = read_document(content, "a.docx", PLAIN).texts
+        assert [slot.kind for slot in text.slots] == ["code"] * is_code
+
+
 def test_code_in_word_files_stays():
     document = docx.Document()
     document.styles.add_style("Source Code", WD_STYLE_TYPE.PARAGRAPH)
@@ -501,8 +555,8 @@ def test_a_memory_of_three_languages_is_refused(tmp_path):
         list(Corpus.from_files([path]))
 
 
-def word_file_of(body):
-    """Return a Word file with some paragraphs, as bytes."""
+def word_file_of(body, styles=""):
+    """Return a Word file with some paragraphs and more styles, as bytes."""
     whole, changed = io.BytesIO(), io.BytesIO()
     docx.Document().save(whole)
     with zipfile.ZipFile(whole) as source, zipfile.ZipFile(changed, "w") as target:
@@ -510,6 +564,8 @@ def word_file_of(body):
             content = source.read(name)
             if name == "word/document.xml":
                 content = content.replace(b"<w:body>", b"<w:body>" + body.encode())
+            elif name == "word/styles.xml":
+                content = content.replace(b"</w:styles>", styles.encode() + b"</w:styles>")
             target.writestr(name, content)
     return changed.getvalue()
 

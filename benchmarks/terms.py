@@ -32,8 +32,9 @@ class TermsOfReferences(Glossary):
     references: dict[str, str]
 
     def occurrences(self, text: str) -> list[tuple[int, int, str]]:
-        reference = self.references[text].casefold()
-        return [one for one in super().occurrences(text) if one[2].casefold() in reference]
+        """Return the terms of a source that its reference has, as a whole word or its beginning."""
+        known = [word.casefold() for word in words(self.references.get(text, ""))]
+        return [one for one in super().occurrences(text) if any(word.startswith(one[2].casefold()) for word in known)]
 
 
 def words(text: str) -> list[str]:
@@ -81,23 +82,21 @@ def main():
     references = [form(reference) for reference in references]
     of_references = TermsOfReferences(glossary.terms)
     of_references.references = dict(zip(sources, references, strict=True))
-    without = translator.translate(sources)
+    without = translator.translate(sources, split="never")
+    with_those = translator.translate(sources, glossary=of_references, split="never")
     rows = [
         ("references", glossary, references),
         ("without", glossary, without),
-        ("with all terms", glossary, translator.translate(sources, glossary=glossary)),
+        ("with all terms", glossary, translator.translate(sources, split="never", glossary=glossary)),
         ("without", of_references, without),
-        (
-            "with the references' terms",
-            of_references,
-            translator.translate(sources, glossary=of_references, split="never"),
-        ),
+        ("with those of references", of_references, with_those),
     ]
     for name, glossary, texts in rows:
         counts = [glossary.kept(*pair) for pair in zip(sources, texts, strict=True)]
         wanted, kept = (sum(side) for side in zip(*counts, strict=True))
         bleu, chrf = (metric(texts, [references]).score for metric in (sacrebleu.corpus_bleu, sacrebleu.corpus_chrf))
-        print(f"{name:26s} {kept:,} of {wanted:,} terms ({kept / wanted:.2%})  BLEU {bleu:.2f}  chrF {chrf:.2f}")
+        share = f"{kept:,} of {wanted:,} terms ({kept / max(1, wanted):.2%})"
+        print(f"{name:26s} {share}  BLEU {bleu:.2f}  chrF {chrf:.2f}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from heedful.data.document_formats.document import Document, TextCollector, ends
 from heedful.data.markup.marked_text import marked
 from heedful.data.markup.messages import message_pieces
 
-_ENCODING = re.compile(rb'("Content-Type:[^"]*charset=)([\w.:-]+)')
+_HEADER = re.compile(rb'^msgid[ \t]+""\s*^msgstr\s+(?:"[^\n]*"\s*)+', re.MULTILINE)
+_ENCODING = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
 PLACEHOLDER = b"CHARSET"  # stands for the encoding in a file that xgettext has written
 
 
@@ -22,7 +23,6 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
         InputError: it is not a PO file.
     """
     entries, text, encoding = parsed(content, name)
-    declared = match[2] if (match := _ENCODING.search(content)) else b""
     lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
     texts = TextCollector(lambda line: marked(line, "tags", protection))
     # (first and last line, prefix, parts of the message: text, or what makes it from the translations)
@@ -62,10 +62,13 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
             parts.append(f'{prefix} "{_escaped(message)}"{line_end}')
             position = end
         result = "".join([*parts, *lines[position:]])
+        declared = _declared(content)
         try:
-            return result.encode("ascii" if declared == PLACEHOLDER else encoding)
+            return result.encode("ascii" if declared and declared[1] == PLACEHOLDER else encoding)
         except UnicodeEncodeError:
-            return _ENCODING.sub(rb"\1UTF-8", result.encode(), count=1)
+            changed = result.encode()
+            declared = _declared(changed)
+            return changed[: declared.start(1)] + b"UTF-8" + changed[declared.end(1) :] if declared else changed
 
     notes = [f"{name}: {note}" for one in texts.texts for note in one.notes]
     return Document(texts.texts, written, notes)
@@ -77,8 +80,8 @@ def parsed(content: bytes, name: str) -> tuple[list[Any], str, str]:
         import polib
     except ImportError as error:
         raise InputError("PO files need polib: pip install 'heedful[files]'.") from error
-    match = _ENCODING.search(content)
-    encoding = match[2].decode() if match and match[2] != PLACEHOLDER else "utf-8"
+    declared = _declared(content)
+    encoding = declared[1].decode() if declared and declared[1] != PLACEHOLDER else "utf-8"
     try:
         text = content.decode(encoding)
     except (UnicodeDecodeError, LookupError) as error:
@@ -89,6 +92,12 @@ def parsed(content: bytes, name: str) -> tuple[list[Any], str, str]:
         return polib.pofile(text), text, encoding
     except (OSError, ValueError, IndexError, KeyError, AttributeError, UnicodeError) as error:
         raise InputError(f"{name} is not a PO file: {error}.") from error
+
+
+def _declared(content: bytes) -> re.Match[bytes] | None:
+    """Return where the header of a PO file names its encoding; None if it does not."""
+    header = _HEADER.search(content)
+    return _ENCODING.search(content, *header.span()) if header else None
 
 
 def singular_form(entries: Any) -> int:

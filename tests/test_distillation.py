@@ -31,7 +31,7 @@ from heedful.workflows.distillation.selection import EMPTY, KEPT, WORST, Selecti
 from heedful.workflows.distillation.student import config_like
 from heedful.workflows.distillation.teachers import SentencePieceTeacher
 from heedful.workflows.distillation.texts import texts_to_translate
-from tests.conftest import PAIRS, change, quiet
+from tests.conftest import PAIRS, change, fast, quiet
 from tests.test_pretrained import opus  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.any_backend
@@ -165,7 +165,7 @@ class Killed(BaseException):
     """Stands in for SIGKILL."""
 
 
-@pytest.mark.parametrize("moments", [[0, 3], pytest.param([1, 2, 4, 5, 7, 9], marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize("moments", fast([[3], [0, 1, 2, 4, 5, 7, 9]], 1), ids=len)
 def test_an_interrupted_step_leaves_nothing_half_done(run, text, cli, tmp_path, monkeypatch, moments):
     arguments = ("--text", text[0], "--to", "none", "--batch-size", 1, "--beam-size", 2, *SETTINGS)
     assert cli("distil", run, "--run", tmp_path / "whole", *arguments).returncode == 0
@@ -357,7 +357,7 @@ def test_a_ctranslate2_model_with_its_vocabularies_teaches(opus, tmp_path):  # n
     assert [one.text for one in results[0]] == [target.decode(one) for one in expected.hypotheses]
 
 
-@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("back", fast([False, True], 1))
 def test_no_text_that_is_scored_is_learned(run, recipe, cli, tmp_path, back):
     """A teacher's translation of a test source differs from the reference, and would still give the test away."""
     mixed = [*NEW, *(source.upper() for source, _ in PAIRS[:10])]

@@ -117,7 +117,7 @@ def test_a_skipped_sublayer_leaves_a_text_as_it_is(normal, numpy):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+@pytest.mark.parametrize("optimizer", fast(["muon", "adam"], 1))
 def test_the_start_vector_stays_zero(config, tmp_path, optimizer):
     settings = ["--model.start_vector", "zero", "--train.optimizer", optimizer, "--train.moving_average", "0.8",
                 "--train.weight_decay", "0.1"]  # fmt: skip

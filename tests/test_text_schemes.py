@@ -105,6 +105,7 @@ def test_a_revision_may_have_slashes(server):  # noqa: F811
     assert text_pairs(name, "valid") == PAIRS[:1]
 
 
+@pytest.mark.slow
 def test_the_recipe_of_iwslt14_trains_on_its_text(server, cli, tmp_path):  # noqa: F811
     """The data set has this form: a branch of its own, a folder for each split."""
     pairs = [(f"Die {source}!", f"The {target}!") for source, target in PAIRS]

@@ -244,14 +244,14 @@ def _pieces(groups: list[list[Text]], result: str) -> list[Piece]:
     plain = next((number for number, group in enumerate(groups) if not group[0].is_code), 0)  # of what has no marks
     current = plain
     start, stop, closing = _marks(groups)
-    for part in re.split(f"({start}[0-9]+{stop}|{closing})", result):
-        before = current
-        if part.startswith(start):
+    for index, part in enumerate(re.split(f"({start}[0-9]+{stop}|{closing})", result)):
+        before, is_mark = current, index % 2 == 1
+        if is_mark and part != closing and int(part[1:-1]) < len(groups):
             opened.append(int(part[1:-1]))
             current = opened[-1]
             plain = plain if groups[current][0].is_code else current
-        elif part == closing:
-            opened.pop()
+        elif is_mark:  # it ends a group, or a model has written it
+            del opened[-1:]
             current = opened[-1] if opened else plain
         elif part.isspace():
             between += part
@@ -281,9 +281,13 @@ def _owner_of_space(groups: list[list[Text]], before: int, after: int) -> int:
 def _in_place(pieces: list[Piece], groups: list[list[Text]]) -> set[int]:
     """Return which pieces can stay in the runs of their groups, whose order is fixed: as much text as possible.
 
-    What is in a link or a field, or beside a mark, weighs more: it stays, and the words around it are moved.
+    What is in a link or a field, or behind a mark, weighs more: it stays, and the words around it are moved.
     """
-    weights = [len(piece.text) + (WEIGHT if any(groups[piece.group][0].group[1:]) else 0) for piece in pieces]
+    _, _, first_mark = groups[0][0].group
+    weights = []
+    for piece in pieces:
+        _, holder, mark = groups[piece.group][0].group
+        weights.append(len(piece.text) + (WEIGHT if holder or mark != first_mark else 0))
     totals: list[int] = []  # of the pieces that stay up to each one, with it
     earlier: list[int | None] = []  # the one that stays before it
     for index, piece in enumerate(pieces):

@@ -29,6 +29,7 @@ def test_a_language_model_shows_what_it_has_learned(tokenizer):
 
 
 @pytest.mark.any_backend
+@pytest.mark.slow
 def test_a_translator_shows_sources_and_translations(tokenizer):
     pairs = [("o gato bebe", "the cat drinks")] * 8
     model, said = heedful.Transformer(len(tokenizer), len(tokenizer), **SIZES), []

@@ -142,7 +142,7 @@ def test_a_translator_keeps_a_bounded_number_of_programs(model, tokenizer, monke
     monkeypatch.setattr("heedful.backend.program_cache.ProgramCache.__init__.__defaults__", (2,))
     search = {}
     shared = SharedState()
-    for temperature in (0.5, 0.7, 0.9):
+    for temperature in (0.5, 0.7, 1.0):  # the last one is the default
         decode = DecodeConfig(sample=True, temperature=temperature)
         search[temperature] = BatchSearch(model, decode, tokenizer, shared=shared)([[5, 6]])
     assert len(shared.programs) == 2

@@ -179,9 +179,9 @@ class BatchSearch:
         return arguments, capacity
 
     def _varied(self) -> list[bool]:
-        """Return for each of `VARYING` whether this search uses it with another value than its default."""
+        """Return for each of `VARYING` whether it is an input of this search."""
         used = self.decode.in_use(self.scored)
-        return [used.get(one.name, one.default) != one.default for one in VARYING]
+        return [one.name in used and _is_input(self.decode, one) for one in VARYING]
 
     def _numbers(self) -> np.ndarray:
         """Return the settings `VARYING` and their inverses as an input of the program: (2, N)."""
@@ -282,9 +282,17 @@ class _Query(NamedTuple):
 
 
 def _program_settings(decode: DecodeConfig) -> tuple[Any, ...]:
-    """Return what a search is compiled for: the values of settings, but of `VARYING` only which have another value."""
+    """Return what a search is compiled for: the values of settings, but of `VARYING` only which are inputs."""
     values = {one.name: getattr(decode, one.name) for one in dataclasses.fields(decode) if one.name not in FREE}
-    return tuple((values | {one.name: values[one.name] != one.default for one in VARYING}).items())
+    return tuple((values | {one.name: _is_input(decode, one) for one in VARYING}).items())
+
+
+def _is_input(decode: DecodeConfig, one: dataclasses.Field) -> bool:
+    """Return whether a setting of `VARYING` is an input of the program: unless it has its default, which does nothing.
+
+    A temperature is one wherever tokens are drawn, since it costs nothing, so that all have the same program.
+    """
+    return (one.name == "temperature" and decode.sample) or getattr(decode, one.name) != one.default
 
 
 def _parts(order: Sequence[int], lengths: Sequence[int], max_size: int, min_size: int) -> Iterator[Any]:

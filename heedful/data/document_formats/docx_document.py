@@ -45,6 +45,8 @@ def read(content: bytes, name: str, protection: Protection) -> Document:
                                   for one in infos):  # fmt: skip
             raise InputError(f"{name} unpacks to far more than its size: it is refused.")
         files = {info.filename: archive.read(info) for info in infos}
+    except InputError:
+        raise
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
         raise InputError(f"{name} is not a Word file: {error}.") from error
     if "word/document.xml" not in files:
